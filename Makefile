@@ -5,7 +5,7 @@
 #   make test       everything that is checked: tools/test
 #   make soak       the long forms of the tests: some hours
 #   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
-#                   make bench-growth: up to 10^7 documents
+#                   make bench-growth: up to 10^7 documents; make bench-clients: the packages of the languages
 #   make mutants    changes each guard of an invariant; the tests must fail
 #   make docs       the documentation as a site: build/site/index.html; VERSIONS=FOLDER adds it to a site of versions
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
@@ -15,7 +15,7 @@ DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test test-clients docs soak bench bench-quick bench-growth bench-deps mutants install packages clean deps
+.PHONY: all demo test test-clients docs soak bench bench-quick bench-growth bench-clients bench-deps mutants install packages clean deps
 all: deps build-release
 
 deps:
@@ -58,6 +58,9 @@ bench-growth: bench-deps benchmarks
 
 benchmarks: build-release
 	@cmake --build build/release --target benchmarks -j $(JOBS)
+
+bench-clients: benchmarks
+	@bench/clients/run build/release
 
 bench-deps:
 	@tools/install-deps --bench

@@ -54,7 +54,7 @@ void bench_in_turns(void (*once)(void *arg, int side), void *arg, int turns, dou
 
 static _Thread_local uint64_t random_state;
 
-void bench_random_anew(void)
+void bench_random_again(void)
 {
     random_state = (bench_now_ns() ^ (uint64_t)getpid() << 40) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 }
@@ -62,7 +62,7 @@ void bench_random_anew(void)
 uint64_t bench_random(uint64_t bound)
 {
     if (!random_state)
-        bench_random_anew();
+        bench_random_again();
     random_state ^= random_state << 13;
     random_state ^= random_state >> 7;
     random_state ^= random_state << 17;

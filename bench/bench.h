@@ -22,7 +22,7 @@ uint64_t bench_now_ns(void);
 /* uniform below `bound`; each thread has its own sequence */
 uint64_t bench_random(uint64_t bound);
 /* After a fork: a sequence of the child's own. */
-void bench_random_anew(void);
+void bench_random_again(void);
 
 /* Returns the absolute path of a new directory below TRUCE_BENCH_DIR (or build/bench). It is
  * removed when the first process that called this exits. */

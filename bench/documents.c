@@ -171,7 +171,7 @@ void documents_setup_indexed(struct bench_side *side)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static void tell_truce(truce_store *store, int64_t *count, int64_t *sum)
+static void report_truce(truce_store *store, int64_t *count, int64_t *sum)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document;
@@ -188,7 +188,7 @@ static void tell_truce(truce_store *store, int64_t *count, int64_t *sum)
     truce_cursor_close(cursor);
 }
 
-static void tell_redis(struct redis *redis, int64_t set_up, int64_t *count, int64_t *sum)
+static void report_redis(struct redis *redis, int64_t set_up, int64_t *count, int64_t *sum)
 {
     *count = redis_run(redis, "DBSIZE")->number;
     for (int64_t from = 0; from < set_up; from += BATCH) {
@@ -199,7 +199,7 @@ static void tell_redis(struct redis *redis, int64_t set_up, int64_t *count, int6
     }
 }
 
-static void tell_mongo(struct mongo *mongo, int64_t *count, int64_t *sum)
+static void report_mongo(struct mongo *mongo, int64_t *count, int64_t *sum)
 {
     bson_t all = BSON_INITIALIZER;
     mongoc_cursor_t *cursor = mongo_find(mongo, "documents", &all);
@@ -213,15 +213,15 @@ static void tell_mongo(struct mongo *mongo, int64_t *count, int64_t *sum)
     bson_destroy(&all);
 }
 
-static void documents_tell(struct bench_side *side, int64_t *count, int64_t *sum)
+static void documents_report(struct bench_side *side, int64_t *count, int64_t *sum)
 {
     *count = *sum = 0;
     if (side->target->kind == &target_truce) {
-        tell_truce(side->connections[0], count, sum);
+        report_truce(side->connections[0], count, sum);
     } else if (side->target->kind == &target_mongo) {
-        tell_mongo(side->connections[0], count, sum);
+        report_mongo(side->connections[0], count, sum);
     } else if (side->target->kind == &target_redis) {
-        tell_redis(side->connections[0], side->set_up, count, sum);
+        report_redis(side->connections[0], side->set_up, count, sum);
     } else {
         *count = sql_get(side->connections[0], SQL("SELECT count(*) FROM documents"));
         *sum = sql_get(side->connections[0], SQL("SELECT sum(counter) FROM documents"));
@@ -232,7 +232,7 @@ void documents_check(struct bench_side *side)
 {
     int64_t count, sum;
 
-    documents_tell(side, &count, &sum);
+    documents_report(side, &count, &sum);
     BENCH_CHECK(count == side->set_up + side->inserted);
     BENCH_CHECK(sum == side->changed);
 }

@@ -162,8 +162,8 @@ static bool run_operations(struct side_process *side, const struct bench_target 
     return true;
 }
 
-static void tell_size(struct side_process *side, const struct bench_target *target,
-                      const char *what)
+static void report_size(struct side_process *side, const struct bench_target *target,
+                        const char *what)
 {
     int64_t data = 0, log = 0;
 
@@ -276,7 +276,7 @@ static bool run_beside(struct side_process *side, const struct bench_target *tar
     if (more < 0)
         return false;
     *changed += more;
-    tell_size(side, target, shown);
+    report_size(side, target, shown);
     return true;
 }
 
@@ -388,9 +388,9 @@ static void run_target(struct bench_target *target)
     }
     FIGURE(target->name, "load and index", {"seconds", bench_now() - began});
     path = bson_strdup_printf("%s/%d.%s", bench_directory(), side_number(side), target->name);
-    tell_size(side, target, "loaded");
+    report_size(side, target, "loaded");
     if (run_operations(side, target, &changed)) {
-        tell_size(side, target, "after the operations");
+        report_size(side, target, "after the operations");
         if (truce)
             run_readers(side, target, &changed);
         growth_check(side, target);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "merge/json_patch.h"
 #include "merge/merge.h"
-#include "merge/patch.h"
 
 #define BYTES_MAX 1048576
 

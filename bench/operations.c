@@ -416,7 +416,7 @@ const struct bench_operation bench_operations[] = {
      commit_read},
     {"read many, 5 documents", 0, 0, 5, operations_read_many},
     {"queue add", 1, 0, 0, bench_queue_add},
-    {"queue claim and done", 3, 0, 0, bench_queue_work},
+    {"queue claim and done", 2, 0, 0, bench_queue_work},
     {"ledger post", 2, 0, 0, bench_ledger_post},
     {"ledger balance", 1, 0, 0, bench_ledger_balance},
     {"transfer", 10, 0, 0, bench_transfer},

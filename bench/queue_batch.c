@@ -113,7 +113,7 @@ static void batch_check(int64_t done)
     bson_destroy(once);
 }
 
-static void tell_disk(void)
+static void report_disk(void)
 {
     struct histogram latencies = {0};
 
@@ -130,7 +130,7 @@ int main(void)
     bson_error_t error;
     double began;
 
-    tell_disk();
+    report_disk();
     batches.jobs = bench_scale("PEER_JOBS", 20000);
     batches.batch = bench_scale("PEER_BATCH", 100);
     BENCH_MUST(truce_store_open(uri, NULL, &batches.store, &error), error);

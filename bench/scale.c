@@ -4,6 +4,7 @@
  *     bench_scale tables [PAGE]     the tables; into the page, between its two marks
  *     bench_scale count URI         messages and bytes of each operation, as a server sees them
  *     bench_scale compare URI       the model's and a server's figures, 1, 10 and 50 ms away
+ *     bench_scale sidecar PROGRAM URI    the same of `truce serve mongodb://` in front of it
  *
  * The program measures the server's own speed first, without a network: an operation of one caller,
  * and of 16 callers. Then it delays the network. The model's only input from that phase is the
@@ -22,6 +23,7 @@
 #include "bench/operations_place.h"
 #include "bench/scale_delay.h"
 #include "bench/scale_model.h"
+#include "bench/scale_sidecar.h"
 
 #define CALLERS 16
 
@@ -388,6 +390,11 @@ int main(int argc, char **argv)
         return scale_count_all(argv[2]);
     if (argc >= 3 && !strcmp(argv[1], "compare"))
         return compare_all(argv[2], argc - 3, argv + 3);
-    fprintf(stderr, "usage: bench_scale tables [PAGE] | count URI | compare URI [OPERATION...]\n");
+    if (argc >= 4 && !strcmp(argv[1], "sidecar")) {
+        begin_network(argv[3]);
+        return scale_sidecar_compare(network, argv[2], argc - 4, argv + 4);
+    }
+    fprintf(stderr, "usage: bench_scale tables [PAGE] | count URI | compare URI [OPERATION...] | "
+                    "sidecar PROGRAM URI [OPERATION...]\n");
     return 2;
 }

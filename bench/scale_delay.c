@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -16,12 +17,13 @@
 
 struct scale_delay {
     int listener, port, server_port;
-    atomic_llong half_ns, bytes;
+    atomic_llong half_ns, bytes, messages;
 };
 
 struct pump {
     struct scale_delay *delay;
     int from, to;
+    bool request;
 };
 
 static void delay_sleep_until(uint64_t ns)
@@ -43,6 +45,7 @@ static void *run_pump(void *arg)
         int64_t half = atomic_load(&pump.delay->half_ns);
 
         atomic_fetch_add(&pump.delay->bytes, got);
+        atomic_fetch_add(&pump.delay->messages, pump.request);
         if (half)
             delay_sleep_until(bench_now_ns() + (uint64_t)half);
         for (ssize_t put = 0, sent; put < got; put += sent) {
@@ -57,12 +60,12 @@ static void *run_pump(void *arg)
     return NULL;
 }
 
-static void start_pump(struct scale_delay *delay, int from, int to)
+static void start_pump(struct scale_delay *delay, int from, int to, bool request)
 {
     struct pump *pump = malloc(sizeof *pump);
     pthread_t thread;
 
-    *pump = (struct pump){delay, from, to};
+    *pump = (struct pump){delay, from, to, request};
     BENCH_CHECK(pthread_create(&thread, NULL, run_pump, pump) == 0);
     pthread_detach(thread);
 }
@@ -81,8 +84,8 @@ static void *delay_accept_all(void *arg)
         BENCH_CHECK(connect(server, (struct sockaddr *)&address, sizeof address) == 0);
         setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        start_pump(delay, client, server);
-        start_pump(delay, server, client);
+        start_pump(delay, client, server, true);
+        start_pump(delay, server, client, false);
     }
     return NULL;
 }
@@ -118,4 +121,9 @@ void scale_delay_set(struct scale_delay *delay, int64_t trip_ns)
 int64_t scale_delay_bytes(struct scale_delay *delay)
 {
     return atomic_load(&delay->bytes);
+}
+
+int64_t scale_delay_messages(struct scale_delay *delay)
+{
+    return atomic_load(&delay->messages);
 }

@@ -13,5 +13,7 @@ int scale_delay_port(const struct scale_delay *delay);
 void scale_delay_set(struct scale_delay *delay, int64_t trip_ns);
 /* Returns the bytes of both directions since the start. */
 int64_t scale_delay_bytes(struct scale_delay *delay);
+/* Returns the number of requests since the start. A request is received as a whole. */
+int64_t scale_delay_messages(struct scale_delay *delay);
 
 #endif

@@ -27,7 +27,7 @@
 
 #define MS         INT64_C(1000000)
 #define US         INT64_C(1000)
-#define NOBODY     -1
+#define NO_CALLER  -1
 #define FOLD_STEPS "lg"
 
 enum what { SEND, DONE, BACK, SYNCED };
@@ -124,8 +124,8 @@ static struct event model_take(struct simulation *s)
 
 static void line_put(struct simulation *s, struct line *line, int caller)
 {
-    s->callers[caller].next = NOBODY;
-    if (line->first == NOBODY)
+    s->callers[caller].next = NO_CALLER;
+    if (line->first == NO_CALLER)
         line->first = caller;
     else
         s->callers[line->last].next = caller;
@@ -136,7 +136,7 @@ static int line_take(struct simulation *s, struct line *line)
 {
     int caller = line->first;
 
-    if (caller != NOBODY)
+    if (caller != NO_CALLER)
         line->first = s->callers[caller].next;
     return caller;
 }
@@ -170,7 +170,7 @@ static void model_begin(struct simulation *s, int caller)
     struct caller *c = &s->callers[caller];
 
     *c = (struct caller){
-        .steps = s->operation->steps, .began = s->now, .version = s->version, .look = NOBODY};
+        .steps = s->operation->steps, .began = s->now, .version = s->version, .look = NO_CALLER};
     c->hot = (int)truce__random_below(&s->random, 1000) < s->world->hot_permille;
     if (!s->world->shards) {
         model_put(s, s->now, caller, SEND);
@@ -185,9 +185,9 @@ static void model_begin(struct simulation *s, int caller)
             return;
         }
         fold->going = true;
-        c->followers = NOBODY;
+        c->followers = NO_CALLER;
     }
-    send_message(s, caller, 0);
+    send_message(s, caller, s->world->front_ns);
 }
 
 /* The first operations find a place in which not all has begun. */
@@ -218,15 +218,15 @@ static void end_fold(struct simulation *s, int leader)
     struct fold *fold = fold_of(s, leader);
     int next = fold->waiting.first;
 
-    fold->waiting.first = NOBODY;
-    fold->going = next != NOBODY;
+    fold->waiting.first = NO_CALLER;
+    fold->going = next != NO_CALLER;
     if (fold->going) {
         s->callers[next].followers = s->callers[next].next;
-        if (s->callers[next].followers != NOBODY)
+        if (s->callers[next].followers != NO_CALLER)
             s->callers[next].steps = FOLD_STEPS;
         send_message(s, next, 0);
     }
-    for (int caller = leader, then; caller != NOBODY; caller = then) {
+    for (int caller = leader, then; caller != NO_CALLER; caller = then) {
         then = caller == leader ? s->callers[caller].followers : s->callers[caller].next;
         count_latency(s, s->now - s->callers[caller].began);
         model_begin(s, caller);
@@ -308,12 +308,12 @@ static bool take_effect(struct simulation *s, int caller, int64_t *pause)
         c->look = c->step;
         c->version = s->version;
     } else if (letter == 'g' && c->version != s->version) {
-        if (c->look == NOBODY)
+        if (c->look == NO_CALLER)
             c->steps = isupper((unsigned char)c->steps[c->step]) ? "LG" : "lg";
-        c->step = c->look == NOBODY ? 0 : c->look;
+        c->step = c->look == NO_CALLER ? 0 : c->look;
         *pause = model_pause_of(s, c);
         return false;
-    } else if (letter == 't' && s->holder != NOBODY) {
+    } else if (letter == 't' && s->holder != NO_CALLER) {
         if (s->operation->turn == SCALE_AGAIN)
             c->step = 0;
         *pause = model_pause_of(s, c);
@@ -326,7 +326,7 @@ static bool take_effect(struct simulation *s, int caller, int64_t *pause)
     } else if (letter == 't') {
         s->holder = caller;
     } else if (letter == 'f') {
-        s->holder = NOBODY;
+        s->holder = NO_CALLER;
     }
     if (strchr("hgf", letter))
         s->version++;
@@ -342,7 +342,7 @@ static void model_answer(struct simulation *s, int caller)
 
     shard->busy--;
     next = line_take(s, &shard->queue);
-    if (next != NOBODY)
+    if (next != NO_CALLER)
         model_work(s, next);
     if (take_effect(s, caller, &pause))
         c->step++;
@@ -374,15 +374,15 @@ static void write_to_file(struct simulation *s, int caller)
 static void model_begin_sync(struct simulation *s)
 {
     s->syncing = s->written.first;
-    s->written.first = NOBODY;
-    if (s->syncing != NOBODY)
+    s->written.first = NO_CALLER;
+    if (s->syncing != NO_CALLER)
         model_put(s, s->now + around(s, s->world->sync_ns), s->syncing, SYNCED);
 }
 
 static void written_to_file(struct simulation *s, int caller)
 {
     line_put(s, &s->written, caller);
-    if (s->syncing == NOBODY)
+    if (s->syncing == NO_CALLER)
         model_begin_sync(s);
 }
 
@@ -391,7 +391,7 @@ static void synced(struct simulation *s)
     int caller = s->syncing, next;
 
     model_begin_sync(s);
-    for (; caller != NOBODY; caller = next) {
+    for (; caller != NO_CALLER; caller = next) {
         next = s->callers[caller].next;
         count_latency(s, s->now - s->callers[caller].began);
         model_begin(s, caller);
@@ -442,10 +442,10 @@ struct scale_figure scale_simulate(const struct scale_operation *operation,
                                    const struct scale_world *world)
 {
     int folds = world->callers / world->in_process + 1;
-    struct simulation s = {.operation = operation, .world = world, .holder = NOBODY};
+    struct simulation s = {.operation = operation, .world = world, .holder = NO_CALLER};
     struct scale_figure figure;
 
-    s.written.first = s.syncing = NOBODY;
+    s.written.first = s.syncing = NO_CALLER;
     truce__random_seed(&s.random, world->seed);
     s.heap = calloc((size_t)world->callers + 2, sizeof *s.heap);
     s.callers = calloc((size_t)world->callers, sizeof *s.callers);
@@ -453,9 +453,9 @@ struct scale_figure scale_simulate(const struct scale_operation *operation,
     s.folds = calloc((size_t)folds, sizeof *s.folds);
     truce_assert(s.heap && s.callers && s.shards && s.folds);
     for (int i = 0; i <= world->shards; i++)
-        s.shards[i].queue.first = NOBODY;
+        s.shards[i].queue.first = NO_CALLER;
     for (int i = 0; i < folds; i++)
-        s.folds[i].waiting.first = NOBODY;
+        s.folds[i].waiting.first = NO_CALLER;
     for (int i = 0; i < world->callers; i++) { /* so that not all begin at the same time */
         s.now = (int64_t)truce__random_below(&s.random, (uint64_t)world->trip_ns + 1);
         model_begin(&s, i);

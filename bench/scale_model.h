@@ -43,12 +43,14 @@ struct scale_operation {
 extern const struct scale_operation scale_operations[]; /* up to one without a name */
 
 struct scale_world {
-    int shards;      /* 0: a file, on this machine */
-    int callers;     /* each begins its next operation when it has the answer to the last */
-    int in_process;  /* callers of one process: those that fold */
-    int workers;     /* messages that a shard works on at a time */
-    int64_t trip_ns; /* The time of a round trip. */
-    int64_t copy_ns; /* until a majority has a write */
+    int shards;     /* 0: a file, on this machine */
+    int callers;    /* each begins its next operation when it has the answer to the last */
+    int in_process; /* callers of one process: those that fold */
+    int workers;    /* messages that a shard works on at a time */
+    /* The time that a server in front of the shards adds to an operation (a sidecar). */
+    int64_t front_ns;
+    int64_t trip_ns;           /* The time of a round trip. */
+    int64_t copy_ns;           /* until a majority has a write */
     int64_t read_ns, write_ns; /* The times of a worker. */
     int64_t sync_ns;           /* The time of a sync of the file. */
     int hot_permille;          /* The part of the operations that change the same document. */

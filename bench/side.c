@@ -146,7 +146,7 @@ static _Noreturn void be_caller(struct caller *caller)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (read(caller->orders, &own, sizeof own) != sizeof own)
         _exit(0);
-    bench_random_anew();
+    bench_random_again();
     own.joined = true;
     own.callers_max = 1;
     own.connections = &connection;

@@ -63,8 +63,9 @@ static void work(truce_queue *people)
 {
     truce_job *job;
     bson_error_t error;
+    truce_status claimed;
 
-    while (!truce_queue_claim(people, &job, &error)) {
+    while (!(claimed = truce_queue_claim(people, &job, &error))) {
         truce_status status = truce_job_commit(job, befriend, job, NULL, &error);
 
         printf("attempt %u: %s\n", truce_job_attempt(job), truce_status_name(status));
@@ -72,6 +73,8 @@ static void work(truce_queue *people)
             must(truce_job_fail(job, NULL, error.message, -1, &error), &error);
         truce_job_free(job);
     }
+    if (claimed != TRUCE_NOT_FOUND) /* it means: no job is ready */
+        must(claimed, &error);
 }
 
 int main(int argc, char **argv)

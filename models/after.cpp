@@ -1,4 +1,4 @@
-// Jobs that wait for others (src/patterns/queue/workflow.c): the numbers W1 to W5 of its essay,
+// Jobs that wait for others (src/patterns/queue/workflow.c): the numbers QW1 to QW5 of its essay,
 // with ends of all kinds, ends by hand, retries, joins at any time, batches, and more successors
 // than one commit notifies. A commit is one step here: the models of commits show that it is one
 // step even if processes die. Mutants cut it in two, and die between. See README.md.

@@ -1,4 +1,4 @@
-// A consumer of a message broker (src/broker): invariants C1 to C4 of consumer.c and I1 to I3 of
+// A consumer of a message broker (src/broker): invariants BC1 to BC4 of consumer.c and BI1 to BI3 of
 // inbox.h. A commit is one step here; the models of commits show that this is true. Consumers stop
 // for ever between two steps, connections fail, and commits without an answer land at any later
 // time. See README.md.

@@ -1,6 +1,6 @@
 // Commits next to plain writers, and next to each other (src/commit). The model covers the
-// comparisons of a write (entry.c E1, E2; journal.c), documents that are taken before the function
-// runs (journal.c T1-T5), and reads that hold stubs (read_many.c R3). A document is (rev, val): a
+// comparisons of a write (commit_entry.c CE1, CE2; journal.c), documents that are taken before the function
+// runs (journal.c CT1-CT5), and reads that hold stubs (read_many.c CR3). A document is (rev, val): a
 // plain writer changes val alone, or wipes rev and intent. See README.md.
 #include "mc.hpp"
 enum { ND = 3, NC = 6, NP = 4, FREE = 1 };
@@ -14,21 +14,21 @@ enum Mut : u32 {
   M_VALUE_FAST = 4,    // ... or the value only
   M_REV_PREPARE = 8,   // the journal's prepare
   M_REV_REQUIRE = 16,  // the read of a document that is only required
-  M_NO_STILL = 32,     // T4: no read of the documents that were taken first, after the function
+  M_NO_STILL = 32,     // CT4: no read of the documents that were taken first, after the function
   M_NO_WAS = 64,       // the release does not compare
-  M_ANY_ORDER = 128,   // T1: taken in the order of the function
-  M_WAITS = 256,       // T2: a client that holds documents waits
-  M_GONE_ENDS = 512,   // T5: a document that is gone ends the try, and stays on the list
+  M_ANY_ORDER = 128,   // CT1: taken in the order of the function
+  M_WAITS = 256,       // CT2: a client that holds documents waits
+  M_GONE_ENDS = 512,   // CT5: a document that is gone ends the try, and stays on the list
   M_FORGETS = 1024,    // only the additional documents of the last try are taken
   M_OLD_READS = 2048,  // the function of a taking try uses the reads of an earlier try
   M_NEW_FREE = 4096,   // the additional documents of the function are written without a comparison
   M_DROPS_NOT = 8192,  // a try that fails is not undone
-  M_LOOK_FREE = 16384, // R3: the missing documents of a read are not held
-  // T6: the last step does not compare the taken documents, except for the intent
+  M_LOOK_FREE = 16384, // CR3: the missing documents of a read are not held
+  // CT6: the last step does not compare the taken documents, except for the intent
   M_HELD_FREE = 32768,
-  M_STATE_FREE = 65536,  // T6: ... nor whether the commit is pending
-  M_ONE_FREE = 1 << 17,    // T7: the last write of a commit of one document compares the intent only
-  M_ONE_DECIDES = 1 << 18, // T7: it decides and releases like one of several
+  M_STATE_FREE = 65536,  // CT6: ... nor whether the commit is pending
+  M_ONE_FREE = 1 << 17,    // CT7: the last write of a commit of one document compares the intent only
+  M_ONE_DECIDES = 1 << 18, // CT7: it decides and releases like one of several
   V_REACH = 1u << 30,
 };
 // dep: reads `extra`, too, if doc dep-1 differs from the start
@@ -118,7 +118,7 @@ struct M {
         if (s.c[c].st == 4) { end(n, p); lab("P%d finds that C%d is done", p, c); emit(n); break; }
         if (s.c[c].st == 1) n.c[c].st = 3; x.pc = STR; x.i = 0; lab("P%d aborts C%d", p, c); emit(n); break;
       case STR: { int d = lowest((q.taken | q.hold) & ~q.i); if (d < 0) { x.pc = AGAIN; lab("P%d gave back all", p); emit(n); break; } x.i |= 1 << d; if (s.c[c].st == 3 || !s.c[c].st) strip(n, d, c); lab("P%d strips doc%d", p, d); emit(n); break; }
-      case STEP: { int why = s.c[c].st == 1 || m(M_STATE_FREE) ? 0 : W_ABORT;  // T6: everything is compared and changed at once
+      case STEP: { int why = s.c[c].st == 1 || m(M_STATE_FREE) ? 0 : W_ABORT;  // CT6: everything is compared and changed at once
         for (int e = 0; e < ND; e++) { const Doc &y = s.d[e];
           if (q.taken >> e & 1) { if (!y.ex || y.it != q.c || (!m(M_HELD_FREE) && !same(y, q, e))) why |= s.c[c].st == 1 ? W_PLAIN : W_ABORT; }
           else if (q.seen >> e & 1 && (!same(y, q, e) || (y.ex && y.it))) { why |= y.stub || !y.ex || !q.rex[e] ? W_COMES : W_NAME; if (q.rex[e]) x.names |= 1 << e; } }
@@ -128,7 +128,7 @@ struct M {
         for (int e = 0; e < ND; e++) { if ((q.seen | q.taken) >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); else if (q.taken >> e & 1) n.d[e].it = 0; }
         if (s.lates) { S k = n; n.lates--; n.p[p].pc = ABT; n.p[p].i = 0; lab("P%d does C%d in one step, no answer", p, c); emit(n); n = s; n.lates--; fail(n, p, W_LATE); lab("P%d's step is lost", p); emit(n); n = k; }
         end(n, p); lab("P%d does C%d in one step", p, c); emit(n); break; }
-      // T7: the held document is compared and changed by one write
+      // CT7: the held document is compared and changed by one write
       case LAST: { int d = lowest(q.taken); const Doc &y = s.d[d];
         if (y.ex && !y.it && y.rev && y.val == 10 + p && s.c[c].ap) { x.pc = DON; lab("P%d finds its write of doc%d", p, d); emit(n); break; }
         if (!y.ex || y.it != q.c || (!m(M_ONE_FREE) && !same(y, q, d))) { if (q.hold && !(y.ex && y.it == q.c)) { end(n, p); x.res = 2; lab("P%d does not know whether doc%d was written", p, d); } else { fail(n, p, s.c[c].st == 1 ? W_PLAIN : W_ABORT); lab("P%d: doc%d is not as it is held", p, d); } emit(n); break; }

@@ -1,4 +1,4 @@
-// Keyed commits and the horizon (src/commit/key.c, native.c N3, commit_sweep.c S1-S3): a key is not
+// Keyed commits and the horizon (src/commit/idempotency_key.c, native_transaction.c N3, commit_sweep.c S1-S3): a key is not
 // run twice, also when its record is purged. A native commit reads the horizon in its transaction
 // and writes nothing there. See README.md.
 #include "mc.hpp"

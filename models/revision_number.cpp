@@ -1,5 +1,5 @@
 // The numbers of documents that other programs remove, insert, and replace: the steps of
-// src/patterns/revision/revision_keep.c. Each step is one commit or one plain write. An editor reads
+// src/patterns/revision/revision_history.c. Each step is one commit or one plain write. An editor reads
 // a document and later saves or removes it by the number alone, without its base. Every insert and
 // every replacement by a plain writer begins a new content, which no earlier reader has seen. A
 // save by number may take effect only on the content that its editor read, unless truce never

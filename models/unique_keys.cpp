@@ -1,4 +1,4 @@
-// Unique keys under the write-intent journal (src/commit/unique.c). A document has a uniquely
+// Unique keys under the write-intent journal (src/commit/unique_keys.c). A document has a uniquely
 // indexed value `key` and a shadow array `_keys` (sh, a set of keys) under a unique index of its
 // own. An update of `key` reserves the new one in `_keys` when it prepares, then checks whether a
 // document without a shadow has it. See README.md.

@@ -1,6 +1,7 @@
 /*
  * The cost of a call in C, which the packages of the languages are compared with. The call finds a
- * document by its _id, by a request document (truce_command). The file must have the collection "x".
+ * document by its _id, by a request document (truce_command). The file must have the collection
+ * "x".
  *
  * `bench_call FILE CALLS` prints nanoseconds for each call: of the clock, and of the processor.
  */

@@ -104,7 +104,7 @@ void ledgers_setup_truce(struct bench_side *side)
     ledgers_post(ledger, moves, (int)LEDGERS_ACCOUNTS);
 }
 
-static void ledgers_tell_finding(const bson_t *finding, void *arg)
+static void ledgers_report_finding(const bson_t *finding, void *arg)
 {
     bson_iter_t iter;
 
@@ -120,7 +120,7 @@ void ledgers_check_truce(struct bench_side *side)
     bson_error_t error;
 
     BENCH_MUST(
-        truce_ledger_verify(side->local, NULL, NULL, ledgers_tell_finding, NULL, &report, &error),
+        truce_ledger_verify(side->local, NULL, NULL, ledgers_report_finding, NULL, &report, &error),
         error);
     BENCH_CHECK(report.findings == 0);
     BENCH_CHECK(report.accounts == LEDGERS_ACCOUNTS + 1);

@@ -134,7 +134,7 @@ func (d *document) update(name string, update any, replace bool) {
 		d.fault(name, fmt.Errorf("the update is nil"))
 		return
 	}
-	kind, data, err := bson.MarshalValue(update)
+	kind, data, err := marshalValue(update)
 	if err != nil {
 		d.fault(name, err)
 		return
@@ -210,7 +210,7 @@ func (c *Collection) FindOne(
 	if err != nil {
 		return &SingleResult{err: err}
 	}
-	if found := reply.Document("cursor", "firstBatch", "0"); found != nil {
+	if found := reply.first(); found != nil {
 		return &SingleResult{raw: found}
 	}
 	return &SingleResult{err: mongo.ErrNoDocuments}
@@ -261,7 +261,7 @@ func (c *Collection) Aggregate(
 }
 
 // Watch returns the changes of the collection that follow, or those after a resume token. The store
-// needs a change feed (truce serve --feed-hours).
+// needs a change feed (truce serve --feed-keep).
 func (c *Collection) Watch(
 	ctx context.Context, pipeline any, opts ...ChangeStreamOptions,
 ) (*ChangeStream, error) {
@@ -272,7 +272,7 @@ func (c *Collection) Watch(
 
 // insertion appends a document with an _id, and returns the _id.
 func (d *document) insertion(key string, value any) any {
-	raw, err := bson.Marshal(value)
+	raw, err := marshal(value)
 	if err != nil {
 		d.fault("documents."+key, err)
 		return nil
@@ -315,7 +315,7 @@ func (c *Collection) InsertMany(
 	if err != nil {
 		return nil, err
 	}
-	kind, data, err := bson.MarshalValue(documents)
+	kind, data, err := marshalValue(documents)
 	if err != nil || kind != bson.TypeArray {
 		return nil, fail(ErrInvalid, 2,
 			fmt.Sprintf("documents must be a slice of documents, not %T", documents))
@@ -499,7 +499,7 @@ func (c *Collection) CreateIndex(
 	if many, is := keys.(bson.M); is && len(many) > 1 {
 		return "", fail(ErrInvalid, 2, "the keys of an index have an order: use bson.D")
 	}
-	raw, err := bson.Marshal(keys)
+	raw, err := marshal(keys)
 	if err != nil {
 		return "", fail(ErrInvalid, 2, fmt.Sprintf("the keys of an index: %v", err))
 	}

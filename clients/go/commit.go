@@ -150,13 +150,16 @@ type CommitResult struct {
 	Result bson.Raw
 	// The _ids that were made.
 	Inserted []bson.RawValue
+	// The replies of the operations, in the order of the changes. Each has the number of its change
+	// as "change", from 1. Change.Reply returns the same.
+	Results []Reply
 }
 
 // Commit returns a commit without changes.
 func (db *Database) Commit(o CommitOptions) *Commit { return &Commit{db: db, o: o} }
 
-// Run applies the changes. It can run again after an error. A commit with a key can run again in
-// any case: it takes effect once.
+// Run applies the changes. Without a key, each run applies all of them again. A commit with a key
+// takes effect once, so it can run again in any case.
 func (c *Commit) Run(ctx context.Context) (*CommitResult, error) {
 	if (c.o.Key == "") != c.o.KeyTime.IsZero() {
 		return nil, fail(ErrInvalid, 2, "Key and KeyTime of a commit must be given together")
@@ -167,13 +170,16 @@ func (c *Commit) Run(ctx context.Context) (*CommitResult, error) {
 	made := newCommand("truceCommit", true, c.o.Key != "")
 	c.appendTo(&made.document, "truceCommit")
 	o := CommitChangesOptions(c.o)
-	o.appendTo(&made.document)
+	made.options(&o)
 	reply, err := c.db.run(ctx, made)
 	if err != nil {
 		return nil, err
 	}
 	c.assign(reply)
 	result := &CommitResult{Earlier: reply.Bool("earlier"), Result: reply.Document("result")}
+	for _, one := range reply.Documents("results") {
+		result.Results = append(result.Results, Reply(one))
+	}
 	if inserted, is := reply.Lookup("inserted").ArrayOK(); is {
 		result.Inserted, err = inserted.Values()
 	}

@@ -250,7 +250,7 @@ func (d *document) stages(pipeline any) error {
 	}
 	wrong := fail(ErrInvalid, 2,
 		"the pipeline must be a slice of stages, for example mongo.Pipeline{}")
-	kind, data, err := bson.MarshalValue(pipeline)
+	kind, data, err := marshalValue(pipeline)
 	if err != nil || kind != bson.TypeArray {
 		return wrong
 	}

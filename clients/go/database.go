@@ -9,12 +9,13 @@
 //	c.Enqueue("mail", truce.EnqueueOptions{Payload: bson.M{"to": "ada@example.org"}})
 //	_, err = c.Run(ctx)
 //
-// A Database has a method for each operation of truce. Its options are a struct, whose zero fields
-// are absent. Documents are values that the package bson of MongoDB's driver can encode.
+// A Database has a method for each operation of truce. Its options are a struct, and a field
+// with Go's zero value is not sent. Documents are values that the package bson of MongoDB's driver
+// can encode. The keys of maps are sorted, so that a repeated call has the same content.
 //
 // If the context of a call has a deadline, it is the operation's timeout. If the context is
-// canceled, the call returns at once; an operation that changes something may then take effect or
-// not (ErrOutcomeUnknown).
+// canceled, the call returns at once (ErrCanceled); an operation that changes something may then
+// take effect or not (ErrOutcomeUnknown).
 package truce
 
 import (
@@ -28,6 +29,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"truce.invalid/truce/internal/hook"
 )
 
 const (
@@ -57,6 +59,8 @@ type Database struct {
 	session   session
 	// Claims that run.
 	claims *sync.WaitGroup
+	// Runs after each operation and each transaction that succeeded, for tests. nil: none.
+	after func()
 	// nil: none.
 	tracer Tracer
 }
@@ -86,8 +90,8 @@ func Open(path string, opts ...OpenOptions) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path == "" || strings.ContainsRune(path, 0) {
-		return nil, fail(ErrInvalid, 2, fmt.Sprintf("invalid path %q of a store", path))
+	if err := checkPath(path); err != nil {
+		return nil, err
 	}
 	opened, err := openLibrary(path, o)
 	if err != nil {
@@ -96,15 +100,41 @@ func Open(path string, opts ...OpenOptions) (*Database, error) {
 	return newDatabase(opened, o.Database), nil
 }
 
+// checkPath refuses what is not the path of a store.
+func checkPath(path string) error {
+	message := ""
+	switch {
+	case path == "" || strings.ContainsRune(path, 0):
+		message = fmt.Sprintf("invalid path %q of a store", path)
+	case path == "memory" || path == ":memory:":
+		message = fmt.Sprintf("invalid path %q: use \"memory:\" for a store in memory, or %q for "+
+			"a file of this name", path, "./"+path)
+	case strings.HasPrefix(path, "mongodb:") || strings.HasPrefix(path, "mongodb+srv:"):
+		message = "Open opens a file, and mongodb:// names a server: use truce.Connect"
+	default:
+		return nil
+	}
+	return fail(ErrInvalid, 2, message)
+}
+
 // Connect returns the database of `truce serve` that a URI names ("test" without one):
-// mongodb://HOST/DATABASE. The first call connects. Options are those of MongoDB's driver; do not
-// set a timeout there, because contexts have deadlines.
+// mongodb://HOST/DATABASE. The first call connects. If no server answers within 10 seconds
+// (serverSelectionTimeoutMS in the URI), it fails with ErrUnreachable. Options are those of
+// MongoDB's driver; do not set a timeout of operations there, because contexts have deadlines.
 func Connect(uri string, opts ...*options.ClientOptions) (*Database, error) {
 	opened, err := connectServer(uri, opts)
 	if err != nil {
 		return nil, err
 	}
 	return newDatabase(opened, databaseOf(uri)), nil
+}
+
+func init() {
+	hook.After = func(database any, function func()) any {
+		db := *database.(*Database)
+		db.after = function
+		return &db
+	}
 }
 
 func newDatabase(t transport, name string) *Database {
@@ -133,6 +163,13 @@ func (db *Database) Use(name string) *Database {
 	return &other
 }
 
+// withOwnClaims returns the same database, with a count of its own claims.
+func (db *Database) withOwnClaims() *Database {
+	other := *db
+	other.claims = &sync.WaitGroup{}
+	return &other
+}
+
 // Close closes the store, or the connections that Connect made. Calls that run end with an error
 // and have changed nothing.
 func (db *Database) Close() error {
@@ -148,7 +185,7 @@ func (db *Database) Close() error {
 
 // Command runs a command document, whose first field is the name of the command. It is sent once.
 func (db *Database) Command(ctx context.Context, request any) (Reply, error) {
-	raw, err := bson.Marshal(request)
+	raw, err := marshal(request)
 	if err != nil {
 		return nil, fail(ErrInvalid, 2, fmt.Sprintf("the command: %v", err))
 	}
@@ -190,10 +227,16 @@ func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, er
 	if err != nil {
 		return nil, err
 	}
+	if !strings.HasPrefix(c.name, "truce") {
+		return Reply(reply), nil
+	}
 	if Reply(reply).Text("outcome") == "conflict" {
 		e := fail(ErrConflict, 112, "another write conflicts with this one")
 		e.Reply = reply
 		return nil, e
+	}
+	if db.after != nil && s == nil {
+		db.after()
 	}
 	return Reply(reply), nil
 }
@@ -209,6 +252,9 @@ func (db *Database) send(
 		err = withDeadline(ctx, err)
 		lost := errors.Is(err, ErrUnreachable)
 		repeats := c.again && s == nil && (lost || hasLabel(err, "RetryableWriteError"))
+		if e, is := err.(*Error); is && e.noServer {
+			repeats = false // the driver has tried to connect for its whole timeout
+		}
 		if !repeats || left == 0 || ctx.Err() != nil {
 			return nil, err
 		}
@@ -224,8 +270,12 @@ func (db *Database) send(
 	}
 }
 
-// claim runs a claim to its end even if the context ends: otherwise, claimed jobs would wait for
-// the end of their lease. Jobs that come too late are returned to the queue.
+// How long a claim on a server may take beyond its own waiting time after its context has ended.
+const claimGrace = 2 * time.Second
+
+// claim returns when the context ends. The claim itself then runs to its end in the background:
+// otherwise, claimed jobs would wait for the end of their lease. Jobs that come too late are
+// returned to the queue. If the server does not answer, the claim ends after claimGrace.
 func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Reply, error) {
 	if ctx.Err() != nil {
 		return nil, notBegun(ctx, c.name)
@@ -234,7 +284,13 @@ func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Re
 	db.claims.Add(1)
 	go func() {
 		defer db.claims.Done()
-		reply, err := db.send(context.WithoutCancel(ctx), c, request, nil)
+		inner, end := context.WithoutCancel(ctx), func() {}
+		if _, is := db.transport.(*server); is {
+			inner, end = afterEnd(ctx, claimGrace+
+				time.Duration(Reply(request).Int("waitMS"))*time.Millisecond)
+		}
+		defer end()
+		reply, err := db.send(inner, c, request, nil)
 		select {
 		case answers <- answer{reply, err}:
 			return
@@ -252,6 +308,22 @@ func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Re
 		return Reply(a.reply), a.err
 	case <-ctx.Done():
 		return nil, contextError(ctx, c.name, false)
+	}
+}
+
+// afterEnd returns a context that is canceled at this time after the end of another one.
+func afterEnd(ctx context.Context, grace time.Duration) (context.Context, func()) {
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(grace):
+			cancel()
+		case <-inner.Done():
+		}
+	})
+	return inner, func() {
+		stop()
+		cancel()
 	}
 }
 
@@ -323,6 +395,9 @@ func (db *Database) Transact(ctx context.Context, work func(tx *Database) error)
 	end := time.Now().Add(transactionLimit)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := db.transactOnce(ctx, work)
+		if err == nil && db.after != nil {
+			db.after()
+		}
 		if err == nil || !hasLabel(err, "TransientTransactionError") || time.Now().After(end) {
 			return err
 		}

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,12 +92,6 @@ func (d *document) number(name string, number int64) {
 	}
 }
 
-func (d *document) numberAt(name string, number *int64) {
-	if number != nil {
-		d.putNumber(name, *number)
-	}
-}
-
 func (d *document) putFlag(name string, flag bool) {
 	d.key(bson.TypeBoolean, name)
 	if flag {
@@ -129,27 +125,9 @@ func (d *document) duration(name string, duration time.Duration) {
 	}
 }
 
-func (d *document) durationAt(name string, duration *time.Duration) {
-	if duration != nil {
-		d.putDuration(name, *duration)
-	}
-}
-
-func (d *document) time(name string, when time.Time) {
-	if !when.IsZero() {
-		d.putNumber(name, when.UnixMilli())
-	}
-}
-
 func (d *document) putID(name string, id bson.ObjectID) {
 	d.key(bson.TypeObjectID, name)
 	d.buf = append(d.buf, id[:]...)
-}
-
-func (d *document) id(name string, id bson.ObjectID) {
-	if !id.IsZero() {
-		d.putID(name, id)
-	}
 }
 
 func (d *document) putDocument(name string, raw bson.Raw) {
@@ -169,7 +147,8 @@ func (d *document) value(name string, value any) {
 	}
 }
 
-// putValue encodes as package bson does. The common types do not need its reflection.
+// putValue encodes as package bson does, and sorts the keys of maps (marshal.go). The common types
+// do not need its reflection.
 func (d *document) putValue(name string, value any) {
 	switch value := value.(type) {
 	case nil:
@@ -218,22 +197,16 @@ func (d *document) putValue(name string, value any) {
 			return
 		}
 		start := d.begin(bson.TypeEmbeddedDocument, name)
-		for key, element := range value {
-			d.putValue(key, element)
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			d.putValue(key, value[key])
 		}
 		d.end(start)
 	case bson.A:
-		if value == nil {
-			d.key(bson.TypeNull, name)
-			return
-		}
-		start := d.begin(bson.TypeArray, name)
-		for i, element := range value {
-			d.putValue(decimal(i), element)
-		}
-		d.end(start)
+		putArray(d, name, value)
+	case []bson.M:
+		putArray(d, name, value)
 	default:
-		kind, data, err := bson.MarshalValue(value)
+		kind, data, err := marshalValue(value)
 		if err != nil {
 			d.fault(name, err)
 			return
@@ -241,6 +214,18 @@ func (d *document) putValue(name string, value any) {
 		d.key(kind, name)
 		d.buf = append(d.buf, data...)
 	}
+}
+
+func putArray[T any](d *document, name string, values []T) {
+	if values == nil {
+		d.key(bson.TypeNull, name)
+		return
+	}
+	start := d.begin(bson.TypeArray, name)
+	for i, value := range values {
+		d.putValue(decimal(i), value)
+	}
+	d.end(start)
 }
 
 func (d *document) fault(name string, err error) {

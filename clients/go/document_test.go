@@ -3,6 +3,7 @@ package truce
 import (
 	"bytes"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,49 @@ func TestValuesAreEncodedAsByPackageBSON(t *testing.T) {
 		d.putValue("v", value)
 		if _, err := d.finish(); err == nil {
 			t.Errorf("%T was accepted", value)
+		}
+	}
+}
+
+func TestMapsAreEncodedWithSortedKeys(t *testing.T) {
+	type named map[string]int
+	long := named{"c": 3, "a": 1, "b": 2}
+	type inlined struct {
+		Z    int   `bson:"z"`
+		More named `bson:",inline"`
+		Y    int   `bson:"y"`
+	}
+	type outer struct {
+		More map[string]any `bson:",inline"`
+	}
+	sorted := `{"a":1,"b":2,"c":3}`
+	for expected, value := range map[string]any{
+		sorted:                             bson.M{"c": 3, "a": 1, "b": 2},
+		sorted + " ":                       long,
+		`{"v":` + sorted + `}`:             bson.M{"v": long},
+		`{"v":[` + sorted + `]}`:           bson.D{{Key: "v", Value: []named{long}}},
+		`{"v":[` + sorted + `,null]}`:      bson.D{{Key: "v", Value: []bson.M{{"c": 3, "a": 1, "b": 2}, nil}}},
+		`{"n":` + sorted + `}`:             struct{ N any }{long},
+		`{"z":1,"y":2,"a":1,"b":2,"c":3}`:  &inlined{1, long, 2},
+		`{"z":1,"y":2}`:                    inlined{1, nil, 2},
+		`{"v":{"z":{"a":1},"zz":2}}`:       bson.M{"v": outer{bson.M{"zz": 2, "z": bson.M{"a": 1}}}},
+		`{"1":{"x":"1","y":"2"},"2":null}`: map[int]map[string]string{2: nil, 1: {"y": "2", "x": "1"}},
+	} {
+		for range 50 {
+			d := newDocument()
+			d.putValue("v", value)
+			built, err := d.finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := Reply(raw).String()
+			if got != strings.TrimSpace(expected) || !bytes.Equal(Reply(built).Document("v"), raw) {
+				t.Fatalf("%T: got %s and %s, expected %s", value, got, Reply(built), expected)
+			}
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // A Class is a cause of errors: errors.Is(err, truce.ErrConflict).
 type Class string
 
-// The classes are the statuses of truce. The last three are those of the client.
+// The classes are the statuses of truce. The last four are those of the client.
 const (
 	// Another write changed a document that the call depends on. If a merge failed,
 	// Error.Conflicts lists what both sides changed.
@@ -43,9 +43,12 @@ const (
 	ErrCorrupt Class = "corrupt"
 	// The user is not logged in, or lacks the role for this command.
 	ErrUnauthorized Class = "not authorized"
+	// The context of the call was canceled. Nothing was changed. The error is also context.Canceled.
+	ErrCanceled Class = "canceled"
 	// The server does not know the operation: it is not truce, or an older version.
 	ErrWrongServer Class = "wrong server"
-	// No server answered, or the connection was lost. The command may have taken effect or not.
+	// No server answered, or the connection was lost. If the connection was lost, the command may
+	// have taken effect or not.
 	ErrUnreachable Class = "unreachable"
 	// libtruce is missing or too old.
 	ErrLibrary Class = "library"
@@ -69,6 +72,8 @@ type Error struct {
 	// The reply, with further fields. Nil if there is no reply.
 	Reply bson.Raw
 	cause error
+	// The driver found no server, so nothing was sent.
+	noServer bool
 }
 
 func (e *Error) Error() string { return "truce: " + e.Message }
@@ -114,7 +119,8 @@ func fail(class Class, code int32, message string) *Error {
 	return &Error{Class: class, Code: code, Message: message}
 }
 
-// contextError returns the error of a call whose context ended before its reply came.
+// contextError returns the error of a call whose context ended before its reply came: 11601 is
+// MongoDB's Interrupted.
 func contextError(ctx context.Context, name string, writes bool) error {
 	cause := context.Cause(ctx)
 	if !errors.Is(cause, ctx.Err()) {
@@ -125,6 +131,9 @@ func contextError(ctx context.Context, name string, writes bool) error {
 		return &Error{Class: ErrOutcomeUnknown, Code: 8, Message: message, cause: cause}
 	}
 	message := fmt.Sprintf("%s: %v", name, ctx.Err())
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return &Error{Class: ErrCanceled, Code: 11601, Message: message, cause: cause}
+	}
 	return &Error{Class: ErrTimeout, Code: 50, Message: message, cause: cause}
 }
 
@@ -141,8 +150,13 @@ func withDeadline(ctx context.Context, err error) error {
 // notBegun returns the error of a call whose context had ended before the call.
 func notBegun(ctx context.Context, name string) error { return contextError(ctx, name, false) }
 
+// classByCode has the classes of codes, for replies without a status: the table of docs/errors.md.
 var classByCode = map[int32]Class{
-	13: ErrUnauthorized, 18: ErrUnauthorized, 50: ErrTimeout, 112: ErrConflict, 11000: ErrDuplicate,
+	8: ErrOutcomeUnknown, 11: ErrNotFound, 13: ErrUnauthorized, 15: ErrLimit, 18: ErrUnauthorized,
+	24: ErrLocked, 26: ErrNotFound, 27: ErrNotFound, 43: ErrNotFound, 48: ErrDuplicate,
+	50: ErrTimeout, 112: ErrConflict, 146: ErrLimit, 262: ErrTimeout, 292: ErrLimit,
+	10334: ErrLimit, 11000: ErrDuplicate, 11601: ErrTimeout, 14031: ErrStoreFailed,
+	51003: ErrDuplicate,
 }
 
 // replyError returns the error that a reply reports. `status` is the class of truce_command, or "".
@@ -156,7 +170,7 @@ func replyError(reply bson.Raw, name string, status Class) *Error {
 	if byCode == ErrUnauthorized || e.Class == "" {
 		e.Class = byCode
 	}
-	if e.Code == 59 && strings.HasPrefix(name, "truce") {
+	if e.Code == 59 && strings.HasPrefix(name, "truce") && e.Class == "" {
 		e.Class = ErrWrongServer
 		e.Message += ": this is not truce, or a version without " + name
 	}

@@ -22,15 +22,14 @@ table = importlib.util.module_from_spec(loader)
 sys.dont_write_bytecode = True
 loader.loader.exec_module(table)
 
-# The type of a field, and the method of `document` that appends it unless it is absent.
 TYPES = {
-    "string": ("string", "text"),
-    "document": ("any", "value"),
-    "array": ("any", "value"),
-    "document or array": ("any", "value"),
-    "true or false": ("bool", "flag"),
-    "any": ("any", "value"),
-    "ObjectId": ("bson.ObjectID", "id"),
+    "string": "string",
+    "document": "any",
+    "array": "any",
+    "document or array": "any",
+    "true or false": "bool",
+    "any": "any",
+    "ObjectId": "bson.ObjectID",
 }
 # For these fields, zero has the same effect as an absent field. For all other fields that can be
 # zero, an absent one differs, so they are pointers.
@@ -39,7 +38,7 @@ NOTES = {"array": "a slice", "document or array": "a document or a slice"}
 
 
 def go_name(wire):
-    """runAtMS becomes RunAt, on_conflict becomes OnConflict."""
+    """runAtMS becomes RunAt, onConflict becomes OnConflict."""
     words = re.sub(r"MS$", "", wire).split("_")
     words = ({"id": "ID", "ids": "IDs"}.get(word, word[:1].upper() + word[1:]) for word in words)
     return "".join(words)
@@ -55,24 +54,16 @@ def field_names(row):
 
 
 def number_type(row, field):
-    kind, method = "int64", "number"
     if "since 1970" in field["help"]:
-        return "time.Time", "time"
-    if field["name"].endswith("MS"):
-        kind, method = "time.Duration", "duration"
+        return "time.Time"
+    kind = "time.Duration" if field["name"].endswith("MS") else "int64"
     can_be_zero = field.get("least") is None or field["least"] <= 0
     absent = field["name"] in ZERO_IS_ABSENT or f"{row['name']}.{field['name']}" in ZERO_IS_ABSENT
-    if can_be_zero and not absent and not field["needed"]:
-        return "*" + kind, method + "At"
-    return kind, method
+    return "*" + kind if can_be_zero and not absent and not field["needed"] else kind
 
 
 def field_type(row, field):
-    kind, method = number_type(row, field) if field["type"] == "number" else TYPES[field["type"]]
-    # A needed number or flag is sent even if it is zero.
-    if field["needed"] and method in ("number", "duration", "flag"):
-        method = "put" + method.title()
-    return kind, method
+    return number_type(row, field) if field["type"] == "number" else TYPES[field["type"]]
 
 
 def comment(text, indent=""):
@@ -97,7 +88,10 @@ def help_of(field, kind):
 
 
 def field_lines(row, field, name):
-    kind, _ = field_type(row, field)
+    kind = field_type(row, field)
+    # A needed number or flag is sent even if it is zero.
+    always = field["needed"] and kind in ("int64", "time.Duration", "bool")
+    tag = field["name"] + (",always" if always else "")
     text = help_of(field, kind) + (table.bounds(field) if kind.endswith("int64") else "")
     if "words" in field:
         text += ": " + ", ".join(f'"{word}"' for word in field["words"])
@@ -105,7 +99,7 @@ def field_lines(row, field, name):
         text += f" ({NOTES[field['type']]})"
     if field["needed"]:
         text += "; required"
-    return [*comment(text, "\t"), f"\t{name} {kind}"]
+    return [*comment(text, "\t"), f'\t{name} {kind} `truce:"{tag}"`']
 
 
 def operation_name(row):
@@ -119,23 +113,17 @@ def options(row):
     lines.append(f"type {operation}Options struct {{")
     for field in row["fields"]:
         lines += field_lines(row, field, names[field["name"]])
-    lines += ["}", "", f"func (o *{operation}Options) appendTo(d *document) {{"]
-    for field in row["fields"]:
-        _, method = field_type(row, field)
-        lines.append(f'\td.{method}("{field["name"]}", o.{names[field["name"]]})')
     return [*lines, "}", ""]
 
 
 def target_of(row):
-    """Returns the parameter of the target, and the statement that appends it."""
-    wire, target = row["name"], row.get("target")
+    """Returns the parameter of the target, and the value that is sent."""
+    target = row.get("target")
     if not target:
-        return "", f'd.putNumber("{wire}", 1)'
-    if row.get("optional"):  # 1 is sent in place of ""
-        return f"{target} string", f'd.textOrOne("{wire}", {target})'
-    if target == "changes":
-        return "changes any", f'd.value("{wire}", changes)'
-    return f"{target} string", f'd.putText("{wire}", {target})'
+        return "", "1"
+    if row.get("optional"):
+        return f"{target} string", f"orOne({target})"
+    return f"{target} {'any' if target == 'changes' else 'string'}", target
 
 
 def documentation(row, method):
@@ -158,39 +146,36 @@ def again_of(row):
     given = table.REPEATABLE_WITH.get(row["name"])
     if given:
         return '!o.ID.IsZero()' if given == "id" else f'o.{go_name(given)} != ""'
-    return str(bool(row["again"])).lower()
+    return "true" if row["again"] else ""
 
 
 def method(row):
-    operation = operation_name(row)
-    parameter, append = target_of(row)
-    given = f"o {operation}Options" if row["fields"] else ""
-    parameters = ["ctx context.Context", parameter, given]
-    lines = [
-        *documentation(row, operation),
-        *signature("db *Database", operation, parameters, "(Reply, error)"),
-        f'\tc := newCommand("{row["name"]}", {str(bool(row["writes"])).lower()}, {again_of(row)})',
-        "\td := &c.document",
-        f"\t{append}",
+    name, fields = operation_name(row), row["fields"]
+    parameter, target = target_of(row)
+    parameters = ["ctx context.Context", parameter, f"o {name}Options" if fields else ""]
+    properties = [f'name: "{row["name"]}"']
+    properties += ["writes: true"] if row["writes"] else []
+    properties += [f"again: {again_of(row)}"] if again_of(row) else []
+    return [
+        *documentation(row, name),
+        *signature("db *Database", name, parameters, "(Reply, error)"),
+        f"\trow := operation{{{', '.join(properties)}}}",
+        f"\treturn db.operate(ctx, row, {target}, {'&o' if fields else 'nil'})",
+        "}",
+        "",
     ]
-    if row["fields"]:
-        lines.append("\to.appendTo(d)")
-    return [*lines, "\treturn db.run(ctx, c)", "}", ""]
 
 
 def commit_method(row):
-    operation = operation_name(row)
-    parameter, append = target_of(row)
-    parameters = [parameter, f"o {operation}Options" if row["fields"] else ""]
-    lines = [
-        f"// {operation} adds the operation to the commit. See the method of Database.",
-        *signature("c *Changes", operation, parameters, "*Change"),
-        "\td := newDocument()",
-        f"\t{append}",
+    name, fields = operation_name(row), row["fields"]
+    parameter, target = target_of(row)
+    return [
+        f"// {name} adds the operation to the commit. See the method of Database.",
+        *signature("c *Changes", name, [parameter, f"o {name}Options" if fields else ""], "*Change"),
+        f'\treturn c.operate("{row["name"]}", {target}, {"&o" if fields else "nil"})',
+        "}",
+        "",
     ]
-    if row["fields"]:
-        lines.append("\to.appendTo(d)")
-    return [*lines, "\treturn c.add(d)", "}", ""]
 
 
 HEADER = """// Code generated by clients/go/generate.py from the table of operations. DO NOT EDIT.

@@ -3,6 +3,7 @@ package truce
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -28,6 +29,9 @@ type Job struct {
 	lost  bool
 	// Cancels the context of the worker's handler.
 	cancel context.CancelCauseFunc
+	// The worker's; nil without one.
+	log     *slog.Logger
+	claimed time.Time
 }
 
 // ClaimJobs claims the next jobs. Without a worker, end each of them: Done, Fail, ...
@@ -47,6 +51,7 @@ func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions)
 		jobs = append(jobs, &Job{
 			ID: found.ID("_id"), Queue: queue, Payload: payload, Document: document,
 			Attempt: max(1, found.Int("attempt")), db: db, token: found.ID("token"),
+			claimed: time.Now(),
 		})
 	}
 	if db.tracer != nil && len(jobs) > 0 {
@@ -85,7 +90,20 @@ func (j *Job) finish(
 	j.mutex.Lock()
 	j.ended = true
 	j.mutex.Unlock()
+	if operation != "fail" { // fail logs its cause
+		j.logEnd(ctx, slog.LevelInfo, operation)
+	}
 	return nil
+}
+
+// logEnd logs the end of a job that a worker runs.
+func (j *Job) logEnd(ctx context.Context, level slog.Level, outcome string, more ...any) {
+	if j.log == nil {
+		return
+	}
+	all := append([]any{"outcome", outcome, "attempt", j.Attempt, "duration",
+		time.Since(j.claimed).Round(time.Microsecond)}, more...)
+	j.log.Log(ctx, level, "truce: job ended", all...)
 }
 
 // in returns the database for a report: that of a transaction, if one is given.
@@ -118,11 +136,15 @@ func (j *Job) FailAfter(ctx context.Context, cause error, delay time.Duration) e
 }
 
 func (j *Job) fail(ctx context.Context, cause error, delay *time.Duration) error {
-	return j.finish(ctx, "fail", func(ctx context.Context) error {
+	err := j.finish(ctx, "fail", func(ctx context.Context) error {
 		o := FailOptions{ID: j.ID, Token: j.token, Error: textOf(cause), Delay: delay}
 		_, err := j.db.Fail(ctx, j.Queue, o)
 		return err
 	})
+	if err == nil {
+		j.logEnd(ctx, slog.LevelError, "fail", "error", textOf(cause))
+	}
+	return err
 }
 
 func textOf(cause error) string {
@@ -199,7 +221,7 @@ func (c *JobCommit) Run(ctx context.Context) error {
 		made.putText("truceJobCommit", c.job.Queue)
 		c.appendTo(&made.document, "changes")
 		o := JobCommitOptions{ID: c.job.ID, Token: c.job.token, Result: c.result}
-		o.appendTo(&made.document)
+		made.options(&o)
 		reply, err := c.job.db.run(ctx, made)
 		c.assign(reply)
 		return err
@@ -231,7 +253,7 @@ func (s *JobStep) Run(ctx context.Context) error {
 		s.appendTo(&made.document, "changes")
 	}
 	o := JobStepOptions{ID: s.job.ID, Token: s.job.token, Name: s.name, Result: s.result}
-	o.appendTo(&made.document)
+	made.options(&o)
 	reply, err := s.job.db.run(ctx, made)
 	if err != nil {
 		s.job.see(err)
@@ -243,7 +265,7 @@ func (s *JobStep) Run(ctx context.Context) error {
 }
 
 // suspended returns ErrSuspended if a reply says that this worker no longer has the job.
-func (j *Job) suspended(reply Reply, err error) error {
+func (j *Job) suspended(ctx context.Context, reply Reply, err error) error {
 	if err != nil {
 		j.see(err)
 		return err
@@ -254,6 +276,7 @@ func (j *Job) suspended(reply Reply, err error) error {
 	j.mutex.Lock()
 	j.ended = true
 	j.mutex.Unlock()
+	j.logEnd(ctx, slog.LevelInfo, "suspend")
 	return ErrSuspended
 }
 
@@ -261,7 +284,8 @@ func (j *Job) suspended(reply Reply, err error) error {
 // returns ErrSuspended: return it from the handler.
 func (j *Job) Sleep(ctx context.Context, name string, delay time.Duration) error {
 	o := JobSleepOptions{ID: j.ID, Token: j.token, Name: name, Delay: delay}
-	return j.suspended(j.db.JobSleep(ctx, j.Queue, o))
+	reply, err := j.db.JobSleep(ctx, j.Queue, o)
+	return j.suspended(ctx, reply, err)
 }
 
 // Wait suspends the job until an event arrives (Signal), or, if the timeout is not zero, that time
@@ -273,7 +297,7 @@ func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (bso
 		o.Timeout = &timeout
 	}
 	reply, err := j.db.JobWait(ctx, j.Queue, o)
-	if err := j.suspended(reply, err); err != nil {
+	if err := j.suspended(ctx, reply, err); err != nil {
 		return nil, err
 	}
 	if !reply.Bool("came") {

@@ -32,7 +32,7 @@ type MergeOptions struct {
 }
 
 // Merge saves the document that a web form sent back, merged with other saves since. The document
-// is JSON ([]byte or json.RawMessage), or a value that package bson can encode.
+// is JSON ([]byte, string, or json.RawMessage), or a value that package bson can encode.
 //
 // The JSON of the form is enough: where the stored document has an ObjectId, a date, or another
 // type that JSON lacks, the field gets this type again. If both sides changed a field, the error is
@@ -65,13 +65,15 @@ func formOf(document any) (bson.D, error) {
 	switch document := document.(type) {
 	case []byte:
 		err = bson.UnmarshalExtJSON(document, false, &sent)
+	case string:
+		err = bson.UnmarshalExtJSON([]byte(document), false, &sent)
 	case json.RawMessage:
 		err = bson.UnmarshalExtJSON(document, false, &sent)
 	case bson.D:
 		return document, nil
 	default:
-		var raw []byte
-		if raw, err = bson.Marshal(document); err == nil {
+		var raw bson.Raw
+		if raw, err = marshal(document); err == nil {
 			err = bson.Unmarshal(raw, &sent)
 		}
 	}

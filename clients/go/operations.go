@@ -16,10 +16,8 @@ import (
 // Reply: `commands`: an array of {name, group, help}; for one operation `help`, `fields`, `answer`,
 // `transaction`, `example`.
 func (db *Database) Help(ctx context.Context, name string) (Reply, error) {
-	c := newCommand("truceHelp", false, true)
-	d := &c.document
-	d.textOrOne("truceHelp", name)
-	return db.run(ctx, c)
+	row := operation{name: "truceHelp", again: true}
+	return db.operate(ctx, row, orOne(name), nil)
 }
 
 // Access returns what the caller may do in the database.
@@ -27,33 +25,24 @@ func (db *Database) Help(ctx context.Context, name string) (Reply, error) {
 // Reply: `write`, `monitor`, `maintain`: whether the caller may write in the database, and examine
 // or maintain the whole store. The own `database` of the store, and the `version`.
 func (db *Database) Access(ctx context.Context) (Reply, error) {
-	c := newCommand("truceAccess", false, true)
-	d := &c.document
-	d.putNumber("truceAccess", 1)
-	return db.run(ctx, c)
+	row := operation{name: "truceAccess", again: true}
+	return db.operate(ctx, row, 1, nil)
 }
 
 // CommitChangesOptions are the options of CommitChanges.
 type CommitChangesOptions struct {
 	// an idempotency key of the database: the commit happens once under it
-	Key string
-	// with a key: the time when the request was made, the same in each repetition
-	KeyTime time.Time
+	Key string `truce:"key"`
+	// with a key: the time when the request was made (milliseconds, not seconds), the same in each
+	// repetition
+	KeyTime time.Time `truce:"keyTime"`
 	// with a key: the result that a repetition returns, at most 64 KiB
-	Leave any
+	Leave any `truce:"leave"`
 	// stored with the commit (truceCommitShow). With a key, it identifies the request in place of
 	// the changes, so a time in them may differ in a repetition
-	Input any
+	Input any `truce:"input"`
 	// uses the journal, even if the store has transactions
-	Journal bool
-}
-
-func (o *CommitChangesOptions) appendTo(d *document) {
-	d.text("key", o.Key)
-	d.time("keyTime", o.KeyTime)
-	d.value("leave", o.Leave)
-	d.value("input", o.Input)
-	d.flag("journal", o.Journal)
+	Journal bool `truce:"journal"`
 }
 
 // CommitChanges changes several documents, all or none.
@@ -77,11 +66,8 @@ func (o *CommitChangesOptions) appendTo(d *document) {
 func (db *Database) CommitChanges(
 	ctx context.Context, changes any, o CommitChangesOptions,
 ) (Reply, error) {
-	c := newCommand("truceCommit", true, o.Key != "")
-	d := &c.document
-	d.value("truceCommit", changes)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCommit", writes: true, again: o.Key != ""}
+	return db.operate(ctx, row, changes, &o)
 }
 
 // CommitResult returns the result of the commit under a key.
@@ -89,10 +75,8 @@ func (db *Database) CommitChanges(
 // Reply: `result`: empty if the commit had no result. "not found": no commit under the key took
 // effect, or it was purged. An error: 24 (locked) a commit under the key is pending.
 func (db *Database) CommitResult(ctx context.Context, key string) (Reply, error) {
-	c := newCommand("truceCommitResult", false, true)
-	d := &c.document
-	d.putText("truceCommitResult", key)
-	return db.run(ctx, c)
+	row := operation{name: "truceCommitResult", again: true}
+	return db.operate(ctx, row, key, nil)
 }
 
 // CommitShow returns the recorded commit under a key.
@@ -102,26 +86,18 @@ func (db *Database) CommitResult(ctx context.Context, key string) (Reply, error)
 // Reply: `commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is
 // "pending", "committed", or "done". "not found": no commit exists, or it was undone.
 func (db *Database) CommitShow(ctx context.Context, key string) (Reply, error) {
-	c := newCommand("truceCommitShow", false, true)
-	d := &c.document
-	d.putText("truceCommitShow", key)
-	return db.run(ctx, c)
+	row := operation{name: "truceCommitShow", again: true}
+	return db.operate(ctx, row, key, nil)
 }
 
 // CommitsOptions are the options of Commits.
 type CommitsOptions struct {
 	// only commits in this state: "pending", "committed", "done", "aborted"
-	State string
+	State string `truce:"state"`
 	// only commits whose key begins with this string
-	KeyPrefix string
+	KeyPrefix string `truce:"keyPrefix"`
 	// the maximum number of commits; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *CommitsOptions) appendTo(d *document) {
-	d.text("state", o.State)
-	d.text("keyPrefix", o.KeyPrefix)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // Commits lists recorded commits, newest first.
@@ -129,11 +105,8 @@ func (o *CommitsOptions) appendTo(d *document) {
 // Reply: `commits`: those of the journal, and those that had a key or an input, each as in
 // truceCommitShow; and `more`: true if others match.
 func (db *Database) Commits(ctx context.Context, o CommitsOptions) (Reply, error) {
-	c := newCommand("truceCommits", false, true)
-	d := &c.document
-	d.putNumber("truceCommits", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCommits", again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // CommitResolve completes a commit of the journal whose process died, or undoes it.
@@ -143,20 +116,14 @@ func (db *Database) Commits(ctx context.Context, o CommitsOptions) (Reply, error
 // Reply: `commit`: the resulting commit. "not found": the commit never took effect, or was purged.
 // An error: 24 (locked) its lease has not ended.
 func (db *Database) CommitResolve(ctx context.Context, commit string) (Reply, error) {
-	c := newCommand("truceCommitResolve", true, true)
-	d := &c.document
-	d.putText("truceCommitResolve", commit)
-	return db.run(ctx, c)
+	row := operation{name: "truceCommitResolve", writes: true, again: true}
+	return db.operate(ctx, row, commit, nil)
 }
 
 // UniqueOptions are the options of Unique.
 type UniqueOptions struct {
 	// how long to wait for other processes; absent: 6 s
-	Settle time.Duration
-}
-
-func (o *UniqueOptions) appendTo(d *document) {
-	d.duration("settleMS", o.Settle)
+	Settle time.Duration `truce:"settleMS"`
 }
 
 // Unique lets commits of the journal change values of the unique indexes of a collection.
@@ -164,21 +131,14 @@ func (o *UniqueOptions) appendTo(d *document) {
 // Reply: `made`: the index on _keys is new; `documents` that were examined; and those that were
 // `converted`. An error: 2 (invalid) the collection has no unique index.
 func (db *Database) Unique(ctx context.Context, collection string, o UniqueOptions) (Reply, error) {
-	c := newCommand("truceUnique", true, true)
-	d := &c.document
-	d.putText("truceUnique", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceUnique", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // ReadManyOptions are the options of ReadMany.
 type ReadManyOptions struct {
 	// up to 1,000, each {collection, id} (a slice); required
-	Documents any
-}
-
-func (o *ReadManyOptions) appendTo(d *document) {
-	d.value("documents", o.Documents)
+	Documents any `truce:"documents"`
 }
 
 // ReadMany reads several documents from one snapshot.
@@ -186,24 +146,16 @@ func (o *ReadManyOptions) appendTo(d *document) {
 // Reply: `documents`: for each element the document, or null if it does not exist. No document
 // shows a part of a commit.
 func (db *Database) ReadMany(ctx context.Context, o ReadManyOptions) (Reply, error) {
-	c := newCommand("truceReadMany", false, true)
-	d := &c.document
-	d.putNumber("truceReadMany", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceReadMany", again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // RequestOptions are the options of Request.
 type RequestOptions struct {
 	// the function that runs the request; required
-	Name string
+	Name string `truce:"name"`
 	// the input of the function; absent: empty
-	Input any
-}
-
-func (o *RequestOptions) appendTo(d *document) {
-	d.text("name", o.Name)
-	d.value("input", o.Input)
+	Input any `truce:"input"`
 }
 
 // Request adds a request, which a program of the library or `truce request run` runs once.
@@ -213,11 +165,8 @@ func (o *RequestOptions) appendTo(d *document) {
 // Reply: nothing more. Sending it again has no effect. An error: 11000 (duplicate) the key was used
 // for another request.
 func (db *Database) Request(ctx context.Context, key string, o RequestOptions) (Reply, error) {
-	c := newCommand("truceRequest", true, true)
-	d := &c.document
-	d.putText("truceRequest", key)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceRequest", writes: true, again: true}
+	return db.operate(ctx, row, key, &o)
 }
 
 // RequestState returns the state of a request.
@@ -227,47 +176,32 @@ func (db *Database) Request(ctx context.Context, key string, o RequestOptions) (
 // Reply: `request`: {_id, name, input, state, attempts, error, created, due}, where `state` is
 // "waiting", "done", or "failed". "not found": no such request exists.
 func (db *Database) RequestState(ctx context.Context, key string) (Reply, error) {
-	c := newCommand("truceRequestState", false, true)
-	d := &c.document
-	d.putText("truceRequestState", key)
-	return db.run(ctx, c)
+	row := operation{name: "truceRequestState", again: true}
+	return db.operate(ctx, row, key, nil)
 }
 
 // RequestsOptions are the options of Requests.
 type RequestsOptions struct {
 	// only requests in this state: "waiting", "done", "failed"
-	State string
+	State string `truce:"state"`
 	// the maximum number of requests; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *RequestsOptions) appendTo(d *document) {
-	d.text("state", o.State)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // Requests lists requests, the oldest first.
 //
 // Reply: `requests`: each as in truceRequestState; and `more`: true if others match.
 func (db *Database) Requests(ctx context.Context, o RequestsOptions) (Reply, error) {
-	c := newCommand("truceRequests", false, true)
-	d := &c.document
-	d.putNumber("truceRequests", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceRequests", again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // SequenceOptions are the options of Sequence.
 type SequenceOptions struct {
 	// allocates this number of consecutive numbers for the caller (1 to 1000000)
-	Take int64
+	Take int64 `truce:"take"`
 	// numbers up to this one are no longer allocated (from 1)
-	Raise int64
-}
-
-func (o *SequenceOptions) appendTo(d *document) {
-	d.number("take", o.Take)
-	d.number("raise", o.Raise)
+	Raise int64 `truce:"raise"`
 }
 
 // Sequence allocates increasing numbers, each once; or returns the last of them.
@@ -275,92 +209,69 @@ func (o *SequenceOptions) appendTo(d *document) {
 // sequence: the sequence's name.
 //
 // Reply: with `take`, `first` and `last`: the allocated numbers; else `last`: the last number that
-// was allocated, or 0. An error: 8 (outcome unknown) numbers may have been allocated.
+// was allocated, or 0. A part of a commit has `take`; its numbers are not allocated if the commit
+// does not take effect. An error: 8 (outcome unknown) numbers may have been allocated.
 func (db *Database) Sequence(
 	ctx context.Context, sequence string, o SequenceOptions,
 ) (Reply, error) {
-	c := newCommand("truceSequence", false, false)
-	d := &c.document
-	d.putText("truceSequence", sequence)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSequence", writes: true}
+	return db.operate(ctx, row, sequence, &o)
+}
+
+// Sequence adds the operation to the commit. See the method of Database.
+func (c *Changes) Sequence(sequence string, o SequenceOptions) *Change {
+	return c.operate("truceSequence", sequence, &o)
 }
 
 // SequencesOptions are the options of Sequences.
 type SequencesOptions struct {
 	// only sequences after this name
-	After string
+	After string `truce:"after"`
 	// the maximum number of sequences; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *SequencesOptions) appendTo(d *document) {
-	d.text("after", o.After)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // Sequences lists the sequences with their last numbers.
 //
 // Reply: `sequences`, by name: each {_id, value}; and `more`: continue with `after` the last _id.
 func (db *Database) Sequences(ctx context.Context, o SequencesOptions) (Reply, error) {
-	c := newCommand("truceSequences", false, true)
-	d := &c.document
-	d.putNumber("truceSequences", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSequences", again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // SetOptions are the options of Set.
 type SetOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the document's key: {student_id: 1}
-	Key any
+	Key any `truce:"key"`
 	// the element to add, with its name and any payload
-	Add any
+	Add any `truce:"add"`
 	// the element to remove: its name
-	Remove any
+	Remove any `truce:"remove"`
 	// the number of the operation (from 1)
-	Seq int64
+	Seq int64 `truce:"seq"`
 	// the source of the number, if several sources publish
-	Source string
+	Source string `truce:"source"`
 	// instead: many operations of any documents, each {add or remove, key, seq, source} (a slice)
-	Apply any
+	Apply any `truce:"apply"`
 	// records for this consumer that the operations were applied; then it may acknowledge its
 	// messages
-	Consumer string
+	Consumer string `truce:"consumer"`
 	// returns the tombstones and the watermark, too
-	Show bool
-}
-
-func (o *SetOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.value("add", o.Add)
-	d.value("remove", o.Remove)
-	d.number("seq", o.Seq)
-	d.text("source", o.Source)
-	d.value("apply", o.Apply)
-	d.text("consumer", o.Consumer)
-	d.flag("show", o.Show)
+	Show bool `truce:"show"`
 }
 
 // Set adds to an ordered set, removes from it, or reads it; the operations may arrive in any order.
@@ -370,50 +281,33 @@ func (o *SetOptions) appendTo(d *document) {
 // failed and others were applied. For a read, `members`, or `document` with `show`. "not found": no
 // operation was applied to the key.
 func (db *Database) Set(ctx context.Context, collection string, o SetOptions) (Reply, error) {
-	c := newCommand("truceSet", false, true)
-	d := &c.document
-	d.putText("truceSet", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSet", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // Set adds the operation to the commit. See the method of Database.
 func (c *Changes) Set(collection string, o SetOptions) *Change {
-	d := newDocument()
-	d.putText("truceSet", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceSet", collection, &o)
 }
 
 // SetDefineOptions are the options of SetDefine.
 type SetDefineOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
-}
-
-func (o *SetDefineOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
+	Key any `truce:"key"`
 }
 
 // SetDefine defines a set of a collection; later operations need not repeat its fields.
@@ -423,57 +317,38 @@ func (o *SetDefineOptions) appendTo(d *document) {
 func (db *Database) SetDefine(
 	ctx context.Context, collection string, o SetDefineOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetDefine", true, true)
-	d := &c.document
-	d.putText("truceSetDefine", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetDefine", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetSourceOptions are the options of SetSource.
 type SetSourceOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
+	Key any `truce:"key"`
 	// the source; absent: the numbers without a source
-	Source string
+	Source string `truce:"source"`
 	// announces the source, and returns its first number
-	Start bool
+	Start bool `truce:"start"`
 	// every number below this one was recorded or will never be published (from 1)
-	Idle int64
+	Idle int64 `truce:"idle"`
 	// the numbers from this one to `to` were never published (from 1)
-	From int64
+	From int64 `truce:"from"`
 	// the last of these numbers; absent: the first one (from 1)
-	To int64
-}
-
-func (o *SetSourceOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.text("source", o.Source)
-	d.flag("start", o.Start)
-	d.number("idle", o.Idle)
-	d.number("from", o.From)
-	d.number("to", o.To)
+	To int64 `truce:"to"`
 }
 
 // SetSource announces a source, or declares which numbers it does not use.
@@ -483,45 +358,30 @@ func (o *SetSourceOptions) appendTo(d *document) {
 func (db *Database) SetSource(
 	ctx context.Context, collection string, o SetSourceOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetSource", true, true)
-	d := &c.document
-	d.putText("truceSetSource", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetSource", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetCollectOptions are the options of SetCollect.
 type SetCollectOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
+	Key any `truce:"key"`
 	// removes the tombstones at or below the watermark
-	Collect bool
-}
-
-func (o *SetCollectOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.flag("collect", o.Collect)
+	Collect bool `truce:"collect"`
 }
 
 // SetCollect returns the watermark of a set, and removes tombstones below it.
@@ -532,45 +392,30 @@ func (o *SetCollectOptions) appendTo(d *document) {
 func (db *Database) SetCollect(
 	ctx context.Context, collection string, o SetCollectOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetCollect", false, true)
-	d := &c.document
-	d.putText("truceSetCollect", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetCollect", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetRecordOptions are the options of SetRecord.
 type SetRecordOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the name of the consumer, which it keeps after a restart; required
-	Consumer string
+	Consumer string `truce:"consumer"`
 	// the operations that were applied, each {add or remove, key, seq, source} (a slice); required
-	Apply any
-}
-
-func (o *SetRecordOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.text("consumer", o.Consumer)
-	d.value("apply", o.Apply)
+	Apply any `truce:"apply"`
 }
 
 // SetRecord records that a consumer has applied operations, for example in a commit.
@@ -580,45 +425,30 @@ func (o *SetRecordOptions) appendTo(d *document) {
 func (db *Database) SetRecord(
 	ctx context.Context, collection string, o SetRecordOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetRecord", true, true)
-	d := &c.document
-	d.putText("truceSetRecord", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetRecord", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetQuarantineOptions are the options of SetQuarantine.
 type SetQuarantineOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
+	Key any `truce:"key"`
 	// the maximum number of operations; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *SetQuarantineOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // SetQuarantine lists operations that arrived after their number was declared void.
@@ -628,54 +458,36 @@ func (o *SetQuarantineOptions) appendTo(d *document) {
 func (db *Database) SetQuarantine(
 	ctx context.Context, collection string, o SetQuarantineOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetQuarantine", false, true)
-	d := &c.document
-	d.putText("truceSetQuarantine", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetQuarantine", again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetReplayOptions are the options of SetReplay.
 type SetReplayOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
+	Key any `truce:"key"`
 	// the operation, as truceSetQuarantine returned it
-	Quarantined any
+	Quarantined any `truce:"quarantined"`
 	// instead: all operations that are quarantined
-	All bool
+	All bool `truce:"all"`
 	// a new number of its source; of all: the first one (from 1); required
-	Seq int64
+	Seq int64 `truce:"seq,always"`
 	// the consumer for which the number is recorded; absent: it is not recorded
-	Consumer string
-}
-
-func (o *SetReplayOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.value("quarantined", o.Quarantined)
-	d.flag("all", o.All)
-	d.putNumber("seq", o.Seq)
-	d.text("consumer", o.Consumer)
+	Consumer string `truce:"consumer"`
 }
 
 // SetReplay applies a quarantined operation under a new number, and releases it.
@@ -686,45 +498,30 @@ func (o *SetReplayOptions) appendTo(d *document) {
 func (db *Database) SetReplay(
 	ctx context.Context, collection string, o SetReplayOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetReplay", true, false)
-	d := &c.document
-	d.putText("truceSetReplay", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetReplay", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetProtectOptions are the options of SetProtect.
 type SetProtectOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
+	Key any `truce:"key"`
 	// true: sets the rule; false: removes it; required
-	On bool
-}
-
-func (o *SetProtectOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.putFlag("on", o.On)
+	On bool `truce:"on,always"`
 }
 
 // SetProtect refuses elements that programs without watermarks would bring back.
@@ -734,42 +531,28 @@ func (o *SetProtectOptions) appendTo(d *document) {
 func (db *Database) SetProtect(
 	ctx context.Context, collection string, o SetProtectOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetProtect", true, true)
-	d := &c.document
-	d.putText("truceSetProtect", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetProtect", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetConvertOptions are the options of SetConvert.
 type SetConvertOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
-}
-
-func (o *SetConvertOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
+	Key any `truce:"key"`
 }
 
 // SetConvert gives every element without a number the number 0, in all documents.
@@ -779,45 +562,30 @@ func (o *SetConvertOptions) appendTo(d *document) {
 func (db *Database) SetConvert(
 	ctx context.Context, collection string, o SetConvertOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetConvert", true, true)
-	d := &c.document
-	d.putText("truceSetConvert", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetConvert", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SetForgetOptions are the options of SetForget.
 type SetForgetOptions struct {
 	// the list in the document: "classes"; absent: the only set of the collection
-	Field string
+	Field string `truce:"field"`
 	// the field of an element that names it: "name"; absent: as defined
-	Name string
+	Name string `truce:"name"`
 	// the list of tombstones; absent: "deleted_" and the field
-	Deleted string
+	Deleted string `truce:"deleted"`
 	// the field of an element with its number; absent: "seq"
-	SeqField string
+	SeqField string `truce:"seqField"`
 	// the field of an element with its source; absent: "src"
-	SourceField string
+	SourceField string `truce:"sourceField"`
 	// the field of the document with the watermark; absent: "_wm"
-	Watermark string
+	Watermark string `truce:"watermark"`
 	// one document for each element, for sets that outgrow a document
-	ByElement bool
+	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
-	Key any
+	Key any `truce:"key"`
 	// also if documents still contain its lists
-	Anyway bool
-}
-
-func (o *SetForgetOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("name", o.Name)
-	d.text("deleted", o.Deleted)
-	d.text("seqField", o.SeqField)
-	d.text("sourceField", o.SourceField)
-	d.text("watermark", o.Watermark)
-	d.flag("byElement", o.ByElement)
-	d.value("key", o.Key)
-	d.flag("anyway", o.Anyway)
+	Anyway bool `truce:"anyway"`
 }
 
 // SetForget removes the definition of a set with its sources and records.
@@ -828,115 +596,79 @@ func (o *SetForgetOptions) appendTo(d *document) {
 func (db *Database) SetForget(
 	ctx context.Context, collection string, o SetForgetOptions,
 ) (Reply, error) {
-	c := newCommand("truceSetForget", true, false)
-	d := &c.document
-	d.putText("truceSetForget", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSetForget", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // RevisionOptions are the options of Revision.
 type RevisionOptions struct {
 	// reads the document with this _id
-	Get any
+	Get any `truce:"get"`
 	// saves this whole document, with its _id, if no other save happened since
-	Save any
+	Save any `truce:"save"`
 	// saves the document, merged with other saves since
-	Merge any
+	Merge any `truce:"merge"`
 	// removes the document with this _id
-	Remove any
+	Remove any `truce:"remove"`
 	// the number that was read; absent: the document is new (from -1)
-	Version *int64
+	Version *int64 `truce:"version"`
 	// the document that was read; absent: only the number is compared
-	Base any
+	Base any `truce:"base"`
 	// the field with the number of the document; absent: "version"
-	VersionField string
+	VersionField string `truce:"versionField"`
 	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any
+	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
-	Strict bool
+	Strict bool `truce:"strict"`
 	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool
+	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64
+	Keep *int64 `truce:"keep"`
 	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration
-}
-
-func (o *RevisionOptions) appendTo(d *document) {
-	d.value("get", o.Get)
-	d.value("save", o.Save)
-	d.value("merge", o.Merge)
-	d.value("remove", o.Remove)
-	d.numberAt("version", o.Version)
-	d.value("base", o.Base)
-	d.text("versionField", o.VersionField)
-	d.value("rules", o.Rules)
-	d.flag("strict", o.Strict)
-	d.flag("inbox", o.Inbox)
-	d.numberAt("keep", o.Keep)
-	d.duration("keepMS", o.KeepTime)
+	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // Revision reads a document with its number, saves it by that number, or merges it.
 //
 // Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
 // "unchanged", or "conflict". A conflict writes nothing, and has `conflict`, the differences of
-// both sides, and `inbox`, its _id in the inbox. "not found": the document does not exist.
+// both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the commit
+// changes nothing. "not found": the document does not exist.
 func (db *Database) Revision(
 	ctx context.Context, collection string, o RevisionOptions,
 ) (Reply, error) {
-	c := newCommand("truceRevision", false, false)
-	d := &c.document
-	d.putText("truceRevision", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceRevision", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // Revision adds the operation to the commit. See the method of Database.
 func (c *Changes) Revision(collection string, o RevisionOptions) *Change {
-	d := newDocument()
-	d.putText("truceRevision", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceRevision", collection, &o)
 }
 
 // RevisionPatchOptions are the options of RevisionPatch.
 type RevisionPatchOptions struct {
 	// the _id of the document; required
-	ID any
+	ID any `truce:"id"`
 	// the patch; an array for "json" (a document or a slice); required
-	Patch any
+	Patch any `truce:"patch"`
 	// the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: "operators":
 	// "operators", "json", "merge"
-	Kind string
+	Kind string `truce:"kind"`
 	// the number of the document; absent: the current document, whatever its number (from 0)
-	Version *int64
+	Version *int64 `truce:"version"`
 	// the field with the number of the document; absent: "version"
-	VersionField string
+	VersionField string `truce:"versionField"`
 	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any
+	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
-	Strict bool
+	Strict bool `truce:"strict"`
 	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool
+	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64
+	Keep *int64 `truce:"keep"`
 	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration
-}
-
-func (o *RevisionPatchOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.value("patch", o.Patch)
-	d.text("kind", o.Kind)
-	d.numberAt("version", o.Version)
-	d.text("versionField", o.VersionField)
-	d.value("rules", o.Rules)
-	d.flag("strict", o.Strict)
-	d.flag("inbox", o.Inbox)
-	d.numberAt("keep", o.Keep)
-	d.duration("keepMS", o.KeepTime)
+	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // RevisionPatch applies a patch to a document, and saves it.
@@ -945,80 +677,53 @@ func (o *RevisionPatchOptions) appendTo(d *document) {
 func (db *Database) RevisionPatch(
 	ctx context.Context, collection string, o RevisionPatchOptions,
 ) (Reply, error) {
-	c := newCommand("truceRevisionPatch", true, false)
-	d := &c.document
-	d.putText("truceRevisionPatch", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceRevisionPatch", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // RevisionPatch adds the operation to the commit. See the method of Database.
 func (c *Changes) RevisionPatch(collection string, o RevisionPatchOptions) *Change {
-	d := newDocument()
-	d.putText("truceRevisionPatch", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceRevisionPatch", collection, &o)
 }
 
 // RevisionDiffOptions are the options of RevisionDiff.
 type RevisionDiffOptions struct {
 	// a document; required
-	Before any
+	Before any `truce:"before"`
 	// another document; required
-	After any
+	After any `truce:"after"`
 	// the format, as in truceRevisionPatch: "operators", "json", "merge"
-	Kind string
-}
-
-func (o *RevisionDiffOptions) appendTo(d *document) {
-	d.value("before", o.Before)
-	d.value("after", o.After)
-	d.text("kind", o.Kind)
+	Kind string `truce:"kind"`
 }
 
 // RevisionDiff computes the patch that changes one document into another.
 //
 // Reply: `patch`. An error: 2 (invalid) a merge patch cannot express the difference.
 func (db *Database) RevisionDiff(ctx context.Context, o RevisionDiffOptions) (Reply, error) {
-	c := newCommand("truceRevisionDiff", false, true)
-	d := &c.document
-	d.putNumber("truceRevisionDiff", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceRevisionDiff", again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // RevisionLogOptions are the options of RevisionLog.
 type RevisionLogOptions struct {
 	// the _id of the document; required
-	ID any
+	ID any `truce:"id"`
 	// only this version (from 0)
-	Version *int64
+	Version *int64 `truce:"version"`
 	// the maximum number of versions; absent: 100 (1 to 1000)
-	Limit int64
+	Limit int64 `truce:"limit"`
 	// the field with the number of the document; absent: "version"
-	VersionField string
+	VersionField string `truce:"versionField"`
 	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any
+	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
-	Strict bool
+	Strict bool `truce:"strict"`
 	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool
+	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64
+	Keep *int64 `truce:"keep"`
 	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration
-}
-
-func (o *RevisionLogOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.numberAt("version", o.Version)
-	d.number("limit", o.Limit)
-	d.text("versionField", o.VersionField)
-	d.value("rules", o.Rules)
-	d.flag("strict", o.Strict)
-	d.flag("inbox", o.Inbox)
-	d.numberAt("keep", o.Keep)
-	d.duration("keepMS", o.KeepTime)
+	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // RevisionLog lists the kept versions of a document, the newest first, or returns one.
@@ -1028,88 +733,63 @@ func (o *RevisionLogOptions) appendTo(d *document) {
 func (db *Database) RevisionLog(
 	ctx context.Context, collection string, o RevisionLogOptions,
 ) (Reply, error) {
-	c := newCommand("truceRevisionLog", false, true)
-	d := &c.document
-	d.putText("truceRevisionLog", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceRevisionLog", again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // ConflictsOptions are the options of Conflicts.
 type ConflictsOptions struct {
+	// only the conflict with this _id
+	Conflict bson.ObjectID `truce:"conflict"`
 	// the field with the number of the document; absent: "version"
-	VersionField string
+	VersionField string `truce:"versionField"`
 	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any
+	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
-	Strict bool
+	Strict bool `truce:"strict"`
 	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool
+	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64
+	Keep *int64 `truce:"keep"`
 	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration
-}
-
-func (o *ConflictsOptions) appendTo(d *document) {
-	d.text("versionField", o.VersionField)
-	d.value("rules", o.Rules)
-	d.flag("strict", o.Strict)
-	d.flag("inbox", o.Inbox)
-	d.numberAt("keep", o.Keep)
-	d.duration("keepMS", o.KeepTime)
+	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // Conflicts lists the open conflicts of a collection, the oldest first.
 //
 // Reply: `conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, kind,
-// ...}]}, compared with the current document; as many as a reply has room for.
+// ...}]}, compared with the current document; as many as a reply has room for. "not found":
+// `conflict` is not open.
 func (db *Database) Conflicts(
 	ctx context.Context, collection string, o ConflictsOptions,
 ) (Reply, error) {
-	c := newCommand("truceConflicts", false, true)
-	d := &c.document
-	d.putText("truceConflicts", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceConflicts", again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // ResolveOptions are the options of Resolve.
 type ResolveOptions struct {
 	// the _id of the conflict; required
-	Conflict bson.ObjectID
+	Conflict bson.ObjectID `truce:"conflict"`
 	// the side that wins where both differ, or the given document: "mine", "theirs", "document";
 	// required
-	Take string
+	Take string `truce:"take"`
 	// with "document": the whole document
-	Document any
+	Document any `truce:"document"`
 	// the conflict as it was shown, or only its {version}; absent: as it was last returned
-	Seen any
+	Seen any `truce:"seen"`
 	// the field with the number of the document; absent: "version"
-	VersionField string
+	VersionField string `truce:"versionField"`
 	// the policies of merges: {views: "sum", tags: "union", body: "text"}
-	Rules any
+	Rules any `truce:"rules"`
 	// merges only fields that one side alone changed
-	Strict bool
+	Strict bool `truce:"strict"`
 	// records conflicts that a merge cannot resolve (truceConflicts)
-	Inbox bool
+	Inbox bool `truce:"inbox"`
 	// the number of replaced versions that are kept for each document (0 to 2147483647)
-	Keep *int64
+	Keep *int64 `truce:"keep"`
 	// the maximum age of kept versions; truceSweep removes older ones; absent: no maximum
-	KeepTime time.Duration
-}
-
-func (o *ResolveOptions) appendTo(d *document) {
-	d.id("conflict", o.Conflict)
-	d.text("take", o.Take)
-	d.value("document", o.Document)
-	d.value("seen", o.Seen)
-	d.text("versionField", o.VersionField)
-	d.value("rules", o.Rules)
-	d.flag("strict", o.Strict)
-	d.flag("inbox", o.Inbox)
-	d.numberAt("keep", o.Keep)
-	d.duration("keepMS", o.KeepTime)
+	KeepTime time.Duration `truce:"keepMS"`
 }
 
 // Resolve resolves a conflict.
@@ -1119,59 +799,39 @@ func (o *ResolveOptions) appendTo(d *document) {
 func (db *Database) Resolve(
 	ctx context.Context, collection string, o ResolveOptions,
 ) (Reply, error) {
-	c := newCommand("truceResolve", true, false)
-	d := &c.document
-	d.putText("truceResolve", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceResolve", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // Resolve adds the operation to the commit. See the method of Database.
 func (c *Changes) Resolve(collection string, o ResolveOptions) *Change {
-	d := newDocument()
-	d.putText("truceResolve", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceResolve", collection, &o)
 }
 
 // ItemOptions are the options of Item.
 type ItemOptions struct {
 	// the array or map, by its path: "badges"; required
-	Field string
+	Field string `truce:"field"`
 	// the field that identifies an item: "type"; required
-	Identity string
+	Identity string `truce:"identity"`
 	// the first document that matches is changed; required
-	Filter any
+	Filter any `truce:"filter"`
 	// the items that change; {}: all
-	Query any
+	Query any `truce:"query"`
 	// with `query`: operators, with paths that begin at the item
-	Update any
+	Update any `truce:"update"`
 	// with `query`: removes these items
-	Remove bool
+	Remove bool `truce:"remove"`
 	// appends this item, unless an item with its identity exists
-	Add any
+	Add any `truce:"add"`
 	// replaces the item with its identity, in its position
-	Replace any
+	Replace any `truce:"replace"`
 	// replaces the item with its identity, or adds it
-	Upsert any
+	Upsert any `truce:"upsert"`
 	// documents without items get a map instead of an array
-	Map bool
+	Map bool `truce:"map"`
 	// the field with the number of the document, which every change increments
-	VersionField string
-}
-
-func (o *ItemOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("identity", o.Identity)
-	d.value("filter", o.Filter)
-	d.value("query", o.Query)
-	d.value("update", o.Update)
-	d.flag("remove", o.Remove)
-	d.value("add", o.Add)
-	d.value("replace", o.Replace)
-	d.value("upsert", o.Upsert)
-	d.flag("map", o.Map)
-	d.text("versionField", o.VersionField)
+	VersionField string `truce:"versionField"`
 }
 
 // Item changes items of an array or a map in one atomic write.
@@ -1179,42 +839,28 @@ func (o *ItemOptions) appendTo(d *document) {
 // Reply: `matched`, `modified`: numbers of items; `added`: whether an item was added. "not found":
 // no document matches.
 func (db *Database) Item(ctx context.Context, collection string, o ItemOptions) (Reply, error) {
-	c := newCommand("truceItem", true, false)
-	d := &c.document
-	d.putText("truceItem", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceItem", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // Item adds the operation to the commit. See the method of Database.
 func (c *Changes) Item(collection string, o ItemOptions) *Change {
-	d := newDocument()
-	d.putText("truceItem", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceItem", collection, &o)
 }
 
 // ItemIndexOptions are the options of ItemIndex.
 type ItemIndexOptions struct {
 	// the array or map, by its path: "badges"; required
-	Field string
+	Field string `truce:"field"`
 	// the field that identifies an item: "type"; required
-	Identity string
+	Identity string `truce:"identity"`
 	// true: maps; absent: arrays
-	Map bool
+	Map bool `truce:"map"`
 	// the field of the items; absent: the identity (arrays only)
-	Path string
+	Path string `truce:"path"`
 	// for maps: the identities that get an index; absent: a wildcard index over the whole map (a
 	// slice)
-	Keys any
-}
-
-func (o *ItemIndexOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("identity", o.Identity)
-	d.flag("map", o.Map)
-	d.text("path", o.Path)
-	d.value("keys", o.Keys)
+	Keys any `truce:"keys"`
 }
 
 // ItemIndex creates an index on a field of items.
@@ -1223,27 +869,18 @@ func (o *ItemIndexOptions) appendTo(d *document) {
 func (db *Database) ItemIndex(
 	ctx context.Context, collection string, o ItemIndexOptions,
 ) (Reply, error) {
-	c := newCommand("truceItemIndex", true, true)
-	d := &c.document
-	d.putText("truceItemIndex", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceItemIndex", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // ItemConvertOptions are the options of ItemConvert.
 type ItemConvertOptions struct {
 	// the array or map, by its path: "badges"; required
-	Field string
+	Field string `truce:"field"`
 	// the field that identifies an item: "type"; required
-	Identity string
+	Identity string `truce:"identity"`
 	// true: maps; absent: arrays
-	Map bool
-}
-
-func (o *ItemConvertOptions) appendTo(d *document) {
-	d.text("field", o.Field)
-	d.text("identity", o.Identity)
-	d.flag("map", o.Map)
+	Map bool `truce:"map"`
 }
 
 // ItemConvert converts the items of all documents from arrays to maps, or back.
@@ -1253,107 +890,73 @@ func (o *ItemConvertOptions) appendTo(d *document) {
 func (db *Database) ItemConvert(
 	ctx context.Context, collection string, o ItemConvertOptions,
 ) (Reply, error) {
-	c := newCommand("truceItemConvert", true, true)
-	d := &c.document
-	d.putText("truceItemConvert", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceItemConvert", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // EnqueueOptions are the options of Enqueue.
 type EnqueueOptions struct {
 	// the payload of the job
-	Payload any
+	Payload any `truce:"payload"`
 	// instead: the payloads of up to 10,000 jobs, all added or none; without unique, lane, id, and
 	// after (a slice)
-	Payloads any
+	Payloads any `truce:"payloads"`
 	// the priority; the highest runs first, then the oldest job (-1000 to 1000)
-	Priority int64
+	Priority int64 `truce:"priority"`
 	// the maximum number of attempts; absent: 10 (1 to 2147483647)
-	Attempts int64
+	Attempts int64 `truce:"attempts"`
 	// the maximum time of an attempt; absent: no maximum
-	Timeout time.Duration
+	Timeout time.Duration `truce:"timeoutMS"`
 	// the time for which the job is kept when it is done; Forever: no end; absent: 7 days
-	Keep *time.Duration
+	Keep *time.Duration `truce:"keepMS"`
 	// the same if it is cancelled; absent: as `keepMS`
-	KeepCancelled *time.Duration
+	KeepCancelled *time.Duration `truce:"keepCancelledMS"`
 	// the same if it is discarded; absent: as `keepMS`
-	KeepDiscarded *time.Duration
+	KeepDiscarded *time.Duration `truce:"keepDiscardedMS"`
 	// the same if it is dead; absent: forever
-	KeepDead *time.Duration
+	KeepDead *time.Duration `truce:"keepDeadMS"`
 	// data for people and for searches
-	Metadata any
+	Metadata any `truce:"metadata"`
 	// strings for people and for searches (a slice)
-	Tags any
+	Tags any `truce:"tags"`
 	// the job is ready after this time
-	Delay time.Duration
+	Delay time.Duration `truce:"delayMS"`
 	// instead: the job is ready at this time
-	RunAt time.Time
+	RunAt time.Time `truce:"runAtMS"`
 	// jobs of one lane run one after the other
-	Lane string
+	Lane string `truce:"lane"`
 	// the number of jobs of the lane that run at once; absent: 1 (1 to 2147483647)
-	LaneWidth int64
+	LaneWidth int64 `truce:"laneWidth"`
 	// the number of jobs of the lane that begin in `lanePerMS` (1 to 2147483647)
-	LaneRate int64
+	LaneRate int64 `truce:"laneRate"`
 	// the period of `laneRate`
-	LanePer time.Duration
+	LanePer time.Duration `truce:"lanePerMS"`
 	// the effect if a job that it waits for does not end as done: the job is cancelled, runs
 	// anyway, or waits; absent: "cancel": "cancel", "goOn", "wait"
-	Failure string
+	Failure string `truce:"failure"`
 	// the key of a unique job
-	Unique string
+	Unique string `truce:"unique"`
 	// the payload is the key, or a part of it
-	UniquePayload bool
+	UniquePayload bool `truce:"uniquePayload"`
 	// at most one job for each key in each period of this length
-	UniquePeriod time.Duration
+	UniquePeriod time.Duration `truce:"uniquePeriodMS"`
 	// the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones;
 	// absent: "live": "live", "kept", "unclaimed"
-	UniqueScope string
+	UniqueScope string `truce:"uniqueScope"`
 	// the effect of a conflict: nothing is added, the job gets the new payload or the new time, or
 	// the call fails; absent: "ignore": "ignore", "replace", "reschedule", "refuse"
-	OnConflict string
+	OnConflict string `truce:"onConflict"`
 	// the ids of the jobs that must end before it (a slice)
-	After any
+	After any `truce:"after"`
 	// the job closes a batch: it waits for the jobs of the batch, and for the action "close" of
 	// truceQueue
-	Open bool
+	Open bool `truce:"open"`
 	// the closing job of the batch that this job joins
-	Batch bson.ObjectID
+	Batch bson.ObjectID `truce:"batch"`
 	// a name for people
-	Name string
+	Name string `truce:"name"`
 	// the _id of the job; absent: a new one
-	ID bson.ObjectID
-}
-
-func (o *EnqueueOptions) appendTo(d *document) {
-	d.value("payload", o.Payload)
-	d.value("payloads", o.Payloads)
-	d.number("priority", o.Priority)
-	d.number("attempts", o.Attempts)
-	d.duration("timeoutMS", o.Timeout)
-	d.durationAt("keepMS", o.Keep)
-	d.durationAt("keepCancelledMS", o.KeepCancelled)
-	d.durationAt("keepDiscardedMS", o.KeepDiscarded)
-	d.durationAt("keepDeadMS", o.KeepDead)
-	d.value("metadata", o.Metadata)
-	d.value("tags", o.Tags)
-	d.duration("delayMS", o.Delay)
-	d.time("runAtMS", o.RunAt)
-	d.text("lane", o.Lane)
-	d.number("laneWidth", o.LaneWidth)
-	d.number("laneRate", o.LaneRate)
-	d.duration("lanePerMS", o.LanePer)
-	d.text("failure", o.Failure)
-	d.text("unique", o.Unique)
-	d.flag("uniquePayload", o.UniquePayload)
-	d.duration("uniquePeriodMS", o.UniquePeriod)
-	d.text("uniqueScope", o.UniqueScope)
-	d.text("on_conflict", o.OnConflict)
-	d.value("after", o.After)
-	d.flag("open", o.Open)
-	d.id("batch", o.Batch)
-	d.text("name", o.Name)
-	d.id("id", o.ID)
+	ID bson.ObjectID `truce:"id"`
 }
 
 // Enqueue adds one job, or many, to a queue.
@@ -1361,42 +964,28 @@ func (o *EnqueueOptions) appendTo(d *document) {
 // Reply: `id`, and `added`: "new", "existing", "replaced", or "rescheduled"; with `payloads` the
 // `ids`. An error: 11000 (duplicate) a job with its key or id exists.
 func (db *Database) Enqueue(ctx context.Context, queue string, o EnqueueOptions) (Reply, error) {
-	c := newCommand("truceEnqueue", true, !o.ID.IsZero())
-	d := &c.document
-	d.putText("truceEnqueue", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceEnqueue", writes: true, again: !o.ID.IsZero()}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // Enqueue adds the operation to the commit. See the method of Database.
 func (c *Changes) Enqueue(queue string, o EnqueueOptions) *Change {
-	d := newDocument()
-	d.putText("truceEnqueue", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceEnqueue", queue, &o)
 }
 
 // JobsOptions are the options of Jobs.
 type JobsOptions struct {
 	// only this job
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// only jobs in this state: "ready", "delayed", "running", "waiting", "blocked", "done",
 	// "dead", "cancelled", "discarded"
-	State string
+	State string `truce:"state"`
 	// only jobs with this tag
-	Tag string
+	Tag string `truce:"tag"`
 	// only jobs after this _id, the last one of the previous page
-	After bson.ObjectID
+	After bson.ObjectID `truce:"after"`
 	// the maximum number of jobs; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *JobsOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.text("state", o.State)
-	d.text("tag", o.Tag)
-	d.id("after", o.After)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // Jobs lists the jobs of a queue, or of all queues, the oldest first.
@@ -1406,11 +995,8 @@ func (o *JobsOptions) appendTo(d *document) {
 // Reply: `jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors,
 // ...}; and `more`: continue with `after` the last _id.
 func (db *Database) Jobs(ctx context.Context, queue string, o JobsOptions) (Reply, error) {
-	c := newCommand("truceJobs", false, true)
-	d := &c.document
-	d.textOrOne("truceJobs", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobs", again: true}
+	return db.operate(ctx, row, orOne(queue), &o)
 }
 
 // Queues returns the statistics of the queues of the database.
@@ -1418,10 +1004,8 @@ func (db *Database) Jobs(ctx context.Context, queue string, o JobsOptions) (Repl
 // Reply: `queues`: each {queue, paused, ready, delayed, waiting, blocked, running, dead,
 // oldest_ms}.
 func (db *Database) Queues(ctx context.Context) (Reply, error) {
-	c := newCommand("truceQueues", false, true)
-	d := &c.document
-	d.putNumber("truceQueues", 1)
-	return db.run(ctx, c)
+	row := operation{name: "truceQueues", again: true}
+	return db.operate(ctx, row, 1, nil)
 }
 
 // QueueActionOptions are the options of QueueAction.
@@ -1429,21 +1013,14 @@ type QueueActionOptions struct {
 	// cancel, retry, or discard a job; close the batch of a job; pause or resume the queue;
 	// redrive: retry all dead jobs: "cancel", "retry", "discard", "close", "pause", "resume",
 	// "redrive"; required
-	Action string
+	Action string `truce:"action"`
 	// the job; with cancel, retry, discard, and close
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by
 	// itself (a slice)
-	IDs any
+	IDs any `truce:"ids"`
 	// with redrive: the maximum number of jobs; absent: 1,000 (1 to 2147483647)
-	Limit int64
-}
-
-func (o *QueueActionOptions) appendTo(d *document) {
-	d.text("action", o.Action)
-	d.id("id", o.ID)
-	d.value("ids", o.IDs)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // QueueAction cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
@@ -1457,38 +1034,25 @@ func (o *QueueActionOptions) appendTo(d *document) {
 func (db *Database) QueueAction(
 	ctx context.Context, queue string, o QueueActionOptions,
 ) (Reply, error) {
-	c := newCommand("truceQueue", true, false)
-	d := &c.document
-	d.textOrOne("truceQueue", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceQueue", writes: true}
+	return db.operate(ctx, row, orOne(queue), &o)
 }
 
 // QueueAction adds the operation to the commit. See the method of Database.
 func (c *Changes) QueueAction(queue string, o QueueActionOptions) *Change {
-	d := newDocument()
-	d.textOrOne("truceQueue", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceQueue", orOne(queue), &o)
 }
 
 // QueueLimitOptions are the options of QueueLimit.
 type QueueLimitOptions struct {
 	// the number of jobs that run at once; absent: any number (1 to 2147483647)
-	Running int64
+	Running int64 `truce:"running"`
 	// the number of jobs that begin in `perMS` (1 to 2147483647)
-	Rate int64
+	Rate int64 `truce:"rate"`
 	// the period of `rate`
-	Per time.Duration
+	Per time.Duration `truce:"perMS"`
 	// the pool that the limits belong to; queues of one pool share them; absent: the queue's own
-	Pool string
-}
-
-func (o *QueueLimitOptions) appendTo(d *document) {
-	d.number("running", o.Running)
-	d.number("rate", o.Rate)
-	d.duration("perMS", o.Per)
-	d.text("pool", o.Pool)
+	Pool string `truce:"pool"`
 }
 
 // QueueLimit limits how many jobs of a queue run at once, or begin in a period.
@@ -1498,31 +1062,21 @@ func (o *QueueLimitOptions) appendTo(d *document) {
 func (db *Database) QueueLimit(
 	ctx context.Context, queue string, o QueueLimitOptions,
 ) (Reply, error) {
-	c := newCommand("truceQueueLimit", true, true)
-	d := &c.document
-	d.putText("truceQueueLimit", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceQueueLimit", writes: true, again: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // ClaimOptions are the options of Claim.
 type ClaimOptions struct {
 	// the maximum number of jobs; absent: 1 (1 to 1000)
-	Most int64
+	Most int64 `truce:"most"`
 	// if no job is ready, the command waits this long for one; only its connection is busy during
 	// the wait
-	Wait time.Duration
+	Wait time.Duration `truce:"waitMS"`
 	// the duration of the claim without truceHeartbeat; absent: 30,000
-	Lease time.Duration
+	Lease time.Duration `truce:"leaseMS"`
 	// the name of the worker, for people
-	Worker string
-}
-
-func (o *ClaimOptions) appendTo(d *document) {
-	d.number("most", o.Most)
-	d.duration("waitMS", o.Wait)
-	d.duration("leaseMS", o.Lease)
-	d.text("worker", o.Worker)
+	Worker string `truce:"worker"`
 }
 
 // Claim claims the next ready jobs, and waits for one.
@@ -1531,27 +1085,18 @@ func (o *ClaimOptions) appendTo(d *document) {
 // claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not found": no
 // job came, or the queue is paused.
 func (db *Database) Claim(ctx context.Context, queue string, o ClaimOptions) (Reply, error) {
-	c := newCommand("truceClaim", true, false)
-	d := &c.document
-	d.putText("truceClaim", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceClaim", writes: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // HeartbeatOptions are the options of Heartbeat.
 type HeartbeatOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the progress, which is stored in the job for other processes to read
-	Progress any
-}
-
-func (o *HeartbeatOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.value("progress", o.Progress)
+	Progress any `truce:"progress"`
 }
 
 // Heartbeat renews the lease of a job.
@@ -1561,27 +1106,18 @@ func (o *HeartbeatOptions) appendTo(d *document) {
 func (db *Database) Heartbeat(
 	ctx context.Context, queue string, o HeartbeatOptions,
 ) (Reply, error) {
-	c := newCommand("truceHeartbeat", true, true)
-	d := &c.document
-	d.putText("truceHeartbeat", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceHeartbeat", writes: true, again: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // DoneOptions are the options of Done.
 type DoneOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the result, which is stored in the job
-	Result any
-}
-
-func (o *DoneOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.value("result", o.Result)
+	Result any `truce:"result"`
 }
 
 // Done ends a job as done.
@@ -1589,38 +1125,25 @@ func (o *DoneOptions) appendTo(d *document) {
 // Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
 // cancelled.
 func (db *Database) Done(ctx context.Context, queue string, o DoneOptions) (Reply, error) {
-	c := newCommand("truceDone", true, true)
-	d := &c.document
-	d.putText("truceDone", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceDone", writes: true, again: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // Done adds the operation to the commit. See the method of Database.
 func (c *Changes) Done(queue string, o DoneOptions) *Change {
-	d := newDocument()
-	d.putText("truceDone", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceDone", queue, &o)
 }
 
 // JobCommitOptions are the options of JobCommit.
 type JobCommitOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the changes, as in truceCommit (a slice); required
-	Changes any
+	Changes any `truce:"changes"`
 	// the result, which is stored in the job
-	Result any
-}
-
-func (o *JobCommitOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.value("changes", o.Changes)
-	d.value("result", o.Result)
+	Result any `truce:"result"`
 }
 
 // JobCommit changes documents and ends the job as done: both or neither, fenced by the claim.
@@ -1631,30 +1154,20 @@ func (o *JobCommitOptions) appendTo(d *document) {
 func (db *Database) JobCommit(
 	ctx context.Context, queue string, o JobCommitOptions,
 ) (Reply, error) {
-	c := newCommand("truceJobCommit", true, true)
-	d := &c.document
-	d.putText("truceJobCommit", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobCommit", writes: true, again: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // FailOptions are the options of Fail.
 type FailOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the reason; its first 2,000 bytes are recorded; required
-	Error string
+	Error string `truce:"error"`
 	// the delay of the next attempt; absent: 1 s, and twice as long each time
-	Delay *time.Duration
-}
-
-func (o *FailOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.text("error", o.Error)
-	d.durationAt("delayMS", o.Delay)
+	Delay *time.Duration `truce:"delayMS"`
 }
 
 // Fail ends an attempt as failed: the job is retried, or is dead after its last attempt.
@@ -1662,35 +1175,23 @@ func (o *FailOptions) appendTo(d *document) {
 // Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
 // cancelled.
 func (db *Database) Fail(ctx context.Context, queue string, o FailOptions) (Reply, error) {
-	c := newCommand("truceFail", true, false)
-	d := &c.document
-	d.putText("truceFail", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceFail", writes: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // Fail adds the operation to the commit. See the method of Database.
 func (c *Changes) Fail(queue string, o FailOptions) *Change {
-	d := newDocument()
-	d.putText("truceFail", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceFail", queue, &o)
 }
 
 // SnoozeOptions are the options of Snooze.
 type SnoozeOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the delay; 0: any worker may claim it at once; required
-	Delay time.Duration
-}
-
-func (o *SnoozeOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.putDuration("delayMS", o.Delay)
+	Delay time.Duration `truce:"delayMS,always"`
 }
 
 // Snooze postpones a job; the attempt does not count.
@@ -1698,35 +1199,23 @@ func (o *SnoozeOptions) appendTo(d *document) {
 // Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
 // cancelled.
 func (db *Database) Snooze(ctx context.Context, queue string, o SnoozeOptions) (Reply, error) {
-	c := newCommand("truceSnooze", true, false)
-	d := &c.document
-	d.putText("truceSnooze", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSnooze", writes: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // Snooze adds the operation to the commit. See the method of Database.
 func (c *Changes) Snooze(queue string, o SnoozeOptions) *Change {
-	d := newDocument()
-	d.putText("truceSnooze", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceSnooze", queue, &o)
 }
 
 // DiscardOptions are the options of Discard.
 type DiscardOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the reason; its first 2,000 bytes are recorded; required
-	Error string
-}
-
-func (o *DiscardOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.text("error", o.Error)
+	Error string `truce:"error"`
 }
 
 // Discard ends a job as discarded: it is not retried, and is not a dead letter.
@@ -1734,41 +1223,27 @@ func (o *DiscardOptions) appendTo(d *document) {
 // Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
 // cancelled.
 func (db *Database) Discard(ctx context.Context, queue string, o DiscardOptions) (Reply, error) {
-	c := newCommand("truceDiscard", true, false)
-	d := &c.document
-	d.putText("truceDiscard", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceDiscard", writes: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // Discard adds the operation to the commit. See the method of Database.
 func (c *Changes) Discard(queue string, o DiscardOptions) *Change {
-	d := newDocument()
-	d.putText("truceDiscard", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceDiscard", queue, &o)
 }
 
 // JobStepOptions are the options of JobStep.
 type JobStepOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the name of the step, without "." and "$"; required
-	Name string
+	Name string `truce:"name"`
 	// the changes, as in truceCommit; absent: none (a slice)
-	Changes any
+	Changes any `truce:"changes"`
 	// the result of the step, which is stored in the job
-	Result any
-}
-
-func (o *JobStepOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.text("name", o.Name)
-	d.value("changes", o.Changes)
-	d.value("result", o.Result)
+	Result any `truce:"result"`
 }
 
 // JobStep completes a step of a job with its changes, once in all attempts.
@@ -1778,30 +1253,20 @@ func (o *JobStepOptions) appendTo(d *document) {
 // {change: N, ...} with its reply. The errors are those of truceCommit; nothing is changed then. An
 // error: 125 (expired) this worker no longer has the job, or the job was cancelled.
 func (db *Database) JobStep(ctx context.Context, queue string, o JobStepOptions) (Reply, error) {
-	c := newCommand("truceJobStep", true, true)
-	d := &c.document
-	d.putText("truceJobStep", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobStep", writes: true, again: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // JobSleepOptions are the options of JobSleep.
 type JobSleepOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the name of the sleep; no step has the same name; required
-	Name string
+	Name string `truce:"name"`
 	// the duration; required
-	Delay time.Duration
-}
-
-func (o *JobSleepOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.text("name", o.Name)
-	d.putDuration("delayMS", o.Delay)
+	Delay time.Duration `truce:"delayMS,always"`
 }
 
 // JobSleep suspends a job for a time, once for each name in all attempts.
@@ -1810,30 +1275,20 @@ func (o *JobSleepOptions) appendTo(d *document) {
 // it. When the time comes, it is claimed again, no attempt is counted, and the same command answers
 // "ok". An error: 125 (expired) this worker no longer has the job, or the job was cancelled.
 func (db *Database) JobSleep(ctx context.Context, queue string, o JobSleepOptions) (Reply, error) {
-	c := newCommand("truceJobSleep", true, false)
-	d := &c.document
-	d.putText("truceJobSleep", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobSleep", writes: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // JobWaitOptions are the options of JobWait.
 type JobWaitOptions struct {
 	// the job's _id; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the claim's token; required
-	Token bson.ObjectID
+	Token bson.ObjectID `truce:"token"`
 	// the name of the event (truceSignal); required
-	Name string
+	Name string `truce:"name"`
 	// the maximum time from the first call with this name; absent: forever
-	Timeout *time.Duration
-}
-
-func (o *JobWaitOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.id("token", o.Token)
-	d.text("name", o.Name)
-	d.durationAt("timeoutMS", o.Timeout)
+	Timeout *time.Duration `truce:"timeoutMS"`
 }
 
 // JobWait suspends a job until an event arrives (truceSignal).
@@ -1843,22 +1298,15 @@ func (o *JobWaitOptions) appendTo(d *document) {
 // is counted, and the same command answers "ok". An error: 125 (expired) this worker no longer has
 // the job, or the job was cancelled.
 func (db *Database) JobWait(ctx context.Context, queue string, o JobWaitOptions) (Reply, error) {
-	c := newCommand("truceJobWait", true, false)
-	d := &c.document
-	d.putText("truceJobWait", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobWait", writes: true}
+	return db.operate(ctx, row, queue, &o)
 }
 
 // FlowOptions are the options of Flow.
 type FlowOptions struct {
 	// up to 500 jobs, each {name, payload, after: [names], queue} with options of truceEnqueue (a
 	// slice); required
-	Jobs any
-}
-
-func (o *FlowOptions) appendTo(d *document) {
-	d.value("jobs", o.Jobs)
+	Jobs any `truce:"jobs"`
 }
 
 // Flow adds jobs that wait for each other, all or none.
@@ -1868,19 +1316,13 @@ func (o *FlowOptions) appendTo(d *document) {
 // Reply: `jobs`: each {name, id}. An error, with nothing added: 2 (invalid) a name occurs twice or
 // does not exist, or jobs wait for each other in a cycle.
 func (db *Database) Flow(ctx context.Context, queue string, o FlowOptions) (Reply, error) {
-	c := newCommand("truceFlow", true, false)
-	d := &c.document
-	d.textOrOne("truceFlow", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceFlow", writes: true}
+	return db.operate(ctx, row, orOne(queue), &o)
 }
 
 // Flow adds the operation to the commit. See the method of Database.
 func (c *Changes) Flow(queue string, o FlowOptions) *Change {
-	d := newDocument()
-	d.textOrOne("truceFlow", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceFlow", orOne(queue), &o)
 }
 
 // JobGraph lists the jobs that are connected with a job.
@@ -1890,10 +1332,8 @@ func (c *Changes) Flow(queue string, o FlowOptions) *Change {
 // Reply: `jobs`, up to 1,000: each {_id, name, queue, state, level, after}, where `after` has the
 // ids of the jobs that it waits for. "not found": no such job exists.
 func (db *Database) JobGraph(ctx context.Context, job string) (Reply, error) {
-	c := newCommand("truceJobGraph", false, true)
-	d := &c.document
-	d.putText("truceJobGraph", job)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobGraph", again: true}
+	return db.operate(ctx, row, job, nil)
 }
 
 // JobResults returns the results of the jobs that a job waited for.
@@ -1903,26 +1343,18 @@ func (db *Database) JobGraph(ctx context.Context, job string) (Reply, error) {
 // Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and `more`:
 // whether others exist. "not found": no such job exists.
 func (db *Database) JobResults(ctx context.Context, job string) (Reply, error) {
-	c := newCommand("truceJobResults", false, true)
-	d := &c.document
-	d.putText("truceJobResults", job)
-	return db.run(ctx, c)
+	row := operation{name: "truceJobResults", again: true}
+	return db.operate(ctx, row, job, nil)
 }
 
 // SignalOptions are the options of Signal.
 type SignalOptions struct {
 	// the _id of the job; required
-	ID bson.ObjectID
+	ID bson.ObjectID `truce:"id"`
 	// the name of the event; required
-	Name string
+	Name string `truce:"name"`
 	// the contents of the event, up to 64 KiB; absent: empty
-	Event any
-}
-
-func (o *SignalOptions) appendTo(d *document) {
-	d.id("id", o.ID)
-	d.text("name", o.Name)
-	d.value("event", o.Event)
+	Event any `truce:"event"`
 }
 
 // Signal sends an event to a job, which waits for it now or later (truceJobWait).
@@ -1933,73 +1365,49 @@ func (o *SignalOptions) appendTo(d *document) {
 // such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit reached) it has
 // 100 events.
 func (db *Database) Signal(ctx context.Context, queue string, o SignalOptions) (Reply, error) {
-	c := newCommand("truceSignal", true, true)
-	d := &c.document
-	d.textOrOne("truceSignal", queue)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSignal", writes: true, again: true}
+	return db.operate(ctx, row, orOne(queue), &o)
 }
 
 // Signal adds the operation to the commit. See the method of Database.
 func (c *Changes) Signal(queue string, o SignalOptions) *Change {
-	d := newDocument()
-	d.textOrOne("truceSignal", queue)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceSignal", orOne(queue), &o)
 }
 
 // CronSetOptions are the options of CronSet.
 type CronSetOptions struct {
 	// the queue of the jobs; required
-	Queue string
+	Queue string `truce:"queue"`
 	// the schedule: "0 3 * * *" (minute, hour, day, month, weekday; with six fields the second
 	// comes first), "@daily", or "@every 90s"; required
-	Line string
+	Line string `truce:"line"`
 	// the payload of the jobs; required
-	Payload any
+	Payload any `truce:"payload"`
 	// the time zone: "Europe/Berlin", "+02:00"; absent: UTC
-	Zone string
+	Zone string `truce:"zone"`
 	// the jobs for times that passed while no process ran: one job, no job, or one for each time;
 	// absent: "once": "once", "skip", "all"
-	Missed string
+	Missed string `truce:"missed"`
 	// with "all": the maximum number of these jobs; absent: 100 (1 to 500)
-	Most int64
+	Most int64 `truce:"most"`
 	// the priority; the highest runs first, then the oldest job (-1000 to 1000)
-	Priority int64
+	Priority int64 `truce:"priority"`
 	// the maximum number of attempts; absent: 10 (1 to 2147483647)
-	Attempts int64
+	Attempts int64 `truce:"attempts"`
 	// the maximum time of an attempt; absent: no maximum
-	Timeout time.Duration
+	Timeout time.Duration `truce:"timeoutMS"`
 	// the time for which the job is kept when it is done; Forever: no end; absent: 7 days
-	Keep *time.Duration
+	Keep *time.Duration `truce:"keepMS"`
 	// the same if it is cancelled; absent: as `keepMS`
-	KeepCancelled *time.Duration
+	KeepCancelled *time.Duration `truce:"keepCancelledMS"`
 	// the same if it is discarded; absent: as `keepMS`
-	KeepDiscarded *time.Duration
+	KeepDiscarded *time.Duration `truce:"keepDiscardedMS"`
 	// the same if it is dead; absent: forever
-	KeepDead *time.Duration
+	KeepDead *time.Duration `truce:"keepDeadMS"`
 	// data for people and for searches
-	Metadata any
+	Metadata any `truce:"metadata"`
 	// strings for people and for searches (a slice)
-	Tags any
-}
-
-func (o *CronSetOptions) appendTo(d *document) {
-	d.text("queue", o.Queue)
-	d.text("line", o.Line)
-	d.value("payload", o.Payload)
-	d.text("zone", o.Zone)
-	d.text("missed", o.Missed)
-	d.number("most", o.Most)
-	d.number("priority", o.Priority)
-	d.number("attempts", o.Attempts)
-	d.duration("timeoutMS", o.Timeout)
-	d.durationAt("keepMS", o.Keep)
-	d.durationAt("keepCancelledMS", o.KeepCancelled)
-	d.durationAt("keepDiscardedMS", o.KeepDiscarded)
-	d.durationAt("keepDeadMS", o.KeepDead)
-	d.value("metadata", o.Metadata)
-	d.value("tags", o.Tags)
+	Tags any `truce:"tags"`
 }
 
 // CronSet sets a cron entry, which adds jobs on a schedule.
@@ -2010,24 +1418,16 @@ func (o *CronSetOptions) appendTo(d *document) {
 // the next time is kept. An error: 2 (invalid) a field of the line is wrong, the zone is unknown,
 // or the line never fires.
 func (db *Database) CronSet(ctx context.Context, cron string, o CronSetOptions) (Reply, error) {
-	c := newCommand("truceCronSet", true, true)
-	d := &c.document
-	d.putText("truceCronSet", cron)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCronSet", writes: true, again: true}
+	return db.operate(ctx, row, cron, &o)
 }
 
 // CronsOptions are the options of Crons.
 type CronsOptions struct {
 	// only entries after this name
-	After string
+	After string `truce:"after"`
 	// the maximum number of entries; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *CronsOptions) appendTo(d *document) {
-	d.text("after", o.After)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // Crons lists the cron entries with their next times.
@@ -2035,22 +1435,15 @@ func (o *CronsOptions) appendTo(d *document) {
 // Reply: `crons`, by name: each {_id, line, zone, missed, next, paused, job}; and `more`: continue
 // with `after` the last _id.
 func (db *Database) Crons(ctx context.Context, o CronsOptions) (Reply, error) {
-	c := newCommand("truceCrons", false, true)
-	d := &c.document
-	d.putNumber("truceCrons", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCrons", again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // CronOptions are the options of Cron.
 type CronOptions struct {
 	// pause or resume the entry, or remove it; times during a pause do not count as missed:
 	// "pause", "resume", "remove"; required
-	Action string
-}
-
-func (o *CronOptions) appendTo(d *document) {
-	d.text("action", o.Action)
+	Action string `truce:"action"`
 }
 
 // Cron pauses, resumes, or removes a cron entry.
@@ -2059,27 +1452,18 @@ func (o *CronOptions) appendTo(d *document) {
 //
 // Reply: nothing more. "not found": no such entry exists. Jobs that it added stay.
 func (db *Database) Cron(ctx context.Context, cron string, o CronOptions) (Reply, error) {
-	c := newCommand("truceCron", true, true)
-	d := &c.document
-	d.putText("truceCron", cron)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCron", writes: true, again: true}
+	return db.operate(ctx, row, cron, &o)
 }
 
 // CronNextOptions are the options of CronNext.
 type CronNextOptions struct {
 	// the time zone; absent: UTC
-	Zone string
+	Zone string `truce:"zone"`
 	// the times after this one; absent: now
-	After time.Time
+	After time.Time `truce:"afterMS"`
 	// the number of times; absent: 5 (1 to 1000)
-	Limit int64
-}
-
-func (o *CronNextOptions) appendTo(d *document) {
-	d.text("zone", o.Zone)
-	d.time("afterMS", o.After)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // CronNext computes the next times of a schedule.
@@ -2088,47 +1472,32 @@ func (o *CronNextOptions) appendTo(d *document) {
 //
 // Reply: `times`: dates.
 func (db *Database) CronNext(ctx context.Context, line string, o CronNextOptions) (Reply, error) {
-	c := newCommand("truceCronNext", false, true)
-	d := &c.document
-	d.putText("truceCronNext", line)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCronNext", again: true}
+	return db.operate(ctx, row, line, &o)
 }
 
 // LedgerOpenOptions are the options of LedgerOpen.
 type LedgerOpenOptions struct {
 	// the code of the currency: "EUR"; required
-	Currency string
+	Currency string `truce:"currency"`
 	// declares the currency with this number of decimal digits; needed once for each currency (0
 	// to 18)
-	Digits *int64
+	Digits *int64 `truce:"digits"`
 	// the account to open: "assets:cash"; absent: only the currency is declared
-	Account string
+	Account string `truce:"account"`
 	// the collection of the accounts' numbers, for a sharded cluster, in the first operation of a
 	// ledger; absent: an index
-	Slots string
+	Slots string `truce:"slots"`
 	// the minimum of the available balance; 0: no overdraft
-	Min *int64
+	Min *int64 `truce:"min"`
 	// the maximum of the balance plus pending credits
-	Max *int64
+	Max *int64 `truce:"max"`
 	// the account accepts no credits
-	DebitOnly bool
+	DebitOnly bool `truce:"debitOnly"`
 	// the account accepts no debits
-	CreditOnly bool
+	CreditOnly bool `truce:"creditOnly"`
 	// the account accepts no transactions
-	Closed bool
-}
-
-func (o *LedgerOpenOptions) appendTo(d *document) {
-	d.text("currency", o.Currency)
-	d.numberAt("digits", o.Digits)
-	d.text("account", o.Account)
-	d.text("slots", o.Slots)
-	d.numberAt("min", o.Min)
-	d.numberAt("max", o.Max)
-	d.flag("debitOnly", o.DebitOnly)
-	d.flag("creditOnly", o.CreditOnly)
-	d.flag("closed", o.Closed)
+	Closed bool `truce:"closed"`
 }
 
 // LedgerOpen declares a currency, and opens an account with its rules.
@@ -2140,44 +1509,29 @@ func (o *LedgerOpenOptions) appendTo(d *document) {
 func (db *Database) LedgerOpen(
 	ctx context.Context, ledger string, o LedgerOpenOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerOpen", true, true)
-	d := &c.document
-	d.putText("truceLedgerOpen", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerOpen", writes: true, again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerOpen adds the operation to the commit. See the method of Database.
 func (c *Changes) LedgerOpen(ledger string, o LedgerOpenOptions) *Change {
-	d := newDocument()
-	d.putText("truceLedgerOpen", ledger)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceLedgerOpen", ledger, &o)
 }
 
 // LedgerRulesOptions are the options of LedgerRules.
 type LedgerRulesOptions struct {
 	// the account; required
-	Account string
+	Account string `truce:"account"`
 	// the minimum of the available balance; 0: no overdraft
-	Min *int64
+	Min *int64 `truce:"min"`
 	// the maximum of the balance plus pending credits
-	Max *int64
+	Max *int64 `truce:"max"`
 	// the account accepts no credits
-	DebitOnly bool
+	DebitOnly bool `truce:"debitOnly"`
 	// the account accepts no debits
-	CreditOnly bool
+	CreditOnly bool `truce:"creditOnly"`
 	// the account accepts no transactions
-	Closed bool
-}
-
-func (o *LedgerRulesOptions) appendTo(d *document) {
-	d.text("account", o.Account)
-	d.numberAt("min", o.Min)
-	d.numberAt("max", o.Max)
-	d.flag("debitOnly", o.DebitOnly)
-	d.flag("creditOnly", o.CreditOnly)
-	d.flag("closed", o.Closed)
+	Closed bool `truce:"closed"`
 }
 
 // LedgerRules replaces all rules of an account.
@@ -2190,49 +1544,33 @@ func (o *LedgerRulesOptions) appendTo(d *document) {
 func (db *Database) LedgerRules(
 	ctx context.Context, ledger string, o LedgerRulesOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerRules", true, true)
-	d := &c.document
-	d.putText("truceLedgerRules", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerRules", writes: true, again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerRules adds the operation to the commit. See the method of Database.
 func (c *Changes) LedgerRules(ledger string, o LedgerRulesOptions) *Change {
-	d := newDocument()
-	d.putText("truceLedgerRules", ledger)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceLedgerRules", ledger, &o)
 }
 
 // LedgerPostOptions are the options of LedgerPost.
 type LedgerPostOptions struct {
 	// the caller's id; posting it again has no effect; required
-	ID any
+	ID any `truce:"id"`
 	// each {account, value, type}: `value` is the change of the balance, negative for outgoing
 	// money; the values sum to 0 in each currency (a slice)
-	Entries any
+	Entries any `truce:"entries"`
 	// the kind of transaction; absent: "transfer": "transfer", "pending", "settle", "void",
 	// "reverse"
-	Kind string
+	Kind string `truce:"kind"`
 	// the id of the transaction that is settled, voided, or reversed
-	Of any
+	Of any `truce:"of"`
 	// the value date; absent: the time of booking
-	Effective time.Time
+	Effective time.Time `truce:"effectiveMS"`
 	// of a pending transaction: the time after which it cannot be settled
-	Expires time.Time
+	Expires time.Time `truce:"expiresMS"`
 	// metadata that is stored with the transaction
-	Meta any
-}
-
-func (o *LedgerPostOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.value("entries", o.Entries)
-	d.text("kind", o.Kind)
-	d.value("of", o.Of)
-	d.time("effectiveMS", o.Effective)
-	d.time("expiresMS", o.Expires)
-	d.value("meta", o.Meta)
+	Meta any `truce:"meta"`
 }
 
 // LedgerPost posts a transaction of several accounts, completely or not at all, once under its id.
@@ -2246,29 +1584,19 @@ func (o *LedgerPostOptions) appendTo(d *document) {
 func (db *Database) LedgerPost(
 	ctx context.Context, ledger string, o LedgerPostOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerPost", true, true)
-	d := &c.document
-	d.putText("truceLedgerPost", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerPost", writes: true, again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerPost adds the operation to the commit. See the method of Database.
 func (c *Changes) LedgerPost(ledger string, o LedgerPostOptions) *Change {
-	d := newDocument()
-	d.putText("truceLedgerPost", ledger)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceLedgerPost", ledger, &o)
 }
 
 // LedgerPostManyOptions are the options of LedgerPostMany.
 type LedgerPostManyOptions struct {
 	// up to 1,000 transactions, each with the fields of truceLedgerPost (a slice); required
-	Transactions any
-}
-
-func (o *LedgerPostManyOptions) appendTo(d *document) {
-	d.value("transactions", o.Transactions)
+	Transactions any `truce:"transactions"`
 }
 
 // LedgerPostMany posts many transactions, in order, each by itself.
@@ -2281,30 +1609,21 @@ func (o *LedgerPostManyOptions) appendTo(d *document) {
 func (db *Database) LedgerPostMany(
 	ctx context.Context, ledger string, o LedgerPostManyOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerPostMany", true, true)
-	d := &c.document
-	d.putText("truceLedgerPostMany", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerPostMany", writes: true, again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerBalanceOptions are the options of LedgerBalance.
 type LedgerBalanceOptions struct {
 	// the account; required
-	Account string
+	Account string `truce:"account"`
 	// the state after this number of the account (from 1)
-	Number int64
+	Number int64 `truce:"number"`
 	// the state with all that was booked until this time
-	Booked time.Time
-	// the sum of all entries with a value date until this time
-	Effective time.Time
-}
-
-func (o *LedgerBalanceOptions) appendTo(d *document) {
-	d.text("account", o.Account)
-	d.number("number", o.Number)
-	d.time("bookedMS", o.Booked)
-	d.time("effectiveMS", o.Effective)
+	Booked time.Time `truce:"bookedMS"`
+	// the sum of the entries with a value date until this time; with bookedMS, as it was known
+	// then
+	Effective time.Time `truce:"effectiveMS"`
 }
 
 // LedgerBalance returns the balance of an account, now or at an earlier state.
@@ -2317,30 +1636,20 @@ func (o *LedgerBalanceOptions) appendTo(d *document) {
 func (db *Database) LedgerBalance(
 	ctx context.Context, ledger string, o LedgerBalanceOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerBalance", false, true)
-	d := &c.document
-	d.putText("truceLedgerBalance", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerBalance", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerStatementOptions are the options of LedgerStatement.
 type LedgerStatementOptions struct {
 	// the account; required
-	Account string
+	Account string `truce:"account"`
 	// only lines after this number (from 0)
-	After int64
+	After int64 `truce:"after"`
 	// the maximum number of lines; absent: 100 (1 to 1000)
-	Limit int64
+	Limit int64 `truce:"limit"`
 	// no line after this number (from 0)
-	Last *int64
-}
-
-func (o *LedgerStatementOptions) appendTo(d *document) {
-	d.text("account", o.Account)
-	d.number("after", o.After)
-	d.number("limit", o.Limit)
-	d.numberAt("last", o.Last)
+	Last *int64 `truce:"last"`
 }
 
 // LedgerStatement returns a page of the history of an account.
@@ -2352,66 +1661,48 @@ func (o *LedgerStatementOptions) appendTo(d *document) {
 func (db *Database) LedgerStatement(
 	ctx context.Context, ledger string, o LedgerStatementOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerStatement", false, true)
-	d := &c.document
-	d.putText("truceLedgerStatement", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerStatement", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerAccountsOptions are the options of LedgerAccounts.
 type LedgerAccountsOptions struct {
 	// only this account and the accounts below it: "assets" includes "assets:cash"
-	Prefix string
+	Prefix string `truce:"prefix"`
 	// only accounts after this name
-	After string
-	// the maximum number of accounts; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *LedgerAccountsOptions) appendTo(d *document) {
-	d.text("prefix", o.Prefix)
-	d.text("after", o.After)
-	d.number("limit", o.Limit)
+	After string `truce:"after"`
+	// the maximum number of accounts; absent: 100 (1 to 100000)
+	Limit int64 `truce:"limit"`
 }
 
 // LedgerAccounts lists accounts with their rules and balances.
 //
 // ledger: the collection of the ledger.
 //
-// Reply: `accounts`, by name: each {account, currency, number, balance, out, in, available, min,
-// max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last name. The
+// Reply: `accounts`, by name: each {account, currency, digits, number, balance, out, in, available,
+// min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last name. The
 // balances of one reply are of one snapshot.
 func (db *Database) LedgerAccounts(
 	ctx context.Context, ledger string, o LedgerAccountsOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerAccounts", false, true)
-	d := &c.document
-	d.putText("truceLedgerAccounts", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerAccounts", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerSearchOptions are the options of LedgerSearch.
 type LedgerSearchOptions struct {
 	// a filter for fields of the metadata: {order: 17, till: {$gt: 5}}
-	Meta any
+	Meta any `truce:"meta"`
 	// only transactions of this account
-	Account string
+	Account string `truce:"account"`
 	// only those booked at or after this time
-	From time.Time
+	From time.Time `truce:"fromMS"`
 	// only those booked before this time
-	Before time.Time
+	Before time.Time `truce:"beforeMS"`
+	// only transactions that follow the one with this id, in the order of the reply
+	After any `truce:"after"`
 	// the maximum number of transactions; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *LedgerSearchOptions) appendTo(d *document) {
-	d.value("meta", o.Meta)
-	d.text("account", o.Account)
-	d.time("fromMS", o.From)
-	d.time("beforeMS", o.Before)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // LedgerSearch finds transactions by metadata, account, or time of booking.
@@ -2419,29 +1710,46 @@ func (o *LedgerSearchOptions) appendTo(d *document) {
 // ledger: the collection of the ledger.
 //
 // Reply: `transactions`, as stored, in the order of booking: each {_id, ts, state, meta, changes,
-// ...}; and `more`: true if others match. To continue, set `fromMS` to the time of the last one,
-// which is returned again.
+// ...}; and `more`: continue with `after` the last `_id`. "not found": no transaction has the id of
+// `after`.
 func (db *Database) LedgerSearch(
 	ctx context.Context, ledger string, o LedgerSearchOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerSearch", false, true)
-	d := &c.document
-	d.putText("truceLedgerSearch", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerSearch", again: true}
+	return db.operate(ctx, row, ledger, &o)
+}
+
+// LedgerReportOptions are the options of LedgerReport.
+type LedgerReportOptions struct {
+	// only this account and the accounts below it: "assets" includes "assets:cash"
+	Prefix string `truce:"prefix"`
+	// the groups: day, month, quarter, year, or a field of the metadata such as meta.order;
+	// absent: month
+	By string `truce:"by"`
+	// combines accounts with the same first parts of the name; absent: all parts (1 to 100)
+	Depth int64 `truce:"depth"`
+}
+
+// LedgerReport returns the changes of accounts by period, or by a field of the metadata.
+//
+// ledger: the collection of the ledger.
+//
+// Reply: `rows` of a snapshot, by group, account, and currency: each {group, account, currency,
+// digits, change, balance}, where `balance` includes all earlier periods. Value dates count. An
+// error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 bits.
+func (db *Database) LedgerReport(
+	ctx context.Context, ledger string, o LedgerReportOptions,
+) (Reply, error) {
+	row := operation{name: "truceLedgerReport", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerPendingOptions are the options of LedgerPending.
 type LedgerPendingOptions struct {
 	// only transactions of this account
-	Account string
+	Account string `truce:"account"`
 	// the maximum number of transactions; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *LedgerPendingOptions) appendTo(d *document) {
-	d.text("account", o.Account)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // LedgerPending lists pending transactions, by their expiry.
@@ -2453,21 +1761,14 @@ func (o *LedgerPendingOptions) appendTo(d *document) {
 func (db *Database) LedgerPending(
 	ctx context.Context, ledger string, o LedgerPendingOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerPending", false, true)
-	d := &c.document
-	d.putText("truceLedgerPending", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerPending", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerCurrencyOptions are the options of LedgerCurrency.
 type LedgerCurrencyOptions struct {
 	// the code of the currency: "EUR"; required
-	Currency string
-}
-
-func (o *LedgerCurrencyOptions) appendTo(d *document) {
-	d.text("currency", o.Currency)
+	Currency string `truce:"currency"`
 }
 
 // LedgerCurrency returns the number of decimal digits of a currency.
@@ -2478,24 +1779,16 @@ func (o *LedgerCurrencyOptions) appendTo(d *document) {
 func (db *Database) LedgerCurrency(
 	ctx context.Context, ledger string, o LedgerCurrencyOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerCurrency", false, true)
-	d := &c.document
-	d.putText("truceLedgerCurrency", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerCurrency", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // LedgerVerifyOptions are the options of LedgerVerify.
 type LedgerVerifyOptions struct {
 	// only this account
-	Account string
+	Account string `truce:"account"`
 	// the parts of a seal, as truceLedgerSeal returned them (a slice)
-	Seal any
-}
-
-func (o *LedgerVerifyOptions) appendTo(d *document) {
-	d.text("account", o.Account)
-	d.value("seal", o.Seal)
+	Seal any `truce:"seal"`
 }
 
 // LedgerVerify verifies every entry of a ledger, also against a seal.
@@ -2508,11 +1801,16 @@ func (o *LedgerVerifyOptions) appendTo(d *document) {
 func (db *Database) LedgerVerify(
 	ctx context.Context, ledger string, o LedgerVerifyOptions,
 ) (Reply, error) {
-	c := newCommand("truceLedgerVerify", false, true)
-	d := &c.document
-	d.putText("truceLedgerVerify", ledger)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceLedgerVerify", again: true}
+	return db.operate(ctx, row, ledger, &o)
+}
+
+// LedgerSealOptions are the options of LedgerSeal.
+type LedgerSealOptions struct {
+	// the field `after` of the preceding reply; absent: the beginning
+	After any `truce:"after"`
+	// the maximum number of parts; absent: as many as 8 MiB have (1 to 1000)
+	Limit int64 `truce:"limit"`
 }
 
 // LedgerSeal returns a seal of the current book.
@@ -2520,58 +1818,93 @@ func (db *Database) LedgerVerify(
 // ledger: the collection of the ledger.
 //
 // Reply: `parts`: each {ledger, time, part, before, accounts: [{account, number, balance, hash}],
-// last, hash}. Store them elsewhere: truceLedgerVerify compares the book with them. An error: 146
-// (limit reached) the seal exceeds 8 MiB; use the CLI.
-func (db *Database) LedgerSeal(ctx context.Context, ledger string) (Reply, error) {
-	c := newCommand("truceLedgerSeal", false, true)
-	d := &c.document
-	d.putText("truceLedgerSeal", ledger)
-	return db.run(ctx, c)
+// last, hash}; and `more`: continue with the reply's `after`. The accounts of a reply are of a
+// snapshot. Store the parts elsewhere: truceLedgerVerify compares the book with them.
+func (db *Database) LedgerSeal(
+	ctx context.Context, ledger string, o LedgerSealOptions,
+) (Reply, error) {
+	row := operation{name: "truceLedgerSeal", again: true}
+	return db.operate(ctx, row, ledger, &o)
+}
+
+// LedgerImportOptions are the options of LedgerImport.
+type LedgerImportOptions struct {
+	// records as truceLedgerExport returns them; an id may be any value, and `date` is the value
+	// date (a slice); required
+	Records any `truce:"records"`
+	// opens missing accounts and currencies
+	Open bool `truce:"open"`
+	// only checks the records
+	Check bool `truce:"check"`
+}
+
+// LedgerImport posts the records of a book: currencies, accounts with their rules, transactions.
+//
+// ledger: the collection of the ledger.
+//
+// Reply: counts: `records`, `posted`, `existed` (posted before), `refused` (a rule of an account
+// forbids it, or the id was used with different content); `refusals`: {record, reason}; and `more`:
+// true if others were refused. Repeat an interrupted import: it posts what is missing. An error: 2
+// (invalid) a record is wrong, the message has its number from 1, and nothing was posted.
+func (db *Database) LedgerImport(
+	ctx context.Context, ledger string, o LedgerImportOptions,
+) (Reply, error) {
+	row := operation{name: "truceLedgerImport", writes: true, again: true}
+	return db.operate(ctx, row, ledger, &o)
+}
+
+// LedgerExportOptions are the options of LedgerExport.
+type LedgerExportOptions struct {
+	// the field `after` of the preceding reply; absent: the beginning (a slice)
+	After any `truce:"after"`
+	// the number of records after which the reply ends; absent: 1,000 (1 to 100000)
+	Limit int64 `truce:"limit"`
+}
+
+// LedgerExport returns a book as records, in an order in which they can be posted again.
+//
+// ledger: the collection of the ledger.
+//
+// Reply: `records`: {currency, digits}, {open: ACCOUNT, currency, min, ...}, {rules: ACCOUNT, ...},
+// and transactions {id, kind, of, part, date, expires, entries: [{account, amount, currency,
+// type}], meta}; and `more`: continue with the reply's `after`. Each reply is of a snapshot, and a
+// record of a currency may occur again. An error: 146 (limit reached) the ledger has too many
+// accounts; use the CLI.
+func (db *Database) LedgerExport(
+	ctx context.Context, ledger string, o LedgerExportOptions,
+) (Reply, error) {
+	row := operation{name: "truceLedgerExport", again: true}
+	return db.operate(ctx, row, ledger, &o)
 }
 
 // TransferOptions are the options of Transfer.
 type TransferOptions struct {
 	// the caller's id; sending it again has no effect; required
-	ID any
+	ID any `truce:"id"`
 	// the _id of a document of `accounts`
-	Source any
+	Source any `truce:"source"`
 	// the _id of another one
-	Destination any
+	Destination any `truce:"destination"`
 	// a number above zero, which is moved from one to the other
-	Amount any
+	Amount any `truce:"amount"`
 	// the source need not have the amount
-	Overdraft bool
+	Overdraft bool `truce:"overdraft"`
 	// instead of these four: up to 100, each {collection, id, guard, effect, undo}, or
 	// {collection, id, when: "after", effect}, which executes after the decision (a slice)
-	Entries any
+	Entries any `truce:"entries"`
 	// metadata that is stored with the transfer
-	Meta any
+	Meta any `truce:"meta"`
 	// the collection of source and destination. The first transfer of a collection sets this and
-	// the next three fields for good
-	Accounts string
+	// the next three fields permanently
+	Accounts string `truce:"accounts"`
 	// the field that the amount is moved from and to; absent: "balance"
-	Field string
+	Field string `truce:"field"`
 	// the field of pending transfers; absent: "pendingTransactions"
-	Marks string
+	Marks string `truce:"marks"`
 	// the field of the fence; absent: "pendingFence"
-	Fence string
+	Fence string `truce:"fence"`
 	// executes step by step, also if the store supports one step
-	Steps bool
-}
-
-func (o *TransferOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.value("source", o.Source)
-	d.value("destination", o.Destination)
-	d.value("amount", o.Amount)
-	d.flag("overdraft", o.Overdraft)
-	d.value("entries", o.Entries)
-	d.value("meta", o.Meta)
-	d.text("accounts", o.Accounts)
-	d.text("field", o.Field)
-	d.text("marks", o.Marks)
-	d.text("fence", o.Fence)
-	d.flag("steps", o.Steps)
+	Steps bool `truce:"steps"`
 }
 
 // Transfer changes several documents, all or none, without locking them.
@@ -2579,35 +1912,25 @@ func (o *TransferOptions) appendTo(d *document) {
 // collection: the collection of the transfers.
 //
 // Reply: `state`: "done", and `exists`: whether it was started before. An error 20 (refused): the
-// transfer is canceled for good, because a guard did not match or a document does not exist. In a
-// transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate): the id
+// transfer is canceled permanently, because a guard did not match or a document does not exist. In
+// a transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate): the id
 // was used for another transfer. 2 (invalid): an undo does not reverse its effect.
 func (db *Database) Transfer(
 	ctx context.Context, collection string, o TransferOptions,
 ) (Reply, error) {
-	c := newCommand("truceTransfer", true, true)
-	d := &c.document
-	d.putText("truceTransfer", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTransfer", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // Transfer adds the operation to the commit. See the method of Database.
 func (c *Changes) Transfer(collection string, o TransferOptions) *Change {
-	d := newDocument()
-	d.putText("truceTransfer", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceTransfer", collection, &o)
 }
 
 // TransferShowOptions are the options of TransferShow.
 type TransferShowOptions struct {
 	// the id of the transfer; required
-	ID any
-}
-
-func (o *TransferShowOptions) appendTo(d *document) {
-	d.value("id", o.ID)
+	ID any `truce:"id"`
 }
 
 // TransferShow returns the current state of a transfer.
@@ -2619,27 +1942,18 @@ func (o *TransferShowOptions) appendTo(d *document) {
 func (db *Database) TransferShow(
 	ctx context.Context, collection string, o TransferShowOptions,
 ) (Reply, error) {
-	c := newCommand("truceTransferShow", false, true)
-	d := &c.document
-	d.putText("truceTransferShow", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTransferShow", again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // TransfersOptions are the options of Transfers.
 type TransfersOptions struct {
 	// only transfers in this state: "pending", "canceled" ...
-	State string
+	State string `truce:"state"`
 	// the maximum number of transfers; absent: 100 (1 to 1000)
-	Limit int64
+	Limit int64 `truce:"limit"`
 	// the number of transfers to skip (0 to 2147483647)
-	Skip int64
-}
-
-func (o *TransfersOptions) appendTo(d *document) {
-	d.text("state", o.State)
-	d.number("limit", o.Limit)
-	d.number("skip", o.Skip)
+	Skip int64 `truce:"skip"`
 }
 
 // Transfers lists the transfers of a collection, the last changed first.
@@ -2650,37 +1964,25 @@ func (o *TransfersOptions) appendTo(d *document) {
 func (db *Database) Transfers(
 	ctx context.Context, collection string, o TransfersOptions,
 ) (Reply, error) {
-	c := newCommand("truceTransfers", false, true)
-	d := &c.document
-	d.putText("truceTransfers", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTransfers", again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // TransferResumeOptions are the options of TransferResume.
 type TransferResumeOptions struct {
 	// the id of the transfer; required
-	ID any
+	ID any `truce:"id"`
 	// the collection of source and destination. The first transfer of a collection sets this and
-	// the next three fields for good
-	Accounts string
+	// the next three fields permanently
+	Accounts string `truce:"accounts"`
 	// the field that the amount is moved from and to; absent: "balance"
-	Field string
+	Field string `truce:"field"`
 	// the field of pending transfers; absent: "pendingTransactions"
-	Marks string
+	Marks string `truce:"marks"`
 	// the field of the fence; absent: "pendingFence"
-	Fence string
+	Fence string `truce:"fence"`
 	// executes step by step, also if the store supports one step
-	Steps bool
-}
-
-func (o *TransferResumeOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.text("accounts", o.Accounts)
-	d.text("field", o.Field)
-	d.text("marks", o.Marks)
-	d.text("fence", o.Fence)
-	d.flag("steps", o.Steps)
+	Steps bool `truce:"steps"`
 }
 
 // TransferResume completes an interrupted transfer.
@@ -2692,37 +1994,25 @@ func (o *TransferResumeOptions) appendTo(d *document) {
 func (db *Database) TransferResume(
 	ctx context.Context, collection string, o TransferResumeOptions,
 ) (Reply, error) {
-	c := newCommand("truceTransferResume", true, true)
-	d := &c.document
-	d.putText("truceTransferResume", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTransferResume", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // TransferCancelOptions are the options of TransferCancel.
 type TransferCancelOptions struct {
 	// the id of the transfer; required
-	ID any
+	ID any `truce:"id"`
 	// the collection of source and destination. The first transfer of a collection sets this and
-	// the next three fields for good
-	Accounts string
+	// the next three fields permanently
+	Accounts string `truce:"accounts"`
 	// the field that the amount is moved from and to; absent: "balance"
-	Field string
+	Field string `truce:"field"`
 	// the field of pending transfers; absent: "pendingTransactions"
-	Marks string
+	Marks string `truce:"marks"`
 	// the field of the fence; absent: "pendingFence"
-	Fence string
+	Fence string `truce:"fence"`
 	// executes step by step, also if the store supports one step
-	Steps bool
-}
-
-func (o *TransferCancelOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.text("accounts", o.Accounts)
-	d.text("field", o.Field)
-	d.text("marks", o.Marks)
-	d.text("fence", o.Fence)
-	d.flag("steps", o.Steps)
+	Steps bool `truce:"steps"`
 }
 
 // TransferCancel cancels a transfer that is not decided.
@@ -2734,37 +2024,25 @@ func (o *TransferCancelOptions) appendTo(d *document) {
 func (db *Database) TransferCancel(
 	ctx context.Context, collection string, o TransferCancelOptions,
 ) (Reply, error) {
-	c := newCommand("truceTransferCancel", true, true)
-	d := &c.document
-	d.putText("truceTransferCancel", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTransferCancel", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SyncDeclareOptions are the options of SyncDeclare.
 type SyncDeclareOptions struct {
 	// the collection of the sources; required
-	Source string
+	Source string `truce:"source"`
 	// the collection of the dependents; it may be the same; required
-	Dependent string
+	Dependent string `truce:"dependent"`
 	// the field of a dependent with the _id of its source: "user"; required
-	Reference string
+	Reference string `truce:"reference"`
 	// {"field of the dependent": "field of the source"}; required
-	Copies any
+	Copies any `truce:"copies"`
 	// the recovery pass completes an update after this time; absent: 60,000
-	Resume time.Duration
+	Resume time.Duration `truce:"resumeMS"`
 	// the command waits this long, until all other processes have seen the rule; absent: 5,000; 1
 	// if no other process uses the store
-	Settle time.Duration
-}
-
-func (o *SyncDeclareOptions) appendTo(d *document) {
-	d.text("source", o.Source)
-	d.text("dependent", o.Dependent)
-	d.text("reference", o.Reference)
-	d.value("copies", o.Copies)
-	d.duration("resumeMS", o.Resume)
-	d.duration("settleMS", o.Settle)
+	Settle time.Duration `truce:"settleMS"`
 }
 
 // SyncDeclare declares which fields of a dependent are copies of its source.
@@ -2777,24 +2055,16 @@ func (o *SyncDeclareOptions) appendTo(d *document) {
 func (db *Database) SyncDeclare(
 	ctx context.Context, rule string, o SyncDeclareOptions,
 ) (Reply, error) {
-	c := newCommand("truceSyncDeclare", true, true)
-	d := &c.document
-	d.putText("truceSyncDeclare", rule)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncDeclare", writes: true, again: true}
+	return db.operate(ctx, row, rule, &o)
 }
 
 // SyncUpdateOptions are the options of SyncUpdate.
 type SyncUpdateOptions struct {
 	// the _id of the document, a source or a dependent; required
-	ID any
+	ID any `truce:"id"`
 	// update operators: {$set: {name: "Ada"}}; required
-	Update any
-}
-
-func (o *SyncUpdateOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.value("update", o.Update)
+	Update any `truce:"update"`
 }
 
 // SyncUpdate changes a source with its copies, or a dependent.
@@ -2806,29 +2076,19 @@ func (o *SyncUpdateOptions) appendTo(d *document) {
 func (db *Database) SyncUpdate(
 	ctx context.Context, collection string, o SyncUpdateOptions,
 ) (Reply, error) {
-	c := newCommand("truceSyncUpdate", true, false)
-	d := &c.document
-	d.putText("truceSyncUpdate", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncUpdate", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SyncUpdate adds the operation to the commit. See the method of Database.
 func (c *Changes) SyncUpdate(collection string, o SyncUpdateOptions) *Change {
-	d := newDocument()
-	d.putText("truceSyncUpdate", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceSyncUpdate", collection, &o)
 }
 
 // SyncInsertOptions are the options of SyncInsert.
 type SyncInsertOptions struct {
 	// the whole document; without an _id, it gets one; required
-	Document any
-}
-
-func (o *SyncInsertOptions) appendTo(d *document) {
-	d.value("document", o.Document)
+	Document any `truce:"document"`
 }
 
 // SyncInsert inserts a dependent with its copies, or a source.
@@ -2839,29 +2099,19 @@ func (o *SyncInsertOptions) appendTo(d *document) {
 func (db *Database) SyncInsert(
 	ctx context.Context, collection string, o SyncInsertOptions,
 ) (Reply, error) {
-	c := newCommand("truceSyncInsert", true, false)
-	d := &c.document
-	d.putText("truceSyncInsert", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncInsert", writes: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SyncInsert adds the operation to the commit. See the method of Database.
 func (c *Changes) SyncInsert(collection string, o SyncInsertOptions) *Change {
-	d := newDocument()
-	d.putText("truceSyncInsert", collection)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceSyncInsert", collection, &o)
 }
 
 // SyncReadOptions are the options of SyncRead.
 type SyncReadOptions struct {
 	// the _id of the document; required
-	ID any
-}
-
-func (o *SyncReadOptions) appendTo(d *document) {
-	d.value("id", o.ID)
+	ID any `truce:"id"`
 }
 
 // SyncRead reads a document; outdated copies of a dependent are repaired first.
@@ -2870,21 +2120,14 @@ func (o *SyncReadOptions) appendTo(d *document) {
 func (db *Database) SyncRead(
 	ctx context.Context, collection string, o SyncReadOptions,
 ) (Reply, error) {
-	c := newCommand("truceSyncRead", true, true)
-	d := &c.document
-	d.putText("truceSyncRead", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncRead", writes: true, again: true}
+	return db.operate(ctx, row, collection, &o)
 }
 
 // SyncReconcileOptions are the options of SyncReconcile.
 type SyncReconcileOptions struct {
 	// the _id of the document
-	ID any
-}
-
-func (o *SyncReconcileOptions) appendTo(d *document) {
-	d.value("id", o.ID)
+	ID any `truce:"id"`
 }
 
 // SyncReconcile completes the pending copies of a document now, or those of all documents.
@@ -2897,11 +2140,8 @@ func (o *SyncReconcileOptions) appendTo(d *document) {
 func (db *Database) SyncReconcile(
 	ctx context.Context, collection string, o SyncReconcileOptions,
 ) (Reply, error) {
-	c := newCommand("truceSyncReconcile", true, true)
-	d := &c.document
-	d.textOrOne("truceSyncReconcile", collection)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncReconcile", writes: true, again: true}
+	return db.operate(ctx, row, orOne(collection), &o)
 }
 
 // SyncStatus returns the rules of the database and their pending work.
@@ -2909,23 +2149,16 @@ func (db *Database) SyncReconcile(
 // Reply: `rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, since}: the
 // numbers of sources and dependents with a flag, and the time of the oldest flag.
 func (db *Database) SyncStatus(ctx context.Context) (Reply, error) {
-	c := newCommand("truceSyncStatus", false, true)
-	d := &c.document
-	d.putNumber("truceSyncStatus", 1)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncStatus", again: true}
+	return db.operate(ctx, row, 1, nil)
 }
 
 // SyncRepairOptions are the options of SyncRepair.
 type SyncRepairOptions struct {
 	// only reports, and repairs nothing
-	DryRun bool
+	DryRun bool `truce:"dryRun"`
 	// the _id of a dependent: compares only this one
-	Dependent any
-}
-
-func (o *SyncRepairOptions) appendTo(d *document) {
-	d.flag("dryRun", o.DryRun)
-	d.value("dependent", o.Dependent)
+	Dependent any `truce:"dependent"`
 }
 
 // SyncRepair compares every dependent of a rule with its source, and repairs what differs.
@@ -2938,11 +2171,8 @@ func (o *SyncRepairOptions) appendTo(d *document) {
 func (db *Database) SyncRepair(
 	ctx context.Context, rule string, o SyncRepairOptions,
 ) (Reply, error) {
-	c := newCommand("truceSyncRepair", false, true)
-	d := &c.document
-	d.putText("truceSyncRepair", rule)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncRepair", writes: true, again: true}
+	return db.operate(ctx, row, rule, &o)
 }
 
 // SyncDrop removes a rule; the copies stay unchanged.
@@ -2951,53 +2181,39 @@ func (db *Database) SyncRepair(
 //
 // Reply: nothing more. "not found": no such rule exists.
 func (db *Database) SyncDrop(ctx context.Context, rule string) (Reply, error) {
-	c := newCommand("truceSyncDrop", true, true)
-	d := &c.document
-	d.putText("truceSyncDrop", rule)
-	return db.run(ctx, c)
+	row := operation{name: "truceSyncDrop", writes: true, again: true}
+	return db.operate(ctx, row, rule, nil)
 }
 
 // TreePublishOptions are the options of TreePublish.
 type TreePublishOptions struct {
-	// up to 100,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId} (a slice)
-	Changes any
+	// up to 1,000,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId} (a
+	// slice)
+	Changes any `truce:"changes"`
 	// instead: the contents of the tree in this version (from 1)
-	Revert int64
+	Revert int64 `truce:"revert"`
 	// the token of the version that was read and changed; "new": the tree has no version yet;
 	// absent: the current version
-	Base string
+	Base string `truce:"base"`
 	// the id of this publication: sent again with the same base, it is published once
-	ID bson.ObjectID
-	// merges with other publications since the base, item by item
-	Merge bool
+	ID bson.ObjectID `truce:"id"`
+	// merges with other publications since the base, item by item; without a base: with those
+	// during the call
+	Merge bool `truce:"merge"`
 	// with merge: the side that wins if both changed the same; absent: a conflict: "mine",
 	// "theirs"
-	Prefer string
+	Prefer string `truce:"prefer"`
 	// with merge: policies by path, as in truceRevision
-	Rules any
+	Rules any `truce:"rules"`
 	// the message for the log
-	Message string
+	Message string `truce:"message"`
 	// the author for the log
-	Author string
+	Author string `truce:"author"`
 	// the collection of the items; needed for the first publication
-	Collection string
+	Collection string `truce:"collection"`
 	// the field of an item with the itemId of its parent: orphans and cycles are refused; set by
 	// the first publication
-	Parent string
-}
-
-func (o *TreePublishOptions) appendTo(d *document) {
-	d.value("changes", o.Changes)
-	d.number("revert", o.Revert)
-	d.text("base", o.Base)
-	d.id("id", o.ID)
-	d.flag("merge", o.Merge)
-	d.text("prefer", o.Prefer)
-	d.value("rules", o.Rules)
-	d.text("message", o.Message)
-	d.text("author", o.Author)
-	d.text("collection", o.Collection)
-	d.text("parent", o.Parent)
+	Parent string `truce:"parent"`
 }
 
 // TreePublish publishes changes of many items as the next version of a tree, all at once.
@@ -3011,56 +2227,37 @@ func (o *TreePublishOptions) appendTo(d *document) {
 func (db *Database) TreePublish(
 	ctx context.Context, tree string, o TreePublishOptions,
 ) (Reply, error) {
-	c := newCommand("truceTreePublish", true, !o.ID.IsZero())
-	d := &c.document
-	d.putText("truceTreePublish", tree)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTreePublish", writes: true, again: !o.ID.IsZero()}
+	return db.operate(ctx, row, tree, &o)
 }
 
 // TreePublish adds the operation to the commit. See the method of Database.
 func (c *Changes) TreePublish(tree string, o TreePublishOptions) *Change {
-	d := newDocument()
-	d.putText("truceTreePublish", tree)
-	o.appendTo(d)
-	return c.add(d)
+	return c.operate("truceTreePublish", tree, &o)
 }
 
 // TreeReadOptions are the options of TreeRead.
 type TreeReadOptions struct {
 	// only the item with this itemId
-	ID any
+	ID any `truce:"id"`
 	// only items that match
-	Filter any
+	Filter any `truce:"filter"`
 	// {field: 1}; absent: by itemId
-	Sort any
+	Sort any `truce:"sort"`
 	// the maximum number; absent: 100 (1 to 1000)
-	Limit int64
+	Limit int64 `truce:"limit"`
 	// only items after this itemId
-	After any
+	After any `truce:"after"`
 	// with sort: the number of items to skip (0 to 2147483647)
-	Skip int64
+	Skip int64 `truce:"skip"`
 	// the version with this token, as a reply returned it
-	Token string
+	Token string `truce:"token"`
 	// or the version with this number (from 1)
-	Version int64
+	Version int64 `truce:"version"`
 	// or the version that was current at this time
-	Time time.Time
+	Time time.Time `truce:"timeMS"`
 	// or the version with this tag; absent: the current version
-	Tag string
-}
-
-func (o *TreeReadOptions) appendTo(d *document) {
-	d.value("id", o.ID)
-	d.value("filter", o.Filter)
-	d.value("sort", o.Sort)
-	d.number("limit", o.Limit)
-	d.value("after", o.After)
-	d.number("skip", o.Skip)
-	d.text("token", o.Token)
-	d.number("version", o.Version)
-	d.time("timeMS", o.Time)
-	d.text("tag", o.Tag)
+	Tag string `truce:"tag"`
 }
 
 // TreeRead reads one item or many items of one version of a tree.
@@ -3071,24 +2268,16 @@ func (o *TreeReadOptions) appendTo(d *document) {
 // item is missing, the reply has the `token`. An error: 125 (expired) the version was collected; a
 // tag keeps a version (truceTree).
 func (db *Database) TreeRead(ctx context.Context, tree string, o TreeReadOptions) (Reply, error) {
-	c := newCommand("truceTreeRead", false, true)
-	d := &c.document
-	d.putText("truceTreeRead", tree)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTreeRead", again: true}
+	return db.operate(ctx, row, tree, &o)
 }
 
 // TreeLogOptions are the options of TreeLog.
 type TreeLogOptions struct {
 	// the maximum number; absent: 100 (1 to 1000)
-	Limit int64
+	Limit int64 `truce:"limit"`
 	// only versions before this one (from 1)
-	Before int64
-}
-
-func (o *TreeLogOptions) appendTo(d *document) {
-	d.number("limit", o.Limit)
-	d.number("before", o.Before)
+	Before int64 `truce:"before"`
 }
 
 // TreeLog lists the kept versions of a tree, the newest first.
@@ -3096,33 +2285,22 @@ func (o *TreeLogOptions) appendTo(d *document) {
 // Reply: `versions`: each {version, at, message, author, token}, where `token` is that of the edit;
 // and `more`: continue with `before` the last version. "not found": no such tree exists.
 func (db *Database) TreeLog(ctx context.Context, tree string, o TreeLogOptions) (Reply, error) {
-	c := newCommand("truceTreeLog", false, true)
-	d := &c.document
-	d.putText("truceTreeLog", tree)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTreeLog", again: true}
+	return db.operate(ctx, row, tree, &o)
 }
 
 // TreeDiffOptions are the options of TreeDiff.
 type TreeDiffOptions struct {
 	// a version; 0: the empty tree (from 0); required
-	From int64
+	From int64 `truce:"from,always"`
 	// another version (from 0); required
-	To int64
+	To int64 `truce:"to,always"`
 	// returns the contents `before` and `after`, too
-	Contents bool
+	Contents bool `truce:"contents"`
 	// the maximum number; absent: 100 (1 to 1000)
-	Limit int64
+	Limit int64 `truce:"limit"`
 	// only items after this itemId
-	After any
-}
-
-func (o *TreeDiffOptions) appendTo(d *document) {
-	d.putNumber("from", o.From)
-	d.putNumber("to", o.To)
-	d.flag("contents", o.Contents)
-	d.number("limit", o.Limit)
-	d.value("after", o.After)
+	After any `truce:"after"`
 }
 
 // TreeDiff returns the differences of two versions of a tree.
@@ -3131,58 +2309,39 @@ func (o *TreeDiffOptions) appendTo(d *document) {
 // "removed", or "changed"; and `more`: continue with `after` the last itemId. "not found": no such
 // tree or version exists. An error: 125 (expired) a version was collected.
 func (db *Database) TreeDiff(ctx context.Context, tree string, o TreeDiffOptions) (Reply, error) {
-	c := newCommand("truceTreeDiff", false, true)
-	d := &c.document
-	d.putText("truceTreeDiff", tree)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTreeDiff", again: true}
+	return db.operate(ctx, row, tree, &o)
 }
 
 // TreeOptions are the options of Tree.
 type TreeOptions struct {
 	// names the `version`, which is kept until the tag is removed
-	Tag string
+	Tag string `truce:"tag"`
 	// removes this tag
-	Untag string
+	Untag string `truce:"untag"`
 	// the retention, {versions: 20, ageMS: 86400000}; {}: all versions are kept
-	Keep any
+	Keep any `truce:"keep"`
 	// creates a tree of this name, which begins as the `version`
-	Branch string
+	Branch string `truce:"branch"`
 	// publishes in this tree the changes of that branch or origin
-	Merge string
-	// erases the contents of this item from all versions, for good
-	Erase any
+	Merge string `truce:"merge"`
+	// erases the contents of this item from all versions, permanently
+	Erase any `truce:"erase"`
 	// removes items that no reader can see
-	Collect bool
+	Collect bool `truce:"collect"`
 	// drops the tree with all its versions
-	Drop bool
+	Drop bool `truce:"drop"`
 	// with tag and branch: the version; absent: the current one (from 1)
-	Version int64
+	Version int64 `truce:"version"`
 	// with merge: the side that wins if both changed the same; absent: a conflict: "mine",
 	// "theirs"
-	Prefer string
+	Prefer string `truce:"prefer"`
 	// with merge: policies by path
-	Rules any
+	Rules any `truce:"rules"`
 	// with merge: the message for the log
-	Message string
+	Message string `truce:"message"`
 	// with merge: the author for the log
-	Author string
-}
-
-func (o *TreeOptions) appendTo(d *document) {
-	d.text("tag", o.Tag)
-	d.text("untag", o.Untag)
-	d.value("keep", o.Keep)
-	d.text("branch", o.Branch)
-	d.text("merge", o.Merge)
-	d.value("erase", o.Erase)
-	d.flag("collect", o.Collect)
-	d.flag("drop", o.Drop)
-	d.number("version", o.Version)
-	d.text("prefer", o.Prefer)
-	d.value("rules", o.Rules)
-	d.text("message", o.Message)
-	d.text("author", o.Author)
+	Author string `truce:"author"`
 }
 
 // Tree returns the status of a tree; or tags a version, sets the retention, branches, merges,
@@ -3195,24 +2354,16 @@ func (o *TreeOptions) appendTo(d *document) {
 // (duplicate) a tree has the name of the branch; 125 (expired) the version was collected; 2
 // (invalid) the tree has branches, or is neither branch nor origin.
 func (db *Database) Tree(ctx context.Context, tree string, o TreeOptions) (Reply, error) {
-	c := newCommand("truceTree", false, false)
-	d := &c.document
-	d.putText("truceTree", tree)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTree", writes: true}
+	return db.operate(ctx, row, tree, &o)
 }
 
 // TreesOptions are the options of Trees.
 type TreesOptions struct {
 	// only trees after this name
-	After string
+	After string `truce:"after"`
 	// the maximum number; absent: 100 (1 to 1000)
-	Limit int64
-}
-
-func (o *TreesOptions) appendTo(d *document) {
-	d.text("after", o.After)
-	d.number("limit", o.Limit)
+	Limit int64 `truce:"limit"`
 }
 
 // Trees lists the trees and branches of the database.
@@ -3220,24 +2371,71 @@ func (o *TreesOptions) appendTo(d *document) {
 // Reply: `trees`, by name: each with the fields of truceTree without an action; and `more`:
 // continue with `after` the last `tree`.
 func (db *Database) Trees(ctx context.Context, o TreesOptions) (Reply, error) {
-	c := newCommand("truceTrees", false, true)
-	d := &c.document
-	d.putNumber("truceTrees", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceTrees", again: true}
+	return db.operate(ctx, row, 1, &o)
+}
+
+// TreeExportOptions are the options of TreeExport.
+type TreeExportOptions struct {
+	// the changes from this version on; absent: all that are kept (from 1)
+	From int64 `truce:"from"`
+	// the field `after` of the preceding reply; absent: the beginning
+	After any `truce:"after"`
+	// the number of lines after which the reply ends; absent: 1,000 (1 to 100000)
+	Limit int64 `truce:"limit"`
+}
+
+// TreeExport returns the history of a tree as lines.
+//
+// Reply: `lines`: {$tree, collection, parent, from, to, whole}, and for each version {$version, at,
+// message, author, token}, its items and {$remove: itemId}, and at the end {$tag, version} and
+// {$end}; and `more`: continue with the reply's `after`. "not found": no such tree or version
+// exists. An error: 125 (expired) a version was collected.
+func (db *Database) TreeExport(
+	ctx context.Context, tree string, o TreeExportOptions,
+) (Reply, error) {
+	row := operation{name: "truceTreeExport", again: true}
+	return db.operate(ctx, row, tree, &o)
+}
+
+// TreeImportOptions are the options of TreeImport.
+type TreeImportOptions struct {
+	// a history, as truceTreeExport returns it: from {$tree} to {$end} (a slice); required
+	Lines any `truce:"lines"`
+	// the collection of the items of a new tree; absent: that of the history
+	Collection string `truce:"collection"`
+}
+
+// TreeImport publishes the versions of a history, with their numbers, times, and messages.
+//
+// Reply: `version`: the last one; counts: `published`, and `passed`, which the tree had already.
+// Repeat an interrupted import: it continues. Split a history of more than 48 MiB between versions,
+// and begin and end each part like the whole. An error: 2 (invalid) a line is wrong, the history is
+// cut off, or the tree has another content; earlier versions stay.
+func (db *Database) TreeImport(
+	ctx context.Context, tree string, o TreeImportOptions,
+) (Reply, error) {
+	row := operation{name: "truceTreeImport", writes: true, again: true}
+	return db.operate(ctx, row, tree, &o)
+}
+
+// Consumers returns the consumers of message brokers, in all processes.
+//
+// Reply: `consumers`: each {consumer, source, into, rate, waiting, received, redelivered, applied,
+// duplicate, stale, rejected, quarantined, reconnects, lastMessage, updated, workers}. The array
+// `workers` has the running threads, each {worker, started, updated, rate, waiting}. It is empty if
+// the consumer is stopped.
+func (db *Database) Consumers(ctx context.Context) (Reply, error) {
+	row := operation{name: "truceConsumers", again: true}
+	return db.operate(ctx, row, 1, nil)
 }
 
 // SweepOptions are the options of Sweep.
 type SweepOptions struct {
 	// the time for which ended commits are kept; absent: 7 days; Forever: no end
-	Retention *time.Duration
+	Retention *time.Duration `truce:"retentionMS"`
 	// the maximum number of documents of each kind; absent: 1,000 (1 to 1000000)
-	Batch int64
-}
-
-func (o *SweepOptions) appendTo(d *document) {
-	d.durationAt("retentionMS", o.Retention)
-	d.number("batch", o.Batch)
+	Batch int64 `truce:"batch"`
 }
 
 // Sweep completes or undoes the work of dead processes, and removes expired documents.
@@ -3246,24 +2444,16 @@ func (o *SweepOptions) appendTo(d *document) {
 // `failed`; `more`: true if you need to send the command again; `findings`: items that could not be
 // repaired.
 func (db *Database) Sweep(ctx context.Context, o SweepOptions) (Reply, error) {
-	c := newCommand("truceSweep", true, true)
-	d := &c.document
-	d.putNumber("truceSweep", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceSweep", writes: true, again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // CheckOptions are the options of Check.
 type CheckOptions struct {
 	// repairs what can be repaired
-	Repair bool
+	Repair bool `truce:"repair"`
 	// with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it
-	Finding any
-}
-
-func (o *CheckOptions) appendTo(d *document) {
-	d.flag("repair", o.Repair)
-	d.value("finding", o.Finding)
+	Finding any `truce:"finding"`
 }
 
 // Check checks the consistency of the whole store, while it is in use.
@@ -3271,11 +2461,8 @@ func (o *CheckOptions) appendTo(d *document) {
 // Reply: counts: `collections`, `documents`, `commits`, `found`, `repaired`; and `findings`: the
 // first 1,000, each {rule, ns, text, ...}.
 func (db *Database) Check(ctx context.Context, o CheckOptions) (Reply, error) {
-	c := newCommand("truceCheck", false, true)
-	d := &c.document
-	d.putNumber("truceCheck", 1)
-	o.appendTo(d)
-	return db.run(ctx, c)
+	row := operation{name: "truceCheck", writes: true, again: true}
+	return db.operate(ctx, row, 1, &o)
 }
 
 // Doctor examines the store and its environment, and recommends changes; changes nothing.
@@ -3283,8 +2470,6 @@ func (db *Database) Check(ctx context.Context, o CheckOptions) (Reply, error) {
 // Reply: counts: `errors`, `warnings`, `notes`; `facts`; and `findings`, each {level, rule,
 // subject, text, change}.
 func (db *Database) Doctor(ctx context.Context) (Reply, error) {
-	c := newCommand("truceDoctor", false, true)
-	d := &c.document
-	d.putNumber("truceDoctor", 1)
-	return db.run(ctx, c)
+	row := operation{name: "truceDoctor", again: true}
+	return db.operate(ctx, row, 1, nil)
 }

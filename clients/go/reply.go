@@ -1,6 +1,7 @@
 package truce
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -57,6 +58,25 @@ func (r Reply) Document(path ...string) bson.Raw {
 	return document
 }
 
+// The reply of a find in one batch begins with these bytes, except the lengths in it. The array
+// follows.
+const findReply = "\x00\x00\x00\x00\x03cursor\x00\x00\x00\x00\x00\x04firstBatch\x00\x00\x00\x00\x00"
+
+// first returns the document of the reply of a find that has one at most; nil without one.
+func (r Reply) first() bson.Raw {
+	const start = len(findReply)
+	if len(r) < start+8 || string(r[4:12]) != findReply[4:12] ||
+		string(r[16:start-4]) != findReply[16:start-4] || string(r[start:start+3]) != "\x030\x00" {
+		return r.Document("cursor", "firstBatch", "0")
+	}
+	document := r[start+3:]
+	size := binary.LittleEndian.Uint32(document)
+	if size > uint32(len(document)) {
+		return nil
+	}
+	return bson.Raw(document[:size:size])
+}
+
 // Documents returns an array of documents; nil if the field does not exist.
 func (r Reply) Documents(path ...string) []bson.Raw {
 	array, is := r.Lookup(path...).ArrayOK()
@@ -79,6 +99,9 @@ func documentsOf(array bson.RawArray) []bson.Raw {
 
 // String returns the reply as Extended JSON.
 func (r Reply) String() string {
+	if len(r) == 0 {
+		return "no reply"
+	}
 	text, err := bson.MarshalExtJSON(bson.Raw(r), false, false)
 	if err != nil {
 		return fmt.Sprintf("invalid reply: %v", err)

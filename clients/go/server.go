@@ -3,6 +3,7 @@ package truce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -12,6 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
+// How long a call waits for a server to connect to, if neither the URI nor an option says so.
+const selectionTimeout = 10 * time.Second
+
 // server runs commands through MongoDB's driver.
 type server struct {
 	client *mongo.Client
@@ -20,7 +24,13 @@ type server struct {
 }
 
 func connectServer(uri string, opts []*options.ClientOptions) (transport, error) {
-	all := append([]*options.ClientOptions{options.Client().ApplyURI(uri)}, opts...)
+	if !strings.Contains(uri, "://") {
+		message := fmt.Sprintf("invalid URI %q: expected mongodb://HOST/DATABASE; truce.Open opens "+
+			"a file", uri)
+		return nil, fail(ErrInvalid, 2, message)
+	}
+	base := options.Client().SetServerSelectionTimeout(selectionTimeout).ApplyURI(uri)
+	all := append([]*options.ClientOptions{base}, opts...)
 	client, err := mongo.Connect(all...)
 	if err != nil {
 		return nil, &Error{Class: ErrInvalid, Code: 2, Message: err.Error(), cause: err}
@@ -110,20 +120,27 @@ func serverError(ctx context.Context, err error, c *command) error {
 	if has && mongo.IsTimeout(err) && time.Until(end) < 50*time.Millisecond {
 		<-ctx.Done() // the driver's own timer was faster
 	}
+	if noServer := strings.Contains(err.Error(), "server selection error"); noServer {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return notBegun(ctx, c.name)
+		}
+		message := c.name + ": nothing was sent: " + err.Error()
+		cause := errors.Join(ctx.Err(), err)
+		return &Error{Class: ErrUnreachable, Message: message, cause: cause, noServer: true}
+	}
 	if ctx.Err() != nil {
 		return contextError(ctx, c.name, c.writes)
 	}
+	if strings.Contains(err.Error(), " wire version ") {
+		message := "the server is not truce: " + err.Error()
+		return &Error{Class: ErrWrongServer, Message: message, cause: err}
+	}
 	e := &Error{Class: ErrUnreachable, Message: c.name + ": " + err.Error(), cause: err}
 	e.Labels = failed.Labels
-	if !mongo.IsNetworkError(err) && failed.Message == "" && !selectionFailed(err) {
+	if !mongo.IsNetworkError(err) && failed.Message == "" && !mongo.IsTimeout(err) {
 		e.Class = ErrInvalid
 	}
 	return e
-}
-
-// selectionFailed returns whether the driver found no server.
-func selectionFailed(err error) bool {
-	return strings.Contains(err.Error(), "server selection") || mongo.IsTimeout(err)
 }
 
 func (v *server) begin(_ context.Context, transaction bool) (session, error) {

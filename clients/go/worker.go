@@ -38,7 +38,9 @@ type Worker struct {
 	UntilEmpty bool
 	// The worker's name in the jobs; "": the names of the machine and the process.
 	Name string
-	// nil: slog.Default().
+	// Gets the start and the stop of the worker and the end of each job as Info, claims as Debug,
+	// failed jobs as Error, and what the worker cannot report as Warn. nil: slog.Default(), with
+	// warnings and errors only.
 	Logger *slog.Logger
 }
 
@@ -77,6 +79,19 @@ func (w *Worker) check() error {
 	return nil
 }
 
+// problems is a handler that passes on warnings and errors.
+type problems struct{ slog.Handler }
+
+func (p problems) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && p.Handler.Enabled(ctx, level)
+}
+
+func (p problems) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return problems{p.Handler.WithAttrs(attrs)}
+}
+
+func (p problems) WithGroup(name string) slog.Handler { return problems{p.Handler.WithGroup(name)} }
+
 // Run claims and runs jobs until the context ends, and then waits for those that run. It returns
 // nil, or the error of a claim, for example if a login lacks a role. Use signal.NotifyContext to
 // stop at a signal.
@@ -84,10 +99,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	r := &running{Worker: *w, log: w.Logger, active: map[*Job]bool{}}
-	if r.log == nil {
-		r.log = slog.Default()
-	}
+	r := &running{Worker: *w, active: map[*Job]bool{}}
+	// Run waits for its own claims: if they come too late, their jobs return to the queue.
+	r.DB = r.DB.withOwnClaims()
 	if r.Concurrency == 0 {
 		r.Concurrency = 1
 	}
@@ -104,6 +118,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		host, _ := os.Hostname()
 		r.Name = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
+	if r.Logger == nil {
+		r.Logger = slog.New(problems{slog.Default().Handler()})
+	}
+	r.log = r.Logger.With("queue", r.Queue)
 	r.jobs, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer r.cancel(errStopped)
 	over := make(chan struct{})
@@ -112,10 +130,22 @@ func (w *Worker) Run(ctx context.Context) error {
 		defer close(leases)
 		r.keepLeases(over)
 	}()
+	log := r.log.With("worker", r.Name)
+	log.Info("truce: worker started", "concurrency", r.Concurrency)
 	err := r.claim(ctx)
+	r.mutex.Lock()
+	count := len(r.active)
+	r.mutex.Unlock()
+	log.Info("truce: worker stops", "running", count)
 	r.wait()
+	r.DB.claims.Wait()
 	close(over)
 	<-leases
+	if err != nil {
+		log.Error("truce: worker ended", "error", err)
+	} else {
+		log.Info("truce: worker ended")
+	}
 	return err
 }
 
@@ -136,16 +166,17 @@ func (r *running) claim(ctx context.Context) error {
 			<-free
 			count++
 		}
-		// A canceled claim could leave a job until the end of its lease, so it runs to its end.
-		jobs, err := r.DB.ClaimJobs(context.WithoutCancel(ctx), r.Queue, ClaimOptions{
+		jobs, err := r.DB.ClaimJobs(ctx, r.Queue, ClaimOptions{
 			Most: int64(count), Wait: r.Wait, Lease: r.Lease, Worker: r.Name,
 		})
 		for range count - len(jobs) {
 			free <- struct{}{}
 		}
 		switch {
-		case errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLocked):
-			r.log.Warn("truce: no claim", "queue", r.Queue, "error", err)
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case isTemporary(err):
+			r.log.Warn("truce: no claim", "error", err)
 			select {
 			case <-time.After(workerRetry):
 			case <-ctx.Done():
@@ -164,6 +195,12 @@ func (r *running) claim(ctx context.Context) error {
 	}
 }
 
+// isTemporary returns whether the worker claims again after an error.
+func isTemporary(err error) bool {
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLocked) ||
+		errors.Is(err, ErrTimeout) || hasLabel(err, "RetryableWriteError")
+}
+
 // start runs a job in a goroutine of its own. A job that was claimed at the end returns to the
 // queue.
 func (r *running) start(ctx context.Context, job *Job, free chan<- struct{}) {
@@ -173,6 +210,8 @@ func (r *running) start(ctx context.Context, job *Job, free chan<- struct{}) {
 	}
 	inner, cancel := context.WithCancelCause(r.jobs)
 	job.cancel = cancel
+	job.log = r.log.With("job", job.ID.Hex())
+	job.log.Debug("truce: job claimed", "attempt", job.Attempt)
 	r.mutex.Lock()
 	r.active[job] = true
 	r.mutex.Unlock()
@@ -196,8 +235,8 @@ func (r *running) handle(ctx context.Context, job *Job) (result any, err error) 
 	defer func() {
 		if caught := recover(); caught != nil {
 			err = fmt.Errorf("panic: %v", caught)
-			r.log.Error("truce: a handler panicked", "queue", r.Queue, "job", job.ID.Hex(),
-				"panic", caught, "stack", string(debug.Stack()))
+			job.log.Error("truce: a handler panicked", "panic", caught, "stack",
+				string(debug.Stack()))
 		} else if !returned {
 			// runtime.Goexit: this goroutine ends after the deferred calls.
 			ended := errors.New("the handler ended its goroutine")
@@ -223,7 +262,7 @@ func (r *running) work(ctx context.Context, job *Job) {
 
 // report reports the end of a job, and logs what it cannot report: then the lease ends.
 func (r *running) report(ctx context.Context, job *Job, result any, err error) {
-	log := r.log.With("queue", r.Queue, "job", job.ID.Hex())
+	log := job.log
 	if errors.Is(err, ErrSuspended) {
 		return
 	}
@@ -232,19 +271,18 @@ func (r *running) report(ctx context.Context, job *Job, result any, err error) {
 		return
 	}
 	var failed error
-	if err != nil {
-		log.Error("truce: a job failed", "error", err)
-		if job.Ended() {
-			return
-		}
+	switch {
+	case err != nil && job.Ended():
+		log.Error("truce: a handler failed after the end of its job", "error", err)
+	case err != nil:
 		failed = job.Fail(ctx, err)
-	} else if !job.Ended() {
+	case !job.Ended():
 		failed = job.Done(ctx, result)
 	}
 	if failed == nil {
 		return
 	}
-	log.Warn("truce: the end of a job was not stored", "error", failed)
+	log.Warn("truce: the end of a job was not stored", "error", failed, "failure", err)
 	// for example a result that is not a document
 	if errors.Is(failed, ErrInvalid) || errors.Is(failed, ErrLimit) {
 		if failed := job.Fail(ctx, failed); failed != nil {
@@ -255,8 +293,7 @@ func (r *running) report(ctx context.Context, job *Job, result any, err error) {
 
 func (r *running) requeue(ctx context.Context, job *Job) {
 	if err := job.Snooze(context.WithoutCancel(ctx), 0); err != nil {
-		r.log.Warn("truce: a job was not returned to the queue", "queue", r.Queue,
-			"job", job.ID.Hex(), "error", err)
+		r.log.Warn("truce: a job was not returned to the queue", "job", job.ID.Hex(), "error", err)
 	}
 }
 
@@ -270,6 +307,15 @@ func (r *running) wait() {
 }
 
 func (r *running) keepLeases(over <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-over:
+			cancel() // a heartbeat that runs
+		case <-ctx.Done():
+		}
+	}()
 	ticker := time.NewTicker(max(r.Lease/3, time.Millisecond))
 	defer ticker.Stop()
 	for {
@@ -288,10 +334,9 @@ func (r *running) keepLeases(over <-chan struct{}) {
 			if job.Ended() || job.Lost() {
 				continue
 			}
-			_, err := job.Heartbeat(context.Background(), nil)
-			if err != nil && !errors.Is(err, ErrExpired) {
-				r.log.Warn("truce: no heartbeat", "queue", r.Queue, "job", job.ID.Hex(),
-					"error", err)
+			_, err := job.Heartbeat(ctx, nil)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrExpired) {
+				job.log.Warn("truce: no heartbeat", "error", err)
 			}
 		}
 	}

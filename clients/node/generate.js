@@ -137,56 +137,78 @@ function tableModule(table) {
         '"use strict";',
         "",
         "/*",
-        " * The rows by their methods. `target`: the name of the first parameter; null: it has none.",
-        " * `optional`: the target may be 1 or absent.",
-        " * `again`: whether the operation may be repeated, or the option with which it may.",
-        " * `commit`: whether it can be a part of a commit.",
-        " * `writes`: whether it may change something.",
+        " * The rows by their methods. A property that is absent is false, or an empty list.",
+        " *",
+        " * target     the name of the first parameter",
+        " * optional   the target may be 1 or absent",
+        " * options    the names of the options",
+        " * again      the operation may be repeated, or the option with which it may",
+        " * commit     it can be a part of a commit",
+        " * writes     it may change something",
         " */",
         "module.exports = {",
+        ...table.flatMap(rowLines),
+        "};",
+        "",
     ];
-    for (const row of table) {
-        const again = REPEATABLE_WITH[row.name] ?? Boolean(row.again);
-        lines.push(
-            `  ${methodName(row)}: {`,
-            `    command: "${row.name}",`,
-            `    target: ${JSON.stringify(row.target ?? null)},`,
-            ...(row.optional ? ["    optional: true,"] : []),
-            `    options: ${JSON.stringify(row.fields.map((field) => field.name)).replaceAll('","', '", "')},`,
-            `    again: ${JSON.stringify(again)},`,
-            `    commit: ${Boolean(row.commit)},`,
-            `    writes: ${Boolean(row.writes)},`,
-            "  },",
-        );
-    }
-    lines.push("};", "");
-    return lines.flatMap((line) => (line.length > WIDTH ? folded(line) : [line])).join("\n");
+    return lines.join("\n");
 }
 
-/* Splits the line of a long list. */
-function folded(line) {
-    const [head, rest] = [
-        line.slice(0, line.indexOf("[") + 1),
-        line.slice(line.indexOf("[") + 1, -2),
-    ];
-    const lines = [head];
-    for (const word of rest.split(", ")) {
-        const last = lines.length - 1;
-        if (last === 0 || lines[last].length + word.length + 2 > WIDTH)
-            lines.push(`      ${word},`);
-        else lines[last] += ` ${word},`;
+/* Returns the text in lines, which are broken at spaces. */
+function wrapped(text, indent) {
+    const lines = [];
+    for (const word of text.split(" ")) {
+        const line = `${lines.at(-1)} ${word}`;
+        if (lines.length > 0 && line.length <= WIDTH) lines[lines.length - 1] = line;
+        else lines.push(lines.length > 0 ? indent + word : word);
     }
-    return [...lines, "    ],"];
+    return lines.map((line) => line.replaceAll("\u00a0", " "));
+}
+
+/* Returns the entry of a row. A no-break space keeps the brackets at the words. */
+function rowLines(row) {
+    const properties = {
+        command: row.name,
+        target: row.target,
+        optional: row.optional,
+        again: REPEATABLE_WITH[row.name] ?? row.again,
+        commit: row.commit,
+        writes: row.writes,
+        options: row.fields.length > 0 && row.fields.map((field) => field.name),
+    };
+    const text = Object.entries(properties)
+        .filter(([, value]) => value)
+        .map(([name, value]) => `${name}:\u00a0${JSON.stringify(value).replaceAll('","', '", "')}`)
+        .join(", ");
+    return wrapped(`\u00a0\u00a0${methodName(row)}:\u00a0{ ${text}\u00a0},`, "    ");
 }
 
 /* ---- operations.d.ts ------------------------------------------------------------------------- */
 
-function optionsType(row) {
+/*
+ * Returns the earlier row with the most fields that are the same as some of this row: at least three.
+ * Its type describes them.
+ */
+function describedIn(row, earlier) {
+    const found = { fields: [] };
+    for (const other of earlier) {
+        const known = new Set(other.fields.map((field) => JSON.stringify(field)));
+        const fields = row.fields.filter((field) => known.has(JSON.stringify(field)));
+        if (fields.length >= 3 && fields.length > found.fields.length)
+            Object.assign(found, { row: other, fields });
+    }
+    return found;
+}
+
+function optionsType(row, index, rows) {
+    const shared = describedIn(row, rows.slice(0, index));
+    const names = shared.fields.map((field) => `"${field.name}"`).join(" | ");
+    const pick = shared.row ? `extends Pick<${optionsName(shared.row)}, ${names}> ` : "";
     const lines = [
         ...comment([`The options of ${methodName(row)}.`], ""),
-        `export interface ${optionsName(row)} {`,
+        ...wrapped(`export interface ${optionsName(row)} ${pick}{`, "    "),
     ];
-    for (const field of row.fields) {
+    for (const field of row.fields.filter((field) => !shared.fields.includes(field))) {
         lines.push(
             ...comment([field.help + bounds(field)], "  "),
             `  ${field.name}${field.needed ? "" : "?"}: ${fieldType(field)};`,
@@ -203,7 +225,8 @@ function methodType(row) {
     if (row.fields.length > 0)
         parameters.push(`options${needed ? "" : "?"}: ${optionsName(row)}`);
     const described = [`${capital(row.help)}.`];
-    if (row.target) described.push(`${row.target}: ${row.value}`);
+    if (row.target && row.value !== `the ${row.target}`)
+        described.push(`${row.target}: ${row.value}`);
     described.push(`Reply: ${row.answer}`);
     return [...comment(described, "  "), `  ${methodName(row)}(${parameters.join(", ")}): R;`, ""];
 }

@@ -484,9 +484,16 @@ export declare class Job<P extends Document = any> {
     run(handler: (job: this) => unknown, logger?: Logger): Promise<void>;
 }
 
+/** console, or a logger of pino or winston, for example. Each message is one string. */
 export interface Logger {
-    warn(...values: any[]): void;
-    error(...values: any[]): void;
+    /** claimed jobs */
+    debug?(text: string): void;
+    /** the start and the stop of a worker, and the end of each job */
+    info?(text: string): void;
+    /** lost jobs and connections */
+    warn(text: string): void;
+    /** failed jobs, with the stack of the error */
+    error(text: string): void;
 }
 
 export interface WorkerOptions {
@@ -502,7 +509,7 @@ export interface WorkerOptions {
     name?: string;
     /** stops `run` */
     signal?: AbortSignal;
-    /** gets failures and lost jobs; console by default */
+    /** gets the log; by default, only warnings and errors are printed, to standard error */
     logger?: Logger;
 }
 

@@ -26,8 +26,10 @@ const NUMBERS = ["deadlineMS", "snapshotAgeMS", "cacheMB"];
 
 function checkOpen(options) {
     const { database, ...given } = checked(options, ["database", ...FLAGS, ...NUMBERS], "open");
-    if (database !== undefined && typeof database !== "string")
-        throw new TypeError("the option database of open must be a string");
+    if (database !== undefined && (typeof database !== "string" || database.includes("\0")))
+        throw new TypeError(
+            "the option database of open must be a string without null characters",
+        );
     for (const name of Object.keys(given)) {
         const value = given[name];
         if (FLAGS.includes(name) && typeof value !== "boolean")
@@ -40,13 +42,21 @@ function checkOpen(options) {
     return { database, given };
 }
 
+function checkPath(name) {
+    if (typeof name !== "string" || name === "" || name.includes("\0"))
+        throw new TypeError('open needs the path of a file, or "memory:"');
+    if (/^mongodb(\+srv)?:/.test(name))
+        throw new TypeError("open opens a file, and mongodb:// names a server: use truce.connect");
+    if (name === "memory" || name === ":memory:")
+        throw new TypeError(
+            `invalid path "${name}": use "memory:" for a store in memory, or "./${name}" for a file of this name`,
+        );
+}
+
 async function open(file, options) {
     const { database, given } = checkOpen(options);
     const name = file instanceof URL ? fileURLToPath(file) : file;
-    if (typeof name !== "string" || name === "")
-        throw new TypeError('open needs the path of a file, or "memory:"');
-    if (/^mongodb(\+srv)?:/.test(name))
-        throw new TypeError(`${name} is a server: use truce.connect`);
+    checkPath(name);
     const uri =
         name === "memory:" || /^(file|memory):/.test(name) ? name : `file:${path.resolve(name)}`;
     return new Database(new NativeTransport(await NativeStore.open(uri, given)), database);
@@ -70,6 +80,10 @@ function nameIn(uri) {
 async function connect(server, options) {
     const { database, ...given } = options ?? {};
     const isUri = typeof server === "string" && /^mongodb(\+srv)?:\/\//.test(server);
+    if (typeof server === "string" && !isUri)
+        throw new TypeError(
+            `invalid URI "${server}": expected mongodb://HOST/DATABASE; truce.open opens a file`,
+        );
     if (!isUri && typeof server?.db !== "function")
         throw new TypeError(
             "connect needs a URI, such as mongodb://127.0.0.1:27017/school, or a MongoClient",
@@ -88,7 +102,8 @@ async function connect(server, options) {
         const found = ofDriver(error, "connect");
         if (!(found instanceof errors.WrongServer)) throw found;
         throw new errors.WrongServer(
-            "the server is not truce: start one by `truce serve`, or use its driver",
+            "the server is not truce: start one by `truce serve`, or use its driver " +
+                `(${found.message})`,
             { code: found.code, reply: found.reply, cause: found.cause },
         );
     }

@@ -38,10 +38,24 @@ export declare function assertEnqueued(
 
 /**
  * Runs the jobs that are ready, one after the other, and returns their number. If the handler
- * throws, the job fails and the error propagates.
+ * throws, the job fails and the error propagates; the next call tries the job again, without the
+ * delay of a retry. With `delayed`, delayed jobs run, too, each once.
  */
 export declare function runJobs<P extends Document = any>(
     db: Database,
     queue: string,
     handler: (job: Job<P>) => unknown,
+    options?: { delayed?: boolean },
 ): Promise<number>;
+
+/**
+ * Makes the jobs that `db` enqueues run at once: the call that enqueues a job ends after its
+ * handler. Delayed jobs stay in the queue. If a handler throws, the job fails, and that call throws
+ * the error. Returns `db`.
+ *
+ *     const db = inline(await truce.open("memory:"), { mail: send });
+ */
+export declare function inline(
+    db: Database,
+    handlers: Record<string, (job: Job) => unknown>,
+): Database;

@@ -5,7 +5,7 @@
  *     const db = await openTemporary();                  // an empty store, removed by db.close()
  *     await register(db, "ada@example.org");
  *     await assertEnqueued(db, "mail", { payload: { to: "ada@example.org" } });
- *     await runJobs(db, "mail", send);                   // inline: an error of send fails the test
+ *     await runJobs(db, "mail", send);                   // an error of send fails the test
  */
 const { AssertionError } = require("node:assert");
 const { spawn } = require("node:child_process");
@@ -138,25 +138,81 @@ async function assertEnqueued(db, queue, options) {
 
 /*
  * Runs the jobs that are ready, one after the other, and returns their number. If the handler
- * throws, the job fails and the error propagates.
+ * throws, the job fails and the error propagates; the next call tries the job again, without the
+ * delay of a retry. With `delayed`, delayed jobs run, too, each once.
  */
-async function runJobs(db, queue, handler) {
+async function runJobs(db, queue, handler, options) {
+    const { delayed = false } = checked(options, ["delayed"], "runJobs");
+    return runAll(db, queue, handler, { delayed, delayMS: 0 });
+}
+
+async function runAll(db, queue, handler, { delayed = false, delayMS } = {}) {
     checkFunction(handler, "the handler of runJobs");
+    const due = new Set();
     for (let count = 0; ;) {
         const [job] = await db.claimJobs(queue);
-        if (!job) return count;
-        if (await telemetry.work(job, () => runJob(job, handler))) count++;
+        if (job) {
+            if (await telemetry.work(job, () => runJob(job, handler, delayMS))) count++;
+        } else if (!delayed || !(await makeDue(db, queue, due))) return count;
     }
 }
 
+/* Makes the delayed jobs ready that are not in the set, and adds them. Returns whether there are
+ * any. */
+async function makeDue(db, queue, due) {
+    const ids = [];
+    for await (const { _id } of db.iterateJobs(queue, { state: "delayed" }))
+        if (!due.has(String(_id))) ids.push(_id);
+    for (const id of ids) {
+        due.add(String(id));
+        await db.queue(queue, { action: "retry", id });
+    }
+    return ids.length > 0;
+}
+
+/*
+ * Makes the jobs that the database enqueues run at once: the call that enqueues them ends after
+ * their handlers. Returns the database.
+ */
+function inline(db, handlers) {
+    for (const [queue, handler] of Object.entries(handlers ?? {}))
+        checkFunction(handler, `the handler of queue ${queue}`);
+    const { _command: command, transact } = db;
+    let running = false;
+    const run = async () => {
+        if (running) return; // a handler enqueued a job
+        running = true;
+        try {
+            for (let again = true; again; ) {
+                again = false;
+                for (const [queue, handler] of Object.entries(handlers))
+                    again = (await runAll(db, queue, handler)) > 0 || again;
+            }
+        } finally {
+            running = false;
+        }
+    };
+    db._command = async (document, ...more) => {
+        const reply = await command.call(db, document, ...more);
+        if (Object.keys(document)[0].startsWith("truce")) await run();
+        return reply;
+    };
+    db.transact = async (function_) => {
+        const result = await transact.call(db, function_);
+        await run();
+        return result;
+    };
+    return db;
+}
+
 /* Returns whether the job has ended; otherwise it is suspended. */
-async function runJob(job, handler) {
+async function runJob(job, handler, delayMS) {
     let result;
     try {
         result = await handler(job);
     } catch (error) {
         if (error instanceof truce.Suspended) return false;
-        if (!job.ended) await job.fail(error);
+        if (!job.ended) await job.fail(error, { delayMS });
         throw error;
     }
     if (!job.ended)
@@ -164,4 +220,4 @@ async function runJob(job, handler) {
     return true;
 }
 
-module.exports = { assertEnqueued, enqueued, openTemporary, runJobs, startServer };
+module.exports = { assertEnqueued, enqueued, inline, openTemporary, runJobs, startServer };

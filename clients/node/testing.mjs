@@ -1,3 +1,3 @@
 import testing from "./testing.js";
 
-export const { assertEnqueued, enqueued, openTemporary, runJobs, startServer } = testing;
+export const { assertEnqueued, enqueued, inline, openTemporary, runJobs, startServer } = testing;

@@ -31,7 +31,8 @@ typedef struct truce_consume_counts {
     int64_t rejected, quarantined;
     /* Commits, and connections that failed. */
     int64_t batches, reconnects;
-    /* Messages that wait in the broker; -1: unknown. */
+    /* Messages that wait in the broker, or of Kafka, in the partitions of this call; -1:
+     * unknown. */
     int64_t waiting;
     uint64_t reserved[4];
 } truce_consume_counts;
@@ -54,9 +55,10 @@ typedef struct truce_consume_options {
     /* Distinguishes the threads and processes of a consumer of a set; they should keep their
      * numbers. */
     uint32_t slot;
-    /* The maximum number of messages of a commit: up to 1,000. 0: 250, or 1,000 for a set. */
+    /* The maximum number of messages of a commit: up to 5,000. 0: 250, or 4,000 for a set. */
     uint32_t batch;
-    /* The time to wait for further messages after the first one of a commit, in ms. 0: 5. */
+    /* The time to wait for further messages after the first one of a commit, in ms. 0: as long as
+     * the last commit took, from 5 to 50. */
     uint32_t linger_ms;
     /* Return when no message waits. */
     bool until_empty;
@@ -96,6 +98,22 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_consume(truce_store *store,
                                                        const truce_consume_options *options,
                                                        truce_consume_counts *counts,
                                                        bson_error_t *error);
+
+/*
+ * Returns the consumers of all processes that use the store: an array of
+ *
+ *     {consumer: "enrolments", source: "amqp://localhost/enrolments", into: "set:students.classes",
+ *      received, redelivered, applied, duplicate, stale, rejected, quarantined, reconnects,
+ *      lastMessage, updated, rate, waiting,
+ *      workers: [{worker: "host:4711:0", started, updated, rate, waiting}]}
+ *
+ * The counts are totals since the first message, and `rate` is in messages per second. Workers
+ * report them every 5 seconds, and every 10 seconds without messages. `workers` are the threads
+ * that are running; a consumer without a worker is stopped. A consumer that was stopped for a month
+ * is omitted. The caller destroys `consumers`, also after an error.
+ */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_consumers(truce_store *store, bson_t *consumers,
+                                                         bson_error_t *error);
 
 typedef struct truce_publish_counts {
     /* Jobs or changes whose messages the broker has confirmed, and connections that failed. */

@@ -36,10 +36,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_changes_diff(const bson_t *before
                                                             bson_error_t *error);
 
 /* Adds a diff to the commit. If the commit has read or changed the document before, the diff is
- * compared at once, including the commit's own changes. Otherwise it is compared when the commit is
- * applied. If an old value differs or the document is missing, the call fails with TRUCE_CONFLICT,
- * and the message names the document and the key. If `diff` is not a valid diff, it fails with
- * TRUCE_INVALID. */
+ * compared immediately, including the commit's own changes. Otherwise it is compared when the
+ * commit is applied. If an old value differs or the document is missing, the call fails with
+ * TRUCE_CONFLICT, and the message names the document and the key. If `diff` is not a valid diff, it
+ * fails with TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_change(truce_commit *commit,
                                                              const char *collection,
                                                              const bson_value_t *id,
@@ -55,7 +55,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_changes(truce_commit *comm
                                                               bson_error_t *error);
 
 /* Declares that the diffs of this commit cannot be recomputed. If an old value differs,
- * truce_transact fails with TRUCE_CONFLICT at once and does not run the function again. */
+ * truce_transact fails with TRUCE_CONFLICT immediately and does not run the function again. */
 TRUCE_EXPORT void truce_commit_changes_fixed(truce_commit *commit);
 
 /* Applies diffs that cannot be recomputed as a commit of its own. If an old value differs, the call

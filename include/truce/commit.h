@@ -51,12 +51,12 @@ typedef struct truce_commit_options {
     truce_mechanism mechanism;
     /* The caller's idempotency key: under one key, the commit takes effect at most once, ever. */
     const char *key;
-    /* With a key: the time at which the caller created it (ms since 1970). It must be the same in
-     * every retry. */
+    /* With a key: the time at which the caller created it (milliseconds since 1970). It must be
+     * the same in every retry. */
     int64_t key_time_ms;
     /* Every mechanism records the input in a commit document, for people. With a key, it also
      * identifies the request: a commit under the same key with another input fails with
-     * TRUCE_DUPLICATE. NULL: none. */
+     * TRUCE_DUPLICATE. NULL: none; the key alone identifies the request, whatever it changes. */
     const bson_t *input;
     /* The time after which other processes undo a commit that shows no activity. An active commit
      * renews its lease. 0: 10,000, or the deadline if that is shorter, but at least 1,000. */
@@ -216,8 +216,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_remove(truce_commit *commi
                                                              const bson_t *guard,
                                                              bson_error_t *error);
 
-/* Applies the commit, once. Its other data can still be queried afterwards. Statuses are those of
- * truce_transact. */
+/* Applies the commit, once. Afterwards only the functions that query its result and
+ * truce_commit_free may be called. The statuses are those of truce_transact. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_apply(truce_commit *commit,
                                                             bson_error_t *error);
 
@@ -279,7 +279,7 @@ typedef struct truce_read_many_options {
  * does not block writers. If it finds no consistent state before the deadline, it fails with
  * TRUCE_LOCKED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store,
-                                                         truce_read_request *looks, size_t count,
+                                                         truce_read_request *requests, size_t count,
                                                          const truce_read_many_options *options,
                                                          bson_error_t *error);
 

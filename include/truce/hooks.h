@@ -15,8 +15,8 @@
  *     truce_store_hooks hooks = {.slow = on_slow, .slow_ms = 200};
  *     truce_store_options options = {.hooks = &hooks};
  *
- * All kinds of stores support hooks. The functions run on any thread, possibly several at once, and
- * must not call the store. Their arguments are valid until they return.
+ * All kinds of stores support hooks. The functions run on any thread, possibly on several
+ * concurrently, and must not call the store. Their arguments are valid until they return.
  */
 #include "truce/status.h"
 

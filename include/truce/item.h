@@ -25,8 +25,8 @@
  * Writes wait for commits that hold the document (truce/commit.h) and set its `_rev`. A commit that
  * has read the document therefore detects the change.
  *
- * Threads: any number of threads may use an item handle at once. Free the handle before you close
- * its store.
+ * Threads: any number of threads may share an item handle. Free the handle before you close its
+ * store.
  */
 #include "truce/commit.h"
 #include "truce/store.h"

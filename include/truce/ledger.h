@@ -12,9 +12,9 @@
  *                {account: "shop:sales", type: "deposit", value: 1250, ..., seqId: 203, ...}]}
  *
  * A unique index {changes.account: 1, changes.seqId: 1} gives each number of an account exactly
- * once, without gaps. So an account is one history in one order, and its rules (no overdraft) hold
- * exactly, whatever other processes write. `cachedBal` is the balance after that number: it is
- * correct, or absent.
+ * once, without gaps. Therefore an account is one history in one order, and its rules (no
+ * overdraft) hold exactly, whatever other processes write. `cachedBal` is the balance after that
+ * number: it is correct, or absent.
  *
  *   - Double entry: the values of a transaction sum to zero for each currency. Money from outside
  *     comes from an account that represents the outside ("external:bank").
@@ -45,8 +45,8 @@ typedef struct truce_ledger_options {
     /* Required. */
     const char *collection;
     /* A collection of truce's own that stores the numbers as documents, so that the ledger can be
-     * sharded. The first writer sets it for good. NULL: the value that was set then; without one, a
-     * unique index allocates the numbers. */
+     * sharded. The first writer sets it permanently. NULL: the value that was set then; without
+     * one, a unique index allocates the numbers. */
     const char *slots;
     /* The maximum time that a call waits and retries. 0: 30,000. */
     uint32_t deadline_ms;
@@ -63,9 +63,9 @@ TRUCE_EXPORT void truce_ledger_free(truce_ledger *ledger);
 
 /* ---- currencies and accounts -------------------------------------------------------------- */
 
-/* Declares a currency with its number of decimal digits (EUR 2, JPY 0): 0 to 18, for good.
- * Declaring it again with the same digits returns TRUCE_OK; with other digits, the call fails with
- * TRUCE_DUPLICATE. A code is 1 to 24 letters, digits, "-", and "_". */
+/* Declares a currency with its number of decimal digits (EUR 2, JPY 0): 0 to 18. It cannot change
+ * later. Declaring it again with the same digits returns TRUCE_OK; with other digits, the call
+ * fails with TRUCE_DUPLICATE. A code is 1 to 24 letters, digits, "-", and "_". */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_currency(truce_ledger *ledger,
                                                                const char *code, int digits,
                                                                bson_error_t *error);
@@ -78,7 +78,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_digits(truce_ledger *ledge
  * ("assets:cash"). */
 typedef struct truce_ledger_account {
     const char *account;
-    /* The currency of the account, for good. */
+    /* The currency of the account. It cannot change later. */
     const char *currency;
     /* After every entry, the available balance is at least `min`, and the balance plus pending
      * credits is at most `max`. */
@@ -212,16 +212,17 @@ typedef struct truce_ledger_balance {
     uint64_t reserved[4];
 } truce_ledger_balance;
 
-/* The state that a balance is read from. Set at most one field; without any, it is the current
- * state. */
+/* The state that a balance is read from; without any field, it is the current state. A number and a
+ * booking time exclude each other. A value date may come with one of them. */
 typedef struct truce_ledger_moment {
     /* The state after this number of the account. */
     int64_t number;
     /* The state including everything booked until then. */
     int64_t booked_ms;
-    /* The sum of all entries with a value date until then, late bookings included; `out` and `in`
-     * are 0. The number of documents that it reads does not grow with the account's entries, but
-     * by one stored sum for each 500,000 of them. */
+    /* The sum of all entries of that state with a value date until then; `out` and `in` are 0.
+     * Without a number and a booking time, this includes late bookings. With a booking time, it is
+     * the balance by value date as it was known at that time. The number of documents that it reads
+     * does not grow with the account's entries, but by one stored sum for each 500,000 of them. */
     int64_t effective_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_ledger_moment;
@@ -305,10 +306,13 @@ typedef struct truce_ledger_search {
     int64_t from_ms, before_ms;
     /* The maximum number of transactions. 0: all. */
     int64_t limit;
-    uint64_t reserved[4]; /* must be zero */
+    /* Only transactions that follow the one with this id, in the order of the search. NULL: all. */
+    const bson_value_t *after;
+    uint64_t reserved[3]; /* must be zero */
 } truce_ledger_search;
 
-/* Calls `function` for the matching transactions, as stored, in the order of booking. If you search
+/* Calls `function` for the matching transactions, as stored, in the order of booking, and of their
+ * ids if they were booked in the same millisecond. If you search
  * metadata often, create an index ({"meta.order": 1}: truce_index_create). If `meta` has an
  * operator instead of a field, the call fails with TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_find(truce_ledger *ledger,
@@ -340,7 +344,8 @@ typedef bool truce_ledger_seal_function(const bson_t *part, void *arg);
 /* Seals the current book, from one consistent snapshot. Calls `function` with the parts of the
  * seal, in their order, each with at most 1,000 accounts in the order of names:
  *
- *     {ledger, time, part: 1, before?, accounts: [{account, number, balance, hash}], last: false, hash}
+ *     {ledger, time, part: 1, before?, accounts: [{account, number, balance, hash}], last: false,
+ *     hash}
  *
  * `hash` is over the part, and `before` is the hash of the preceding part. Store the parts
  * elsewhere: an attacker who rewrites the book from an old entry on cannot rewrite them. An

@@ -39,7 +39,7 @@ typedef truce_status truce_pool_function(truce_job *job, void *arg, bson_error_t
 
 /* Options of a pool. Zero means the default. `function` is required. */
 typedef struct truce_pool_options {
-    /* Many threads call it at once. */
+    /* Many threads call it concurrently. */
     truce_pool_function *function;
     void *arg;
     /* 0: 4. At most 256. */
@@ -57,8 +57,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_pool_start(truce_queue *queue,
                                                           truce_pool **pool, bson_error_t *error);
 
 /*
- * Stops the pool. No further job begins. Jobs that were claimed but not begun are returned to the
- * queue at once. Running jobs have `grace_ms` to end. If some do not, the call fails with
+ * Stops the pool. No further job begins. Jobs that were claimed but not begun are requeued
+ * immediately. Running jobs have `grace_ms` to end. If some do not, the call fails with
  * TRUCE_TIMEOUT and abandons them: their leases are no longer extended, and other workers claim
  * them when the leases end.
  *

@@ -20,7 +20,7 @@
  *     waiting     waits for its turn in its lane
  *     blocked     waits for other jobs
  *     done        has a `result`; lease.committed: by truce_job_commit
- *     dead        failed for good: a dead letter
+ *     dead        failed permanently: a dead letter
  *     cancelled, discarded
  *
  * Jobs in the last four states have `ended`, and may have `expires`. The optional fields of a job:
@@ -28,11 +28,12 @@
  *     name, metadata, tags, key, timeout_ms, progress
  *     lane: {name, width, rate?, per_ms?}
  *     steps: {name: result}
- *     keep_ms, keep: {cancelled, discarded, dead}     keep: where it differs from keep_ms
+ *     keep_ms, keep: {cancelled, discarded, dead}     keep: the retentions that differ from keep_ms
  *     dead: {queue, at}                               of a dead letter, for its index
  *     after: {left, failure, failed: [ids]}           waits for others; failed: the causes of its
  *                                                     cancellation
- *     then, told                                      ids of the jobs that wait, or waited, for it
+ *     then, told                                      ids: jobs that wait for it, jobs that were
+ *                                                     notified of its end
  *     events: {name: event}, awaits                   awaits: the event it is suspended for
  *     waits: {name: {until}}
  *     errors: [{at, attempt, epoch, worker, text}]    the last ten
@@ -44,7 +45,7 @@
  * The idea is the job queue in "How to Implement Robust and Scalable Transactions Across Documents
  * with MongoDB" (A. Girbal).
  *
- * Threads: any number of threads may use a queue at once, and one thread at a time a job. A second
+ * Threads: any number of threads may share a queue. One thread at a time may use a job; a second
  * thread may call truce_job_extend and truce_job_cancelled. Free jobs before their queue, and the
  * queue before you close its store.
  */
@@ -75,19 +76,20 @@ typedef struct truce_queue_options {
     const char *worker;
     /* The duration of a claim without truce_job_extend. 0: 30,000. */
     uint32_t lease_ms;
-    /* For jobs that do not set it. 0: 10. */
+    /* For jobs that are added with this handle and do not set it. It is stored with the job, so it
+     * has no effect on the handle of a worker. 0: 10. */
     uint32_t attempts_max;
     truce_backoff backoff;
-    /* The delay after the first failure. 0: 1,000. An actual delay is between half of the computed
-     * value and all of it. */
+    /* The delay after the first failure. 0: 1,000. Jitter: an actual delay is random between 50 %
+     * and 100 % of the computed one. */
     uint32_t backoff_ms;
     /* 0: 3,600,000. */
     uint32_t backoff_max_ms;
     /* Replaces the computation; its result is used unchanged. NULL: none. */
     truce_backoff_function *backoff_function;
     void *backoff_arg;
-    /* The times for which jobs are kept after their end, until truce_sweep removes them, for jobs
-     * that do not set them. -1: forever. This one is for jobs that are done. 0: 7 days. */
+    /* The retention of done jobs that do not set their own: truce_sweep removes them later. 0: 7
+     * days. -1: forever (also for the next three fields). */
     int64_t keep_ms;
     /* 0: as keep_ms. */
     int64_t keep_cancelled_ms;
@@ -113,9 +115,9 @@ TRUCE_EXPORT void truce_queue_free(truce_queue *queue);
 
 /* The jobs with which a unique job conflicts. */
 typedef enum truce_unique_scope {
-    /* A job with its key that has not ended; with a period, also one that has ended. */
+    /* A job with the same key that has not ended; with a period, also an ended one. */
     TRUCE_UNIQUE_LIVE = 0,
-    /* A job with its key that is still stored, ended or not: an idempotency key. */
+    /* A job with the same key that is still stored, ended or not: an idempotency key. */
     TRUCE_UNIQUE_KEPT,
     /* A job with its key that no worker has claimed. A running job gives its key up to the new job,
      * so a request made while it runs is not lost. */
@@ -306,13 +308,13 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_graph(truce_store *store, c
  * when they are due, and releases jobs whose worker died.
  *
  * A worker counts as dead if this process has watched the job's lease for its whole duration, by
- * its monotonic clock, without an extension. So a wrong clock neither takes a job from a live
- * worker nor keeps the job of a dead one.
+ * its monotonic clock, without an extension. Therefore a wrong clock neither takes a job from a
+ * live worker nor keeps the job of a dead one.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_claim(truce_queue *queue, truce_job **job,
                                                            bson_error_t *error);
-/* Claims up to `most` (1,000) jobs at once. If no job is ready, the call fails with TRUCE_NOT_FOUND
- * and *count is 0. */
+/* Claims up to `most` jobs (at most 1,000) in one call. If no job is ready, the call fails with
+ * TRUCE_NOT_FOUND and *count is 0. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_claim_many(truce_queue *queue, size_t most,
                                                                 truce_job **jobs, size_t *count,
                                                                 bson_error_t *error);
@@ -449,7 +451,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_done_many(truce_queue *queu
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_fail(truce_job *job, truce_commit *commit,
                                                         const char *text, int64_t delay_ms,
                                                         bson_error_t *error);
-/* Postpones the job by `delay_ms` (0: any worker may claim it at once). This attempt does not
+/* Postpones the job by `delay_ms` (0: any worker may claim it immediately). This attempt does not
  * count. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_snooze(truce_job *job, truce_commit *commit,
                                                           int64_t delay_ms, bson_error_t *error);
@@ -493,7 +495,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_resume(truce_queue *queue,
 
 /* Limits of a queue over all processes. All zeros: no limits. */
 typedef struct truce_queue_limits {
-    /* The number of jobs that run at once. 0: any number. */
+    /* The number of jobs that run concurrently. 0: any number. */
     uint32_t running;
     /* At most this number of claims in any per_ms. 0: no limit. If the clocks of the claiming
      * processes differ, the limit applies for each distinct clock. */
@@ -509,8 +511,9 @@ typedef struct truce_queue_limits {
  * job that was claimed without limits does not count. A pool has the limits that were set last.
  * Setting the same limits again does not begin a new window.
  *
- * With limits, a claim is a commit, and every claim and every end write one document of the queue
- * (or the pool): some thousands a second. The document is in the collection `truce_queue_limiters`.
+ * With limits, a claim is a commit, and every claim and every end update one document of the queue
+ * (or the pool), in the collection `truce_queue_limiters`. This limits the queue to a few thousand
+ * jobs per second.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_limit(truce_queue *queue,
                                                            const truce_queue_limits *limits,

@@ -9,7 +9,7 @@
  * request are one commit. The idea is the hand-off of A. Hammarquist, EuroPython 2012, in a form
  * that cannot drop a request.
  *
- * Threads: any number of processes and threads may run requests of one store at once.
+ * Threads: any number of processes and threads may run requests of one store concurrently.
  */
 #include "truce/commit.h"
 

@@ -20,17 +20,16 @@
  *
  * The save of a caller that only knows the number can then be merged. With the first number of a
  * document, and with its removal, {_id: {id, version: -1}, last: 4} is stored there, with and
- * without `keep`. So no number is used twice for one _id. For a document that a plain writer
+ * without `keep`. Therefore no number is used twice for one _id. For a document that a plain writer
  * removed, this holds up to 2^32 numbers. If a plain writer inserts a document with a number that
  * was given before, or replaces a whole document and keeps its number, the number is not valid. The
  * document gets a new one, and a caller without a base gets a conflict with the new number. A
- * document without a number has number 0, which identifies no state of it: pass `base`, too.
+ * document without a number has number 0, which identifies no state of it: also pass `base`.
  *
  * Merges follow paths and policies (docs/revisions.md). `rules` is a document such as {views:
  * "sum", tags: "union", body: "text", lines: {key: "sku"}, $default: "ask"}.
  *
- * Threads: any number of threads may use a handle at once. Free the handle before you close its
- * store.
+ * Threads: any number of threads may share a handle. Free the handle before you close its store.
  *
  * Every write path should increment the number. All calls here do, items do with their option
  * `version`, and your own updates do with {$inc: {version: 1}}, in commits or plain. If another

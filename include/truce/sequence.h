@@ -13,7 +13,7 @@
  * last was given to exactly one caller. If a caller dies, its number is never used; for an ordered
  * set, declare that number void (truce_set_void).
  *
- * Any number of threads and processes may allocate numbers at once.
+ * Any number of threads and processes may allocate numbers concurrently.
  */
 #include "truce/store.h"
 

@@ -34,7 +34,7 @@
  * messages. A source must give each number to one operation only, and leave no gaps except those
  * that it declares void.
  *
- * Threads: any number of threads may use a set at once. Free the set before you close its store.
+ * Threads: any number of threads may share a set. Free the set before you close its store.
  */
 #include "truce/commit.h"
 #include "truce/store.h"
@@ -88,8 +88,8 @@ typedef struct truce_set_options {
     truce_set_layout layout;
     truce_set_form form;
     /* The deadline of each call, past which it fails with TRUCE_TIMEOUT or TRUCE_LOCKED. 0: the
-     * call waits 30,000 for others, and works without a limit. Calls of other threads that are
-     * batched with a call that fails so must be repeated, too. */
+     * call waits at most 30,000 ms for other writers, with no limit on its own work. If a batch
+     * fails this way, repeat every call in it. */
     uint32_t deadline_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_set_options;
@@ -125,9 +125,9 @@ TRUCE_EXPORT const char *truce_set_outcome_name(truce_set_outcome outcome);
  *
  * If `commit` is NULL, the operation takes effect now. If a commit holds the document for more than
  * 30 s, the call fails with TRUCE_LOCKED; repeat it. With a commit of the same store, the operation
- * is a part of it. The outcome is returned at once, and the commit depends on it. If another write
- * changes the document before the commit takes effect, that is a conflict, and the function of the
- * commit runs again. If this call fails, the commit cannot be applied.
+ * is a part of it. The outcome is returned immediately, and the commit depends on it. If another
+ * write changes the document before the commit takes effect, that is a conflict, and the function
+ * of the commit runs again. If this call fails, the commit cannot be applied.
  *
  *     TRUCE_INVALID    the operation can never be applied
  *     TRUCE_LIMIT      the document would be too large

@@ -35,9 +35,10 @@ typedef enum truce_status {
     TRUCE_UNKNOWN,
     /* A unique key exists, or an id was used before with different content. */
     TRUCE_DUPLICATE,
-    /* An idempotency key is too old for the store to know whether it was used: do not retry it. Or
-     * a cursor or snapshot was open for too long (truce/snapshot.h): read again. Or this worker no
-     * longer holds the job (truce/queue.h). */
+    /* Three cases:
+     *  - an idempotency key is too old for the store to know whether it was used: do not retry it
+     *  - a cursor or snapshot was open for too long (truce/snapshot.h): read again
+     *  - this worker no longer holds the job (truce/queue.h): end the work on it */
     TRUCE_EXPIRED,
     /* The call or its input is wrong. Sending it again fails again. */
     TRUCE_INVALID,

@@ -10,11 +10,15 @@
  *     mongodb://HOSTS/DATABASE    a MongoDB deployment, as libmongoc's URIs have it
  *     memory:                     a list of documents in this process, for tests and models
  *
- * Threads: any number of threads may use a store at once. One thread at a time may use a cursor.
+ * Threads: any number of threads may share a store. One thread at a time may use a cursor.
  *
- * Forks: a forked child cannot use its parent's stores, nor open a file that was open at the fork:
- * both fail with TRUCE_INVALID. Fork first and then open the store in each process, or start a
- * program (exec, posix_spawn), which may open any file.
+ * Forks: a forked child cannot use its parent's stores, nor their cursors, commits, and handles of
+ * patterns. It cannot open a file that was open at the fork. All of these calls fail with
+ * TRUCE_INVALID; closing and freeing is safe there, and does not affect the parent. Fork first and
+ * then open the store in each process, or start a program (exec, posix_spawn), which may open any
+ * file. A fork waits up to 2 seconds for threads that are opening a file. After that, the child
+ * opens no file. libmongoc and OpenSSL do not support a child if threads of the parent used them at
+ * the fork.
  *
  * Ownership: documents that are passed in remain the caller's; truce copies what it keeps. A
  * `bson_t *` out parameter is always initialized, also on failure. The caller destroys it.
@@ -159,7 +163,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_find_one(truce_store *store, cons
                                                         const truce_find_options *options,
                                                         bson_t *document, bson_error_t *error);
 
-/* A read of one document by its _id, for calls that read several documents at once (sys/store.h,
+/* A read of one document by its _id, for calls that read several documents together (sys/store.h,
  * truce/commit.h). */
 typedef struct truce_read_request {
     const char *collection;
@@ -477,23 +481,22 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *stor
                                                                bson_t *collections,
                                                                bson_error_t *error);
 
-/* Removes documents that are too old by an index with expireAfterSeconds: those with an older
- * date at the index's path, or in an array there. A MongoDB server does this itself once a
- * minute. An embedded store does it in this call, and `truce sweep` calls it. A document must
- * also match `guard` (NULL: no guard). At most `limit` documents are removed (0: all). `removed`
- * may be NULL. */
+/* Removes the documents that are expired by an index with expireAfterSeconds: the indexed field is,
+ * or contains, an older date. A MongoDB server does this itself once a minute. An embedded store
+ * does it in this call, and `truce sweep` calls it. A document must also match `guard` (NULL: no
+ * guard). At most `limit` documents are removed (0: all). `removed` may be NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_expire(truce_store *store, const bson_t *guard,
                                                             int64_t limit, int64_t *removed,
                                                             bson_error_t *error);
 
-/* Waits until everything that was found or written with `early` so far is on disk. */
+/* Waits until all earlier reads and writes with `early` are durable. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_settle(truce_store *store, bson_error_t *error);
 
 /* ---- wake-up ------------------------------------------------------------------------------- */
 
 /* Waits until any process has written to the collection since `*token` was filled. If nothing is
  * written in time, the call fails with TRUCE_TIMEOUT. Start with a token of 0, with which the call
- * returns at once. The call may return without a change, but never misses one. */
+ * returns immediately. The call may return without a change, but never misses one. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const char *collection,
                                                     uint64_t *token, uint32_t timeout_ms,
                                                     bson_error_t *error);
@@ -501,13 +504,13 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const ch
 /* ---- ending calls ------------------------------------------------------------------------- */
 
 /*
- * Ends the calls that run on the store. The call itself returns at once; any thread or a signal
+ * Ends the calls that run on the store. The call itself returns immediately; any thread or a signal
  * handler may make it. Calls that read or write documents, steps of open cursors, and waits fail
  * with TRUCE_TIMEOUT and MongoDB's code 11601 (Interrupted). As after a passed deadline, they have
  * changed nothing. A view ends with its store. A call that is about to commit, or waits for a
  * server, ends with its own result.
  *
- * Until truce_resume, every later call fails in the same way, so a loop of calls ends, too. Closing
+ * Until truce_resume, every later call fails in the same way, so a loop of calls also ends. Closing
  * cursors and the store, and calls for collections and indexes, are not refused, but a long index
  * build ends. An interrupted commit of several documents leaves the same state as a process that
  * dies: the next process that encounters it completes or undoes it.

@@ -6,7 +6,8 @@
  *
  * Any process can complete or undo everything that truce writes. Usually the next process that
  * encounters an unfinished operation does so. The recovery pass (truce_sweep) does the same for
- * operations that no process encounters. Any number of processes may run it at once, at any time.
+ * operations that no process encounters. Any number of processes may run it concurrently, at any
+ * time.
  */
 #include "truce/store.h"
 
@@ -58,8 +59,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sweep(truce_store *store,
 
 /* Completes one journal commit: a decided commit is released, and a commit whose lease has ended is
  * undone. `document` is the resulting commit document, always initialized. If the commit is pending
- * and its lease has not ended, the call fails with TRUCE_LOCKED. If no commit has this id (it never
- * took effect, or was purged), it fails with TRUCE_NOT_FOUND. */
+ * and its owner may be alive, the call fails with TRUCE_LOCKED. A lease that has ended by the local
+ * clock is watched first, for as long as it lasts. If no commit has this id (it never took effect,
+ * or was purged), it fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_resolve(truce_store *store,
                                                               const bson_oid_t *id,
                                                               bson_t *document,

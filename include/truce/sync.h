@@ -17,8 +17,8 @@
  * Then the copies are updated; each write compares the source, its incarnation (origin), and the
  * revision. Then the flag is removed. A dependent that is inserted, or moved to another source, has
  * the flag `unchecked` until its source was read after that write. If a process dies in between, a
- * flag remains, and `truce sweep` completes the work. So every copy equals its source within one
- * recovery pass, and no copy returns to an older value.
+ * flag remains, and `truce sweep` completes the work. Therefore every copy equals its source within
+ * one recovery pass, and no copy returns to an older value.
  *
  * The idea is the synchronization field of A. Girbal, "How to implement robust and scalable
  * transactions across documents with MongoDB". There the flag is a time, and two concurrent renames
@@ -40,7 +40,7 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_sync truce_sync;
 
 typedef struct truce_sync_options {
-    /* Copies that are written at once. 0: 1,000. */
+    /* The number of copies in one write. 0: 1,000. */
     uint32_t batch;
     /* The maximum number of copies per second. 0: no limit. */
     uint32_t rate;
@@ -194,9 +194,9 @@ typedef struct truce_sync_walk_options {
 } truce_sync_walk_options;
 
 /* Compares every dependent of a rule with its source, while the data is in use. If you declare a
- * rule for existing data, run the walk with `repair` first. If it is interrupted, the next walk finds
- * the first part consistent. The deadline of the handle does not apply. If no such rule exists, the
- * call fails with TRUCE_NOT_FOUND. */
+ * rule for existing data, run the walk with `repair` first. If it is interrupted, the next walk
+ * finds the first part consistent. The deadline of the handle does not apply. If no such rule
+ * exists, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_walk(truce_sync *sync, const char *rule,
                                                          const truce_sync_walk_options *options,
                                                          truce_sync_report *report,

@@ -16,8 +16,8 @@
  *
  * An entry that executes before the decision can refuse it by its guard, for example a debit. An
  * entry that executes after the decision cannot refuse, for example a credit. If the transfer is
- * canceled, the entries that were executed before the decision are undone. So no other transfer can
- * spend an amount that is taken back.
+ * canceled, the entries that were executed before the decision are undone. Therefore no other
+ * transfer can spend an amount that is taken back.
  *
  * Each write of a document leaves a mark in `pendingTransactions`, so it executes once. Contrary to
  * the recipe, the marks alone are not enough: `pendingFence` makes late writes ineffective.
@@ -89,12 +89,12 @@ typedef struct truce_transfer_entry {
 typedef struct truce_transfer {
     /* The caller's id: a string, number, ObjectId, date, bool, or binary. */
     const bson_value_t *id;
-    /* Either: at most 100 entries. */
+    /* Set `entries` (at most 100), or `source`, `destination`, and `value`. */
     const truce_transfer_entry *entries;
     uint32_t count;
-    /* Or: `value`, a number above zero, from one document of `accounts` to another. */
+    /* Moves `value`, a number above zero, from one document of `accounts` to another. */
     const bson_value_t *source, *destination, *value;
-    /* The source need not contain `value`. */
+    /* Allows the source to become negative. */
     bool overdraft;
     /* Metadata that is stored with the transfer. NULL: none. */
     const bson_t *meta;
@@ -108,8 +108,8 @@ typedef struct truce_transfer_result {
 } truce_transfer_result;
 
 /*
- * Executes a transfer completely; by itself if `commit` is NULL. A transfer that was started before
- * and has not ended is continued. `result` may be NULL. TRUCE_OK: the transfer is done.
+ * Executes a transfer to its end, in a commit of its own if `commit` is NULL. Continues a transfer
+ * that was started before and has not ended. `result` may be NULL. TRUCE_OK: the transfer is done.
  *
  *     TRUCE_REFUSED     the transfer is canceled, for good under this id: a guard did not match, a
  *                       document does not exist, an effect is impossible, or another call canceled

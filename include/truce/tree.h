@@ -25,7 +25,7 @@
  * The idea is solution 5 of A. Girbal, "How to implement robust and scalable transactions across
  * documents with MongoDB": the master is written last, and readers follow its version. There only a
  * number identifies published items, so the next edit accidentally publishes the items of an edit
- * that died. Here a token identifies them, too (docs/trees.md).
+ * that died. Here a token also identifies them (docs/trees.md).
  *
  * The id of an item (`itemId`) is a string, number, ObjectId, date, bool, or binary. The fields
  * _id, tree, version, token, pub, removed, and erased belong to truce; all others belong to the
@@ -121,9 +121,9 @@ typedef struct truce_tree_published {
 } truce_tree_published;
 
 /*
- * Publishes the edit, all items at once. `published` may be NULL. With a commit, the publication is
- * a part of it; without one (NULL), it happens now. If another edit was published on this base, the
- * call fails with TRUCE_CONFLICT: call truce_tree_rebase and publish again. In a commit, this
+ * Publishes all items of the edit together. `published` may be NULL. With a commit, the publication
+ * is a part of it; without one (NULL), it happens now. If another edit was published on this base,
+ * the call fails with TRUCE_CONFLICT: call truce_tree_rebase and publish again. In a commit, this
  * conflict ends the commit with TRUCE_REFUSED, because running the function again can never publish
  * the same edit.
  *
@@ -336,8 +336,8 @@ typedef struct truce_tree_imported {
 } truce_tree_imported;
 
 /* Begins an import: the lines become versions of a tree, with their numbers, times, and messages.
- * If the tree exists, versions that it already has are skipped. So an interrupted import can be
- * repeated, and a later export can be added. */
+ * If the tree exists, versions that it already has are skipped. Therefore an interrupted import can
+ * be repeated, and a later export can be added. */
 TRUCE_EXPORT truce_tree_import *truce_tree_import_new(truce_tree *tree);
 /* Imports one line. If the line is malformed, does not continue the current version, or describes a
  * different version of the same number, the call fails with TRUCE_INVALID; earlier versions stay.
@@ -398,9 +398,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_collect(truce_tree *tree,
                                                             truce_tree_collected *collected,
                                                             bson_error_t *error);
 
-/* Erases the contents of an item from every version, for good, including snapshots and edits: after
- * this, the item does not exist. This includes the tree that this one is a branch of, and all their
- * branches. *versions is the number of versions that contained it. */
+/* Erases the contents of an item permanently from every version, including snapshots and edits:
+ * after this, the item does not exist. This includes the tree that this one is a branch of, and all
+ * their branches. *versions is the number of versions that contained it. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_erase(truce_tree *tree, const bson_value_t *id,
                                                           int64_t *versions, bson_error_t *error);
 

@@ -6,9 +6,9 @@
  */
 #include <stdatomic.h>
 
+#include "archive/archive_segment.h"
 #include "archive/archive_sync.h"
-#include "archive/segment.h"
-#include "archive/target.h"
+#include "archive/archive_target.h"
 #include "truce/store.h"
 
 /* ---- the segments of a target (archive_list.c) ---------------------------------------------- */
@@ -23,13 +23,14 @@ truce_status truce__archive_list(struct target *target, struct archive_list *lis
                                  bson_error_t *error);
 void truce__archive_list_release(struct archive_list *list);
 
-/* Reads a segment. The pages point into `bytes`. `index`: without the pages. Fails with CORRUPT if
- * it is damaged or missing. */
-truce_status truce__archive_read(struct target *target, const struct segment_name *name, bool index,
-                                 struct buffer *bytes, struct segment *segment,
-                                 bson_error_t *error);
+/* Reads a segment. Its data points into `bytes`. If `pages` is NULL, reads no data. Fails with
+ * CORRUPT if it is damaged or missing. */
+truce_status truce__archive_read(struct target *target, const struct segment_name *name,
+                                 struct segment_pages *pages, struct buffer *bytes,
+                                 struct segment *segment, bson_error_t *error);
 
-/* Returns the id of a store, which its copies have, too. Creates it if it has none. */
+/* Returns the id of a store, which its copies have, too. Creates it if it has none. Called before an
+ * archiver begins: the store stays open until then. */
 truce_status truce__archive_store_id(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
                                      bson_error_t *error);
 
@@ -97,16 +98,19 @@ struct restore_options {
 
 struct restore_report {
     uint32_t generation;
-    /* The last commit was asked for, but this generation, which has no complete base, may have later
-     * ones; 0: none. */
+    /* The last commit was asked for, but this generation, which has no complete base, may have
+     * later ones; 0: none. */
     uint32_t newer_generation;
-    /* The commit that was restored, and its time. If the archive has no commit of the generation, it
-     * is the time of the base. */
+    /* The commit that was restored, and its time. If the archive has no commit of the generation,
+     * it is the time of the base. */
     uint64_t commit;
     int64_t commit_ms;
     /* The commit after it; 0: the archive has none. */
     uint64_t next_commit;
     int64_t next_ms;
+    /* The last commit of the generation, if its time is not after the wanted one although that of
+     * `next_commit` is: the clock went back; 0: it did not. */
+    uint64_t back_commit;
     int64_t bytes;
     uint64_t segments, bytes_read;
 };

@@ -1,14 +1,17 @@
 /*
  * The segments of a target, and the id of a store.
  *
- * The id is a document of the store, {_id: "store", store: ObjectId}, in the reserved collection
- * ARCHIVE_RECORDS. Copies and restored stores have the same id. An archive belongs to one id.
+ * The id is a document of the store, {_id: "store", store: ObjectId, began: Date}, in the reserved
+ * collection ARCHIVE_RECORDS. Copies and restored stores have the same id. An archive belongs to one
+ * id. `began` is when an archiver began last. It is written so that the log is not empty: the archive
+ * has a place in it, from which the next archiver continues (log_archive.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "archive/archive.h"
-#include "store/reserved.h"
+#include "base/clock.h"
+#include "store/reserved_names.h"
 
 static void archive_list_add(void *arg, const char *text)
 {
@@ -53,8 +56,9 @@ void truce__archive_list_release(struct archive_list *list)
     *list = (struct archive_list){0};
 }
 
-truce_status truce__archive_read(struct target *target, const struct segment_name *name, bool index,
-                                 struct buffer *bytes, struct segment *segment, bson_error_t *error)
+truce_status truce__archive_read(struct target *target, const struct segment_name *name,
+                                 struct segment_pages *pages, struct buffer *bytes,
+                                 struct segment *segment, bson_error_t *error)
 {
     char text[SEGMENT_NAME_BYTES];
     truce_status status;
@@ -62,12 +66,12 @@ truce_status truce__archive_read(struct target *target, const struct segment_nam
     truce__segment_name(name, text);
     bytes->size = 0;
     status = target->calls->get(
-        target, text, index ? SEGMENT_INDEX_BYTES_MAX : SEGMENT_BYTES_MAX + 1, bytes, error);
+        target, text, pages ? SEGMENT_BYTES_MAX + 1 : SEGMENT_INDEX_BYTES_MAX, bytes, error);
     if (status == TRUCE_NOT_FOUND)
         return truce__fail(TRUCE_CORRUPT, error, "the segment %s of the archive is missing", text);
     if (status)
         return status;
-    return truce__segment_decode(name, bytes->bytes, bytes->size, index, segment, error);
+    return truce__segment_decode(name, bytes->bytes, bytes->size, pages, segment, error);
 }
 
 /* ---- the id of a store ---------------------------------------------------------------------- */
@@ -90,28 +94,47 @@ static truce_status id_find(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-truce_status truce__archive_store_id(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
-                                     bson_error_t *error)
+/* Notes that an archiver begins. */
+static truce_status id_note(truce_store *store, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8("store"));
+    bson_t *update = BCON_NEW("$set", "{", "began", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_status status = truce_update(store, ARCHIVE_RECORDS, filter, update, NULL, NULL, error);
+
+    bson_destroy(filter);
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status id_create(truce_store *store, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER;
     truce_status status;
     bson_oid_t oid;
-    bool found;
 
     bson_oid_init(&oid, NULL);
     BSON_APPEND_UTF8(&document, "_id", "store");
     BSON_APPEND_OID(&document, "store", &oid);
-    status = id_find(store, id, &found, error);
-    if (!status && !found) {
-        status = truce_insert(store, ARCHIVE_RECORDS, &document, NULL, error);
-        /* Another process may have been faster. */
-        if (!status || status == TRUCE_DUPLICATE)
-            status = id_find(store, id, &found, error);
-        if (!status && !found)
-            status = truce__fail(TRUCE_CORRUPT, error,
-                                 "the document \"store\" of \"" ARCHIVE_RECORDS
-                                 "\" has no ObjectId \"store\": remove it");
-    }
+    status = truce_insert(store, ARCHIVE_RECORDS, &document, NULL, error);
     bson_destroy(&document);
-    return status;
+    /* Another process may have been faster. */
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+truce_status truce__archive_store_id(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
+                                     bson_error_t *error)
+{
+    bool found;
+    truce_status status = id_find(store, id, &found, error);
+
+    if (!status && !found) {
+        status = id_create(store, error);
+        if (!status)
+            status = id_find(store, id, &found, error);
+    }
+    if (!status && !found)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "the document \"store\" of \"" ARCHIVE_RECORDS
+                           "\" has no ObjectId \"store\": remove it");
+    return status ? status : id_note(store, error);
 }

@@ -5,7 +5,8 @@
  * base to the commit:
  *
  *     a page of the base    is written, unless the log has had the page before it
- *     a frame of the log    is collected; the frame that ends a commit writes all of them
+ *     a frame of the log    is written if it belongs to a commit that ends in this segment, and is
+ *                           the last one of its page; other frames wait for the next segment
  *
  * Only pages of the base with this number count: another base may have been copied in between.
  *
@@ -36,6 +37,8 @@ struct restoring {
     struct archive_list list;
     struct buffer bytes;
     struct segment segment;
+    struct segment_pages pages;
+    bool last[SEGMENT_ENTRIES_MAX];
     /* The place of the chosen base in the list, and its head. */
     size_t end;
     struct segment_head base;
@@ -48,10 +51,9 @@ struct restoring {
     /* A bit for each page that the log has written. */
     struct buffer written;
     /* Frames of a commit whose end was not read yet: page numbers, and pages. */
-    struct buffer numbers, pages;
+    struct buffer numbers, frames;
     /* The size of the file in pages after the last commit; 0: no commit was replayed. */
     uint32_t file_pages;
-    uint32_t base_pages;
     uint64_t commit;
     bool ended;
 };
@@ -61,8 +63,9 @@ struct restoring {
 static truce_status restore_read(struct restoring *restoring, size_t i, bool index,
                                  bson_error_t *error)
 {
-    return truce__archive_read(restoring->target, &restoring->list.names[i], index,
-                               &restoring->bytes, &restoring->segment, error);
+    return truce__archive_read(restoring->target, &restoring->list.names[i],
+                               index ? NULL : &restoring->pages, &restoring->bytes,
+                               &restoring->segment, error);
 }
 
 /* Returns whether the base can be the beginning of the restore. */
@@ -148,15 +151,15 @@ static truce_status choose_base(struct restoring *restoring, bson_error_t *error
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-static truce_status restore_write_page(struct restoring *restoring, uint32_t number,
-                                       const uint8_t *page, bson_error_t *error)
+/* Writes pages with successive numbers. */
+static truce_status restore_write_pages(struct restoring *restoring, uint32_t number,
+                                        const uint8_t *pages, size_t count, bson_error_t *error)
 {
     off_t offset = (off_t)(number - 1) * SEGMENT_PAGE_BYTES;
-    size_t done = 0;
+    size_t size = count * SEGMENT_PAGE_BYTES, done = 0;
 
-    while (restoring->file >= 0 && done < SEGMENT_PAGE_BYTES) {
-        ssize_t wrote =
-            pwrite(restoring->file, page + done, SEGMENT_PAGE_BYTES - done, offset + (off_t)done);
+    while (restoring->file >= 0 && done < size) {
+        ssize_t wrote = pwrite(restoring->file, pages + done, size - done, offset + (off_t)done);
 
         if (wrote < 0 && errno == EINTR)
             continue;
@@ -188,7 +191,14 @@ static void note_written(struct restoring *restoring, uint32_t number)
     written->bytes[number / 8] |= (uint8_t)(1 << number % 8);
 }
 
-/* Writes the frames of a commit. */
+static truce_status restore_write_frame(struct restoring *restoring, uint32_t number,
+                                        const uint8_t *page, bson_error_t *error)
+{
+    note_written(restoring, number);
+    return restore_write_pages(restoring, number, page, 1, error);
+}
+
+/* Writes the frames of a commit that began in an earlier segment. */
 static truce_status restore_apply(struct restoring *restoring, bson_error_t *error)
 {
     size_t count = restoring->numbers.size / sizeof(uint32_t);
@@ -198,11 +208,10 @@ static truce_status restore_apply(struct restoring *restoring, bson_error_t *err
         uint32_t number;
 
         memcpy(&number, restoring->numbers.bytes + i * sizeof number, sizeof number);
-        note_written(restoring, number);
-        status = restore_write_page(restoring, number,
-                                    restoring->pages.bytes + i * SEGMENT_PAGE_BYTES, error);
+        status = restore_write_frame(restoring, number,
+                                     restoring->frames.bytes + i * SEGMENT_PAGE_BYTES, error);
     }
-    restoring->numbers.size = restoring->pages.size = 0;
+    restoring->numbers.size = restoring->frames.size = 0;
     return status;
 }
 
@@ -224,42 +233,65 @@ static truce_status take_base(struct restoring *restoring, bson_error_t *error)
 
     if (segment->head.base != restoring->base.base)
         return TRUCE_OK;
-    for (uint32_t i = 0; i < segment->head.entries && !status; i++) {
+    for (uint32_t i = 0, count; i < segment->head.entries && !status; i += count) {
         uint32_t number = segment->entries[i].page;
+        bool written = restore_was_written(restoring, number);
 
-        if (number > restoring->base_pages)
-            restoring->base_pages = number;
-        if (!restore_was_written(restoring, number))
-            status = restore_write_page(restoring, number,
-                                        segment->pages + i * (size_t)SEGMENT_PAGE_BYTES, error);
+        for (count = 1; !written && i + count < segment->head.entries; count++) {
+            if (segment->entries[i + count].page != number + count ||
+                restore_was_written(restoring, number + count))
+                break;
+        }
+        if (!written)
+            status = restore_write_pages(
+                restoring, number, segment->data + i * (size_t)SEGMENT_PAGE_BYTES, count, error);
     }
     return status;
 }
 
-static truce_status take_log(struct restoring *restoring, bson_error_t *error)
+/* Takes the commits of the segment up to the wanted one. Returns how many entries they have. */
+static uint32_t take_commits(struct restoring *restoring)
 {
     const struct segment *segment = &restoring->segment;
-    truce_status status = TRUCE_OK;
+    struct restore_report *report = restoring->report;
+    uint32_t taken = 0;
 
-    for (uint32_t i = 0; i < segment->head.entries && !status; i++) {
+    for (uint32_t i = 0; i < segment->head.entries; i++) {
         const struct segment_entry *entry = &segment->entries[i];
 
-        truce__buffer_append(&restoring->numbers, &entry->page, sizeof entry->page);
-        truce__buffer_append(&restoring->pages, segment->pages + i * (size_t)SEGMENT_PAGE_BYTES,
-                             SEGMENT_PAGE_BYTES);
         if (!entry->pages_after)
             continue;
         if (is_after(restoring, restoring->commit + 1, entry->time_ms)) {
-            restoring->report->next_commit = restoring->commit + 1;
-            restoring->report->next_ms = entry->time_ms;
+            report->next_commit = restoring->commit + 1;
+            report->next_ms = entry->time_ms;
             restoring->ended = true;
-            return TRUCE_OK;
+            break;
         }
-        restoring->commit++;
-        restoring->report->commit = restoring->commit;
-        restoring->report->commit_ms = entry->time_ms;
+        report->commit = ++restoring->commit;
+        report->commit_ms = entry->time_ms;
         restoring->file_pages = entry->pages_after;
-        status = restore_apply(restoring, error);
+        taken = i + 1;
+    }
+    return taken;
+}
+
+/* Writes only the last version of each page. */
+static truce_status take_log(struct restoring *restoring, bson_error_t *error)
+{
+    const struct segment *segment = &restoring->segment;
+    uint32_t taken = take_commits(restoring);
+    truce_status status = taken ? restore_apply(restoring, error) : TRUCE_OK;
+
+    truce__segment_find_last(&restoring->pages, segment, taken, restoring->last);
+    for (uint32_t i = 0; i < segment->head.entries && !status; i++) {
+        const uint8_t *page = truce__segment_page(&restoring->pages, segment, i);
+        uint32_t number = segment->entries[i].page;
+
+        if (i >= taken) {
+            truce__buffer_append(&restoring->numbers, &number, sizeof number);
+            truce__buffer_append(&restoring->frames, page, SEGMENT_PAGE_BYTES);
+        } else if (restoring->last[i])
+            status = restore_write_frame(restoring, number, page, error);
     }
     return status;
 }
@@ -282,7 +314,8 @@ static truce_status check_chain(struct restoring *restoring, size_t i, bson_erro
     return TRUCE_OK;
 }
 
-/* The commits of a segment end with the number in its head. */
+/* Returns how many commits a log segment contains; 0 for a segment of a base. The last of them has
+ * the number in the head of the segment. */
 static uint64_t commits_of(const struct segment *segment)
 {
     uint64_t count = 0;
@@ -314,13 +347,37 @@ static truce_status restore_segment(struct restoring *restoring, size_t i, bson_
     return take_log(restoring, error);
 }
 
+/* Returns the status of a segment that cannot be used: OK if the wanted commit is complete without
+ * it. Otherwise the error names the commits that are. */
+static truce_status restore_stop(struct restoring *restoring, uint64_t sequence,
+                                 truce_status status, bson_error_t *error)
+{
+    bool after = sequence > restoring->list.names[restoring->end].sequence;
+    uint64_t last = restoring->report->commit;
+    bson_error_t found;
+
+    if (after && restoring->options->at_commit == last) {
+        restoring->ended = true;
+        return TRUCE_OK;
+    }
+    if (!error)
+        return status;
+    found = *error;
+    if (!after)
+        return truce__fail(status, error,
+                           "%.300s: restore a commit before %" PRIu64 " with --at-commit",
+                           found.message, restoring->base.commit);
+    return truce__fail(status, error,
+                       "%.300s: restore the last commit before it with --at-commit %" PRIu64,
+                       found.message, last);
+}
+
 static truce_status restore_missing(const struct restoring *restoring, uint64_t sequence,
                                     bson_error_t *error)
 {
     return truce__fail(TRUCE_CORRUPT, error,
-                       "the segment %" PRIu64 " of generation %u is missing in \"%s\": restore a "
-                       "commit before it with --at-commit, or a time before it with --at",
-                       sequence, restoring->base.generation, restoring->target->name);
+                       "the segment %" PRIu64 " of generation %u is missing in \"%s\"", sequence,
+                       restoring->base.generation, restoring->target->name);
 }
 
 /* Reads the segments from `replay` to the commit. */
@@ -340,12 +397,15 @@ static truce_status restore_replay(struct restoring *restoring, bson_error_t *er
             return truce__fail(TRUCE_TIMEOUT, error, "interrupted");
         status = names[i].sequence == sequence ? restore_segment(restoring, i, error)
                                                : restore_missing(restoring, sequence, error);
+        if (status == TRUCE_CORRUPT)
+            status = restore_stop(restoring, sequence, status, error);
     }
     return status;
 }
 
-/* A time between the last commit of a generation and the first of the next is not known: the
- * commits between them are not in the archive. */
+/* Fails with NOT_FOUND if the wanted time or commit may be in a gap. The commits between the last
+ * of a generation and the first of the next are not in the archive. If the newest commit is wanted,
+ * only reports the newer generation. */
 static truce_status check_gap(const struct restoring *restoring, bson_error_t *error)
 {
     const struct restore_options *options = restoring->options;
@@ -368,6 +428,31 @@ static truce_status check_gap(const struct restoring *restoring, bson_error_t *e
                        "restore this commit with --at-commit %" PRIu64
                        ", or a time after the next base",
                        restoring->report->commit, time, restoring->report->commit);
+}
+
+/* Notes whether the last commit of the generation has a time before the wanted one. */
+static void note_clock(struct restoring *restoring)
+{
+    const struct segment *segment = &restoring->segment;
+    struct restore_report *report = restoring->report;
+    const struct segment_name *names = restoring->list.names;
+
+    if (!restoring->ended || restoring->options->at_commit)
+        return;
+    for (size_t i = restoring->list.count; i--;) {
+        if (names[i].generation != restoring->base.generation || names[i].kind != SEGMENT_LOG)
+            continue;
+        /* The restore does not need this segment, so an error does not matter. */
+        if (restore_read(restoring, i, true, NULL))
+            return;
+        for (uint32_t entry = segment->head.entries; entry--;) {
+            if (!segment->entries[entry].pages_after)
+                continue;
+            if (segment->entries[entry].time_ms <= restoring->options->at_ms)
+                report->back_commit = segment->head.commit;
+            return;
+        }
+    }
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -460,14 +545,17 @@ truce_status truce__archive_restore(struct target *target, const char *path,
         report->commit_ms = truce__segment_time(&restoring->base);
         status = restore_replay(restoring, error);
     }
-    if (!status && options->at_commit && report->commit < options->at_commit)
+    if (!status && options->at_commit && report->commit < options->at_commit &&
+        restoring->list.names[restoring->list.count - 1].generation == report->generation)
         status = truce__fail(TRUCE_NOT_FOUND, error,
                              "the archive has no commit %" PRIu64 ": the last is %" PRIu64,
                              options->at_commit, report->commit);
     if (!status)
         status = check_gap(restoring, error);
+    if (!status)
+        note_clock(restoring);
     report->bytes =
-        (int64_t)(restoring->file_pages ? restoring->file_pages : restoring->base_pages) *
+        (int64_t)(restoring->file_pages ? restoring->file_pages : restoring->base.base_pages) *
         SEGMENT_PAGE_BYTES;
     if (!status && !options->dry_run)
         status = restore_finish(restoring, error);
@@ -479,7 +567,8 @@ truce_status truce__archive_restore(struct target *target, const char *path,
     truce__buffer_release(&restoring->bytes);
     truce__buffer_release(&restoring->written);
     truce__buffer_release(&restoring->numbers);
-    truce__buffer_release(&restoring->pages);
+    truce__buffer_release(&restoring->frames);
+    truce__segment_pages_release(&restoring->pages);
     bson_free(restoring->path);
     bson_free(restoring->hidden);
     bson_free(restoring);

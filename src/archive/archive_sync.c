@@ -26,7 +26,7 @@ void truce__archive_sync_release(struct archive_sync *sync)
 static void sync_wake(struct archive_sync *sync)
 {
     atomic_fetch_add(&sync->changes, 1);
-    truce__word_wake(&sync->changes, INT32_MAX);
+    truce__futex_wake(&sync->changes, INT32_MAX);
 }
 
 void truce__archive_sync_note(struct archive_sync *sync, uint64_t number)
@@ -42,9 +42,20 @@ void truce__archive_sync_fail(struct archive_sync *sync, const char *reason)
 {
     pthread_mutex_lock(&sync->mutex);
     snprintf(sync->reason, sizeof sync->reason, "%s", reason);
-    pthread_mutex_unlock(&sync->mutex);
     if (!atomic_load(&sync->out_since_ns))
         atomic_store(&sync->out_since_ns, truce__clock_monotonic_ns());
+    pthread_mutex_unlock(&sync->mutex);
+}
+
+/* Records that the target has not answered since this time, unless a failure is recorded. */
+static void sync_note_stall(struct archive_sync *sync, int64_t since_ns)
+{
+    pthread_mutex_lock(&sync->mutex);
+    if (!atomic_load(&sync->out_since_ns)) {
+        snprintf(sync->reason, sizeof sync->reason, "its target does not answer, or is too slow");
+        atomic_store(&sync->out_since_ns, since_ns);
+    }
+    pthread_mutex_unlock(&sync->mutex);
 }
 
 static void sync_reason(struct archive_sync *sync, char reason[ARCHIVE_SYNC_REASON])
@@ -76,7 +87,7 @@ truce_status truce__archive_sync_ready(struct archive_sync *sync, int64_t until_
                                "needs has not worked for %.1f s (%s): try again later",
                                (double)(now_ns - since_ns) / 1e9, reason);
         }
-        truce__word_sleep(&sync->changes, seen, end_ns - now_ns);
+        truce__futex_wait(&sync->changes, seen, end_ns - now_ns);
     }
 }
 
@@ -111,7 +122,12 @@ truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct du
         /* invariant 4 */
         if (now_ns >= end_ns)
             break;
-        truce__word_sleep(&sync->changes, seen, end_ns - now_ns);
+        truce__futex_wait(&sync->changes, seen, end_ns - now_ns);
+    }
+    /* invariant 5 */
+    if (end_ns != until_ns) {
+        sync_note_stall(sync, began_ns);
+        truce__archive_ask(durable->lock);
     }
     sync_reason(sync, reason);
     return truce__fail(TRUCE_UNKNOWN, error,

@@ -9,7 +9,8 @@
  *
  * The archive is in sync while the calls to its target succeed and its generation has a complete
  * base. A write begins only in sync. A target that fails for a moment delays a write; one that
- * fails for longer than the timeout refuses it, and nothing is changed.
+ * fails for longer than the timeout refuses it, and nothing is changed. A target may also not
+ * answer at all. The first caller whose wait reaches the timeout then ends the sync.
  *
  * Numbers are those of the commits whose callers wait for the disk (engine/storage/durable.h).
  *
@@ -21,6 +22,8 @@
  *  3. A number that no process has promised does not count: the counters have begun again.
  *  4. No caller waits for longer than its bound. If the bound passes, the outcome is unknown: the
  *     commit is on the disk, and the archiver continues to try.
+ *  5. After one caller has waited for the timeout in vain, later writes are refused until the
+ *     archiver has archived something. The archiver is then asked, in case it is idle.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,7 +46,7 @@ struct archive_sync {
     char reason[ARCHIVE_SYNC_REASON];
 };
 
-/* The archive is not in sync before the first note. */
+/* Initialises the state. The archive is not in sync before the first note. */
 void truce__archive_sync_init(struct archive_sync *sync, int64_t timeout_ms);
 void truce__archive_sync_release(struct archive_sync *sync);
 

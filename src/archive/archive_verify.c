@@ -2,8 +2,8 @@
  * Verifies an archive without restoring it: every segment, the chain, and what can be restored.
  *
  * Invariants:
- *  1. If no fault is reported, any commit between the reported first and last one can be restored,
- *     unless it is in a gap or the target loses a segment afterwards.
+ *  1. Any commit between the reported first and last one can be restored, unless it is in a gap, a
+ *     fault names it, or the target loses a segment afterwards.
  *  2. A fault does not end the verification. An error of the target does.
  */
 #include <inttypes.h>
@@ -18,6 +18,7 @@ struct verifying {
     struct verify_report *report;
     struct buffer bytes;
     struct segment segment;
+    struct segment_pages pages;
     /* The segment before. */
     struct segment_name last;
     uint8_t hash[SHA256_BYTES];
@@ -26,13 +27,22 @@ struct verifying {
     bool chained;
     /* From this sequence on, the generation has no fault. */
     uint64_t whole_from;
+    /* A base is complete, and no fault follows it. */
+    bool restorable;
 };
 
 static void verify_fault(struct verifying *verifying, const char *text)
 {
+    char lost[64] = "", line[400];
+
     verifying->report->faults++;
+    if (verifying->restorable)
+        snprintf(lost, sizeof lost, ": commits after %" PRIu64 " need a later base",
+                 verifying->report->last_commit);
+    verifying->restorable = false;
+    snprintf(line, sizeof line, "%.300s%s", text, lost);
     if (verifying->fault)
-        verifying->fault(text, verifying->arg);
+        verifying->fault(line, verifying->arg);
 }
 
 /* Reports segments that are missing before this one. */
@@ -46,6 +56,7 @@ static void verify_order(struct verifying *verifying, const struct segment_name 
     if (again || name->sequence != expected)
         verifying->whole_from = name->sequence;
     verifying->report->generations += again;
+    verifying->restorable = verifying->restorable && !again;
     if (name->sequence == expected)
         return;
     verifying->chained = false;
@@ -79,7 +90,7 @@ static void verify_chain(struct verifying *verifying)
     verifying->whole_from = head->sequence;
 }
 
-/* Notes what a complete base makes restorable, and the last commit. */
+/* Notes what a complete base makes restorable, and the last such commit. */
 static void verify_note(struct verifying *verifying)
 {
     const struct segment_head *head = &verifying->segment.head;
@@ -87,11 +98,14 @@ static void verify_note(struct verifying *verifying)
 
     if (head->kind == SEGMENT_END && head->base_replay >= verifying->whole_from) {
         report->bases++;
+        verifying->restorable = true;
         if (!report->first_ms) {
             report->first_ms = truce__segment_time(head);
             report->first_commit = head->commit;
         }
     }
+    if (!verifying->restorable)
+        return;
     report->last_commit = head->commit;
     report->last_ms = truce__segment_time(head);
 }
@@ -103,7 +117,7 @@ static truce_status verify_segment(struct verifying *verifying, const struct seg
     bson_error_t found;
 
     verify_order(verifying, name);
-    status = truce__archive_read(verifying->target, name, false, &verifying->bytes,
+    status = truce__archive_read(verifying->target, name, &verifying->pages, &verifying->bytes,
                                  &verifying->segment, &found);
     if (status && status != TRUCE_CORRUPT) {
         if (error)
@@ -144,6 +158,7 @@ truce_status truce__archive_verify(struct target *target,
         status = verify_segment(verifying, &list.names[i], error);
     truce__archive_list_release(&list);
     truce__buffer_release(&verifying->bytes);
+    truce__segment_pages_release(&verifying->pages);
     bson_free(verifying);
     return status;
 }

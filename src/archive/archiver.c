@@ -31,12 +31,19 @@
  *     place, with the same running checksum. Otherwise a new generation begins, with a new base.
  *  3. Only durable frames are archived.
  *  4. A segment is put once, under the next number. If the target has another segment of this
- *     number, another archiver uses the target, and this one ends.
+ *     number, another archiver uses the target, and this one ends. The archiver also ends if
+ *     the target has a later segment, for which it looks from time to time. Another machine may
+ *     archive a copy of the store, which has the same id.
  *  5. The head that the archiver has in memory changes only after the target has the segment.
  *  6. A base begins with a `replay` before which every frame is in the file, and ends with a place
  *     that was read after its last page.
  *  7. Retention removes only segments before `replay` of a complete base that is older than the
  *     period, in their order.
+ *  8. Retention does not read the wall clock, which can be set. Each segment has the age of the
+ *     archive, which is a sum of monotonic times. The time while an archiver runs counts. So does
+ *     the time between the last segment and the next archiver, if both are of the same boot. The
+ *     age is therefore never too large, and it is too small after a restart of the machine. While
+ *     nothing is committed, a segment without frames notes the age from time to time.
  *
  * A crash between any two steps leaves complete segments. The next archiver continues after the
  * last one, also within a base.
@@ -51,6 +58,7 @@
 #include <string.h>
 
 #include "archive/archive.h"
+#include "archive/commit_times.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -64,10 +72,11 @@
 /* The pause after a failed call doubles up to the second. */
 #define RETRY_MS     100
 #define RETRY_MS_MAX 5000
-/* A new base begins when the log since the last one has as many pages, at least 64 MB. */
+/* A new base begins when the segments of the log since the last base are as large as that base, and
+ * at least 64 MB. */
 #define BASE_LOG_PAGES 16384
-/* The pause between two looks for segments that are too old. */
-#define REMOVE_NS (INT64_C(3600) * 1000000000)
+/* The pause between two looks for segments that are too old, and between two notes of the age. */
+#define REMOVE_MS INT64_C(3600000)
 /* After so many gaps in succession the archiver gives up. */
 #define GAPS_MAX 5
 
@@ -83,6 +92,7 @@ struct archiver {
     int held;
     struct kv_log_place held_place;
     struct kv_log *log;
+    struct commit_times *times;
     /* The state after the last segment, and its hash. */
     struct segment_head head;
     uint8_t hash[SHA256_BYTES];
@@ -94,9 +104,13 @@ struct archiver {
     /* All pages of the base were read; its end follows. */
     bool base_read;
     int gaps;
-    int64_t failing_since_ms;
+    int64_t failing_since_ns;
     int retry_ms;
-    int64_t removed_ns;
+    int64_t removed_ms;
+    /* When the archiver last looked for another archiver (monotonic). */
+    int64_t looked_ns;
+    /* The age of the archive when this archiver began, and when it began (monotonic). */
+    int64_t found_age_ms, found_ms;
     unsigned call_ms;
     /* The number of calls for the archiver when its work began. */
     unsigned calls;
@@ -107,7 +121,8 @@ struct archiver {
     /* `segment` and `bytes` have a segment that the target may have. */
     bool pending;
     struct segment segment;
-    struct buffer pages, bytes;
+    struct segment_pages pages;
+    struct buffer bytes;
 };
 
 static void archiver_report(struct archiver *archiver, enum archive_event event, const char *text)
@@ -121,9 +136,47 @@ static bool archiver_is_stopping(const struct archiver *archiver)
     return archiver->options->stop && atomic_load(archiver->options->stop);
 }
 
+/* ---- the age of the archive ----------------------------------------------------------------- */
+
+static int64_t archiver_now_ms(void)
+{
+    return truce__clock_monotonic_ns() / 1000000;
+}
+
+/* Sets the age from that of the last segment. */
+static void archiver_find_age(struct archiver *archiver)
+{
+    const struct segment_head *head = &archiver->head;
+    const char *clock = truce__clock_name();
+
+    archiver->found_ms = archiver_now_ms();
+    archiver->found_age_ms = head->age_ms;
+    /* A virtual machine can go back to an earlier state of the same boot. */
+    /* invariant 8 */
+    if (clock && !strncmp(clock, head->clock, sizeof head->clock) &&
+        archiver->found_ms > head->clock_ms)
+        archiver->found_age_ms += archiver->found_ms - head->clock_ms;
+}
+
+static int64_t archiver_age_ms(const struct archiver *archiver)
+{
+    return archiver->found_age_ms + archiver_now_ms() - archiver->found_ms;
+}
+
+static void archiver_note_age(const struct archiver *archiver, struct segment_head *head)
+{
+    const char *clock = truce__clock_name();
+
+    head->age_ms = archiver_age_ms(archiver);
+    head->clock_ms = archiver_now_ms();
+    memset(head->clock, 0, sizeof head->clock);
+    snprintf(head->clock, sizeof head->clock, "%s", clock ? clock : "");
+}
+
 /* ---- segments ------------------------------------------------------------------------------- */
 
-/* The outcome of an earlier put may be unknown: the target may have this segment already. */
+/* Accepts the segment that is in the target already, if it has the same bytes: the outcome of an
+ * earlier put may be unknown. Fails with CONFLICT if it has others. */
 static truce_status check_same(struct archiver *archiver, const char *name, bson_error_t *error)
 {
     struct buffer found = {0};
@@ -171,27 +224,27 @@ static truce_status put_pending(struct archiver *archiver, bson_error_t *error)
 }
 
 /* Puts the segment whose head, entries, and pages are prepared. */
-static truce_status archiver_put(struct archiver *archiver, enum segment_kind kind,
-                                 bson_error_t *error)
+static truce_status archiver_put(struct archiver *archiver, bson_error_t *error)
 {
     struct segment_head *head = &archiver->segment.head;
 
     truce_assert(!archiver->pending);
-    head->kind = kind;
     head->sequence = archiver->head.sequence + 1;
     memcpy(head->before, archiver->hash, sizeof head->before);
     head->made_ms = truce__clock_wall_ms();
-    truce__segment_encode(&archiver->segment, archiver->pages.bytes, &archiver->bytes);
+    archiver_note_age(archiver, head);
+    truce__segment_encode(&archiver->segment, &archiver->pages, &archiver->bytes);
     archiver->pending = true;
     return put_pending(archiver, error);
 }
 
 /* Begins a segment that follows the last one. */
-static void archiver_prepare(struct archiver *archiver)
+static void archiver_prepare(struct archiver *archiver, enum segment_kind kind)
 {
     archiver->segment.head = archiver->head;
+    archiver->segment.head.kind = kind;
     archiver->segment.head.entries = 0;
-    archiver->pages.size = 0;
+    truce__segment_pages_begin(&archiver->pages);
 }
 
 /* ---- the log -------------------------------------------------------------------------------- */
@@ -213,7 +266,8 @@ static truce_status begin_at_place(const struct archiver *archiver, struct kv *k
         }
         truce__kv_snapshot_end(kv);
     }
-    return truce__fail(TRUCE_LOCKED, error, "\"%s\" is committed to without a pause",
+    return truce__fail(TRUCE_LOCKED, error,
+                       "\"%s\" was committed to during every attempt to read the end of its log",
                        archiver->engine->path);
 }
 
@@ -221,12 +275,12 @@ static truce_status begin_at_place(const struct archiver *archiver, struct kv *k
  * because no later commit may have an earlier time. */
 static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_ms)
 {
-    struct commit_time times[COMMIT_TIMES];
     struct segment *segment = &archiver->segment;
     /* The last frame of the commit before. */
     uint32_t before = first - 1;
-    size_t count = truce__archive_commit_times(archiver->lock, segment->head.place.salts, times),
-           at = 0;
+    size_t count, at = 0;
+    const struct commit_time *times =
+        truce__commit_times_after(archiver->times, segment->head.place.salts, before, &count);
 
     for (uint32_t i = 0; i < segment->head.entries; i++) {
         bool known = false;
@@ -244,6 +298,7 @@ static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_m
         if (segment->entries[i].time_ms > segment->head.latest_ms)
             segment->head.latest_ms = segment->entries[i].time_ms;
     }
+    truce__commit_times_release(archiver->times);
 }
 
 /* Archives the next frames, up to the frame `last` of the log. */
@@ -256,26 +311,23 @@ static truce_status ship_segment(struct archiver *archiver, uint32_t last, int64
     struct kv_log_frame frame;
     truce_status status = TRUCE_OK;
 
-    archiver_prepare(archiver);
+    archiver_prepare(archiver, SEGMENT_LOG);
     if (first == 1)
         head->replay = head->sequence + 1;
-    while (!status && head->place.frames < last && head->entries < SEGMENT_PAGES_MAX) {
+    while (!status && head->place.frames < last &&
+           !truce__segment_is_full(segment, &archiver->pages)) {
         status = truce__kv_log_next(archiver->log, &head->place, last, &frame, error);
         if (status)
             break;
-        segment->entries[head->entries++] =
-            (struct segment_entry){.sum = truce__segment_seal(frame.bytes, frame.page),
-                                   .page = frame.page,
-                                   .pages_after = frame.pages_after};
-        truce__buffer_append(&archiver->pages, frame.bytes, sizeof frame.bytes);
+        truce__segment_add(segment, &archiver->pages, frame.page, frame.bytes, frame.pages_after);
         head->commit += frame.pages_after != 0;
     }
     archiver->gap = status == TRUCE_CORRUPT;
     if (status)
         return status;
-    head->log_pages += head->entries;
+    head->log_pages += archiver->pages.data.size / SEGMENT_PAGE_BYTES + 1;
     note_times(archiver, first, seen_ms);
-    return archiver_put(archiver, SEGMENT_LOG, error);
+    return archiver_put(archiver, error);
 }
 
 static truce_status archiver_gap(struct archiver *archiver, bson_error_t *error)
@@ -357,6 +409,8 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
 
     head->generation++;
     head->sequence = 0;
+    /* The base counts as a commit: it may have commits that the archive does not have. */
+    head->commit++;
     head->replay = head->base_replay = 1;
     head->latest_ms = 0;
     head->base_pages = head->log_pages = 0;
@@ -406,18 +460,19 @@ static void archiver_unpin(struct archiver *archiver)
     truce__archive_publish(archiver->lock, NULL);
 }
 
-/* The end of a step in which the target did not take everything. The log after the old place stays
- * pinned, up to the limit. */
+/* Ends a step in which the target did not take everything. The log after the old place stays
+ * pinned, up to the limit; over the limit, the archiver gives up this log and reports it. */
 static void step_failed(struct archiver *archiver, const struct kv_log_place *to)
 {
     uint64_t behind = unarchived_bytes(archiver, to);
     char text[64];
 
-    truce__archive_publish_state(archiver->lock, behind, archiver->failing_since_ms,
+    truce__archive_publish_state(archiver->lock, behind, archiver->failing_since_ns,
                                  archiver->call_ms);
     /* Nothing of the generation is in the target, so there is nothing to continue. */
     if (!archiver->head.sequence) {
         archiver->head.generation--;
+        archiver->head.commit--;
         archiver_unpin(archiver);
         return;
     }
@@ -456,11 +511,38 @@ static void step_acknowledge(const struct archiver *archiver)
     truce__archive_sync_note(sync, archiver->durable);
 }
 
+/* Fails with CONFLICT if the target has a segment after the last one. */
+static truce_status archiver_check_alone(struct archiver *archiver, bson_error_t *error)
+{
+    const struct segment_head *head = &archiver->head;
+    int64_t now_ns = truce__clock_monotonic_ns();
+    char name[SEGMENT_NAME_BYTES];
+    truce_status status = TRUCE_OK;
+    bool found = false;
+
+    if (!head->sequence || !archiver->continues ||
+        now_ns - archiver->looked_ns < archiver->target->look_ms * INT64_C(1000000))
+        return TRUCE_OK;
+    truce__segment_name(&(struct segment_name){head->generation, head->sequence, head->kind}, name);
+    archiver->looked_ns = now_ns;
+    /* invariant 4 */
+    status = archiver->target->calls->has_after(archiver->target, name, &found, error);
+    /* The next put reports a target that does not work. */
+    if (status)
+        return status == TRUCE_IO ? TRUCE_OK : status;
+    if (found)
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "\"%s\" has segments after %s: another archiver writes to this "
+                           "archive, perhaps of a copy of the store; end it, or use another target",
+                           archiver->target->name, name);
+    return TRUCE_OK;
+}
+
 /* Archives the log up to now. */
 static truce_status archiver_step(struct archiver *archiver, bson_error_t *error)
 {
     int next = archiver->held == 0 ? 1 : 0;
-    int64_t seen_ms = truce__clock_wall_ms();
+    int64_t seen_ms = truce__clock_wall_ms(), seen_ns = truce__clock_monotonic_ns();
     struct kv_log_place to;
     uint32_t moved;
     truce_status status = truce__file_identity_check(archiver->lock, error);
@@ -487,7 +569,7 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
         status = ship_log(archiver, &to, seen_ms, error);
     if (!status) {
         step_succeeded(archiver, next, &to);
-        truce__archive_publish_commit(archiver->lock, archiver->durable, seen_ms,
+        truce__archive_publish_commit(archiver->lock, archiver->durable, seen_ns,
                                       archiver->head.commit, archiver->head.generation);
         step_acknowledge(archiver);
         return TRUCE_OK;
@@ -536,20 +618,17 @@ static truce_status copy_base(struct archiver *archiver, bson_error_t *error)
     truce_status status = TRUCE_OK;
     bool there = true;
 
-    archiver_prepare(archiver);
-    while (!status && head->entries < SEGMENT_PAGES_MAX) {
+    archiver_prepare(archiver, SEGMENT_BASE);
+    while (!status && !truce__segment_is_full(segment, &archiver->pages)) {
         status = copy_page(archiver, head->base_next, page, &there, error);
         if (status || !there)
             break;
-        segment->entries[head->entries++] = (struct segment_entry){
-            .sum = truce__segment_seal(page, head->base_next), .page = head->base_next};
-        truce__buffer_append(&archiver->pages, page, sizeof page);
-        head->base_next++;
+        truce__segment_add(segment, &archiver->pages, head->base_next++, page, 0);
     }
     if (status)
         return status;
     if (head->entries)
-        status = archiver_put(archiver, SEGMENT_BASE, error);
+        status = archiver_put(archiver, error);
     if (!status)
         archiver->base_read = !there;
     return status;
@@ -563,17 +642,17 @@ static truce_status end_base(struct archiver *archiver, bson_error_t *error)
 
     if (status || !archiver->base_read)
         return status;
-    archiver_prepare(archiver);
+    archiver_prepare(archiver, SEGMENT_END);
     head->base_pages = head->base_next - 1;
     head->base_next = 0;
     head->log_pages = 0;
-    status = archiver_put(archiver, SEGMENT_END, error);
+    status = archiver_put(archiver, error);
     if (!status)
         step_acknowledge(archiver);
     return status;
 }
 
-/* Begins a base if the log since the last one is as long as the file. */
+/* Begins a base if the segments of the log since the last base are as large as that base. */
 static void consider_base(struct archiver *archiver)
 {
     struct segment_head *head = &archiver->head;
@@ -592,16 +671,16 @@ static void consider_base(struct archiver *archiver)
 static truce_status find_old_base(struct archiver *archiver, const struct archive_list *list,
                                   struct segment_head *found, bson_error_t *error)
 {
-    int64_t before_ms = truce__clock_wall_ms() - archiver->options->keep_ms;
+    int64_t old_ms = archiver_age_ms(archiver) - archiver->options->keep_ms;
     truce_status status = TRUCE_OK;
 
     found->sequence = 0;
     for (size_t i = list->count; i-- && !status && !found->sequence;) {
         if (list->names[i].kind != SEGMENT_END)
             continue;
-        status = truce__archive_read(archiver->target, &list->names[i], true, &archiver->bytes,
+        status = truce__archive_read(archiver->target, &list->names[i], NULL, &archiver->bytes,
                                      &archiver->segment, error);
-        if (!status && archiver->segment.head.made_ms <= before_ms)
+        if (!status && archiver->segment.head.age_ms <= old_ms)
             *found = archiver->segment.head;
     }
     return status;
@@ -615,10 +694,8 @@ static truce_status archiver_remove_old(struct archiver *archiver, bson_error_t 
     uint64_t removed = 0;
     truce_status status;
 
-    if (!archiver->options->keep_ms)
-        return TRUCE_OK;
     truce_assert(!archiver->pending);
-    archiver->removed_ns = truce__clock_monotonic_ns();
+    archiver->removed_ms = archiver_now_ms();
     status = truce__archive_list(archiver->target, &list, error);
     if (!status)
         status = find_old_base(archiver, &list, &base, error);
@@ -641,6 +718,19 @@ static truce_status archiver_remove_old(struct archiver *archiver, bson_error_t 
     return status;
 }
 
+static truce_status archiver_retain(struct archiver *archiver, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (archiver_age_ms(archiver) - archiver->head.age_ms >= REMOVE_MS) {
+        archiver_prepare(archiver, SEGMENT_LOG);
+        status = archiver_put(archiver, error);
+    }
+    if (!status && archiver_now_ms() - archiver->removed_ms >= REMOVE_MS)
+        status = archiver_remove_old(archiver, error);
+    return status;
+}
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 /* Handles the failure of a step. Returns the status with which the archiver ends, or OK. */
@@ -654,8 +744,8 @@ static truce_status archiver_failed(struct archiver *archiver, truce_status stat
     }
     if (!archiver->target_failed || archiver->options->once || archiver_is_stopping(archiver))
         return status;
-    if (!archiver->failing_since_ms) {
-        archiver->failing_since_ms = truce__clock_wall_ms();
+    if (!archiver->failing_since_ns) {
+        archiver->failing_since_ns = truce__clock_monotonic_ns();
         archiver->retry_ms = RETRY_MS;
         archiver_report(archiver, ARCHIVE_FAILS, error->message);
     }
@@ -669,9 +759,9 @@ static truce_status archiver_failed(struct archiver *archiver, truce_status stat
 
 static void archiver_succeeded(struct archiver *archiver)
 {
-    if (archiver->failing_since_ms)
+    if (archiver->failing_since_ns)
         archiver_report(archiver, ARCHIVE_WORKS, NULL);
-    archiver->failing_since_ms = 0;
+    archiver->failing_since_ns = 0;
     truce__archive_publish_state(archiver->lock, 0, 0, archiver->call_ms);
 }
 
@@ -692,11 +782,13 @@ static truce_status archiver_repeat(struct archiver *archiver, bson_error_t *err
     return status;
 }
 
-/* One part of the work: the log, and then a part of a base. */
+/* Does one part of the work: archives the log, and then a part of a base. */
 static truce_status archiver_work(struct archiver *archiver, bool stopping, bson_error_t *error)
 {
     truce_status status = archiver->pending ? archiver_repeat(archiver, error) : TRUCE_OK;
 
+    if (!status)
+        status = archiver_check_alone(archiver, error);
     if (!status)
         status = archiver_step(archiver, error);
     if (status || !archiver->continues || stopping)
@@ -706,8 +798,8 @@ static truce_status archiver_work(struct archiver *archiver, bool stopping, bson
         status = copy_base(archiver, error);
     if (!status && archiver->base_read)
         status = end_base(archiver, error);
-    if (!status && truce__clock_monotonic_ns() - archiver->removed_ns > REMOVE_NS)
-        status = archiver_remove_old(archiver, error);
+    if (!status && archiver->options->keep_ms)
+        status = archiver_retain(archiver, error);
     return status;
 }
 
@@ -732,12 +824,26 @@ static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error
             archiver_succeeded(archiver);
         if (stopping || (options->once && archiver->continues && !archiver->head.base_next))
             return TRUCE_OK;
-        if (!archiver->head.base_next || !archiver->continues)
+        /* The first base of a generation is urgent. */
+        if (!archiver->head.base_next || !archiver->continues ||
+            (archiver->head.base_pages && !options->once))
             truce__archive_sleep(archiver->lock, archiver->calls, options->interval_ms);
     }
 }
 
 /* ---- beginning and ending ------------------------------------------------------------------- */
+
+/* Appends to the error of the last segment how to continue without it. */
+static truce_status load_refuse(const struct archiver *archiver, bson_error_t *error)
+{
+    const bson_error_t found = *error;
+
+    return truce__fail(
+        TRUCE_CORRUPT, error,
+        "%.300s: move this segment out of \"%.100s\" to continue after the one before "
+        "it, or use another target",
+        found.message, archiver->target->name);
+}
 
 /* Reads the state of the archive from its last segment. */
 static truce_status load_head(struct archiver *archiver, bson_error_t *error)
@@ -748,8 +854,10 @@ static truce_status load_head(struct archiver *archiver, bson_error_t *error)
     if (status)
         return status;
     if (list.count)
-        status = truce__archive_read(archiver->target, &list.names[list.count - 1], true,
+        status = truce__archive_read(archiver->target, &list.names[list.count - 1], NULL,
                                      &archiver->bytes, &archiver->segment, error);
+    if (status == TRUCE_CORRUPT)
+        status = load_refuse(archiver, error);
     if (!status && list.count &&
         memcmp(archiver->segment.head.store, archiver->store, SEGMENT_STORE_BYTES) != 0)
         status = truce__fail(TRUCE_CONFLICT, error,
@@ -761,6 +869,7 @@ static truce_status load_head(struct archiver *archiver, bson_error_t *error)
         memcpy(archiver->hash, archiver->segment.hash, sizeof archiver->hash);
     }
     memcpy(archiver->head.store, archiver->store, SEGMENT_STORE_BYTES);
+    archiver_find_age(archiver);
     truce__archive_list_release(&list);
     return status;
 }
@@ -777,6 +886,11 @@ static truce_status archiver_open(struct archiver *archiver, const char *path, b
         return truce__fail(TRUCE_INVALID, error,
                            "cannot archive \"%s\": the files next to it are not writable", path);
     status = truce__archive_enter(archiver->lock, &archiver->claim, error);
+    if (!status) {
+        archiver->times = truce__commit_times_begin(archiver->lock);
+        if (!archiver->times)
+            status = truce__fail(TRUCE_IO, error, "cannot start a thread for the archiver");
+    }
     for (int i = 0; i < 2 && !status; i++)
         status = truce__kv_open(archiver->engine->path, KV_READ_ONLY, PATIENCE_MS, &archiver->kv[i],
                                 error);
@@ -791,6 +905,7 @@ static truce_status archiver_open(struct archiver *archiver, const char *path, b
 static void archiver_close(struct archiver *archiver)
 {
     if (archiver->engine) {
+        truce__commit_times_end(archiver->times);
         if (archiver->held >= 0)
             truce__kv_snapshot_end(archiver->kv[archiver->held]);
         truce__kv_log_close(archiver->log);
@@ -802,7 +917,7 @@ static void archiver_close(struct archiver *archiver)
             truce__archive_leave(archiver->lock, archiver->claim);
         truce__engine_close(archiver->engine);
     }
-    truce__buffer_release(&archiver->pages);
+    truce__segment_pages_release(&archiver->pages);
     truce__buffer_release(&archiver->bytes);
     bson_free(archiver);
 }
@@ -823,7 +938,7 @@ truce_status truce__archive_run(const char *path, const uint8_t store[SEGMENT_ST
     archiver->claim = -1;
     archiver->held = -1;
     status = archiver_open(archiver, path, error);
-    if (!status)
+    if (!status && options->keep_ms)
         status = archiver_remove_old(archiver, error);
     if (!status)
         status = archiver_loop(archiver, error);

@@ -9,18 +9,24 @@
  *     then renamed, and the directory is synced. The rename replaces no file.
  *  2. put returns after all of this. A new directory is synced in the directory above it first.
  *
- * A crash leaves a hidden file, which the next archiver removes.
+ * A crash leaves a hidden file, which the next archiver removes. If the directory was removed and
+ * the path leads to another one now, an archiver continues only if the other one has its
+ * generation. It was perhaps mounted again.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/segment.h"
-#include "archive/target.h"
+#include "archive/archive_segment.h"
+#include "archive/archive_target.h"
+#include "base/assert.h"
+
+#define LOOK_MS 100
 
 struct target_directory {
     struct target base; /* first */
@@ -65,6 +71,25 @@ static bool directory_close(int file, bool fine)
         return false;
     errno = before;
     return fine;
+}
+
+/* Opens the path again if it leads to another directory now. Returns whether it does. */
+static bool directory_renew(struct target_directory *target)
+{
+    int found = open(target->base.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat before, now;
+
+    if (found < 0)
+        return false;
+    if (!fstat(target->directory, &before) && !fstat(found, &now) && before.st_dev == now.st_dev &&
+        before.st_ino == now.st_ino) {
+        close(found);
+        return false;
+    }
+    close(target->directory);
+    target->directory = found;
+    target->durable[0] = 0;
+    return true;
 }
 
 /* Opens the directory of a generation, and creates it if it is missing. It may exist because a
@@ -118,14 +143,27 @@ static truce_status directory_put(struct target *target, const char *name, const
                                   size_t size, bson_error_t *error)
 {
     int folder = open_folder(directory_of(target), name);
-    bool fine = folder >= 0 && write_new(folder, name + 9, bytes, size);
+    bool fine;
 
+    if (folder < 0 && errno == ENOENT && directory_renew(directory_of(target))) {
+        char generation[9];
+
+        snprintf(generation, sizeof generation, "%.8s", name);
+        folder =
+            openat(directory_of(target)->directory, generation, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (folder < 0 && errno == ENOENT)
+            return truce__fail(TRUCE_CORRUPT, error,
+                               "\"%s\" is another directory now, without generation %s: start the "
+                               "archiver again to begin a new archive in it",
+                               target->name, generation);
+    }
+    fine = folder >= 0 && write_new(folder, name + 9, bytes, size);
     if (folder >= 0)
         fine = directory_close(folder, fine);
     if (fine)
         return TRUCE_OK;
     if (errno == EEXIST)
-        return truce__fail(TRUCE_DUPLICATE, error, "\"%s/%s\" exists already", target->name, name);
+        return truce__fail(TRUCE_DUPLICATE, error, "\"%s/%s\" already exists", target->name, name);
     return directory_fail(target, "write", name, error);
 }
 
@@ -156,20 +194,32 @@ static truce_status directory_get(struct target *target, const char *name, size_
     return TRUCE_OK;
 }
 
+/* Opens the directory of a generation, or the target's own (""), to list it. Returns NULL with
+ * `*status` if it fails. */
+static DIR *directory_open_list(struct target *target, const char *folder, truce_status *status,
+                                bson_error_t *error)
+{
+    int file = openat(directory_of(target)->directory, *folder ? folder : ".",
+                      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *opened = file < 0 ? NULL : fdopendir(file);
+
+    *status = opened ? TRUCE_OK : directory_fail(target, "list", folder, error);
+    if (!opened && file >= 0)
+        close(file);
+    return opened;
+}
+
 /* Passes the files of one generation, or removes the hidden ones (`function` is NULL). */
 static truce_status list_folder(struct target *target, const char *folder,
                                 target_name_function *function, void *arg, bson_error_t *error)
 {
-    int file = openat(directory_of(target)->directory, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *opened = file < 0 ? NULL : fdopendir(file);
+    truce_status status;
+    DIR *opened = directory_open_list(target, folder, &status, error);
     struct dirent *found;
     char name[300];
 
-    if (!opened) {
-        if (file >= 0)
-            close(file);
-        return directory_fail(target, "list", folder, error);
-    }
+    if (!opened)
+        return status;
     for (errno = 0; (found = readdir(opened)); errno = 0) {
         snprintf(name, sizeof name, "%s/%s", folder, found->d_name);
         if (found->d_name[0] != '.' && function)
@@ -194,16 +244,14 @@ static bool is_folder(const char *name)
 static truce_status directory_list(struct target *target, target_name_function *function, void *arg,
                                    bson_error_t *error)
 {
-    int file = openat(directory_of(target)->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *opened = file < 0 ? NULL : fdopendir(file);
-    truce_status status = TRUCE_OK;
+    truce_status status;
     struct dirent *found;
+    DIR *opened;
 
-    if (!opened) {
-        if (file >= 0)
-            close(file);
-        return directory_fail(target, "list", "", error);
-    }
+    (void)directory_renew(directory_of(target));
+    opened = directory_open_list(target, "", &status, error);
+    if (!opened)
+        return status;
     for (errno = 0; !status && (found = readdir(opened)); errno = 0) {
         if (is_folder(found->d_name))
             status = list_folder(target, found->d_name, function, arg, error);
@@ -212,6 +260,43 @@ static truce_status directory_list(struct target *target, target_name_function *
         status = directory_fail(target, "list", "", error);
     closedir(opened);
     return status;
+}
+
+/* Finds a later generation. */
+static truce_status find_later_folder(struct target *target, uint32_t generation, bool *found,
+                                      bson_error_t *error)
+{
+    truce_status status;
+    DIR *opened = directory_open_list(target, "", &status, error);
+    struct dirent *entry;
+
+    if (!opened)
+        return status;
+    for (errno = 0; (entry = readdir(opened)); errno = 0)
+        *found =
+            *found || (is_folder(entry->d_name) && strtoul(entry->d_name, NULL, 10) > generation);
+    if (errno) {
+        closedir(opened);
+        return directory_fail(target, "list", "", error);
+    }
+    closedir(opened);
+    return TRUCE_OK;
+}
+
+static truce_status directory_has_after(struct target *target, const char *name, bool *found,
+                                        bson_error_t *error)
+{
+    struct segment_name next = {0};
+    char text[SEGMENT_NAME_BYTES];
+
+    *found = false;
+    truce_assert(truce__segment_name_parse(name, &next));
+    next.sequence++;
+    for (next.kind = SEGMENT_BASE; next.kind <= SEGMENT_END; next.kind++) {
+        truce__segment_name(&next, text);
+        *found = *found || !faccessat(directory_of(target)->directory, text, F_OK, 0);
+    }
+    return *found ? TRUCE_OK : find_later_folder(target, next.generation, found, error);
 }
 
 /* Removes the directory of a generation with its last file. */
@@ -243,6 +328,7 @@ static void directory_close_target(struct target *target)
 static const struct target_calls directory_calls = {.put = directory_put,
                                                     .get = directory_get,
                                                     .list = directory_list,
+                                                    .has_after = directory_has_after,
                                                     .remove = directory_remove,
                                                     .clean = directory_clean,
                                                     .close = directory_close_target};
@@ -269,7 +355,7 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
                            strerror(errno));
     directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 && errno == ENOENT)
-        return truce__fail(TRUCE_NOT_FOUND, error, "there is no archive \"%s\"", path);
+        return truce__fail(TRUCE_NOT_FOUND, error, "the archive \"%s\" does not exist", path);
     if (directory < 0)
         return truce__fail(TRUCE_IO, error, "cannot open the directory \"%s\": %s", path,
                            strerror(errno));
@@ -279,7 +365,8 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
                            strerror(errno));
     }
     made = bson_malloc0(sizeof *made);
-    made->base = (struct target){.calls = &directory_calls, .name = bson_strdup(path)};
+    made->base =
+        (struct target){.calls = &directory_calls, .name = bson_strdup(path), .look_ms = LOOK_MS};
     made->directory = directory;
     *target = &made->base;
     return TRUCE_OK;

@@ -17,8 +17,13 @@
  *  2. put never replaces an object on a service that knows If-None-Match, as AWS does.
  *  3. No answer makes the process allocate more than ANSWER_MAX bytes.
  *
- * Every call has a maximum time without progress (STALL_S). A call that fails for any reason of the
- * network or the service returns IO, and the archiver repeats it.
+ *  4. A call ends if the service sends and takes less than SLOW_BYTES per second for STALL_S
+ *     seconds, and after WHOLE_S seconds in any case.
+ *  5. A list is complete, and from a service that knows S3's interface.
+ *
+ * A call that fails for any reason of the network or the service returns IO. The archiver repeats
+ * its puts. Calls that only read are repeated here, so one failure does not end a long restore.
+ * has_after is not repeated, because the archiver calls it again later.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -28,15 +33,22 @@
 #include <string.h>
 #include <time.h>
 
-#include "archive/segment.h"
-#include "archive/target.h"
+#include "archive/archive_segment.h"
+#include "archive/archive_target.h"
+#include "base/clock.h"
 #include "base/sha256.h"
 #include "bson/binary_text.h"
 
 #define ANSWER_MAX (8 * 1024 * 1024)
+#define SLOW_BYTES 1000L
 #define STALL_S    20L
+#define WHOLE_S    300L
 #define CONNECT_MS 10000L
-#define TEXT_MAX   4096
+/* The number of tries of a call that only reads, and the pause before the second, which doubles. */
+#define READ_TRIES    3
+#define READ_PAUSE_MS 300
+#define LOOK_MS       10000
+#define TEXT_MAX      4096
 
 /* ---- libcurl -------------------------------------------------------------------------------- */
 
@@ -45,8 +57,8 @@ enum {
     CURL_NOSIGNAL = 99,
     CURL_LOW_SPEED_LIMIT = 19,
     CURL_LOW_SPEED_TIME = 20,
+    CURL_TIMEOUT_MS = 155,
     CURL_CONNECTTIMEOUT_MS = 156,
-    CURL_NOBODY = 44,
     CURL_WRITEDATA = 10001,
     CURL_URL = 10002,
     CURL_ERRORBUFFER = 10010,
@@ -112,6 +124,7 @@ struct target_s3 {
     char *bucket, *prefix, *region, *key, *secret, *token;
     /* "https://host" with the bucket in its name, or the endpoint; the host; "/BUCKET" or "". */
     char *origin, *host, *root;
+    struct target_patience patience;
 };
 
 static struct target_s3 *s3_of(struct target *target)
@@ -119,7 +132,7 @@ static struct target_s3 *s3_of(struct target *target)
     return (struct target_s3 *)target;
 }
 
-/* HMAC (RFC 2104) with SHA-256. */
+/* Computes HMAC (RFC 2104) with SHA-256. */
 static void s3_hmac(const void *key, size_t key_size, const char *text,
                     uint8_t digest[SHA256_BYTES])
 {
@@ -265,8 +278,9 @@ static truce_status s3_send(struct target_s3 *target, const struct s3_request *r
     s3_curl.setopt(target->handle, CURL_URL, url);
     s3_curl.setopt(target->handle, CURL_ERRORBUFFER, reason);
     s3_curl.setopt(target->handle, CURL_CONNECTTIMEOUT_MS, CONNECT_MS);
-    s3_curl.setopt(target->handle, CURL_LOW_SPEED_LIMIT, 1L);
-    s3_curl.setopt(target->handle, CURL_LOW_SPEED_TIME, STALL_S);
+    s3_curl.setopt(target->handle, CURL_LOW_SPEED_LIMIT, SLOW_BYTES);
+    s3_curl.setopt(target->handle, CURL_LOW_SPEED_TIME, target->patience.stall_s);
+    s3_curl.setopt(target->handle, CURL_TIMEOUT_MS, target->patience.whole_s * 1000);
     s3_curl.setopt(target->handle, CURL_HTTPHEADER, headers);
     s3_curl.setopt(target->handle, CURL_WRITEFUNCTION, s3_receive);
     s3_curl.setopt(target->handle, CURL_WRITEDATA, answer);
@@ -287,6 +301,23 @@ static truce_status s3_send(struct target_s3 *target, const struct s3_request *r
         return TRUCE_OK;
     return truce__fail(TRUCE_IO, error, "cannot reach \"%s\": %s", target->base.name,
                        *reason ? reason : s3_curl.text(result));
+}
+
+/* Sends a request that only reads, up to `tries` times if the service is not available. */
+static truce_status s3_read(struct target_s3 *target, const struct s3_request *request, int tries,
+                            long *code, struct buffer *answer, bson_error_t *error)
+{
+    truce_status status = TRUCE_IO;
+
+    for (int i = 0; i < tries; i++) {
+        if (i)
+            truce__clock_sleep_ms(READ_PAUSE_MS << (i - 1));
+        answer->size = 0;
+        status = s3_send(target, request, code, answer, error);
+        if (!status && *code < 500 && *code != 429)
+            break;
+    }
+    return status;
 }
 
 static truce_status s3_refused(struct target_s3 *target, const char *what, const char *name,
@@ -336,7 +367,7 @@ static truce_status s3_put(struct target *base, const char *name, const void *by
     request.header = "If-None-Match: *";
     status = s3_send(target, &request, &code, &answer, error);
     if (!status && code == 412)
-        status = truce__fail(TRUCE_DUPLICATE, error, "\"%s/%s\" exists already", base->name, name);
+        status = truce__fail(TRUCE_DUPLICATE, error, "\"%s/%s\" already exists", base->name, name);
     else if (!status && code != 200)
         status = s3_refused(target, "write", name, code, &answer, error);
     s3_request_release(&request);
@@ -357,7 +388,7 @@ static truce_status s3_get(struct target *base, const char *name, size_t most, s
     s3_request_init(target, "GET", name, &request);
     snprintf(range, sizeof range, "Range: bytes=0-%zu", most - 1);
     request.header = range;
-    status = s3_send(target, &request, &code, &answer, error);
+    status = s3_read(target, &request, READ_TRIES, &code, &answer, error);
     if (!status && code == 404)
         status = truce__fail(TRUCE_NOT_FOUND, error, "\"%s/%s\" is missing", base->name, name);
     else if (!status && code != 200 && code != 206)
@@ -392,6 +423,38 @@ static void s3_list_names(const struct buffer *answer, target_name_function *fun
     }
 }
 
+/* Checks that a list is an answer of S3. A server that answers 200 to everything would look like an
+ * empty bucket. */
+static truce_status s3_check_list(const struct target_s3 *target, const struct buffer *answer,
+                                  bool cut, bson_error_t *error)
+{
+    /* invariant 5 */
+    if (!cut && strstr((const char *)answer->bytes, "<ListBucketResult"))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error,
+                       "cannot list \"%s\": \"%s\" does not answer as S3 does; is "
+                       "AWS_ENDPOINT_URL right?",
+                       target->base.name, target->origin);
+}
+
+/* Requests a page of the list. Frees `query`. */
+static truce_status s3_read_list(struct target_s3 *target, bson_string_t *query, int tries,
+                                 struct buffer *answer, bson_error_t *error)
+{
+    struct s3_request request;
+    truce_status status;
+    long code;
+
+    s3_request_init(target, "GET", NULL, &request);
+    bson_free(request.query);
+    request.query = bson_string_free(query, false);
+    status = s3_read(target, &request, tries, &code, answer, error);
+    if (!status && code != 200)
+        status = s3_refused(target, "list", "", code, answer, error);
+    s3_request_release(&request);
+    return status;
+}
+
 static truce_status s3_list(struct target *base, target_name_function *function, void *arg,
                             bson_error_t *error)
 {
@@ -402,8 +465,6 @@ static truce_status s3_list(struct target *base, target_name_function *function,
     do {
         bson_string_t *query = bson_string_new("");
         struct buffer answer = {0};
-        struct s3_request request;
-        long code;
 
         if (*next) {
             bson_string_append(query, "continuation-token=");
@@ -412,19 +473,36 @@ static truce_status s3_list(struct target *base, target_name_function *function,
         }
         bson_string_append(query, "list-type=2&prefix=");
         s3_escape(query, target->prefix, false);
-        s3_request_init(target, "GET", NULL, &request);
-        bson_free(request.query);
-        request.query = bson_string_free(query, false);
-        status = s3_send(target, &request, &code, &answer, error);
-        if (!status && code != 200)
-            status = s3_refused(target, "list", "", code, &answer, error);
-        if (!status)
-            s3_list_names(&answer, function, arg);
+        status = s3_read_list(target, query, READ_TRIES, &answer, error);
         s3_element(&answer, "NextContinuationToken", next);
         s3_element(&answer, "IsTruncated", truncated);
-        s3_request_release(&request);
+        if (!status)
+            status = s3_check_list(target, &answer, !strcmp(truncated, "true") && !*next, error);
+        if (!status)
+            s3_list_names(&answer, function, arg);
         truce__buffer_release(&answer);
-    } while (!status && !strcmp(truncated, "true") && *next);
+    } while (!status && !strcmp(truncated, "true"));
+    return status;
+}
+
+/* Services list names in their order, so one name after this one is enough. */
+static truce_status s3_has_after(struct target *base, const char *name, bool *found,
+                                 bson_error_t *error)
+{
+    struct target_s3 *target = s3_of(base);
+    bson_string_t *query = bson_string_new("list-type=2&max-keys=1&prefix=");
+    struct buffer answer = {0};
+    truce_status status;
+
+    s3_escape(query, target->prefix, false);
+    bson_string_append(query, "&start-after=");
+    s3_escape(query, target->prefix, false);
+    s3_escape(query, name, false);
+    status = s3_read_list(target, query, 1, &answer, error);
+    if (!status)
+        status = s3_check_list(target, &answer, false, error);
+    *found = !status && strstr((const char *)answer.bytes, "<Key>");
+    truce__buffer_release(&answer);
     return status;
 }
 
@@ -466,8 +544,12 @@ static void s3_close(struct target *base)
     bson_free(target);
 }
 
-static const struct target_calls s3_calls = {
-    .put = s3_put, .get = s3_get, .list = s3_list, .remove = s3_remove, .close = s3_close};
+static const struct target_calls s3_calls = {.put = s3_put,
+                                             .get = s3_get,
+                                             .list = s3_list,
+                                             .has_after = s3_has_after,
+                                             .remove = s3_remove,
+                                             .close = s3_close};
 
 static const char *s3_setting(const char *name, const char *other)
 {
@@ -498,8 +580,10 @@ static void s3_set_origin(struct target_s3 *target, const char *endpoint)
     target->root = bson_strdup_printf("/%s", target->bucket);
 }
 
-truce_status truce__target_s3(const char *name, struct target **target, bson_error_t *error)
+truce_status truce__target_s3(const char *name, const struct target_patience *patience,
+                              struct target **target, bson_error_t *error)
 {
+    static const struct target_patience usual = {STALL_S, WHOLE_S};
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *key = s3_setting("AWS_ACCESS_KEY_ID", NULL);
     const char *secret = s3_setting("AWS_SECRET_ACCESS_KEY", NULL);
@@ -520,13 +604,14 @@ truce_status truce__target_s3(const char *name, struct target **target, bson_err
                            name);
     if (strlen(key) > 256 || (region && strlen(region) > 64))
         return truce__fail(TRUCE_INVALID, error,
-                           "AWS_ACCESS_KEY_ID or AWS_REGION is too long to be one");
+                           "AWS_ACCESS_KEY_ID has more than 256 bytes, or AWS_REGION more than 64");
     pthread_once(&once, s3_load);
     if (!s3_curl.loaded)
         return truce__fail(TRUCE_INVALID, error,
                            "\"%s\" needs libcurl, which cannot be loaded: install libcurl4", name);
     made = bson_malloc0(sizeof *made);
-    made->base = (struct target){.calls = &s3_calls, .name = bson_strdup(name)};
+    made->base = (struct target){.calls = &s3_calls, .name = bson_strdup(name), .look_ms = LOOK_MS};
+    made->patience = patience ? *patience : usual;
     made->bucket = bson_strndup(rest, size);
     made->prefix = slash && slash[1] ? bson_strdup_printf("%s/", slash + 1) : bson_strdup("");
     while (strlen(made->prefix) > 1 && made->prefix[strlen(made->prefix) - 2] == '/')

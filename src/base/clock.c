@@ -19,16 +19,18 @@ static int64_t clock_now_ns(clockid_t clock)
 
 int64_t truce__clock_wall_ms(void)
 {
-    const struct world *world = truce__world();
+    const struct environment *environment = truce__environment();
 
-    return world ? world->wall_ms(world->arg) : clock_now_ns(CLOCK_REALTIME) / 1000000;
+    return environment ? environment->wall_ms(environment->arg)
+                       : clock_now_ns(CLOCK_REALTIME) / 1000000;
 }
 
 int64_t truce__clock_monotonic_ns(void)
 {
-    const struct world *world = truce__world();
+    const struct environment *environment = truce__environment();
 
-    return world ? world->monotonic_ns(world->arg) : clock_now_ns(CLOCK_MONOTONIC);
+    return environment ? environment->monotonic_ns(environment->arg)
+                       : clock_now_ns(CLOCK_MONOTONIC);
 }
 
 #define BOOT_ID_LENGTH 36
@@ -58,21 +60,21 @@ static void clock_read_boot(void)
 const char *truce__clock_name(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const struct world *world = truce__world();
+    const struct environment *environment = truce__environment();
 
-    if (world)
-        return world->clock_name ? world->clock_name(world->arg) : NULL;
+    if (environment)
+        return environment->clock_name ? environment->clock_name(environment->arg) : NULL;
     pthread_once(&once, clock_read_boot);
     return clock_boot[0] ? clock_boot : NULL;
 }
 
 void truce__clock_sleep_ms(int64_t duration_ms)
 {
-    const struct world *world = truce__world();
+    const struct environment *environment = truce__environment();
     struct timespec rest = {duration_ms / 1000, (duration_ms % 1000) * 1000000};
 
-    if (world) {
-        world->sleep_ms(world->arg, duration_ms);
+    if (environment) {
+        environment->sleep_ms(environment->arg, duration_ms);
         return;
     }
     while (nanosleep(&rest, &rest) && errno == EINTR)

@@ -2,14 +2,14 @@
 
 #include <stddef.h>
 
-static _Thread_local const struct world *current;
+static _Thread_local const struct environment *current;
 
-void truce__world_use(const struct world *world)
+void truce__environment_use(const struct environment *environment)
 {
-    current = world;
+    current = environment;
 }
 
-const struct world *truce__world(void)
+const struct environment *truce__environment(void)
 {
     return current;
 }

@@ -7,7 +7,7 @@
  */
 #include <stdint.h>
 
-struct world {
+struct environment {
     void *arg;
     int64_t (*wall_ms)(void *arg);
     int64_t (*monotonic_ns)(void *arg);
@@ -18,8 +18,8 @@ struct world {
 };
 
 /* Sets the environment of this thread; NULL: the system's. The environment is borrowed. */
-void truce__world_use(const struct world *world);
+void truce__environment_use(const struct environment *environment);
 /* Returns the environment of this thread; NULL: the system's. */
-const struct world *truce__world(void);
+const struct environment *truce__environment(void);
 
 #endif

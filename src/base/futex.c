@@ -13,22 +13,22 @@ static void sleep_on(atomic_uint *word, int how, unsigned seen, int64_t nanoseco
         syscall(SYS_futex, word, how, seen, &time, NULL, 0);
 }
 
-void truce__word_sleep(atomic_uint *word, unsigned seen, int64_t nanoseconds)
+void truce__futex_wait(atomic_uint *word, unsigned seen, int64_t nanoseconds)
 {
     sleep_on(word, FUTEX_WAIT_PRIVATE, seen, nanoseconds);
 }
 
-void truce__word_wake(atomic_uint *word, int sleepers_max)
+void truce__futex_wake(atomic_uint *word, int sleepers_max)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, sleepers_max, NULL, NULL, 0);
 }
 
-void truce__word_sleep_shared(atomic_uint *word, unsigned seen, int64_t nanoseconds)
+void truce__futex_wait_shared(atomic_uint *word, unsigned seen, int64_t nanoseconds)
 {
     sleep_on(word, FUTEX_WAIT, seen, nanoseconds);
 }
 
-void truce__word_wake_shared(atomic_uint *word, int sleepers_max)
+void truce__futex_wake_shared(atomic_uint *word, int sleepers_max)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, sleepers_max, NULL, NULL, 0);
 }

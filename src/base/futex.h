@@ -11,11 +11,11 @@
 
 /* Sleeps while *word is `seen`, until another thread wakes this one, and for `nanoseconds` at most.
  * May return early. Waking does not access the word, which may be freed by then. */
-void truce__word_sleep(atomic_uint *word, unsigned seen, int64_t nanoseconds);
-void truce__word_wake(atomic_uint *word, int sleepers_max);
+void truce__futex_wait(atomic_uint *word, unsigned seen, int64_t nanoseconds);
+void truce__futex_wake(atomic_uint *word, int sleepers_max);
 
-/* The same for a word in memory that processes share; this is slower. */
-void truce__word_sleep_shared(atomic_uint *word, unsigned seen, int64_t nanoseconds);
-void truce__word_wake_shared(atomic_uint *word, int sleepers_max);
+/* Does the same for a word in memory that processes share; this is slower. */
+void truce__futex_wait_shared(atomic_uint *word, unsigned seen, int64_t nanoseconds);
+void truce__futex_wake_shared(atomic_uint *word, int sleepers_max);
 
 #endif

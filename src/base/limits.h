@@ -157,7 +157,7 @@
 #define LEDGER_SLOTS_ENTRIES_MAX 997 /* the same, where numbers are documents: a commit has 1,000 */
 #define LEDGER_BATCH_MAX         10000 /* transactions of one call */
 #define LEDGER_BULK              1000  /* imported or expired at a time */
-#define LEDGER_TRAVEL            10000 /* of all callers, in one batch */
+#define LEDGER_BATCH_ENTRIES_MAX 10000 /* of all callers, in one batch */
 #define LEDGER_KNOWN_MAX         50000 /* accounts that a handle caches */
 #define LEDGER_SEAL_ACCOUNTS     1000  /* of a part of a seal */
 #define LEDGER_CSV_RULES_MAX     1000  /* of one import */

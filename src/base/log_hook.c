@@ -8,7 +8,7 @@ struct notices truce__notices_of(const truce_store_hooks *hooks)
     return hooks ? (struct notices){hooks->log, hooks->arg} : (struct notices){0};
 }
 
-void truce__notice(const struct notices *notices, truce_log_level level, const char *format, ...)
+void truce__log_emit(const struct notices *notices, truce_log_level level, const char *format, ...)
 {
     char message[1024];
     va_list arguments;

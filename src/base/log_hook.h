@@ -11,11 +11,12 @@ struct notices {
     void *arg;
 };
 
-/* `hooks` may be NULL. */
+/* Returns the receiver of the log messages of a store. `hooks` may be NULL: messages are
+ * dropped. */
 struct notices truce__notices_of(const truce_store_hooks *hooks);
 
 /* Logs one sentence in lower case without a full stop, up to 1,023 bytes. `notices` may be NULL. */
-void truce__notice(const struct notices *notices, truce_log_level level, const char *format, ...)
+void truce__log_emit(const struct notices *notices, truce_log_level level, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
 #endif

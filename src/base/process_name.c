@@ -9,7 +9,7 @@ char *truce__process_name(void)
 {
     char host[65] = {0};
 
-    if (truce__world())
+    if (truce__environment())
         return bson_strdup("simulated:1");
     if (gethostname(host, sizeof host - 1) || !bson_utf8_validate(host, strlen(host), false))
         bson_snprintf(host, sizeof host, "host");

@@ -57,11 +57,11 @@ double truce__random_unit(struct random *random)
 
 uint64_t truce__random_entropy(void)
 {
-    const struct world *world = truce__world();
+    const struct environment *environment = truce__environment();
     uint64_t seed = 0;
 
-    if (world)
-        return world->entropy(world->arg);
+    if (environment)
+        return environment->entropy(environment->arg);
     if (getrandom(&seed, sizeof seed, 0) != (long)sizeof seed)
         seed ^= (uint64_t)truce__clock_monotonic_ns();
     return seed;

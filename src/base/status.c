@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/control.h"
+#include "base/terminal_escape.h"
 
 static const char *const status_names[] = {
     [TRUCE_OK] = "ok",
@@ -164,16 +164,4 @@ truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *forma
     status_fill(error, TRUCE_ERROR_SERVER, code, format, arguments);
     va_end(arguments);
     return truce__status_of_code(code);
-}
-
-void truce__defer_error(struct deferred_error *deferred, const char *format, ...)
-{
-    va_list arguments;
-
-    if (deferred->status)
-        return;
-    deferred->status = TRUCE_INVALID;
-    va_start(arguments, format);
-    status_fill(&deferred->error, TRUCE_ERROR, TRUCE_INVALID, format, arguments);
-    va_end(arguments);
 }

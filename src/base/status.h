@@ -2,7 +2,7 @@
 #define TRUCE_BASE_STATUS_H
 
 /* Makes errors inside truce. See truce/status.h for the contract. */
-#include "base/codes.h"
+#include "base/error_codes.h"
 #include "truce/status.h"
 
 #define TRUCE_CODE(identifier, number, name) CODE_##identifier = (number),
@@ -18,8 +18,8 @@ void truce__message_clean(char *message, size_t room);
 truce_status truce__fail(truce_status status, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
-/* The same for an error that MongoDB returns too: the domain is TRUCE_ERROR_SERVER, and the code is
- * MongoDB's. Returns the status of the code (truce__status_of_code). */
+/* Does the same for an error that MongoDB returns too: the domain is TRUCE_ERROR_SERVER, and the
+ * code is MongoDB's. Returns the status of the code (truce__status_of_code). */
 truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
@@ -39,37 +39,6 @@ static inline bool truce__unanswered(truce_status status)
 static inline bool truce__repeatable(truce_status status)
 {
     return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
-}
-
-/*
- * The error of a constructor that cannot fail. A handle that was made with invalid options records
- * the first fault, and every later call on the handle returns it:
- *
- *     sync->invalid.status = ROOM_CHECK(options, "truce_sync_options", &sync->invalid.error);
- *     if (options->batch > SYNC_BATCH_MAX)
- *         truce__defer_error(&sync->invalid, "batch is at most %d copies", SYNC_BATCH_MAX);
- *     ...
- *     truce_status status = truce__deferred_error(&sync->invalid, error);
- *
- * Zero-initialise.
- */
-struct deferred_error {
-    truce_status status;
-    /* Set if the status is not OK. */
-    bson_error_t error;
-};
-
-/* Records an INVALID error, unless an error is recorded already. */
-void truce__defer_error(struct deferred_error *deferred, const char *format, ...)
-    TRUCE_PRINTF(2, 3);
-
-/* Returns the recorded error, or OK. `error` may be NULL. */
-static inline truce_status truce__deferred_error(const struct deferred_error *deferred,
-                                                 bson_error_t *error)
-{
-    if (deferred->status && error)
-        *error = deferred->error;
-    return deferred->status;
 }
 
 /* Returns DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50 and 11601,

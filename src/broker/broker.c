@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/field.h"
 #include "base/status.h"
 #include "bson/binary_text.h"
 
@@ -147,6 +148,21 @@ truce_status truce__broker_address_read(char *text, bson_t *query, struct broker
     if (!status)
         status = address_read_path(path, address, error);
     return status ? status : address_read_query(options, query, error);
+}
+
+char *truce__broker_address_show(const struct broker_address *address)
+{
+    bson_string_t *text = bson_string_new(address->scheme);
+    const char *key = truce__field_text(address->query, "routing_key");
+
+    bson_string_append_printf(text, "://%s", address->host);
+    if (address->port)
+        bson_string_append_printf(text, ":%d", address->port);
+    for (int i = 0; i < address->path_count; i++)
+        bson_string_append_printf(text, "/%s", address->path[i]);
+    if (*key)
+        bson_string_append_printf(text, "?routing_key=%s", key);
+    return bson_string_free(text, false);
 }
 
 /* ---- modules --------------------------------------------------------------------------------- */

@@ -104,7 +104,8 @@ struct broker_ops {
     /* Acknowledges these messages: all that were received since the last call. */
     truce_status (*acknowledge)(void *broker, struct broker_message *const *messages, size_t count,
                                 bson_error_t *error);
-    /* Finds out how many messages wait in the broker, besides those that it has sent. */
+    /* Finds out how many messages wait in the broker, besides those that it has sent; -1: the
+     * broker does not know. */
     truce_status (*waiting)(void *broker, int64_t *count, bson_error_t *error);
     /* Sends a message. */
     truce_status (*publish)(void *broker, const struct broker_post *post, bson_error_t *error);
@@ -112,7 +113,8 @@ struct broker_ops {
     truce_status (*confirm)(void *broker, int timeout_ms, bson_error_t *error);
 };
 
-/* The exported function of a module. NULL: the module is of another version. */
+/* Returns the functions of a module; NULL: the module is of another version. Each module exports
+ * one such function. */
 typedef const struct broker_ops *truce_broker_function(int version);
 
 /* Reads a URL. `text` is split in place, and `query` is initialised in any case; both must outlive
@@ -120,12 +122,16 @@ typedef const struct broker_ops *truce_broker_function(int version);
 truce_status truce__broker_address_read(char *text, bson_t *query, struct broker_address *address,
                                         bson_error_t *error);
 
+/* Returns the URL without its credentials and options, except the routing key. The caller frees
+ * it. */
+char *truce__broker_address_show(const struct broker_address *address);
+
 /* Finds the implementation for a scheme, and loads its module. INVALID: the scheme is unknown, or
  * the module is missing; the error names the package. */
 truce_status truce__broker_find(const char *scheme, const struct broker_ops **ops,
                                 bson_error_t *error);
 
-/* NULL is allowed. */
+/* Frees the message. NULL is allowed. */
 void truce__broker_message_free(struct broker_message *message);
 
 #endif

@@ -7,17 +7,18 @@
  *     broker <-- acknowledge -------------------------- store
  *
  * A batch forms by itself. It begins with the first message, and takes the messages that the broker
- * sends until it is full, or linger_ms have passed. While a commit runs, the broker sends the next
- * messages, up to the prefetch, so batches grow with the load. If the store is slow, the broker
- * keeps the rest: that is the back-pressure.
+ * sends until it is full, or linger_ms have passed. By default, that is the time of the last
+ * commit, from 5 ms to 50 ms, so slow commits get more messages. While a commit runs, the broker
+ * sends the next messages, up to the prefetch, so batches grow with the load. If the store is slow,
+ * the broker keeps the rest: that is the back-pressure.
  *
- * Invariants (I1 to I3 are in inbox.h):
- *   C1  A message is acknowledged only after the commit with its effect or its reject is durable.
- *   C2  Each message of a batch takes part in exactly one commit that succeeded. If a commit fails
+ * Invariants (BI1 to BI3 are in inbox.h):
+ *  BC1  A message is acknowledged only after the commit with its effect or its reject is durable.
+ *  BC2  Each message of a batch takes part in exactly one commit that succeeded. If a commit fails
  *       because of its content, its batch is halved, down to the one message, which is rejected.
- *   C3  After any other failure, of the store or of the connection, the whole batch is dropped, the
+ *  BC3  After any other failure, of the store or of the connection, the whole batch is dropped, the
  *       connection is closed, and the broker sends the messages again. There is no other recovery.
- *   C4  Operations of a set need no record: repeating and reordering them changes nothing. They are
+ *  BC4  Operations of a set need no record: repeating and reordering them changes nothing. They are
  *       applied before the rejects and the positions of their batch are stored.
  *
  * A crash leaves messages without an acknowledgement. Messages that were committed have a record,
@@ -25,31 +26,32 @@
  */
 #include "broker/consumer.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/process_name.h"
 #include "base/reserved_fields.h"
 #include "base/status.h"
-#include "broker/effect.h"
+#include "broker/consumer_list.h"
 #include "broker/inbox.h"
-#include "broker/replay.h"
+#include "broker/message_effect.h"
+#include "broker/message_template.h"
+#include "broker/reject_replay.h"
 #include "broker/retry.h"
-#include "broker/template.h"
 #include "bson/json.h"
 #include "bson/value.h"
 
 #define CONSUMER_BATCH       250
-#define CONSUMER_BATCH_SET   1000 /* its commits have one record for all messages */
-#define CONSUMER_BATCH_MAX   1000
+#define CONSUMER_BATCH_SET   4000 /* its commits have one record for all messages */
+#define CONSUMER_BATCH_MAX   5000
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
-#define CONSUMER_LINGER_MS   5
+#define CONSUMER_LINGER_NS   INT64_C(5000000)
+#define CONSUMER_LINGER_MAX  INT64_C(50000000)
 /* The time without a message after which the consumer asks the broker for their number. */
 #define CONSUMER_EMPTY_MS   1000
 #define CONSUMER_COLLECT_NS INT64_C(60000000000)
@@ -61,10 +63,16 @@ struct item {
     bool has_key;
     struct effect effect;
     bool has_effect;
-    /* Why the message is rejected; empty: it is not. */
-    char reason[sizeof((bson_error_t *)NULL)->message];
+    /* Why the message is rejected; NULL: it is not. Owned. */
+    char *reason;
     /* The result of a message that is not rejected, also if the target is not a set. */
     truce_set_outcome outcome;
+};
+
+/* A partition in a commit: the last message that was applied, and the stored position. */
+struct consumer_place {
+    struct broker_position at;
+    int64_t stored;
 };
 
 struct consumer {
@@ -84,10 +92,18 @@ struct consumer {
     struct broker_message **messages;
     truce_set_operation *operations;
     truce_set_result *results;
-    size_t *places;
+    /* The items of the operations. */
+    size_t *sources;
+    struct consumer_place *places;
+    size_t places_count;
     size_t count, batch;
     truce_consume_counts counts;
     int64_t collected_ns, counted_ns;
+    /* The duration of the last batch from its commit to its acknowledgement. */
+    int64_t commit_ns;
+    /* The last report to truce_consumers; its strings are owned, except `into`. */
+    struct consumers_report report;
+    int64_t reported_ns;
 };
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -98,6 +114,7 @@ static void item_release(struct item *item)
         truce__effect_release(&item->effect);
     if (item->has_key)
         truce__inbox_key_release(&item->key);
+    bson_free(item->reason);
     truce__broker_message_free(item->message);
     memset(item, 0, sizeof *item);
 }
@@ -111,56 +128,11 @@ static void consumer_drop_batch(struct consumer *consumer)
 
 static void item_refuse(struct item *item, const bson_error_t *why)
 {
-    snprintf(item->reason, sizeof item->reason, "%s", why->message[0] ? why->message : "refused");
+    bson_free(item->reason);
+    item->reason = bson_strdup(why->message[0] ? why->message : "refused");
     if (item->has_effect)
         truce__effect_release(&item->effect);
     item->has_effect = false;
-}
-
-/* Returns the length of the string or number that begins at `at`, or 1. *wide: it is a whole number
- * beyond 64 bits. */
-static size_t consumer_skip_token(const char *at, const char *end, bool *wide)
-{
-    static const char number[] = "+-.0123456789Ee";
-    const char *next = at + 1;
-    char *parsed;
-
-    *wide = false;
-    if (*at == '"') {
-        while (next < end && *next != '"')
-            next += *next == '\\' ? 2 : 1;
-        return (size_t)(next - at) + 1;
-    }
-    if (!memchr(number, *at, sizeof number - 1))
-        return 1;
-    while (next < end && memchr(number, *next, sizeof number - 1))
-        next++;
-    if (next - at > 18) {
-        errno = 0;
-        (void)strtoll(at, &parsed, 10); /* the body ends in a byte that is no digit, or in 0 */
-        *wide = errno == ERANGE && parsed == next;
-    }
-    return (size_t)(next - at);
-}
-
-/* A whole number beyond 64 bits would become a double, and two such ids could be equal. The body
- * is valid JSON. */
-static truce_status consumer_check_numbers(const char *body, size_t size, bson_error_t *error)
-{
-    bool wide = false;
-
-    for (size_t i = 0; i < size;) {
-        size_t length = consumer_skip_token(body + i, body + size, &wide);
-
-        if (wide)
-            return truce__fail(
-                TRUCE_INVALID, error,
-                "the body has the number %.*s, which is beyond 64 bits: send it as a "
-                "string, or as {\"$numberDecimal\": \"...\"}",
-                (int)(length < 60 ? length : 60), body + i);
-        i += length;
-    }
-    return TRUCE_OK;
 }
 
 /* Makes the document that mappings see: {body, ...facts}. */
@@ -180,11 +152,8 @@ static truce_status consumer_read_message(struct consumer *consumer,
     status = truce__json_read(&consumer->reader, (const char *)message->body, message->size, &body,
                               &is_array, &why);
     if (status)
-        return truce__fail(TRUCE_INVALID, error, "the body is not a JSON document: %.400s",
+        return truce__fail(TRUCE_INVALID, error, "cannot read the body as JSON: %.400s",
                            why.message);
-    status = consumer_check_numbers((const char *)message->body, message->size, error);
-    if (status)
-        return status;
     if (is_array)
         BSON_APPEND_ARRAY(document, "body", &body);
     else
@@ -267,8 +236,10 @@ static truce_status consumer_receive(struct consumer *consumer, int timeout_ms, 
     truce_status status = consumer->ops->receive(consumer->broker, timeout_ms, &message, error);
 
     *came = !status && message;
-    if (!*came)
+    if (!*came) {
+        truce__broker_message_free(message);
         return status;
+    }
     consumer->items[consumer->count].message = message;
     consumer->messages[consumer->count++] = message;
     consumer->counts.received++;
@@ -276,12 +247,21 @@ static truce_status consumer_receive(struct consumer *consumer, int timeout_ms, 
     return TRUCE_OK;
 }
 
+/* Returns the time to wait for further messages of a batch. */
+static int64_t consumer_linger_ns(const struct consumer *consumer)
+{
+    if (consumer->options->linger_ms)
+        return (int64_t)consumer->options->linger_ms * 1000000;
+    if (consumer->commit_ns > CONSUMER_LINGER_MAX)
+        return CONSUMER_LINGER_MAX;
+    return consumer->commit_ns > CONSUMER_LINGER_NS ? consumer->commit_ns : CONSUMER_LINGER_NS;
+}
+
 /* Fills the batch. It stays empty if no message came in BROKER_WAIT_MS. */
 static truce_status consumer_gather(struct consumer *consumer, bson_error_t *error)
 {
     const truce_consume_options *options = consumer->options;
-    int64_t linger_ns =
-        (int64_t)(options->linger_ms ? options->linger_ms : CONSUMER_LINGER_MS) * 1000000;
+    int64_t linger_ns = consumer_linger_ns(consumer);
     size_t bytes = 0, most = consumer->batch;
     int64_t began_ns = 0;
     bool came = true;
@@ -319,7 +299,7 @@ static truce_status consumer_add_replay(struct consumer *consumer, truce_commit 
     truce_status status = TRUCE_OK;
     bson_iter_t id;
 
-    if (item->reason[0] || !bson_iter_init_find(&id, &item->message->facts, REPLAY_FIELD))
+    if (item->reason || !bson_iter_init_find(&id, &item->message->facts, REPLAY_FIELD))
         return TRUCE_OK;
     status = truce__inbox_replay(commit, bson_iter_value(&id), &gone, error);
     if (!status && !gone && !is_set && item->key.id.value_type)
@@ -340,7 +320,7 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
 
     if (consumer->options->replay)
         return consumer_add_replay(consumer, commit, item, error);
-    if (item->reason[0])
+    if (item->reason)
         return truce__inbox_reject(commit, consumer->name, &item->key, item->message, item->reason,
                                    error);
     status =
@@ -351,6 +331,31 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
     return seen ? TRUCE_OK : truce__effect_add(consumer->target, &item->effect, commit, error);
 }
 
+/* Finds the position of a message's partition in this commit; NULL: the broker has none. */
+static truce_status consumer_place(struct consumer *consumer, truce_commit *commit,
+                                   const struct broker_position *position,
+                                   struct consumer_place **found, bson_error_t *error)
+{
+    struct consumer_place *place = consumer->places;
+    truce_status status;
+
+    *found = NULL;
+    if (!position->stream)
+        return TRUCE_OK;
+    while (place < consumer->places + consumer->places_count &&
+           (place->at.partition != position->partition ||
+            strcmp(place->at.stream, position->stream) != 0))
+        place++;
+    *found = place;
+    if (place < consumer->places + consumer->places_count)
+        return TRUCE_OK;
+    consumer->places_count++;
+    status = truce__inbox_position(NULL, commit, consumer->name, position, &place->stored, error);
+    place->at = *position;
+    place->at.offset = place->stored - 1;
+    return status;
+}
+
 /* A truce_commit_function: the effects, rejects, records, and positions of some messages. The
  * positions move message by message, so a message that occurs twice in a batch has one effect. */
 static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_t *error)
@@ -359,26 +364,30 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
     struct consumer *consumer = part->consumer;
     truce_status status = TRUCE_OK;
 
+    consumer->places_count = 0;
     for (size_t i = 0; i < part->count && !status; i++) {
         struct item *item = &part->items[i];
         const struct broker_position *at = &item->message->position;
-        int64_t next = -1;
+        struct consumer_place *place;
 
-        if (at->stream)
-            status = truce__inbox_position(NULL, commit, consumer->name, at, &next, error);
+        status = consumer_place(consumer, commit, at, &place, error);
         if (status)
             return status;
-        /* invariant I1 */
-        if (at->offset < next) {
+        /* invariant BI1 */
+        if (place && at->offset <= place->at.offset) {
             item->outcome = TRUCE_SET_DUPLICATE;
             continue;
         }
-        if (!truce__effect_target_is_set(consumer->target) || item->reason[0] ||
+        if (!truce__effect_target_is_set(consumer->target) || item->reason ||
             consumer->options->replay)
             status = consumer_add(consumer, commit, item, error);
-        if (!status && at->stream)
-            status = truce__inbox_move(commit, consumer->name, at, next, error);
+        if (place)
+            place->at.offset = at->offset;
     }
+    for (size_t i = 0; i < consumer->places_count && !status; i++)
+        if (consumer->places[i].at.offset >= consumer->places[i].stored)
+            status = truce__inbox_move(commit, consumer->name, &consumer->places[i].at,
+                                       consumer->places[i].stored, error);
     return status;
 }
 
@@ -396,13 +405,13 @@ static truce_status consumer_commit_part(struct consumer *consumer, size_t first
     bson_error_t why = {0};
     truce_status status = truce_transact(consumer->store, consumer_commit, &part, NULL, &why);
 
-    /* invariant C2 */
+    /* invariant BC2 */
     if (consumer_is_definite(status) && count > 1) {
         status = consumer_commit_part(consumer, first, count / 2, error);
         return status ? status
                       : consumer_commit_part(consumer, first + count / 2, count - count / 2, error);
     }
-    if (consumer_is_definite(status) && !part.items->reason[0]) {
+    if (consumer_is_definite(status) && !part.items->reason) {
         item_refuse(part.items, &why);
         return consumer_commit_part(consumer, first, 1, error);
     }
@@ -423,7 +432,7 @@ static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *
 
     for (size_t i = 0; i < consumer->count; i++)
         if (consumer->items[i].has_effect) {
-            consumer->places[count] = i;
+            consumer->sources[count] = i;
             consumer->operations[count++] = consumer->items[i].effect.operation;
         }
     if (!count)
@@ -437,7 +446,7 @@ static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *
         return status;
     }
     for (size_t i = 0; i < count; i++) {
-        struct item *item = &consumer->items[consumer->places[i]];
+        struct item *item = &consumer->items[consumer->sources[i]];
         bson_error_t reason = {0};
 
         /* the error of a batch is that of its first failure; an operation alone has its own */
@@ -459,19 +468,19 @@ static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *
     return TRUCE_OK;
 }
 
-/* Applies a batch of operations, then stores rejects and positions (invariant C4). */
+/* Applies a batch of operations, then stores rejects and positions (invariant BC4). */
 static truce_status consumer_apply_set_batch(struct consumer *consumer, bson_error_t *error)
 {
     truce_status status = consumer_apply_set(consumer, error);
     bool commits = consumer->options->replay;
 
     for (size_t i = 0; i < consumer->count; i++)
-        commits |= consumer->items[i].reason[0] || consumer->messages[i]->position.stream;
+        commits |= consumer->items[i].reason || consumer->messages[i]->position.stream;
     consumer->counts.batches += !status && !commits;
     return status || !commits ? status : consumer_commit_part(consumer, 0, consumer->count, error);
 }
 
-/* ---- after the commit ------------------------------------------------------------------------ */
+/* ---- acknowledgements ------------------------------------------------------------------------ */
 
 static void consumer_note(const struct consumer *consumer, const char *format, ...)
     TRUCE_PRINTF(2, 3);
@@ -514,7 +523,7 @@ static truce_status consumer_publish_rejects(struct consumer *consumer, bson_err
         const char *id = truce__field_text(&item->message->facts, "id");
         bson_t headers;
 
-        if (!item->reason[0])
+        if (!item->reason)
             continue;
         bson_init(&headers);
         BSON_APPEND_UTF8(&headers, "x-truce-reason", item->reason);
@@ -538,7 +547,7 @@ static void consumer_count(struct consumer *consumer)
     for (size_t i = 0; i < consumer->count; i++) {
         struct item *item = &consumer->items[i];
 
-        if (item->reason[0]) {
+        if (item->reason) {
             counts->rejected++;
             consumer_note(consumer, "rejected a message: %s", item->reason);
             continue;
@@ -552,7 +561,8 @@ static void consumer_count(struct consumer *consumer)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* A message that fits into no document can only be published again. */
+/* Fails with LIMIT if a message of the batch is too large for a document, unless rejects are
+ * published as dead letters: such a message can only be published again. */
 static truce_status consumer_check_sizes(struct consumer *consumer, bson_error_t *error)
 {
     for (size_t i = 0; i < consumer->count && !consumer->options->dead_letter; i++) {
@@ -569,6 +579,7 @@ static truce_status consumer_check_sizes(struct consumer *consumer, bson_error_t
 
 static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t *error)
 {
+    int64_t began_ns = truce__clock_monotonic_ns();
     truce_status status = consumer_check_sizes(consumer, error);
 
     for (size_t i = 0; i < consumer->count && !status; i++)
@@ -579,12 +590,13 @@ static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t
                      : consumer_commit_part(consumer, 0, consumer->count, error);
     if (!status && consumer->options->dead_letter)
         status = consumer_publish_rejects(consumer, error);
-    /* invariant C1 */
+    /* invariant BC1 */
     if (!status)
         status = consumer->ops->acknowledge(consumer->broker, consumer->messages, consumer->count,
                                             error);
     if (!status)
         consumer_count(consumer);
+    consumer->commit_ns = truce__clock_monotonic_ns() - began_ns;
     return status;
 }
 
@@ -596,13 +608,13 @@ static void consumer_show_batch(struct consumer *consumer)
 
         consumer_map(consumer, item);
         BSON_APPEND_DOCUMENT(&shown, "message", &item->key.reject);
-        if (item->reason[0])
+        if (item->reason)
             BSON_APPEND_UTF8(&shown, "reason", item->reason);
         else
             BSON_APPEND_ARRAY(&shown, "changes", &item->effect.changes);
         if (consumer->options->on_message)
             consumer->options->on_message(&shown, consumer->options->arg);
-        consumer->counts.rejected += item->reason[0] != 0;
+        consumer->counts.rejected += item->reason != NULL;
         bson_destroy(&shown);
     }
 }
@@ -644,9 +656,56 @@ static void consumer_disconnect(struct consumer *consumer)
     consumer->broker = consumer->publisher = NULL;
 }
 
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static bool consumer_reports(const struct consumer *consumer)
+{
+    return !consumer->options->dry_run && !consumer->options->replay;
+}
+
+static void consumer_begin_report(struct consumer *consumer)
+{
+    char *process = truce__process_name();
+
+    consumer->report = (struct consumers_report){
+        .consumer = consumer->name,
+        .source = truce__broker_address_show(&consumer->address),
+        .into = consumer->options->into,
+        .worker = bson_strdup_printf("%s:%u", process, consumer->options->slot),
+        .started_ms = truce__clock_wall_ms(),
+    };
+    bson_free(process);
+}
+
+/* Reports the counts to truce_consumers. A failure has no consequence: if the store fails, so do
+ * the commits. */
+static void consumer_report(struct consumer *consumer)
+{
+    struct consumers_report *report = &consumer->report;
+    int64_t now_ns = truce__clock_monotonic_ns(), waited_ns = now_ns - consumer->reported_ns;
+    bool is_busy = consumer->counts.received > report->before.received;
+    int64_t each_ms = is_busy ? CONSUMERS_BUSY_MS : CONSUMERS_IDLE_MS;
+    bson_error_t ignored;
+
+    if (!report->ends && consumer->reported_ns && waited_ns < each_ms * 1000000)
+        return;
+    report->now = consumer->counts;
+    report->rate =
+        consumer->reported_ns
+            ? (double)(report->now.received - report->before.received) * 1e9 / (double)waited_ns
+            : 0;
+    if (is_busy)
+        report->last_message_ms = truce__clock_wall_ms();
+    if (!consumer->reported_ns)
+        (void)truce__consumers_forget(consumer->store, &ignored);
+    if (!truce__consumers_report(consumer->store, report, &ignored))
+        report->before = report->now;
+    consumer->reported_ns = now_ns;
+}
+
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Collects old records, and asks for the number of waiting messages, from time to time. */
+/* Collects old records, asks for the number of waiting messages, and reports, from time to time. */
 static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *error)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
@@ -656,6 +715,8 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
         consumer->counted_ns = now_ns;
         status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
     }
+    if (!status && consumer_reports(consumer))
+        consumer_report(consumer);
     if (status || !consumer->options->inbox_ms ||
         now_ns - consumer->collected_ns < CONSUMER_COLLECT_NS)
         return status;
@@ -664,7 +725,9 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
                                 truce__clock_wall_ms() - consumer->options->inbox_ms, error);
 }
 
-/* One turn of the loop. Sets *empty if no message waits. */
+/* Makes one turn of the loop: receives a batch, applies and acknowledges it (a dry run only shows
+ * it), and does the housekeeping. Sets *empty if the consumer ends at an empty queue, and no
+ * message waits. `*idle_ms` is the time without a message. */
 static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool *empty,
                                   bson_error_t *error)
 {
@@ -685,7 +748,7 @@ static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool 
         *idle_ms >= CONSUMER_EMPTY_MS) {
         *idle_ms = 0;
         status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
-        *empty = !status && consumer->counts.waiting == 0;
+        *empty = !status && consumer->counts.waiting <= 0;
     }
     return status || consumer->options->dry_run ? status : consumer_housekeep(consumer, error);
 }
@@ -707,7 +770,7 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
             retry = 0;
             continue;
         }
-        consumer_disconnect(consumer); /* invariant C3 */
+        consumer_disconnect(consumer); /* invariant BC3 */
         if (!truce__broker_may_retry(status)) {
             if (error)
                 *error = why;
@@ -787,6 +850,7 @@ static truce_status consumer_begin(struct consumer *consumer, bson_error_t *erro
     consumer->messages = bson_malloc0(consumer->batch * sizeof *consumer->messages);
     consumer->operations = bson_malloc0(consumer->batch * sizeof *consumer->operations);
     consumer->results = bson_malloc0(consumer->batch * sizeof *consumer->results);
+    consumer->sources = bson_malloc0(consumer->batch * sizeof *consumer->sources);
     consumer->places = bson_malloc0(consumer->batch * sizeof *consumer->places);
     consumer->counts.waiting = -1;
     consumer->counted_ns = truce__clock_monotonic_ns();
@@ -797,6 +861,8 @@ static truce_status consumer_begin(struct consumer *consumer, bson_error_t *erro
                                           options->map_is_array, &consumer->target, error);
     if (!status && options->inbox_ms && !options->dry_run)
         status = truce__inbox_prepare(consumer->store, error);
+    if (!status)
+        consumer_begin_report(consumer);
     return status;
 }
 
@@ -811,16 +877,21 @@ static void consumer_end(struct consumer *consumer)
     bson_free(consumer->messages);
     bson_free(consumer->operations);
     bson_free(consumer->results);
+    bson_free(consumer->sources);
     bson_free(consumer->places);
     bson_free(consumer->name);
     bson_free(consumer->set_consumer);
+    bson_free((char *)consumer->report.source);
+    bson_free((char *)consumer->report.worker);
 }
 
 truce_status truce__consume(truce_store *store, const truce_consume_options *options,
                             const struct broker_ops *ops, truce_consume_counts *counts,
                             bson_error_t *error)
 {
-    struct consumer consumer = {.store = store, .options = options, .ops = ops};
+    /* two ids beyond 64 bits could be equal as doubles */
+    struct consumer consumer = {
+        .store = store, .options = options, .ops = ops, .reader = {.exact = true}};
     truce_status status = consumer_check(options, error);
     bson_t query;
     char *url;
@@ -837,6 +908,10 @@ truce_status truce__consume(truce_store *store, const truce_consume_options *opt
         status = consumer_begin(&consumer, error);
     if (!status)
         status = consumer_run(&consumer, error);
+    if (consumer.reported_ns) {
+        consumer.report.ends = true;
+        consumer_report(&consumer);
+    }
     if (counts)
         *counts = consumer.counts;
     consumer_end(&consumer);

@@ -4,7 +4,8 @@
 #include "broker/broker.h"
 #include "truce/broker.h"
 
-/* As truce_consume, with an implementation of the broker; NULL: that of the URL's scheme. */
+/* Does what truce_consume does, with an implementation of the broker; NULL: that of the URL's
+ * scheme. */
 truce_status truce__consume(truce_store *store, const truce_consume_options *options,
                             const struct broker_ops *ops, truce_consume_counts *counts,
                             bson_error_t *error);

@@ -10,9 +10,9 @@
 #include "bson/date.h"
 #include "bson/json.h"
 #include "engine/documents/document_store.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 #include "store/file/file.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 
 #define FEED_EVENTS_SCAN       1000 /* entries of a read, which holds a snapshot */
@@ -179,7 +179,7 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
     memset(item, 0, sizeof *item);
     changes->reached.index++;
     truce__feed_token(&changes->feed, entry->position, FEED_TOKEN_EVENT,
-                      item->event.id); /* invariant F2 */
+                      item->event.id); /* invariant BF2 */
     item->event.key = feed_event_make_key(&entry->id);
     bson_init(&item->event.document);
     bson_init(&item->data);
@@ -197,7 +197,8 @@ static bool feed_events_sees(const struct feed_events *changes, const struct fee
             (entry->kind == FEED_RENAME && !strcmp(entry->other, changes->place)));
 }
 
-/* A feed_take function. */
+/* Appends the event of an entry of the feed, if the reader sees it (a feed_take function). Returns
+ * false if there is no room for the event. */
 static bool feed_events_take(void *arg, const struct feed_entry *entry)
 {
     struct feed_events *changes = arg;
@@ -250,7 +251,8 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
     if (!status && changes->count)
         feed_event_complete(&changes->items[changes->count - 1],
                             !changes->full || !changes->full_continues);
-    if (status == TRUCE_EXPIRED || status == TRUCE_INVALID)
+    /* invariant BF4 */
+    if (status == TRUCE_EXPIRED)
         status = feed_events_lost(changes, error);
     return status;
 }
@@ -421,31 +423,6 @@ static void feed_events_make_source(struct feed_events *changes, const char *dat
     changes->source = (char *)out.bytes;
 }
 
-/* Makes the URL of the broker without its credentials and options. */
-static char *feed_events_make_to(const struct broker_address *address)
-{
-    struct buffer out = {0};
-    char port[16];
-
-    truce__buffer_append_text(&out, address->scheme);
-    truce__buffer_append_text(&out, "://");
-    truce__buffer_append_text(&out, address->host);
-    if (address->port) {
-        snprintf(port, sizeof port, ":%d", address->port);
-        truce__buffer_append_text(&out, port);
-    }
-    for (int i = 0; i < address->path_count; i++) {
-        truce__buffer_append_byte(&out, '/');
-        truce__buffer_append_text(&out, address->path[i]);
-    }
-    if (*truce__field_text(address->query, "routing_key")) {
-        truce__buffer_append_text(&out, "?routing_key=");
-        truce__buffer_append_text(&out, truce__field_text(address->query, "routing_key"));
-    }
-    truce__buffer_append_byte(&out, 0);
-    return (char *)out.bytes;
-}
-
 static truce_status feed_events_find_feed(struct feed_events *changes, int64_t feed_ms,
                                           struct feed_state *state, bson_error_t *error)
 {
@@ -453,8 +430,8 @@ static truce_status feed_events_find_feed(struct feed_events *changes, int64_t f
 
     if (!changes->engine)
         return truce__fail(TRUCE_INVALID, error,
-                           "only a store that is a file has a feed of changes: publish where the "
-                           "file is, which may be in use by truce serve");
+                           "a change feed is supported only by a store in a file: publish on the "
+                           "computer with the file, which truce serve may have open");
     status = truce__engine_feed_state(changes->engine, state, error);
     if (!status && !state->spec.table && feed_ms) {
         status = truce__engine_feed_keep(changes->engine, feed_ms, FEED_EVENTS_FEED_BYTES, error);
@@ -463,7 +440,7 @@ static truce_status feed_events_find_feed(struct feed_events *changes, int64_t f
     }
     if (!status && !state->spec.table)
         status = truce__fail(TRUCE_INVALID, error,
-                             "the store has no feed of changes: switch it on with --feed-hours 24");
+                             "the store has no feed of changes: switch it on with --feed-keep 24h");
     return status;
 }
 
@@ -489,10 +466,10 @@ static truce_status feed_events_find_place(struct feed_events *changes, const ch
 }
 
 /* Begins without a usable position. */
-static truce_status feed_events_begin_anew(struct feed_events *changes,
-                                           const struct feed_state *state,
-                                           const truce_publish_options *options, bool lost,
-                                           bson_error_t *error)
+static truce_status feed_events_begin_again(struct feed_events *changes,
+                                            const struct feed_state *state,
+                                            const truce_publish_options *options, bool lost,
+                                            bson_error_t *error)
 {
     bool oldest = options->from == TRUCE_PUBLISH_FROM_OLDEST;
     char text[300];
@@ -529,11 +506,11 @@ static truce_status feed_events_begin(struct feed_events *changes,
     if (!status && !found && options->from == TRUCE_PUBLISH_FROM_STORED)
         status = truce__fail(TRUCE_INVALID, error, "the publisher \"%.80s\" has no stored position",
                              changes->publisher);
-    /* invariant F4 */
+    /* invariant BF4 */
     if (!status && lost && !may_skip)
         status = feed_events_lost(changes, error);
     if (!status && (lost || !found))
-        status = feed_events_begin_anew(changes, &state, options, lost, error);
+        status = feed_events_begin_again(changes, &state, options, lost, error);
     changes->confirmed = changes->reached;
     return status;
 }
@@ -550,7 +527,7 @@ truce_status truce__feed_events_new(truce_store *store, struct engine *engine,
     changes->engine = engine ? engine : truce__file_engine_or_null(truce__database_holder(store));
     changes->collection = bson_strdup(options->changes);
     changes->publisher = bson_strdup(options->publisher ? options->publisher : options->changes);
-    changes->to = feed_events_make_to(address);
+    changes->to = truce__broker_address_show(address);
     changes->stored_ns = truce__clock_monotonic_ns();
     status = feed_events_begin(changes, options, error);
     if (status) {

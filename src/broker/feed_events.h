@@ -16,20 +16,20 @@
  *
  * `operation` is the first entry of the operation at the position, and `index` counts its events.
  *
- *   F1  The position passes an event only after the broker has confirmed it.
- *   F2  The id of an event depends only on its entry: it is the resume token. So a repetition has
+ *  BF1  The position passes an event only after the broker has confirmed it.
+ *  BF2  The id of an event depends only on its entry: it is the resume token. So a repetition has
  *       the same id, and a change stream of `truce serve` resumes after the event.
- *   F3  An event is sent only after the event before it with the same key was confirmed. So the
+ *  BF3  An event is sent only after the event before it with the same key was confirmed. So the
  *       broker receives the events of a key in order, even if it refuses one of them. Later,
  *       repetitions may follow, but no event comes for the first time after a later one.
- *   F4  No change is skipped: if entries after the position were removed from the feed, the
+ *  BF4  No change is skipped: if entries after the position were removed from the feed, the
  *       publisher ends with EXPIRED.
  *
  * The model is models/feed_events.cpp. Several publishers of one name only repeat each other's
  * messages. The feed omits the collections of truce, so the positions are no changes themselves.
  */
 #include "broker/broker.h"
-#include "engine/documents/feed.h"
+#include "engine/documents/change_feed.h"
 #include "truce/broker.h"
 
 struct feed_events;
@@ -44,12 +44,12 @@ struct feed_event {
 };
 
 /* Begins at the stored position. `engine` NULL: that of the store. INVALID: the store is no file,
- * has no feed, or the position belongs to another broker. EXPIRED: invariant F4. */
+ * has no feed, or the position belongs to another broker. EXPIRED: invariant BF4. */
 truce_status truce__feed_events_new(truce_store *store, struct engine *engine,
                                     const truce_publish_options *options,
                                     const struct broker_address *address,
                                     struct feed_events **changes, bson_error_t *error);
-/* NULL is allowed. */
+/* Frees the reader of events. NULL is allowed. */
 void truce__feed_events_free(struct feed_events *changes);
 
 /* Fills the batch with the next events, at most `most`. It is empty if no event is left. */

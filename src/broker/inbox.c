@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "bson/binary_text.h"
 #include "bson/value.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 #include "truce/store.h"
 
@@ -16,7 +16,8 @@
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* A message without an id and a position is recognised in the rejects by its content. */
+/* Appends the digest of a message's content. A message without an id and a position is recognised
+ * in the rejects by its content. */
 static void inbox_append_digest(bson_t *key, const struct broker_message *message)
 {
     uint8_t digest[SHA256_BYTES];
@@ -139,7 +140,7 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     bson_destroy(&document);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    /* invariant I3 */
+    /* invariant BI3 */
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
@@ -161,7 +162,7 @@ truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
     if (status == TRUCE_NOT_FOUND)
         status =
             key->time_ms ? inbox_check_horizon(commit, consumer, key->time_ms, error) : TRUCE_OK;
-    /* invariant I1 */
+    /* invariant BI1 */
     if (!status && !*seen) {
         bson_init(&record);
         BSON_APPEND_DOCUMENT(&record, "_id", &document);
@@ -209,7 +210,7 @@ truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
     if (stored < 0) {
         status = truce_commit_insert(commit, BROKER_INBOX, &record, error);
     } else {
-        /* invariant I2 */
+        /* invariant BI2 */
         if (position->offset >= stored)
             status = truce_commit_replace(commit, BROKER_INBOX, &id, NULL, &record, error);
     }
@@ -293,7 +294,7 @@ truce_status truce__inbox_collect(truce_store *store, const char *consumer, int6
                               BCON_UTF8(consumer), "_intent", BCON_NULL);
     truce_status status = TRUCE_OK;
 
-    /* invariant I3 */
+    /* invariant BI3 */
     status = truce_transact(store, inbox_raise, &horizon, NULL, error);
     if (!status)
         status = truce_remove(store, BROKER_INBOX, filter, &options, NULL, error);

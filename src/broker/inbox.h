@@ -8,11 +8,11 @@
  *     {_id: {consumer: "shop", topic, partition}, next}    the first offset that was not applied
  *     {_id: {consumer: "shop"}, horizon}                   messages before this time have no record
  *
- *   I1  A record and the effect of its message are one commit. A message with a record has no
+ *  BI1  A record and the effect of its message are one commit. A message with a record has no
  *       effect.
- *   I2  `next` never decreases, and moves over a message only in the commit of its effect or of its
+ *  BI2  `next` never decreases, and moves over a message only in the commit of its effect or of its
  *       reject.
- *   I3  The horizon is stored before the first record below it is removed. A commit reads the
+ *  BI3  The horizon is stored before the first record below it is removed. A commit reads the
  *       horizon, and a message below it is rejected. So a message whose record was removed never
  *       takes effect again, however late it comes.
  *

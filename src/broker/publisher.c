@@ -5,11 +5,11 @@
  *     store ---- claim ----> batch ---- publish ----> broker
  *     store <--- done ------ batch <--- confirm ----- broker
  *
- * Invariants for jobs (F1 to F4, for changes, are in feed_events.h):
- *   P1  A job ends as done only after the broker has confirmed its message. A job whose publisher
+ * Invariants for jobs (BF1 to BF4, for changes, are in feed_events.h):
+ *  BP1  A job ends as done only after the broker has confirmed its message. A job whose publisher
  *       died is claimed again when its lease is over.
- *   P2  The id of a message depends on its job only, so a repetition has the same id.
- *   P3  After a failure, the jobs of the batch are released, and the connection is closed.
+ *  BP2  The id of a message depends on its job only, so a repetition has the same id.
+ *  BP3  After a failure, the jobs of the batch are released, and the connection is closed.
  */
 #include "broker/publisher.h"
 
@@ -22,8 +22,8 @@
 #include "base/reserved_fields.h"
 #include "base/status.h"
 #include "broker/feed_events.h"
+#include "broker/message_template.h"
 #include "broker/retry.h"
-#include "broker/template.h"
 #include "bson/json.h"
 #include "truce/queue.h"
 
@@ -72,7 +72,7 @@ static truce_status publisher_claim(struct publisher *publisher, bson_error_t *e
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Releases the jobs of the batch (invariant P3). If that fails, their leases end. */
+/* Releases the jobs of the batch (invariant BP3). If that fails, their leases end. */
 static void publisher_release_jobs(struct publisher *publisher)
 {
     for (size_t i = 0; i < publisher->count; i++) {
@@ -142,7 +142,7 @@ static truce_status publisher_send_job(struct publisher *publisher, truce_job *j
     char *id;
 
     bson_oid_to_string(truce_job_id(job), hex);
-    id = bson_strdup_printf("%s/%s", publisher->options->queue, hex); /* invariant P2 */
+    id = bson_strdup_printf("%s/%s", publisher->options->queue, hex); /* invariant BP2 */
     post.id = id;
     status =
         publisher_send(publisher, truce_job_document(job), truce_job_payload(job), &post, error);
@@ -170,7 +170,7 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
         const char *other = truce__feed_events_event(publisher->changes, k)->key;
 
         /* Changes of the whole collection have no key. */
-        /* invariant F3 */
+        /* invariant BF3 */
         if (!key || !other || !strcmp(key, other))
             return true;
     }
@@ -252,6 +252,26 @@ static void publisher_disconnect(struct publisher *publisher)
     publisher->broker = NULL;
 }
 
+/* Ends the jobs of the batch as done, in one write. */
+static truce_status publisher_end_jobs(struct publisher *publisher, bson_error_t *error)
+{
+    truce_status statuses[JOB_CLAIMS_MAX], status;
+
+    status = truce_queue_done_many(publisher->queue, publisher->jobs, publisher->count, NULL,
+                                   statuses, error);
+    if (status == TRUCE_INVALID)
+        return status;
+    status = TRUCE_OK;
+    for (size_t i = 0; i < publisher->count; i++) {
+        if (statuses[i] == TRUCE_EXPIRED) /* another publisher has it, and repeats the message */
+            statuses[i] = TRUCE_OK;
+        publisher->counts.published += !statuses[i];
+        if (!status)
+            status = statuses[i];
+    }
+    return status;
+}
+
 /* Publishes a batch of jobs. Sets *empty if no job is ready. */
 static truce_status publisher_turn_jobs(struct publisher *publisher, bool *empty,
                                         bson_error_t *error)
@@ -262,13 +282,9 @@ static truce_status publisher_turn_jobs(struct publisher *publisher, bool *empty
     if (status || !publisher->count)
         return status;
     status = publisher_send_jobs(publisher, error);
-    /* invariant P1 */
-    for (size_t i = 0; i < publisher->count && !status; i++) {
-        status = truce_job_done(publisher->jobs[i], NULL, NULL, error);
-        if (status == TRUCE_EXPIRED) /* another publisher has the job, and repeats the message */
-            status = TRUCE_OK;
-        publisher->counts.published += !status;
-    }
+    /* invariant BP1 */
+    if (!status)
+        status = publisher_end_jobs(publisher, error);
     if (status)
         publisher_release_jobs(publisher);
     publisher_free_jobs(publisher);

@@ -756,6 +756,22 @@ truce_status truce__date_parse(const char *text, size_t length, const struct dat
     return date_finish(&reader, zone, date_ms, error);
 }
 
+truce_status truce__date_parse_typed(const char *text, size_t length, int64_t *date_ms,
+                                     bson_error_t *error)
+{
+    static const char form[] = "0000-00-00";
+    size_t at = 0;
+
+    while (at < length && form[at] &&
+           (form[at] == '-' ? text[at] == '-' : text[at] >= '0' && text[at] <= '9'))
+        at++;
+    if (form[at] || (length > at && text[at] != 'T' && text[at] != ' '))
+        return truce__refuse(CODE_CONVERSION_FAILURE, error,
+                             "\"%.*s\" does not begin with a date such as 2024-01-31",
+                             (int)BSON_MIN(length, 100), text);
+    return truce__date_parse(text, length, NULL, date_ms, error);
+}
+
 /* ---- the calendar ---------------------------------------------------------------------------- */
 
 #define HOUR_MS   3600000
@@ -823,7 +839,7 @@ truce_status truce__date_zone_parse(const char *text, size_t length, struct date
     }
     status = truce__time_zone_find(text, length, &zone->named, error);
     if (status == TRUCE_NOT_FOUND)
-        return truce__refuse(40485, error, "there is no time zone \"%.*s\"",
+        return truce__refuse(40485, error, "unknown time zone \"%.*s\"",
                              (int)BSON_MIN(length, TIME_ZONE_NAME_MAX), text);
     return status;
 }

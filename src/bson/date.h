@@ -6,7 +6,7 @@
  * The calendar is the proleptic Gregorian one, with ISO weeks. Days and weekdays are computed by
  * Hinnant's algorithms ("chrono-compatible low-level date algorithms").
  */
-#include "base/timezone.h"
+#include "bson/timezone.h"
 #include "bson/value.h"
 
 /* A fixed offset from UTC, or a zone of the tz database. All zeros: UTC. */
@@ -64,6 +64,11 @@ const char *truce__date_show(int64_t date_ms, char text[DATE_TEXT_MAX]);
  * without a zone is UTC. The error has the code CONVERSION_FAILURE. */
 truce_status truce__date_parse(const char *text, size_t length, const struct date_zone *zone,
                                int64_t *date_ms, bson_error_t *error);
+
+/* Reads a date that a person typed: 2024-01-31, or 2024-01-31T12:00 and what truce__date_parse reads
+ * after this. Other orders of day and month are ambiguous, and fail. */
+truce_status truce__date_parse_typed(const char *text, size_t length, int64_t *date_ms,
+                                     bson_error_t *error);
 
 /* Reads a date by a format such as "%d/%m/%Y". */
 truce_status truce__date_parse_format(const char *text, size_t length, const char *format,

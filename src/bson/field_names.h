@@ -25,7 +25,7 @@ void truce__names_append(bson_t *to, const char *key, const bson_t *document);
 void truce__names_store(const bson_t *document, bson_t *stored);
 /* Copies the document with the original names. `restored` is always initialised. */
 void truce__names_restore(const bson_t *stored, bson_t *restored);
-/* The same in place. */
+/* Restores the original names in place. */
 void truce__names_restore_own(bson_t *document);
 
 #endif

@@ -5,7 +5,7 @@
  * and tables of fields by name. */
 #include "base/hash_table.h"
 #include "bson/builder.h"
-#include "bson/path.h"
+#include "bson/dotted_path.h"
 #include "bson/value.h"
 
 /* Checks a field path. The errors have MongoDB's codes: empty path (40352), dot at the end

@@ -28,6 +28,8 @@ struct json_reader {
     struct buffer bytes;
     /* Allows names without quotes (letters, digits, _, and $) and strings in single quotes. */
     bool typed;
+    /* Refuses a whole number beyond 64 bits, which otherwise becomes a double. */
+    bool exact;
 };
 
 /* Reads one document, which is the whole text except white space. If `is_array` is not NULL, the

@@ -696,6 +696,7 @@ struct reading {
     const uint8_t *start, *at, *end;
     struct buffer *out;
     bool typed; /* names without quotes, texts in single quotes */
+    bool exact; /* no whole number becomes a double */
     uint32_t depth;
     struct frame frames[READ_DEPTH_MAX + 1];
     bson_error_t *error;
@@ -921,6 +922,17 @@ static truce_status put_double(struct reading *r, double number, uint8_t *type)
     return json_read_put(r, &number, 8);
 }
 
+static truce_status fail_wide(struct reading *r, const char *text)
+{
+    char what[160];
+
+    snprintf(what, sizeof what,
+             "the number %.40s is beyond 64 bits: write it as a string, or as "
+             "{\"$numberDecimal\": \"...\"}",
+             text);
+    return fail_at(r, r->at - strlen(text), what);
+}
+
 /* An integer becomes an int32, an int64, or a double: the first that fits, as in MongoDB's
  * tools. */
 static truce_status put_integer(struct reading *r, const char *text, uint8_t *type)
@@ -928,6 +940,8 @@ static truce_status put_integer(struct reading *r, const char *text, uint8_t *ty
     errno = 0;
     long long number = strtoll(text, NULL, 10);
 
+    if (errno == ERANGE && r->exact)
+        return fail_wide(r, text);
     if (errno == ERANGE)
         return put_double(r, strtod(text, NULL), type);
     if (number >= INT32_MIN && number <= INT32_MAX) {
@@ -1234,6 +1248,7 @@ truce_status truce__json_read(struct json_reader *reader, const char *text, size
                         .end = (const uint8_t *)text + size,
                         .out = &reader->bytes,
                         .typed = reader->typed,
+                        .exact = reader->exact,
                         .error = error};
     truce_status status;
 

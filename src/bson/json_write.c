@@ -1,5 +1,5 @@
 /* Writes BSON as Extended JSON (json.h describes the forms), and checks UTF-8. */
-#include "base/control.h"
+#include "base/terminal_escape.h"
 #include "bson/json.h"
 
 #include <inttypes.h>

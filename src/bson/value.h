@@ -45,16 +45,17 @@ struct fields {
 /* Checks a document from outside when it enters: structure, lengths, UTF-8, depth, and size. `what`
  * names it in the error ("filter", "document"). */
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error);
-/* The same for a document that will be nested so many levels deep in another one. */
+/* Does the same for a document that will be nested so many levels deep in another one. */
 truce_status truce__document_check_inside(const bson_t *document, uint32_t levels, const char *what,
                                           bson_error_t *error);
-/* The same for a command in a message, which contains documents and may be larger and deeper. */
+/* Does the same for a command in a message, which contains documents and may be larger and
+ * deeper. */
 truce_status truce__message_check(const bson_t *message, bson_error_t *error);
-/* The same for bytes from a file, which are exactly one document. */
+/* Returns whether bytes from a file are exactly one valid document of the permitted size. */
 bool truce__document_sound(const uint8_t *bytes, size_t size);
-/* The same; if the bytes are valid, `document` borrows them. */
+/* Does the same as truce__document_sound. If the bytes are valid, `document` borrows them. */
 bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document);
-/* The same for a row of the file, which may be larger. */
+/* Does the same as truce__document_sound for a row of the file, which may be larger. */
 bool truce__row_sound(const uint8_t *bytes, size_t size);
 /* Checks only the size of a document, whose parts have been checked. */
 truce_status truce__document_check_size(const bson_t *document, const char *what,
@@ -193,7 +194,7 @@ struct value truce__value_from_int32(struct arena *arena, int32_t number);
 struct value truce__value_from_int64(struct arena *arena, int64_t number);
 struct value truce__value_from_double(struct arena *arena, double number);
 struct value truce__value_from_decimal(struct arena *arena, bson_decimal128_t number);
-/* The payload is static. */
+/* Makes a boolean value. The payload is static. */
 struct value truce__value_from_bool(bool truth);
 struct value truce__value_from_date(struct arena *arena, int64_t milliseconds);
 struct value truce__value_from_text(struct arena *arena, const char *text, size_t length);

@@ -1,6 +1,6 @@
 /* The entry point: reads the call, opens the store, runs the command. */
 #include "cli/commands.h"
-#include "cli/core/call.h"
+#include "cli/core/command_line.h"
 #include "cli/core/interrupt.h"
 
 #include <fcntl.h>

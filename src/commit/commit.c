@@ -2,9 +2,10 @@
  * Commits from the caller's side: entries are collected, one for each document, and then one of
  * three mechanisms applies them.
  *
- *     one document in all, no key, no query            fast.c     one guarded write
- *     the store changes several documents atomically   native.c   one bulk
- *     anything else                                    journal.c  intents and a commit document
+ *     one document in all, no key, no query            single_document.c     one guarded write
+ *     the store changes several documents atomically   native_transaction.c  one bulk
+ *     anything else                                    journal.c             intents and a commit
+ *                                                                            document
  *
  * Each mechanism makes one attempt. It returns OK, CONFLICT (another writer was faster, and the
  * function must run again on the new documents), or a final status.
@@ -15,19 +16,20 @@
 
 #include "base/assert.h"
 #include "base/deadline.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "bson/array.h"
-#include "commit/changes.h"
-#include "commit/counters.h"
+#include "commit/commit_counters.h"
+#include "commit/compared_changes.h"
 #include "commit/metadata_cache.h"
-#include "commit/unique.h"
-#include "query/incoming.h"
+#include "commit/unique_keys.h"
+#include "query/input_check.h"
 #include "query/update/update.h"
 #include "store/overlay/overlay.h"
-#include "store/view.h"
+#include "store/snapshot_view.h"
+#include "store/store.h"
 #include "truce/changes.h"
 
 /* ---- begin and end -------------------------------------------------------------------------- */
@@ -48,19 +50,22 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
     truce_status status = ROOM_CHECK(options, "truce_commit_options", error);
 
     *made = NULL;
+    if (!status)
+        status = truce__store_not_inherited(store, error);
     if (status)
         return status;
     if (options && options->mechanism == TRUCE_MECHANISM_NATIVE &&
         !(store->capabilities & TRUCE_CAN_ATOMIC_BULK))
         return truce__fail(
             TRUCE_INVALID, error,
-            "this store cannot change several documents in one step by itself; leave "
-            "the mechanism to truce");
-    if (options && options->key && (!options->key[0] || options->key_time_ms <= 0))
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "an idempotency key must not be empty, and needs the time at which it was first made "
-            "(key_time_ms)");
+            "this store has no transactions: do not choose this mechanism of commits");
+    if (options && options->key && !options->key[0])
+        return truce__fail(TRUCE_INVALID, error, "the idempotency key must not be empty");
+    if (options && options->key && options->key_time_ms <= 0)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the idempotency key \"%.100s\" needs key_time_ms: the time at which it "
+                           "was first made",
+                           options->key);
     if (options && options->input)
         status = truce__document_check(options->input, "input", error);
     if (status)
@@ -97,7 +102,7 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
     status = truce__commit_key_holder(*made, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
-    truce__commit_tell_earlier(*made, !status && (*made)->earlier);
+    truce__commit_report_earlier(*made, !status && (*made)->earlier);
     if (status) {
         truce_commit_free(*made);
         *made = NULL;
@@ -110,6 +115,7 @@ void truce__commit_entries_free(truce_commit *commit)
     for (uint32_t i = 0; i < commit->count; i++)
         truce__entry_free(commit->entries[i]);
     commit->count = 0;
+    truce__hash_release(&commit->places);
 }
 
 void truce_commit_free(truce_commit *commit)
@@ -164,7 +170,7 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
     const struct reserved *reserved = collection ? truce__reserved(collection) : NULL;
 
     if (commit->applied)
-        return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+        return truce__fail(TRUCE_INVALID, error, "this commit was already applied");
     if (commit->failed)
         return commit_failed(commit, error);
     if (!collection || !collection[0])
@@ -177,17 +183,46 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
             "the collection \"%s\" belongs to another database: open the store with that database "
             "(truce_store_options)",
             collection);
-    if (reserved && reserved->outside_commits)
-        return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is truce's own",
+    if (reserved && reserved->outside_commits && !commit->inside)
+        return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is reserved for truce",
                            collection);
     return TRUCE_OK;
+}
+
+/* The number of entries from which the hash table is used. */
+#define COMMIT_PLACES_LEAST 16
+
+static void commit_fill_places(truce_commit *commit)
+{
+    truce__hash_release(&commit->places);
+    for (uint32_t i = 0; i < commit->count; i++)
+        truce__hash_add(&commit->places, truce__entry_hash(commit->entries[i]), i);
+}
+
+/* Returns the entry of the same document; NULL: none. */
+static struct entry *commit_find_entry(truce_commit *commit, const struct entry *wanted)
+{
+    struct hash_probe probe;
+
+    for (uint32_t i = 0; commit->count < COMMIT_PLACES_LEAST && i < commit->count; i++)
+        if (truce__entry_compare(commit->entries[i], wanted) == 0)
+            return commit->entries[i];
+    if (commit->count < COMMIT_PLACES_LEAST)
+        return NULL;
+    if (commit->places.count != commit->count)
+        commit_fill_places(commit);
+    probe = truce__hash_probe(&commit->places, truce__entry_hash(wanted));
+    while (truce__hash_next(&probe))
+        if (truce__entry_compare(commit->entries[probe.number], wanted) == 0)
+            return commit->entries[probe.number];
+    return NULL;
 }
 
 /* Returns the entry of a document, and adds it if the commit has none. */
 static truce_status commit_entry(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, struct entry **found, bson_error_t *error)
 {
-    struct entry *entry;
+    struct entry wanted = {.collection = (char *)collection};
     truce_status status = commit_open_for(commit, collection, error);
 
     if (status)
@@ -198,53 +233,48 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
     status = truce__check_value(id, "_id", error);
     if (status)
         return status;
-    entry = truce__entry_new(collection, id);
-    for (uint32_t i = 0; i < commit->count; i++) {
-        if (truce__entry_compare(commit->entries[i], entry) == 0) {
-            truce__entry_free(entry);
-            *found = commit->entries[i];
-            return TRUCE_OK;
-        }
-    }
-    if (commit->count == TRUCE_COMMIT_DOCUMENTS_MAX) {
-        truce__entry_free(entry);
+    wanted.id = *id;
+    *found = commit_find_entry(commit, &wanted);
+    if (*found)
+        return TRUCE_OK;
+    if (commit->count == TRUCE_COMMIT_DOCUMENTS_MAX)
         return truce__fail(TRUCE_LIMIT, error, "a commit has at most %d documents",
                            TRUCE_COMMIT_DOCUMENTS_MAX);
-    }
     if (commit->count == commit->room) {
         commit->room = commit->room ? 2 * commit->room : 8;
         commit->entries = bson_realloc(commit->entries, commit->room * sizeof(struct entry *));
     }
-    commit->entries[commit->count++] = entry;
-    *found = entry;
+    *found = truce__entry_new(collection, id);
+    if (commit->places.count && commit->places.count == commit->count)
+        truce__hash_add(&commit->places, truce__entry_hash(*found), commit->count);
+    commit->entries[commit->count++] = *found;
     return TRUCE_OK;
 }
 
-bool truce__commit_marks(const truce_commit *commit, const char *collection, const bson_value_t *id)
+bool truce__commit_marks(truce_commit *commit, const char *collection, const bson_value_t *id)
 {
-    struct entry *wanted = truce__entry_new(collection, id);
-    bool marks = false;
+    const struct entry wanted = {.collection = (char *)collection, .id = *id};
+    const struct entry *entry = commit_find_entry(commit, &wanted);
 
-    for (uint32_t i = 0; i < commit->count && !marks; i++) {
-        const struct entry *entry = commit->entries[i];
-
-        marks = truce__entry_compare(entry, wanted) == 0 &&
-                (entry->token.has_rev || entry->changes_count > 0);
-    }
-    truce__entry_free(wanted);
-    return marks;
+    return entry && (entry->token.has_rev || entry->changes_count > 0);
 }
 
-/* Joins the wait queue of the document if other commits wait for it (per_key_lock.c). */
-static void queue_up(truce_commit *commit, const struct entry *entry)
+/* Joins the wait queue if other commits wait in it (per_key_lock.c). */
+static void queue_up(truce_commit *commit, uint32_t place)
 {
-    uint32_t place;
-
-    if (!commit->locks || commit->lock.held || commit->owner)
-        return;
-    place = truce__key_lock_place(entry);
     if (truce__key_lock_busy(commit->locks, place))
         truce__key_lock_acquire(&commit->lock, commit->locks, place, commit->worker.deadline_ns);
+}
+
+static bool commit_may_queue_up(const truce_commit *commit)
+{
+    return commit->locks && !commit->lock.held && !commit->owner;
+}
+
+void truce__commit_queue_up(truce_commit *commit, const char *collection)
+{
+    if (commit_may_queue_up(commit))
+        queue_up(commit, truce__key_lock_place_of_keys(collection));
 }
 
 /* Reads the entry's document unless the commit knows it. If the collected changes cannot be applied
@@ -258,7 +288,8 @@ static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_
 
     if (entry->known)
         return TRUCE_OK;
-    queue_up(commit, entry);
+    if (commit_may_queue_up(commit))
+        queue_up(commit, truce__key_lock_place(entry));
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, &why);
     truce__deadline_set(before_ns);
@@ -426,7 +457,8 @@ static truce_status commit_check_field(const char *operator, const bson_iter_t *
     if (!commit_is_ours(name))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
-                       "the field \"%.100s\" belongs to truce: a commit cannot change it", name);
+                       "the field \"%.100s\" is reserved for truce: a commit cannot change it",
+                       name);
 }
 
 /* Compiles the operators, so that an error is reported at once, and refuses truce's own fields. */
@@ -446,7 +478,7 @@ static truce_status commit_compile_operators(const bson_t *update, struct update
             return truce__fail(
                 TRUCE_INVALID, error,
                 "an update in a commit must consist of operators ($set, $inc ...), not \"%s\"; use "
-                "truce_commit_replace for a whole document",
+                "replace for a whole document",
                 bson_iter_key(&iter));
         if (!bson_iter_recurse(&iter, &field))
             continue;
@@ -489,7 +521,7 @@ truce_status truce_commit_remove(truce_commit *commit, const char *collection,
     return truce__commit_change(commit, collection, id, guard, CHANGE_REMOVE, NULL, error);
 }
 
-/* ---- diffs (changes.c) ----------------------------------------------------------------------- */
+/* ---- diffs (compared_changes.c) -------------------------------------------------------------- */
 
 truce_status truce_commit_change(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, const bson_t *diff, bson_error_t *error)
@@ -658,8 +690,9 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
     }
     status = truce_commit_read(commit, collection, id, document, error);
     if (!status && !keyed_has_key(document, key))
-        status = truce__fail(TRUCE_CONFLICT, error,
-                             "a document of \"%s\" got another key between two reads", collection);
+        status =
+            truce__fail(TRUCE_CONFLICT, error,
+                        "the key field of a document in \"%s\" changed concurrently", collection);
     return status;
 }
 
@@ -717,9 +750,12 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
         if (!entry->key || truce__entry_net(entry) != NET_INSERT)
             continue;
         status = keyed_is_there(commit, entry, &why);
-        if (!status)
+        if (!status) {
+            commit->lost = true;
+            commit->lost_at = truce__key_lock_place_of_keys(entry->collection);
             return truce__entry_conflict(entry, "was inserted by another writer under its key",
                                          error);
+        }
         if (status != TRUCE_NOT_FOUND) { /* The refusal did not come from another index. */
             if (error)
                 *error = why;
@@ -738,30 +774,32 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
  *     first query    opens a transaction (store/overlay), which shows one snapshot
  *     each query     checks that no document of the collection is held, writes the commit's own
  *                    changes there, and finds
- *     apply          the commit's own bulk checks everything that was read there (native.c, N8)
+ *     apply          the commit's own bulk checks everything that was read there
+ *                    (native_transaction.c, CN8)
  *
  * The transaction is only read, never committed, because the commit has its changes itself. The
  * store checks what was read in the transaction when no other client writes
- * (engine/documents/bulk.c).
+ * (engine/documents/read_validation.c).
  *
  * Invariants:
  *
- *   G1  The documents that a cursor returned, and the fact that there were no more, are checked in
+ *  CG1  The documents that a cursor returned, and the fact that there were no more, are checked in
  *       the step that makes the commit's changes. So a commit with queries is as serializable as
  *       one that reads single documents; there are no phantoms.
- *   G2  All queries of a try read one snapshot. A commit that only reads is complete with that, and
+ *  CG2  All queries of a try read one snapshot. A commit that only reads is complete with that, and
  *       nothing is checked again.
- *   G3  A query never sees a document of its collections that the journal holds, and no commit with
+ *  CG3  A query never sees a document of its collections that the journal holds, and no commit with
  *       a query takes effect next to one. An unreleased change is in no index and would be a
  *       phantom. The absence of such documents is the first read, by the index on `_intent`, and it
  *       is checked like any other read. A query that encounters one completes its commit or waits,
  *       as every reader does, and uses a later snapshot. If there were queries before, the function
  *       runs again.
- *   G4  A query sees the commit's own changes: the document is read (commit_know), changed, and
+ *  CG4  A query sees the commit's own changes: the document is read (commit_know), changed, and
  *       written to the transaction without its validator, which checks it at the commit.
- *   G5  Documents are not taken first (journal.c, T1) for a function with queries: its own intents
- *       would violate G3, and its conflicts come from documents that cannot be taken. So a function
- *       that queries many documents that change often may use up its tries; it should query fewer.
+ *  CG5  Documents are not taken first (journal.c, CT1) for a function with queries: its own intents
+ *       would violate CG3, and its conflicts come from documents that cannot be taken. So a
+ *       function that queries many documents that change often may use up its tries; it should
+ *       query fewer.
  *
  * A crash leaves nothing, because nothing is written before the bulk.
  */
@@ -831,7 +869,7 @@ void truce__commit_queries_forget(truce_commit *commit)
     commit->asked = NULL;
 }
 
-/* ---- who may query --------------------------------------------------------------------------- */
+/* ---- access to queries ----------------------------------------------------------------------- */
 
 static truce_status can_ask(truce_commit *commit, const char *collection, bson_error_t *error)
 {
@@ -846,14 +884,15 @@ static truce_status can_ask(truce_commit *commit, const char *collection, bson_e
                            commit->store->ops->scheme);
     if (commit->options.mechanism == TRUCE_MECHANISM_JOURNAL)
         return truce__fail(TRUCE_INVALID, error,
-                           "the journal cannot guard a query; leave the mechanism to truce");
-    commit->untakeable = true; /* G5 */
+                           "the journal cannot guard a query: do not choose this mechanism of "
+                           "commits");
+    commit->untakeable = true; /* CG5 */
     return commit->owner ? truce__fail(TRUCE_CONFLICT, error,
-                                       "documents were taken first for a commit that has queries")
+                                       "documents were locked first for a commit that has queries")
                          : TRUCE_OK;
 }
 
-/* ---- no document is held (G3) ---------------------------------------------------------------- */
+/* ---- no document is held (CG3) --------------------------------------------------------------- */
 
 /* Makes the index on `_intent`, unless the collection does not exist yet. */
 static truce_status queries_make_index(truce_commit *commit, const char *collection,
@@ -880,7 +919,7 @@ static truce_status find_held(const truce_commit *commit, const char *collection
     return status;
 }
 
-static truce_status open_moment(truce_commit *commit, bson_error_t *error)
+static truce_status open_snapshot(truce_commit *commit, bson_error_t *error)
 {
     const struct overlay_options options = {0};
 
@@ -902,14 +941,14 @@ static truce_status queries_look_for_held(truce_commit *commit, const char *coll
     else if (!status && truce__journal_at_work(&document))
         status = truce__fail(
             TRUCE_LOCKED, error,
-            "a document of %s is held by the commit whose function runs this query", collection);
+            "the commit whose function runs this query has locked a document of %s", collection);
     else if (!status)
         status = truce__intent_meet(&commit->worker, collection, &document, error);
     bson_destroy(&document);
     return status;
 }
 
-static truce_status find_moment(truce_commit *commit, const char *collection, bson_error_t *error)
+static truce_status find_snapshot(truce_commit *commit, const char *collection, bson_error_t *error)
 {
     bool first = !commit->asked, free = false;
     truce_status status = queries_make_index(commit, collection, error);
@@ -917,17 +956,17 @@ static truce_status find_moment(truce_commit *commit, const char *collection, bs
     commit->worker.waits = 0;
     while (!status && !free) {
         if (first)
-            status = open_moment(commit, error);
+            status = open_snapshot(commit, error);
         if (!status)
             status = queries_look_for_held(commit, collection, &free, error);
         if (!status && !free && !first)
-            status = truce__fail(TRUCE_CONFLICT, error, "a document of %s was held by a commit",
-                                 collection);
+            status = truce__fail(TRUCE_CONFLICT, error,
+                                 "another commit had locked a document of %s", collection);
     }
     return status;
 }
 
-/* ---- the commit's own changes (G4) ----------------------------------------------------------- */
+/* ---- the commit's own changes (CG4) ---------------------------------------------------------- */
 
 static bool is_new_there(const struct entry *entry, const char *collection)
 {
@@ -982,7 +1021,7 @@ static truce_status queries_ask(truce_commit *commit, const char *collection, co
 {
     bson_error_t why = {0};
     truce_cursor *under = NULL;
-    truce_status status = find_moment(commit, collection, error);
+    truce_status status = find_snapshot(commit, collection, error);
 
     if (status)
         return status;
@@ -1070,7 +1109,7 @@ static bool in_one_step(const truce_commit *commit)
 }
 
 /* Commits by the store's own step, or by the journal if the store can change these documents but
- * not guard them (N6). On failure, documents that were taken before are released. */
+ * not guard them (CN6). On failure, documents that were taken before are released. */
 static truce_status natively(truce_commit *commit, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -1124,6 +1163,7 @@ static truce_status commit_commit_apply(truce_commit *commit, bson_error_t *erro
         return commit_failed(commit, error);
     if (!commit->count && !commit->options.key)
         return TRUCE_OK;
+    truce__hash_release(&commit->places);
     if (commit->count)
         qsort(commit->entries, commit->count, sizeof(struct entry *), commit_compare_entries);
     commit->worker.waits = 0;
@@ -1145,7 +1185,7 @@ truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error)
     bson_error_t why;
 
     if (commit->applied)
-        return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+        return truce__fail(TRUCE_INVALID, error, "this commit was already applied");
     commit->applied = true;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     commit->outcome = commit_commit_apply(commit, &why);
@@ -1159,11 +1199,14 @@ truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error)
 truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
 {
     bool again = commit->applied;
-    truce_status status = truce__commit_apply(commit, error);
+    truce_status status = truce__store_not_inherited(commit->store, error);
 
+    if (status)
+        return status;
+    status = truce__commit_apply(commit, error);
     if (again)
         return status;
     commit->outcome = truce__commit_key_decides(commit, status, error);
-    truce__commit_tell_earlier(commit, !commit->outcome && commit->earlier);
+    truce__commit_report_earlier(commit, !commit->outcome && commit->earlier);
     return commit->outcome;
 }

@@ -1,7 +1,9 @@
 #ifndef TRUCE_COMMIT_COMMIT_H
 #define TRUCE_COMMIT_COMMIT_H
 
-/* The internals of a commit, as its mechanisms (fast.c, native.c, journal.c) use them. */
+/* The internals of a commit, as its mechanisms (single_document.c, native_transaction.c, journal.c)
+ * use them. */
+#include "base/hash_table.h"
 #include "commit/journal.h"
 #include "commit/per_key_lock.h"
 
@@ -17,6 +19,8 @@ struct truce_commit {
     bson_oid_t id;
     struct entry **entries;
     uint32_t count, room;
+    /* Finds entries by their hashes; used only if it has all of them. */
+    struct hash_table places;
     bool applied;         /* Nothing can be added any more. */
     truce_status outcome; /* The result of truce_commit_apply. */
     /* If not OK, the commit cannot take effect any more, for the reason `why`. */
@@ -24,24 +28,31 @@ struct truce_commit {
     bson_error_t why;
     /* The number of searches that did not find the holder of a refused unique value. */
     uint32_t searched;
-    /* Owns the documents that were taken before the function runs (journal.c, T1); else NULL. */
+    /* Owns the documents that were taken before the function runs (journal.c, CT1); else NULL. */
     struct owner *owner;
     /* The commit whose function called this commit's function, while that runs. */
     truce_commit *around;
-    /* The store could not guard a document that is only read (native.c, N6). */
+    /* The store could not guard a document that is only read (native_transaction.c, CN6). */
     bool unguarded;
     /* The journal cannot do what the function does. */
     bool untakeable;
+    /* It takes numbers of a sequence, whose other callers ignore intents: the journal refuses
+     * it. */
+    bool numbered;
+    /* While a pattern adds documents of a collection that is outside of other commits. */
+    bool inside;
     /* A commit with the same key took effect before. */
     bool earlier;
     /* The result to store under the key; NULL: none. */
     bson_t *result;
     /* An array of the ids that were generated for inserts without an id. */
     bson_t inserted;
-    /* The journal takes its documents one by one (journal.c, K3). */
+    /* The journal takes its documents one by one (journal.c, CK3). */
     bool apart;
     /* Its diffs cannot be made again, so a stale one is final. */
     bool fixed;
+    /* Its changes conflict with a stored document in each further run, too. */
+    bool conflicts;
 
     /* Queries of this try. `asked` is the store that they read, with what they saw; NULL: there
      * were none. */
@@ -55,22 +66,22 @@ struct truce_commit {
     bool lost;
     uint32_t lost_at;
     /* A call of the function, apart from the commit, did not wait for another commit (journal.c,
-     * T2). */
+     * CT2). */
     bool yielded;
     /* A durable write followed every read of this try. */
     bool settled;
 };
 
-/* As truce_commit_begin, without a lookup of the key. */
+/* Does what truce_commit_begin does, without a lookup of the key. */
 truce_status truce__commit_new(truce_store *store, const truce_commit_options *options,
                                truce_commit **made, bson_error_t *error);
 
-/* As truce_commit_apply. The caller, truce_transact, looks up the key. */
+/* Does what truce_commit_apply does. The caller, truce_transact, looks up the key. */
 truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error);
 
-/* As truce_transact. If `waits` is false, the commit joins no wait queue and reads nothing that is
- * not durable. Use it for a function that compares what it reads with something its caller read
- * before. A longer wait only makes a difference more likely. */
+/* Does what truce_transact does. If `waits` is false, the commit joins no wait queue and reads
+ * nothing that is not durable. Use it for a function that compares what it reads with something its
+ * caller read before. A longer wait only makes a difference more likely. */
 truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,
                              const truce_commit_options *options, bool waits, bson_error_t *error);
 
@@ -83,8 +94,7 @@ static inline bool truce__commit_is_early(const truce_commit *commit)
 
 /* Returns whether the document, which the commit has read, has a `_rev` or gets one. Otherwise the
  * last write of the whole document was that of another program. */
-bool truce__commit_marks(const truce_commit *commit, const char *collection,
-                         const bson_value_t *id);
+bool truce__commit_marks(truce_commit *commit, const char *collection, const bson_value_t *id);
 
 static inline void truce__commit_lost(truce_commit *commit, const struct entry *entry)
 {
@@ -104,15 +114,16 @@ static inline bool truce__commit_takes(const struct entry *entry)
 
 /* Make one attempt each. CONFLICT: the function must run again. Every other status is final. */
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
-/* As truce__commit_fast, for a commit of one document that was taken before the function ran. */
+/* Does what truce__commit_fast does, for a commit of one document that was taken before the
+ * function ran. */
 truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 
-/* Takes the documents of the last try before the function runs again (journal.c, T1). CONFLICT:
+/* Takes the documents of the last try before the function runs again (journal.c, CT1). CONFLICT:
  * they could not be taken. *already: the key says that the commit took effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
-/* Sets the commit whose function this thread runs after this call (T8); NULL: none. Returns the
+/* Sets the commit whose function this thread runs after this call (CT8); NULL: none. Returns the
  * previous one. */
 truce_commit *truce__journal_work_set(truce_commit *commit);
 /* Aborts the commit and releases the documents that were taken first. Does nothing if there are
@@ -123,9 +134,10 @@ void truce__journal_let_go(truce_commit *commit);
 
 /* ---- documents by a unique key (commit.c) ---- */
 
-/* As truce_commit_read, for the document whose fields equal those of `key`, which are under a
- * unique index. Also finds the commit's own inserts. `id` is the document's _id, or if the result
- * is NOT_FOUND, the _id for the insert. The caller destroys `id`, which is always initialized. */
+/* Does what truce_commit_read does, for the document whose fields equal those of `key`, which are
+ * under a unique index. Also finds the commit's own inserts. `id` is the document's _id, or if the
+ * result is NOT_FOUND, the _id for the insert. The caller destroys `id`, which is always
+ * initialized. */
 truce_status truce__commit_read_keyed(truce_commit *commit, const char *collection,
                                       const bson_t *key, bson_value_t *id, bson_t *document,
                                       bson_error_t *error);
@@ -136,8 +148,12 @@ truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collec
                                         const bson_t *key, const bson_t *document,
                                         bson_error_t *error);
 
-/* As truce__commit_insert_keyed. The stub has the fields `shows` ({path: 1}) too, so that a query
- * by them encounters the stub. */
+/* Waits for other commits of this open store, as long as some of them lose on keys of the
+ * collection. Call it before reading the documents from which the next key is made. */
+void truce__commit_queue_up(truce_commit *commit, const char *collection);
+
+/* Does what truce__commit_insert_keyed does. The stub has the fields `shows` ({path: 1}) too, so
+ * that a query by them encounters the stub. */
 truce_status truce__commit_insert_shown(truce_commit *commit, const char *collection,
                                         const bson_t *key, const bson_t *shows,
                                         const bson_t *document, bson_error_t *error);
@@ -152,7 +168,7 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
 truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
                                        bson_error_t *error);
 
-static inline void truce__commit_tell_earlier(const truce_commit *commit, bool earlier)
+static inline void truce__commit_report_earlier(const truce_commit *commit, bool earlier)
 {
     if (commit->options.earlier)
         *commit->options.earlier = earlier;

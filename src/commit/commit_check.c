@@ -2,12 +2,14 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
+#include "base/limits.h"
 #include "bson/array.h"
 #include "bson/value.h"
 #include "commit/commit_maintenance.h"
 #include "commit/metadata_cache.h"
-#include "commit/unique.h"
+#include "commit/unique_keys.h"
 
 /*
  * The check of commits finds faults that no sweep may repair silently, and traces of writers that
@@ -15,7 +17,7 @@
  *
  *   orphan-intent      a document is held by a commit that is gone or aborted      strip
  *   foreign-intent     a field `_intent` that truce did not write                  by hand
- *   expired-lease      a commit is pending though its lease is over                abort, strip
+ *   expired-lease      a commit is pending, and its lease was watched to its end   abort, strip
  *   half-applied       a commit was decided but not completed                      release, done
  *   unreleased         a commit is done but a document still carries its intent    release
  *   overwritten        a commit overwrote a plain write, which is lost             by hand
@@ -34,13 +36,19 @@
  * `forked` follows the chain of `pre`: every journal commit stores the revision that it found.
  */
 
+#define REPAIR_MS 1000 /* of one commit */
+
 struct inspector {
     struct check *check;
     struct worker worker; /* For repairs. */
+    /* Commits that have not ended, whose owners are probably dead. */
+    bson_oid_t *watched;
+    uint32_t watched_count;
+    bool watching; /* The batches are over, and `watched` is checked. */
     /* The inspected commit was already reported as blocked. */
     bool blocked;
     /* The decided commits of the batch whose documents must be read one by one. */
-    bson_oid_t closer[CARE_BATCH];
+    bson_oid_t closer[MAINTENANCE_BATCH];
     uint32_t closer_count;
 };
 
@@ -62,7 +70,7 @@ static truce_status held_document(struct check *check, const char *collection,
         finding.rule = "foreign-intent";
         finding.text = "the field \"_intent\" belongs to truce, but truce did not write this one";
         finding.repair = "none: rename the field by hand";
-        truce__check_tell(by->check, &finding, false);
+        truce__check_report(by->check, &finding, false);
         return TRUCE_OK;
     }
     status = truce__commit_find(by->check->store, &id, &commit, error);
@@ -90,7 +98,7 @@ static truce_status held_document(struct check *check, const char *collection,
         status = status == TRUCE_CORRUPT ? TRUCE_OK : status; /* Its commit is corrupted. */
     }
     if (finding.rule)
-        truce__check_tell(by->check, &finding, repaired);
+        truce__check_report(by->check, &finding, repaired);
     bson_destroy(&commit);
     return status;
 }
@@ -99,7 +107,7 @@ static truce_status held_document(struct check *check, const char *collection,
 static truce_status suspect_held(struct check *check, bson_t *const *documents, uint32_t count,
                                  bool *suspect, void *arg, bson_error_t *error)
 {
-    struct care_links links = {.count = 0};
+    struct maintenance_links links = {.count = 0};
     bson_t *open =
         BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"), "]", "}");
     bson_value_t value = {.value_type = BSON_TYPE_OID};
@@ -108,11 +116,11 @@ static truce_status suspect_held(struct check *check, bson_t *const *documents, 
     (void)arg;
     for (uint32_t i = 0; i < count; i++) {
         if (truce__intent_commit(documents[i], &value.value.v_oid))
-            truce__care_link(&links, &value, i);
+            truce__maintenance_link(&links, &value, i);
         else
             suspect[i] = true;
     }
-    status = truce__care_follow(check, COMMITS, open, &links, suspect, error);
+    status = truce__maintenance_follow(check, COMMITS, open, &links, suspect, error);
     bson_destroy(open);
     return status;
 }
@@ -143,8 +151,8 @@ static truce_status keyed_document(struct check *check, const char *collection,
     if (!status && !truce__shadow_right(document, &keys)) {
         repairs = truce__check_repairs(by->check, &finding);
         if (repairs)
-            status = truce__shadow_mend(by->check->store, collection, &target, &changed, error);
-        truce__check_tell(by->check, &finding, repairs && !status);
+            status = truce__shadow_repair(by->check->store, collection, &target, &changed, error);
+        truce__check_report(by->check, &finding, repairs && !status);
     }
     bson_destroy(&keys);
     return status;
@@ -178,15 +186,16 @@ static truce_status commit_check_check_collection(void *arg, const char *collect
 
 /* ---- commits -------------------------------------------------------------------------------- */
 
-static truce_status check_mend(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
-                               bool pending, bson_error_t *error)
+static truce_status check_repair(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
+                                 bool pending, bson_error_t *error)
 {
     bool changed;
     truce_status status;
 
     if (!pending)
         return truce__journal_finish(&by->worker, commit, error);
-    status = truce__journal_abort(&by->worker, id, "repaired: its lease was over", &changed, error);
+    status = truce__journal_abort(&by->worker, id, commit, "repaired: its lease was over", &changed,
+                                  error);
     return status || !changed ? status : truce__journal_clean(&by->worker, commit, error);
 }
 
@@ -216,7 +225,7 @@ static truce_status each_post(struct inspector *by, const bson_t *commit, const 
 }
 
 /* Reports an entry that truce did not write. It must not be applied. */
-static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid_t *id)
+static bool report_corrupted(struct inspector *by, const bson_t *post, const bson_oid_t *id)
 {
     bson_error_t why;
     bson_value_t target = {.value_type = BSON_TYPE_OID, .value.v_oid = *id};
@@ -230,7 +239,7 @@ static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid
     if (!truce__journal_post_check(id, post, &why))
         return false;
     by->blocked = true;
-    truce__check_tell(by->check, &finding, false);
+    truce__check_report(by->check, &finding, false);
     return true;
 }
 
@@ -248,7 +257,7 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
     bson_value_t target;
     truce_status status;
 
-    if (tell_spoilt(by, post, id))
+    if (report_corrupted(by, post, id))
         return TRUCE_OK;
     if ((strcmp(op, "set") != 0 && strcmp(op, "whole") != 0) ||
         !truce__journal_target(post, &finding.collection, &target))
@@ -259,7 +268,7 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
     bson_destroy(&document);
     bson_destroy(&filter);
     if (status == TRUCE_NOT_FOUND)
-        truce__check_tell(by->check, &finding, false);
+        truce__check_report(by->check, &finding, false);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -294,7 +303,7 @@ static truce_status commit_check_check_blocked(struct inspector *by, const bson_
     }
     if (!status && truce__unique_holder(&commit, entry, &held, &taken) == TRUCE_DUPLICATE) {
         by->blocked = true;
-        truce__check_tell(by->check, &finding, false);
+        truce__check_report(by->check, &finding, false);
     }
     bson_destroy(&held);
     bson_destroy(&document);
@@ -304,8 +313,8 @@ static truce_status commit_check_check_blocked(struct inspector *by, const bson_
 }
 
 /* Reports a repair that was refused for another reason than a unique value. */
-static void tell_refused(struct inspector *by, const bson_oid_t *id, const bson_value_t *target,
-                         const bson_error_t *why)
+static void report_refused(struct inspector *by, const bson_oid_t *id, const bson_value_t *target,
+                           const bson_error_t *why)
 {
     struct finding finding = {
         .rule = "blocked",
@@ -315,11 +324,28 @@ static void tell_refused(struct inspector *by, const bson_oid_t *id, const bson_
         .text = why->message,
         .repair = "none: sweep as a user who may bypass validators, or change the validator"};
 
-    truce__check_tell(by->check, &finding, false);
+    truce__check_report(by->check, &finding, false);
+}
+
+/* A decided commit without a lease was not written by truce. Any process may complete it. */
+static bool check_lease_over(struct inspector *by, const bson_oid_t *id, const bson_t *commit)
+{
+    return (!strcmp(truce__commit_state(commit), "committed") &&
+            !bson_has_field(commit, "lease")) ||
+           truce__journal_lease_over(&by->worker, id, commit);
+}
+
+static void check_watch(struct inspector *by, const bson_oid_t *id)
+{
+    if (!(by->watched_count & (by->watched_count - 1)))
+        by->watched = bson_realloc(by->watched, (2 * by->watched_count + 1) * sizeof *by->watched);
+    bson_oid_copy(id, &by->watched[by->watched_count++]);
 }
 
 static bool needs_closer_look(const struct inspector *by, const bson_oid_t *id)
 {
+    if (by->watching)
+        return true;
     for (uint32_t i = 0; i < by->closer_count; i++)
         if (bson_oid_equal(&by->closer[i], id))
             return true;
@@ -337,9 +363,13 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
     truce_status status = TRUCE_OK;
     bool closer, repairs;
 
-    if (!state || (!pending && strcmp(state, "committed") != 0) ||
-        !truce__journal_lease_over(&by->worker, id, commit))
+    if (!state || (!pending && strcmp(state, "committed") != 0))
         return TRUCE_OK;
+    if (!check_lease_over(by, id, commit)) {
+        if (truce__journal_lease_doubtful(commit))
+            check_watch(by, id);
+        return TRUCE_OK;
+    }
     finding.rule = pending ? "expired-lease" : "half-applied";
     finding.text = pending ? "the commit is pending though its lease is over: its owner is gone"
                            : "the commit was decided but not completed";
@@ -352,12 +382,12 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
         status = each_post(by, commit, id, commit_check_check_blocked, &why);
     repairs = truce__check_repairs(by->check, &finding);
     if (!status && repairs)
-        status = check_mend(by, commit, id, pending, &why);
+        status = check_repair(by, commit, id, pending, &why);
     if (status == TRUCE_LOCKED && !by->blocked)
-        tell_refused(by, id, &target, &why);
+        report_refused(by, id, &target, &why);
     else if (status && error)
         *error = why;
-    truce__check_tell(by->check, &finding, repairs && !status);
+    truce__check_report(by->check, &finding, repairs && !status);
     if (status == TRUCE_LOCKED || (status == TRUCE_CORRUPT && by->blocked))
         return TRUCE_OK; /* That was reported. */
     return status;
@@ -385,9 +415,70 @@ static void check_overwritten(struct inspector *by, const bson_t *commit, const 
             target = *bson_iter_value(&field);
             finding.id = &target;
         }
-        truce__check_tell(by->check, &finding, false);
+        truce__check_report(by->check, &finding, false);
     }
 }
+
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+/*
+ * A commit is reported only if its lease was watched for its whole length (CH3), so a wrong clock
+ * causes no false finding. After all other rules, the check therefore waits for the leases of the
+ * commits whose owners are probably dead. It watches them together.
+ */
+
+#define WATCH_MS_MAX 1000 /* between two looks */
+
+static void check_unwatched(struct inspector *by, const bson_oid_t *id)
+{
+    bson_value_t target = {.value_type = BSON_TYPE_OID, .value.v_oid = *id};
+    struct finding finding = {
+        .rule = "unchecked",
+        .collection = COMMITS,
+        .commit = id,
+        .id = &target,
+        .text = "the commit has not ended, and its lease could not be watched for its whole length "
+                "before the deadline",
+        .repair = "none: check again with a longer deadline, or run truce sweep --loop"};
+
+    truce__check_report(by->check, &finding, false);
+}
+
+static truce_status check_watched(struct inspector *by, bson_error_t *error)
+{
+    int64_t now_ns = truce__clock_monotonic_ns(), wait_ms = 50;
+    int64_t until_ns = truce__deadline_least(now_ns + COMMIT_DEADLINE_MS * INT64_C(1000000));
+    truce_status status = TRUCE_OK;
+
+    by->watching = true;
+    while (!status && by->watched_count && now_ns < until_ns) {
+        uint32_t count = by->watched_count;
+
+        if (wait_ms > (until_ns - now_ns) / 1000000 + 1)
+            wait_ms = (until_ns - now_ns) / 1000000 + 1;
+        truce__clock_sleep_ms(wait_ms);
+        wait_ms = wait_ms * 2 < WATCH_MS_MAX ? wait_ms * 2 : WATCH_MS_MAX;
+        by->watched_count = 0;
+        for (uint32_t i = 0; !status && i < count; i++) {
+            bson_oid_t id = by->watched[i];
+            bson_t commit;
+
+            status = truce__commit_find(by->check->store, &id, &commit, error);
+            truce__worker_init(&by->worker, by->check->store, REPAIR_MS);
+            if (!status)
+                status = commit_check_check_state(by, &commit, &id, error);
+            if (status == TRUCE_NOT_FOUND)
+                status = TRUCE_OK; /* It was undone and purged. */
+            bson_destroy(&commit);
+        }
+        now_ns = truce__clock_monotonic_ns();
+    }
+    for (uint32_t i = 0; !status && i < by->watched_count; i++)
+        check_unwatched(by, &by->watched[i]);
+    return status;
+}
+
+/* ---- a commit -------------------------------------------------------------------------------- */
 
 static truce_status commit_check_check_commit(struct check *check, const char *collection,
                                               const bson_t *commit, void *arg, bson_error_t *error)
@@ -409,14 +500,14 @@ static truce_status commit_check_check_commit(struct check *check, const char *c
 
 /*
  * The documents that the decided commits of a batch change are read together, collection by
- * collection. A closer look at a commit reads its documents one by one. It takes place if a document
- * is missing, and if another document may have a unique value that the commit reserved.
+ * collection. A closer look at a commit reads its documents one by one. It takes place if a
+ * document is missing, and if another document may have a unique value that the commit reserved.
  */
 
 /* The documents of one collection: those that must exist, and those that may be held. */
 struct decided_part {
     const char *collection;
-    struct care_links changed, held;
+    struct maintenance_links changed, held;
     struct decided_part *next;
 };
 
@@ -425,12 +516,12 @@ struct decided {
     bson_t *const *commits;
     uint32_t count;
     /* By the number in the batch. */
-    bool decided[CARE_BATCH], closer[CARE_BATCH];
+    bool decided[MAINTENANCE_BATCH], closer[MAINTENANCE_BATCH];
     struct decided_part *parts;
     /* Filters of documents that may have a reserved value, and the commits that reserved them. */
     bson_t filters;
     struct array list;
-    bool reserves[CARE_BATCH];
+    bool reserves[MAINTENANCE_BATCH];
 };
 
 /* At this size, the filters are sent. */
@@ -451,7 +542,7 @@ static struct decided_part *decided_part_of(struct decided *batch, const char *c
     return part;
 }
 
-/* A function for each document that decided commit `number` changes. Returning false ends it. */
+/* Gets each document that decided commit `number` changes. Returning false ends the walk. */
 typedef bool decided_function(struct decided *batch, uint32_t number, const bson_t *post,
                               void *arg);
 
@@ -484,9 +575,9 @@ static bool decided_link(struct decided *batch, uint32_t number, const bson_t *p
         return false;
     }
     part = decided_part_of(batch, collection);
-    truce__care_link(&part->held, &target, number);
+    truce__maintenance_link(&part->held, &target, number);
     if (!strcmp(op, "set") || !strcmp(op, "whole"))
-        truce__care_link(&part->changed, &target, number);
+        truce__maintenance_link(&part->changed, &target, number);
     return true;
 }
 
@@ -587,8 +678,8 @@ static truce_status decided_check_part(struct decided *batch, struct decided_par
 {
     truce_store *store = batch->by->check->store;
     uint32_t unique = 0;
-    truce_status status = truce__care_follow(batch->by->check, part->collection, NULL,
-                                             &part->changed, batch->closer, error);
+    truce_status status = truce__maintenance_follow(batch->by->check, part->collection, NULL,
+                                                    &part->changed, batch->closer, error);
 
     /* An index may be newer than the cached list. */
     truce__metadata_forget(store, part->collection);
@@ -628,7 +719,7 @@ static truce_status suspect_commits(struct check *check, bson_t *const *document
         suspect[i] = state && (!strcmp(state, "pending") || !strcmp(state, "committed"));
         suspect[i] = suspect[i] || bson_has_field(documents[i], "overwritten");
         batch->decided[i] = state && !strcmp(state, "committed") &&
-                            truce__journal_lease_over(&by->worker, &id.value.v_oid, documents[i]);
+                            check_lease_over(by, &id.value.v_oid, documents[i]);
         if (batch->decided[i])
             each_decided_post(batch, i, decided_link, NULL);
     }
@@ -641,8 +732,8 @@ static truce_status suspect_commits(struct check *check, bson_t *const *document
         struct decided_part *part = batch->parts;
 
         batch->parts = part->next;
-        truce__care_links_release(&part->changed);
-        truce__care_links_release(&part->held);
+        truce__maintenance_links_release(&part->changed);
+        truce__maintenance_links_release(&part->held);
         bson_free(part);
     }
     bson_destroy(&batch->filters);
@@ -675,7 +766,7 @@ static truce_status displaced_document(struct check *check, const char *collecti
         finding.id = bson_iter_value(&id);
     if (bson_iter_init_find(&iter, document, "commit") && BSON_ITER_HOLDS_OID(&iter))
         finding.commit = bson_iter_oid(&iter);
-    truce__check_tell(check, &finding, false);
+    truce__check_report(check, &finding, false);
     return TRUCE_OK;
 }
 
@@ -683,7 +774,7 @@ static truce_status displaced_document(struct check *check, const char *collecti
 
 /* Reports each group {_id: {ns, id, pre}, commits: [...]} of two or more commits, all but the
  * first. */
-static void tell_forks(struct inspector *by, const bson_t *group)
+static void report_forks(struct inspector *by, const bson_t *group)
 {
     struct finding finding = {
         .rule = "forked",
@@ -713,7 +804,7 @@ static void tell_forks(struct inspector *by, const bson_t *group)
             if (round == 0 && (!first || bson_oid_compare(finding.commit, first) < 0))
                 first = finding.commit;
             else if (round == 1 && !bson_oid_equal(finding.commit, first))
-                truce__check_tell(by->check, &finding, false);
+                truce__check_report(by->check, &finding, false);
         }
     }
 }
@@ -743,7 +834,7 @@ static truce_status check_forks(struct inspector *by, bson_error_t *error)
         status = truce_cursor_next(cursor, &group, error);
         if (status || !group)
             break;
-        tell_forks(by, group);
+        report_forks(by, group);
     }
     truce_cursor_close(cursor);
     bson_destroy(pipeline);
@@ -755,7 +846,7 @@ truce_status truce__commit_check(struct check *check, bson_error_t *error)
     struct inspector by = {.check = check};
     truce_status first, status;
 
-    truce__worker_init(&by.worker, check->store, 1000);
+    truce__worker_init(&by.worker, check->store, REPAIR_MS);
     first = truce__check_suspects(check, COMMITS, NULL, suspect_commits, commit_check_check_commit,
                                   &by, error);
     status =
@@ -765,5 +856,8 @@ truce_status truce__commit_check(struct check *check, bson_error_t *error)
     first = first ? first : status;
     status = truce__each_collection(check->store, commit_check_check_collection, &by,
                                     first ? NULL : error);
+    first = first ? first : status;
+    status = check_watched(&by, first ? NULL : error);
+    bson_free(by.watched);
     return first ? first : status;
 }

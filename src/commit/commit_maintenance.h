@@ -1,7 +1,7 @@
 #ifndef TRUCE_COMMIT_COMMIT_CARE_H
 #define TRUCE_COMMIT_COMMIT_CARE_H
 
-/* The sweep and the check of commits, for the table in src/maintenance/registry.c. */
+/* The sweep and the check of commits, for the table in src/maintenance/maintenance_registry.c. */
 #include "store/maintenance.h"
 
 truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error);

@@ -16,15 +16,16 @@
  *      purged;
  *   3. The purge of commits that ended before the retention period.
  *
- *   S1  Only `done` and `aborted` commits are purged: a committed one still owes its releases.
- *   S2  A commit with a caller's key is purged in two steps. The horizon is raised to the time of
+ *  CS1  Only `done` and `aborted` commits are purged: a committed one still owes its releases.
+ *  CS2  A commit with a caller's key is purged in two steps. The horizon is raised to the time of
  *       its key, and then the commit is deleted. A later request with the key is refused, so it
  *       does not run twice.
- *   S3  The horizon never passes a key that was not used and finished. It is raised to times that
+ *  CS3  The horizon never passes a key that was not used and finished. It is raised to times that
  *       are stored in commits, not to the local clock.
  */
 
 #define ABORTED_MS INT64_C(3600000)
+#define RESOLVE_MS 1000
 
 static truce_status each_commit(struct sweep *sweep, struct worker *worker,
                                 const char *filter_state, bool uncleaned, sweep_function *function,
@@ -62,8 +63,10 @@ static truce_status sweep_undo(struct sweep *sweep, const char *collection, cons
     (void)collection;
     over = truce__journal_lease_over(worker, sweep_id_of(commit), commit);
     if (over)
-        status = truce__journal_abort(worker, sweep_id_of(commit), "swept: its lease was over",
-                                      &changed, error);
+        status = truce__journal_abort(worker, sweep_id_of(commit), commit,
+                                      "swept: its lease was over", &changed, error);
+    else
+        truce__journal_lease_observe(worker, sweep_id_of(commit), commit);
     sweep->report->undone += changed;
     return status || changed ? status : TRUCE_LOCKED;
 }
@@ -151,7 +154,7 @@ static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_err
     return status;
 }
 
-/* Purges one commit (S1, S2). Done and aborted are final, so the id is a sufficient filter. */
+/* Purges one commit (CS1, CS2). Done and aborted are final, so the id is a sufficient filter. */
 static truce_status purge(struct sweep *sweep, const char *collection, const bson_t *commit,
                           void *arg, bson_error_t *error)
 {
@@ -289,6 +292,13 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
     return TRUCE_OK;
 }
 
+static bool sweep_is_doubtful(const bson_t *commit)
+{
+    const char *state = truce__commit_state(commit);
+
+    return state && !strcmp(state, "pending") && truce__journal_lease_doubtful(commit);
+}
+
 truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson_t *document,
                                   bson_error_t *error)
 {
@@ -302,8 +312,16 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
 
     if (status)
         return status;
-    truce__worker_init(&worker, store, 1000);
+    /* The lease of an owner that is probably dead is watched until it is over. */
+    truce__worker_init(&worker, store, truce__journal_lease_doubtful(document) ? 0 : RESOLVE_MS);
     status = bring_to_its_end(&sweep, &worker, document, error);
+    while (status == TRUCE_LOCKED && sweep_is_doubtful(document) &&
+           !truce__worker_wait(&worker, "the commit", NULL)) {
+        bson_destroy(document);
+        status = sweep_find_by_id(store, id, document, error);
+        if (!status)
+            status = bring_to_its_end(&sweep, &worker, document, error);
+    }
     if (status)
         return status;
     bson_destroy(document);

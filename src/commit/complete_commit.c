@@ -4,22 +4,23 @@
  *
  *     commit missing or aborted     strip: the intent is removed, a stub as a whole
  *     pending, its lease over       abort the commit, THEN read the document again
- *     pending, alive                wait a moment, read again; LOCKED after the deadline
+ *     pending, alive                wait briefly, read again; LOCKED after the deadline
  *     committed or done             release: the decided change is applied to the document
  *
  * Invariants:
  *
- *   H1  An intent of a pending commit is never stripped. The commit is aborted first, by a write
+ *  CH1  An intent of a pending commit is never stripped. The commit is aborted first, by a write
  *       that compares the state. So a commit that was decided in between keeps its intents.
- *   H2  Every strip and release compares the commit's id in the intent, so a late one matches
+ *  CH2  Every strip and release compares the commit's id in the intent, so a late one matches
  *       nothing.
- *   H3  Clocks decide only when a commit is suspected, never what is true. A lease is over if it
- *       ended more than one lease ago by the local clock. It is also over if this process has
- *       watched the commit for a whole lease without a renewal (metadata_cache.c stores the watch).
- *       So an owner with a wrong clock blocks others for at most one lease. An owner that is alive
- *       renews its lease between its steps and is not suspected. If its clock is more than a lease
- *       behind, it loses its try, and nothing else.
- *   H4  The document that encounters an intent may be a projection of the stored one, so the
+ *  CH3  No wall clocks of two processes are compared. A lease is over if this process has seen no
+ *       renewal for the length of the lease, by its monotonic clock (metadata_cache.c stores the
+ *       watch). A process that gives up earlier stores in the commit when it saw the lease, and a
+ *       later process of the same computer continues from there (lease_watch.h). Each renewal
+ *       changes the end of the lease, and the abort compares this end. So an owner that is alive
+ *       is not aborted, and a dead owner blocks others for one lease, whatever their clocks say.
+ *       The wall clock only decides whether a lease is worth a watch.
+ *  CH4  The document that encounters an intent may be a projection of the stored one, so the
  *       release does not compare with it: it reads the stored document itself.
  *
  * A crash at any step leaves a state that the next process finds and continues from.
@@ -33,13 +34,14 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
-#include "commit/counters.h"
+#include "commit/commit_counters.h"
 #include "commit/journal.h"
+#include "commit/lease_watch.h"
 #include "commit/metadata_cache.h"
-#include "commit/unique.h"
+#include "commit/unique_keys.h"
 #include "query/update/update.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 #include "truce/sys/store.h"
 
 #define WAIT_MS_MAX 32
@@ -183,21 +185,56 @@ static int64_t help_number_at(const bson_t *document, const char *path)
     return help_find_in(document, path, &iter) ? bson_iter_as_int64(&iter) : 0;
 }
 
-bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
+static int64_t help_lease_ms(const bson_t *commit)
 {
     int64_t lease_ms = help_number_at(commit, "lease.ms");
-    int64_t until_ms = help_number_at(commit, "lease.until"), since_ns;
 
-    if (lease_ms <= 0 || lease_ms > COMMIT_LEASE_MS_MAX)
-        lease_ms = COMMIT_LEASE_MS_MAX;
+    return lease_ms <= 0 || lease_ms > COMMIT_LEASE_MS_MAX ? COMMIT_LEASE_MS_MAX : lease_ms;
+}
+
+bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
+{
+    int64_t until_ms = help_number_at(commit, "lease.until");
+    struct watched_lease watched = {
+        "commit", id, sizeof *id, (uint64_t)until_ms, until_ms, help_lease_ms(commit), NULL};
+    bson_t lease;
+
     if (!worker->watching || !bson_oid_equal(&worker->watched, id)) {
         bson_oid_copy(id, &worker->watched);
         worker->watching = true;
         worker->waits = 0;
     }
-    since_ns = truce__metadata_watch(worker->store, "commit", id, sizeof *id, (uint64_t)until_ms);
-    return until_ms <= truce__clock_wall_ms() - lease_ms ||
-           truce__clock_monotonic_ns() - since_ns >= lease_ms * 1000000;
+    if (truce__value_subdocument(commit, "lease", &lease))
+        watched.fields = &lease;
+    return truce__metadata_lease_over(worker->store, &watched); /* CH3 */
+}
+
+bool truce__journal_lease_doubtful(const bson_t *commit)
+{
+    int64_t until_ms = help_number_at(commit, "lease.until"), now_ms = truce__clock_wall_ms();
+
+    return until_ms <= now_ms || until_ms > now_ms + help_lease_ms(commit);
+}
+
+void truce__journal_lease_observe(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
+{
+    int64_t until_ms = help_number_at(commit, "lease.until"), seen_ns;
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set, lease;
+    truce_write_options options = {.relaxed = true};
+
+    if (truce__clock_name() && truce__journal_lease_doubtful(commit) &&
+        truce__value_subdocument(commit, "lease", &lease) &&
+        !truce__lease_seen(&lease, until_ms, &seen_ns)) {
+        BSON_APPEND_OID(&filter, "_id", id);
+        BSON_APPEND_UTF8(&filter, "state", "pending");
+        BSON_APPEND_INT64(&filter, "lease.until", until_ms);
+        BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+        truce__lease_append_seen(until_ms, &set);
+        bson_append_document_end(&update, &set);
+        (void)!truce_update(worker->store, COMMITS, &filter, &update, &options, NULL, NULL);
+    }
+    bson_destroy(&update);
+    bson_destroy(&filter);
 }
 
 /* Finds the element of the commit's post for this document. Returns false if the commit does not
@@ -245,7 +282,7 @@ static truce_status help_release_one(struct worker *worker, const char *collecti
         return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                     truce__shadow_reserved(document), error);
     }
-    return truce__journal_release(worker, id, &post, NULL, error); /* H4 */
+    return truce__journal_release(worker, id, &post, NULL, error); /* CH4 */
 }
 
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
@@ -257,21 +294,24 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     bson_oid_to_string(id, hex);
     snprintf(what, sizeof what, "commit %s", hex);
     if (truce__journal_lease_over(worker, id, commit))
-        return truce__journal_abort(worker, id, "its lease was over", &changed,
-                                    /* Then the caller reads again (H1). */
+        return truce__journal_abort(worker, id, commit, "its lease was over", &changed,
+                                    /* Then the caller reads again (CH1). */
                                     error);
-    if (truce__journal_work_owns(id)) /* T8 */
+    truce__journal_lease_observe(worker, id, commit);
+    if (truce__journal_work_owns(id)) /* CT8 */
         return truce__fail(
             TRUCE_LOCKED, error,
-            "%s holds the document, and its function writes the document by a call without the "
-            "commit: pass the commit to the call",
+            "%s has locked the document, and its function writes the document without the commit: "
+            "pass the commit to the call",
             what);
     if (worker->holding)
-        return truce__fail(TRUCE_CONFLICT, error, "%s holds a document that this call needs", what);
-    if (truce__journal_work_yields()) /* T2 */
+        return truce__fail(TRUCE_CONFLICT, error, "%s has locked a document that this call needs",
+                           what);
+    if (truce__journal_work_yields()) /* CT2 */
         return truce__fail(
             TRUCE_LOCKED, error,
-            "%s holds a document that a commit needs while it holds documents itself", what);
+            "%s has locked a document that another commit needs, which has locked documents itself",
+            what);
     return truce__worker_wait(worker, what, error);
 }
 
@@ -282,7 +322,7 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     truce_status status;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    /* latest: a missing commit counts as aborted and purged (J2, J8), and its intents are
+    /* latest: a missing commit counts as aborted and purged (CJ2, CJ8), and its intents are
      * stripped */
     status = truce_find_one(store, COMMITS, &filter, &truce__find_latest, commit, error);
     bson_destroy(&filter);
@@ -326,8 +366,8 @@ static truce_status intent_foreign(const char *collection, bson_error_t *error)
 {
     return truce__fail(
         TRUCE_INVALID, error,
-        "the field \"_intent\" of a document of \"%s\" is not {c: ObjectId}; the name belongs to "
-        "truce",
+        "the field \"_intent\" of a document of \"%s\" is not {c: ObjectId}; the name is reserved "
+        "for truce",
         collection);
 }
 
@@ -392,7 +432,7 @@ truce_status truce__journal_look(struct worker *worker, const char *collection,
 
 /*
  * A read may show a document that is held without completing its commit or waiting. A document that
- * the commit of this thread's function took is shown as it was before (journal.c, T8). A view
+ * the commit of this thread's function took is shown as it was before (journal.c, CT8). A view
  * (truce/snapshot.h) has the document and its commit as of one snapshot, which determines the
  * document's state in it:
  *

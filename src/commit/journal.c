@@ -16,8 +16,8 @@
  *   1. inserts the commit document before it touches any document;
  *   2. prepares every document that it writes or holds, in the order of (collection, _id). One
  *      find-and-modify compares guard and revision and sets the intent. An insert puts a stub
- *      there. Documents that were read may be prepared together by one bulk (K1). The owner applies
- *      its changes in memory to the returned documents, so nothing can fail later;
+ *      there. Documents that were read may be prepared together by one bulk (CK1). The owner
+ *      applies its changes in memory to the returned documents, so nothing can fail later;
  *   3. reads everything that it only requires, after all prepares, a missing document first;
  *   4. decides: one write changes pending to committed and adds the changes as values. This write
  *      is the commit point;
@@ -29,25 +29,25 @@
  *
  * Invariants:
  *
- *   J1  (rule Z) After an insert or a prepare without an answer, neither is sent again under the
+ *  CJ1  (rule Z) After an insert or a prepare without an answer, neither is sent again under the
  *       same commit id, because the first may land at any later time. The owner reads the document.
  *       If the write landed, the owner continues; otherwise it abandons this id and starts again
  *       with a new one. Decide, release, abort, and done may be repeated freely.
- *   J2  Before any document has an intent, the commit document exists. So a missing commit is one
+ *  CJ2  Before any document has an intent, the commit document exists. So a missing commit is one
  *       that was aborted and purged: strip.
- *   J3  Only a pending commit is decided or aborted: both compare the state in the write itself.
- *   J4  An intent is removed only by a strip (commit aborted or missing) or a release (committed or
+ *  CJ3  Only a pending commit is decided or aborted: both compare the state in the write itself.
+ *  CJ4  An intent is removed only by a strip (commit aborted or missing) or a release (committed or
  *       done). Both compare the commit's id in the intent.
- *   J5  `done` means that no document has the intent any more. Only then may a commit be purged.
- *   J6  Required documents are read after the prepares and compared by revision. So at the
+ *  CJ5  `done` means that no document has the intent any more. Only then may a commit be purged.
+ *  CJ6  Required documents are read after the prepares and compared by revision. So at the
  *       decision, every document that the commit depends on was as it was read, in one consistent
  *       state. A missing document has no revision. So at most one missing document is only read,
  *       and it is read first; the others are held by stubs.
- *   J7  Nothing can fail after the decision. Changes were applied in memory; sizes, index keys, and
- *       the validator were checked (validated.c). Stubs or `_keys` reserve uniquely indexed values
- *       (unique.c).
- *   J8  After a decide without an answer, a missing commit proves nothing: TRUCE_UNKNOWN.
- *   J9  If a power cut removes only the last writes (TRUCE_CAN_KEEP_ORDER), only the decision and
+ *  CJ7  Nothing can fail after the decision. Changes were applied in memory; sizes, index keys, and
+ *       the validator were checked (schema_validators.c). Stubs or `_keys` reserve uniquely indexed
+ *       values (unique_keys.c).
+ *  CJ8  After a decide without an answer, a missing commit proves nothing: TRUCE_UNKNOWN.
+ *  CJ9  If a power cut removes only the last writes (TRUCE_CAN_KEEP_ORDER), only the decision and
  *       `done` wait for the disk. Everything before them is on disk then too. The state after the
  *       cut is a state that existed earlier. This does not hold if documents have separate logs, as
  *       on the shards of a cluster: a purge could survive while a release is lost.
@@ -68,33 +68,46 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/id.h"
 #include "base/limits.h"
+#include "base/object_id.h"
 #include "base/process_name.h"
 #include "bson/array.h"
-#include "commit/counters.h"
+#include "commit/commit_counters.h"
 #include "commit/journal_owner.h"
 #include "commit/journal_release.h"
 #include "commit/metadata_cache.h"
-#include "commit/unique.h"
-#include "commit/validated.h"
+#include "commit/schema_validators.h"
+#include "commit/unique_keys.h"
 #include "store/store.h"
 
 #define RELEASE_TRIES 3
 
 /* ---- step 1 --------------------------------------------------------------------------------- */
 
-static void append_lease(const truce_commit *commit, bson_t *document)
+/* Begins or renews the lease, and returns its new end. Other processes notice a renewal because the
+ * end changes. So the end increases even if the clock does not. */
+static int64_t owner_lease(struct owner *owner)
 {
-    char *owner = truce__process_name();
+    int64_t until_ms = truce__clock_wall_ms() + owner->commit->options.lease_ms;
+
+    /* invariant CH3 */
+    if (until_ms <= owner->until_ms)
+        until_ms = owner->until_ms + 1;
+    owner->until_ms = until_ms;
+    return until_ms;
+}
+
+static void append_lease(struct owner *owner, bson_t *document)
+{
+    char *name = truce__process_name();
     bson_t lease;
 
     bson_append_document_begin(document, "lease", 5, &lease);
-    BSON_APPEND_UTF8(&lease, "owner", owner);
-    BSON_APPEND_INT32(&lease, "ms", (int32_t)commit->options.lease_ms);
-    BSON_APPEND_INT64(&lease, "until", truce__clock_wall_ms() + commit->options.lease_ms);
+    BSON_APPEND_UTF8(&lease, "owner", name);
+    BSON_APPEND_INT32(&lease, "ms", (int32_t)owner->commit->options.lease_ms);
+    BSON_APPEND_INT64(&lease, "until", owner_lease(owner));
     bson_append_document_end(document, &lease);
-    bson_free(owner);
+    bson_free(name);
 }
 
 static void owner_target(struct array *list, const struct entry *entry, bson_t *element)
@@ -134,7 +147,7 @@ truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error
     }
 }
 
-/* Reads the commit document after its insert was not answered (J1). If it is missing, the commit
+/* Reads the commit document after its insert was not answered (CJ1). If it is missing, the commit
  * needs a new id. */
 static truce_status look_for_insert(struct owner *owner, bson_error_t *error)
 {
@@ -159,7 +172,7 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     bson_t document;
 
     truce__commit_begin_document(commit, "pending", &document);
-    append_lease(commit, &document);
+    append_lease(owner, &document);
     journal_append_targets(commit, "writes", true, &document);
     journal_append_targets(commit, "requires", false, &document);
     owner->inserted = true;
@@ -173,7 +186,7 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* Step 1: writes the commit document, and checks the key and its horizon. *already: the key says
+/* Writes the commit document (step 1), and checks the key and its horizon. *already: the key says
  * that the commit took effect. */
 static truce_status owner_open(struct owner *owner, bool *already, bson_error_t *error)
 {
@@ -256,8 +269,8 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
     truce__filter_id(&entry->id, &filter);
     for (;;) {
         /* latest: a document that is only read must be unchanged at the decision, and no write
-         * compares it (J6). After a prepare without an answer, a missing intent abandons the id
-         * (J1). */
+         * compares it (CJ6). After a prepare without an answer, a missing intent abandons the id
+         * (CJ1). */
         status = truce_find_one(owner->commit->store, entry->collection, &filter,
                                 &truce__find_latest, document, error);
         if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
@@ -275,7 +288,7 @@ static bool prepare_is_ours(const struct owner *owner, const bson_t *document)
     return truce__intent_commit(document, &holder) && bson_oid_equal(&holder, &owner->commit->id);
 }
 
-/* Reads the document after its prepare was not answered (J1). */
+/* Reads the document after its prepare was not answered (CJ1). */
 static truce_status look_for_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_t document, plain = BSON_INITIALIZER;
@@ -309,7 +322,7 @@ truce_status truce__owner_still(struct owner *owner, const struct entry *entry, 
         if (!bson_equal(&now, &entry->base))
             status = truce__entry_conflict(entry, "was changed by a plain write", error);
     } else if (!status || status == TRUCE_NOT_FOUND) {
-        status = truce__entry_conflict(entry, "is no longer held", error);
+        status = truce__entry_conflict(entry, "is no longer locked", error);
     }
     bson_destroy(&now);
     bson_destroy(&document);
@@ -337,13 +350,13 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
 }
 
 /* Handles a prepare that a unique index refused. OK: try again. CONFLICT: another commit holds the
- * value. The commit waits for it once it holds nothing itself (U5). */
+ * value. The commit waits for it once it holds nothing itself (CU5). */
 static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
 
     owner->held_in = entry->collection;
-    return status ? status : truce__unique_nobody(owner->commit, entry, error);
+    return status ? status : truce__unique_none(owner->commit, entry, error);
 }
 
 /* Makes {$set: {_intent, `_keys` with the reserved keys}}. */
@@ -450,7 +463,7 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
     return status;
 }
 
-/* Looks for the holder of a key that was just reserved (U4). */
+/* Looks for the holder of a key that was just reserved (CU4). */
 static truce_status look_for_key(struct owner *owner, const struct entry *entry,
                                  bson_error_t *error)
 {
@@ -458,7 +471,7 @@ static truce_status look_for_key(struct owner *owner, const struct entry *entry,
     return truce__unique_look(owner->commit, entry, &owner->held, error);
 }
 
-/* Step 2: takes the entry's document, or inserts a stub. */
+/* Takes the entry's document, or inserts a stub (step 2). */
 static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status =
@@ -487,19 +500,19 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  * with other clients. It may be lost after any statement, and may land when no client waits for it
  * any more.
  *
- *   K1  Only documents that were read are prepared together, and each prepare compares the whole
+ *  CK1  Only documents that were read are prepared together, and each prepare compares the whole
  *       document: no document is returned that the changes could be applied to. Documents that
  *       reserve unique values, or that were taken before the function ran, are prepared one by one.
- *   K2  All or none: the answer says how many documents were taken, not which. If some were not
- *       taken, or there was no answer, the owner abandons the id: it aborts, then strips (J1). So
+ *  CK2  All or none: the answer says how many documents were taken, not which. If some were not
+ *       taken, or there was no answer, the owner abandons the id: it aborts, then strips (CJ1). So
  *       it never waits while it holds documents out of order, and two commits on the same documents
  *       do not wait for each other.
- *   K3  The next try, with a new id, prepares one by one in the usual order. It waits for documents
+ *  CK3  The next try, with a new id, prepares one by one in the usual order. It waits for documents
  *       that are held, and reports which document differs from what was read.
- *   K4  If a bulk of releases was not confirmed for every document, the owner releases one by one.
- *       Then it marks the commit done (J5).
- *   K5  A stub bypasses a validator that is known (validated.c, V2). Otherwise the validator would
- *       refuse it, and the whole bulk with it.
+ *  CK4  If a bulk of releases was not confirmed for every document, the owner releases one by one.
+ *       Then it marks the commit done (CJ5).
+ *  CK5  A stub bypasses a validator that is known (schema_validators.c, CI2). Otherwise the
+ *       validator would refuse it, and the whole bulk with it.
  */
 
 /* ---- a bulk of steps ------------------------------------------------------------------------- */
@@ -564,7 +577,7 @@ static void joined_sort(struct steps *steps)
 
 /* ---- step 2 ---------------------------------------------------------------------------------- */
 
-/* Returns whether the document can be prepared together with others (K1). */
+/* Returns whether the document can be prepared together with others (CK1). */
 static bool can_join(const struct owner *owner, const struct entry *entry)
 {
     return entry->known && !entry->prepared &&
@@ -590,7 +603,7 @@ static bool owner_joins(const struct owner *owner)
     return taken > 1;
 }
 
-/* Makes a stub that bypasses the validator (K5). */
+/* Makes a stub that bypasses the validator (CK5). */
 static truce_status make_stub(const struct owner *owner, const struct entry *entry,
                               struct step_write *made, bson_error_t *error)
 {
@@ -657,7 +670,7 @@ static void joined_mark(const struct owner *owner, bool prepared)
 }
 
 /* Compares the document with what was read. CONFLICT: it differs. OK: it is equal, or has an
- * intent, or cannot be read; K3 finds out then. */
+ * intent, or cannot be read; CK3 finds out then. */
 static truce_status joined_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
 {
     bson_t document;
@@ -671,7 +684,7 @@ static truce_status joined_look(struct owner *owner, const struct entry *entry, 
     return status;
 }
 
-/* Finds out why not all documents were taken (K2). If one of them changed, the function must run
+/* Finds out why not all documents were taken (CK2). If one of them changed, the function must run
  * again, and an attempt with a new id would be useless. */
 static truce_status why_not_all(struct owner *owner, truce_status status, bson_error_t *error)
 {
@@ -690,7 +703,7 @@ static truce_status why_not_all(struct owner *owner, truce_status status, bson_e
     commit->apart = true;
     owner->again = true;
     return truce__fail(TRUCE_CONFLICT, error,
-                       "the documents of a commit could not be taken together");
+                       "the documents of a commit could not be locked together");
 }
 
 /* Prepares all documents by one bulk. CONFLICT with `again`: not all were taken, and the next
@@ -733,7 +746,7 @@ static void add_release(const struct owner *owner, const struct entry *entry,
 }
 
 /* Returns whether the document can be released with others. Reserved keys need a release of their
- * own (unique.c), and a document that cannot be compared must be read first. */
+ * own (unique_keys.c), and a document that cannot be compared must be read first. */
 static bool can_release(const struct owner *owner, const struct entry *entry)
 {
     return !entry->reserved && truce__entry_comparable(owner->commit->store, entry);
@@ -822,7 +835,7 @@ static truce_status decide_look(struct owner *owner, const struct entry *entry, 
     return status;
 }
 
-/* Reads all required documents, missing ones first (J6). */
+/* Reads all required documents, missing ones first (CJ6). */
 static truce_status owner_requires(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -839,7 +852,7 @@ static truce_status owner_requires(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* Holds all missing required documents but one (J6). */
+/* Holds all missing required documents but one (CJ6). */
 static void owner_hold_missing(truce_commit *commit)
 {
     bool looked_at = false;
@@ -951,12 +964,12 @@ static truce_status undecided(truce_status status, const struct owner *owner, bs
     if (status == TRUCE_UNKNOWN)
         return truce__fail(
             status, error,
-            "the store did not answer the decision of commit %s, so its outcome is unknown", hex);
-    return truce__fail(status, error, "commit %s was undone by another process: its lease was over",
-                       hex);
+            "the outcome of commit %s is unknown: the store did not answer its decision", hex);
+    return truce__fail(status, error,
+                       "commit %s was rolled back by another process: its lease was over", hex);
 }
 
-/* Decides. OK: decided. CONFLICT: another process aborted the commit. UNKNOWN: see J8. */
+/* Decides. OK: decided. CONFLICT: another process aborted the commit. UNKNOWN: see CJ8. */
 static truce_status owner_decide(struct owner *owner, bson_error_t *error)
 {
     bool unanswered = false;
@@ -1030,7 +1043,7 @@ static truce_status journal_release_entries(struct owner *owner)
 }
 
 /* Releases all documents. It never fails: unconfirmed releases are left to the next process that
- * encounters an intent (J4, J5). */
+ * encounters an intent (CJ4, CJ5). */
 static void release_all(struct owner *owner)
 {
     if (owner_release_joined(owner) &&
@@ -1049,7 +1062,7 @@ void truce__owner_give_up(struct owner *owner, const char *why)
 
     if (!owner->inserted)
         return;
-    if (truce__journal_abort(owner->worker, &commit->id, why, &changed, NULL))
+    if (truce__journal_abort(owner->worker, &commit->id, NULL, why, &changed, NULL))
         return;
     /* The commit is not pending any more: strip only if another process aborted it. */
     if (!changed) {
@@ -1087,10 +1100,11 @@ static truce_status renew(struct owner *owner, bson_error_t *error)
 
     if (now_ns - owner->renewed_ns < (int64_t)lease_ms * 1000000 / 3)
         return TRUCE_OK;
-    status = truce__journal_renew(owner->worker, &owner->commit->id, lease_ms, &pending, error);
+    status = truce__journal_renew(owner->worker, &owner->commit->id, owner_lease(owner), &pending,
+                                  error);
     if (!status && !pending)
         return truce__fail(TRUCE_CONFLICT, error,
-                           "the commit was undone by another process: its lease was over");
+                           "the commit was rolled back by another process: its lease was over");
     if (truce__unanswered(status))
         /* It may have landed; the next step renews again. */
         return TRUCE_OK;
@@ -1098,7 +1112,7 @@ static truce_status renew(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* Step 2 for one document, unless it was taken before the function ran. */
+/* Takes the document of one entry (step 2), unless it was taken before the function ran. */
 static truce_status commit_journal_take(struct owner *owner, struct entry *entry,
                                         bson_error_t *error)
 {
@@ -1217,8 +1231,13 @@ static truce_status finish_taken(truce_commit *commit, bson_error_t *error)
 
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
 {
-    truce_status status = truce__metadata_ensure_commits(commit->store, error);
+    truce_status status = TRUCE_OK;
 
+    if (commit->numbered)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a commit of the journal cannot take numbers of a sequence: take them "
+                           "before the commit, or use a store with transactions");
+    status = truce__metadata_ensure_commits(commit->store, error);
     if (status)
         return status;
     owner_hold_missing(commit);
@@ -1246,10 +1265,10 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
  *
  *     commit document | prepare each, in order | function | (prepare more) | requires | decide
  *
- *   T1  The steps and their order are the journal's. The base of the commit is what the prepares
+ *  CT1  The steps and their order are the journal's. The base of the commit is what the prepares
  *       returned, as for a blind change. A document that the function does not change is a hold. No
  *       luck is needed, because a prepare compares nothing that was read before.
- *   T2  A commit that holds documents does not wait for other commits. Any other document that the
+ *  CT2  A commit that holds documents does not wait for other commits. Any other document that the
  *       function uses is read and prepared only if it is free. Otherwise the try ends and releases
  *       its documents, and the next try takes that document too, in the order that all commits
  *       share. So two such commits cannot wait for each other, and each failed try has found a
@@ -1257,23 +1276,23 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
  *       its commit: a read of a balance, a set operation, a commit within the function. If such a
  *       call encounters another pending commit, it fails with LOCKED at once, and the function runs
  *       again.
- *   T3  Some documents cannot be taken first. A prepare reserves values of unique indexes, which
+ *  CT3  Some documents cannot be taken first. A prepare reserves values of unique indexes, which
  *       are unknown at that time. If a collection has declared keys, or the journal refuses what
  *       the store's own step can do, the commit runs as before. Missing documents are not taken, so
  *       a document that is inserted and removed all the time can cost any number of tries.
- *   T4  A plain writer may change a held document while the function runs, so each document is read
+ *  CT4  A plain writer may change a held document while the function runs, so each document is read
  *       once more before the decision.
- *   T5  A document that is gone is not taken, and the others are. Its prepare was answered, so it
+ *  CT5  A document that is gone is not taken, and the others are. Its prepare was answered, so it
  *       took nothing and cannot land any more. The function reads that the document is missing.
- *   T6  If the store changes several documents in one step, the commit ends with one such step
- *       (native.c, N7), unless the caller requires the journal. It compares the held documents, so
- *       no plain write is lost.
- *   T7  Elsewhere, a commit of one document without a key ends with one write that compares the
- *       held document (fast.c, F6). It needs no decision, and no plain write is lost.
- *   T8  The function may also read documents by calls apart from its commit: several at once, a
+ *  CT6  If the store changes several documents in one step, the commit ends with one such step
+ *       (native_transaction.c, CN7), unless the caller requires the journal. It compares the held
+ *       documents, so no plain write is lost.
+ *  CT7  Elsewhere, a commit of one document without a key ends with one write that compares the
+ *       held document (single_document.c, CF6). It needs no decision, and no plain write is lost.
+ *  CT8  The function may also read documents by calls apart from its commit: several at once, a
  *       balance, a tree. Such a call does not wait for documents that the function's own commit
  *       holds; it reads them as stored, without the intent. Only a plain writer can change them
- *       before the function ends, and T4 finds that. Once the commit is applied, its intents are
+ *       before the function ends, and CT4 finds that. Once the commit is applied, its intents are
  *       like those of any other commit. A write apart from the commit cannot change a document that
  *       the commit holds: it fails with LOCKED at once.
  */
@@ -1333,7 +1352,7 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
 
         if (!status)
             status = truce__metadata_keyed(commit->store, old->collection, &keyed, error);
-        commit->untakeable = commit->untakeable || keyed; /* T3 */
+        commit->untakeable = commit->untakeable || keyed; /* CT3 */
         if (!old->known || old->token.found) {
             commit->entries[count] = truce__entry_new(old->collection, &old->id);
             commit->entries[count]->hold = true;
@@ -1343,12 +1362,13 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
         truce__entry_free(old);
     }
     commit->count = count;
+    truce__hash_release(&commit->places);
     if (count)
         qsort(commit->entries, count, sizeof *commit->entries, take_compare_entries);
     return status;
 }
 
-/* Takes one document (T1). */
+/* Takes one document (CT1). */
 static truce_status journal_take_take_one(struct owner *owner, struct entry *entry,
                                           bson_error_t *error)
 {
@@ -1361,7 +1381,7 @@ static truce_status journal_take_take_one(struct owner *owner, struct entry *ent
     return status;
 }
 
-/* Removes an entry whose document is gone (T5). */
+/* Removes an entry whose document is gone (CT5). */
 static void take_drop(truce_commit *commit, uint32_t at)
 {
     truce__entry_free(commit->entries[at]);
@@ -1397,7 +1417,8 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
     if (status)
         return status;
     if (!commit->count || commit->untakeable)
-        return truce__fail(TRUCE_CONFLICT, error, "its documents cannot be taken first");
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "the documents of the commit cannot be locked first");
     owner = bson_aligned_alloc0(_Alignof(struct owner), sizeof *owner);
     owner->commit = commit;
     owner->worker = &commit->worker;

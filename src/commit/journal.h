@@ -7,8 +7,8 @@
  *
  * A commit document, in the collection `truce_commits`:
  *
- *     {_id: C, key?, key_time?, state, lease: {owner, ms, until}, input?, created,
- *      writes: [{ns, id, keyed?}],                                documents that it may hold
+ *     {_id: C, key?, key_time?, state, lease: {owner, ms, until, seen?}, input?,
+ *      created, writes: [{ns, id, keyed?}],                       documents that it may hold
  *      post:   [{ns, id, op, changes?, document?, pre?, was}],    from the decision on
  *      overwritten?: [{ns, id}]}                                  plain writes that it overwrote
  *
@@ -19,8 +19,8 @@
  *        "remove"  removes the document               "hold"    removes only the intent
  *        "free"    removes the stub
  */
-#include "commit/entry.h"
-#include "store/reserved.h"
+#include "commit/commit_entry.h"
+#include "store/reserved_names.h"
 #include "truce/sys/store.h"
 
 struct random;
@@ -49,26 +49,28 @@ struct worker {
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms);
 
 /* Returns whether a step, other than the decision and the last one, may skip the wait for the disk
- * (J9). */
+ * (CJ9). */
 bool truce__worker_relaxed_step(const struct worker *worker);
 
 /* ---- single steps, each one guarded write ---------------------------------------------------- */
 
-/* Changes a pending commit to aborted, which releases its key. `why` is stored in it. *changed: it
- * was pending. */
-truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, const char *why,
-                                  bool *changed, bson_error_t *error);
+/* Changes a pending commit to aborted, which releases its key. `why` is stored in it. `seen` is the
+ * commit document whose lease was over; NULL: the commit is the caller's own. *changed: it was
+ * pending, and its lease was not renewed. */
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *seen, const char *why, bool *changed,
+                                  bson_error_t *error);
 /* Renews the lease of the caller's own pending commit. *pending is false if it is no longer
  * pending. */
-truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit,
-                                  uint32_t lease_ms, bool *pending, bson_error_t *error);
+truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit, int64_t until_ms,
+                                  bool *pending, bson_error_t *error);
 /* Removes this commit's intent or stub from a document, and from `_keys` all but the first `keys`
  * elements (`_intent.keys`; -1: nothing was reserved). If the intent is gone already, the result is
  * OK. */
 truce_status truce__journal_strip(struct worker *worker, const char *collection,
                                   const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                   bson_error_t *error);
-/* As truce__journal_strip, for a document that is known to be a stub. */
+/* Does what truce__journal_strip does, for a document that is known to be a stub. */
 truce_status truce__journal_strip_stub(struct worker *worker, const char *collection,
                                        const bson_value_t *id, const bson_oid_t *commit,
                                        bson_error_t *error);
@@ -86,7 +88,7 @@ void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bs
 /* Releases every entry of a decided commit (its document), then marks it done. */
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit,
                                    bson_error_t *error);
-/* Changes committed to done, the last step. All entries must be released (J5). */
+/* Changes committed to done, the last step. All entries must be released (CJ5). */
 truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
                                  bson_error_t *error);
 /* Strips every document that an aborted commit may hold. */
@@ -95,7 +97,7 @@ truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, b
 /* ---- intents of other commits ---------------------------------------------------------------- */
 
 /* Reads the document of a commit, which is always initialized. NOT_FOUND: the commit was undone and
- * purged (J2). */
+ * purged (CJ2). */
 truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
                                 bson_error_t *error);
 
@@ -114,9 +116,16 @@ bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
 truce_status truce__intent_meet(struct worker *worker, const char *collection,
                                 const bson_t *document, bson_error_t *error);
 
-/* Returns whether the lease of a pending commit (its document as just read) is over, as far as this
- * process can know (complete_commit.c, H3). */
+/* Returns whether the lease of a pending commit (its document as just read) is over: this process
+ * has seen no renewal for the length of the lease (complete_commit.c, CH3). */
 bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit);
+/* Returns whether the owner of the commit is probably dead, by the wall clock of this process. This
+ * is only a hint that it is worthwhile to watch the lease. */
+bool truce__journal_lease_doubtful(const bson_t *commit);
+/* Stores in a pending commit when its lease was seen, for later processes, if its owner is probably
+ * dead. A failure is ignored: the next process stores it. */
+void truce__journal_lease_observe(struct worker *worker, const bson_oid_t *id,
+                                  const bson_t *commit);
 
 /* Handles a pending commit that blocks the caller (its document as just read): aborts it if its
  * lease is over, else waits a moment. OK: read again. */
@@ -124,13 +133,13 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                    const bson_t *commit, bson_error_t *error);
 
 /* Returns whether `document` is held by a commit whose function this thread runs (journal.c,
- * T8). */
+ * CT8). */
 bool truce__journal_at_work(const bson_t *document);
 /* Returns whether this thread runs the function of the commit with this id, which took its
  * documents first. */
 bool truce__journal_work_owns(const bson_oid_t *id);
 /* Returns whether this thread runs the function of a commit that took its documents first. The
- * thread must not wait for another commit then (T2), and the function runs again if it fails with
+ * thread must not wait for another commit then (CT2), and the function runs again if it fails with
  * LOCKED. */
 bool truce__journal_work_yields(void);
 /* Replaces the document, which has an intent, by its state in the snapshot of the view, or by its
@@ -143,8 +152,8 @@ truce_status truce__intent_see(truce_store *store, const char *collection, bson_
  * empty. */
 truce_status truce__journal_read(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
-/* As truce__journal_read, for a read without a guard. A document that this thread's own commit took
- * first is returned as stored (T8). */
+/* Does what truce__journal_read does, for a read without a guard. A document that this thread's own
+ * commit took first is returned as stored (CT8). */
 truce_status truce__journal_look(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
 

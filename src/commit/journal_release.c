@@ -1,8 +1,8 @@
 /* The steps of the journal that any process may do: the owner of a commit, or a process that
  * encounters its intent. Each step is one guarded write that can be repeated at any time. The file
- * has, from the bottom up: the changes of a decided commit (D1 to D3), the release of one document
- * (L1 to L4), the release over plain writes (X1 to X3), and the steps of a whole commit. The
- * invariants J and H are in journal.c and complete_commit.c. */
+ * has, from the bottom up: the changes of a decided commit (CM1 to CM3), the release of one
+ * document (CL1 to CL4), the release over plain writes (CX1 to CX3), and the steps of a whole
+ * commit. The invariants CJ and CH are in journal.c and complete_commit.c. */
 #include "commit/journal_release.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/field_names.h"
-#include "commit/counters.h"
-#include "commit/unique.h"
-#include "commit/validated.h"
+#include "commit/commit_counters.h"
+#include "commit/schema_validators.h"
+#include "commit/unique_keys.h"
 #include "query/update/update.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 #include "truce/sys/store.h"
 
@@ -43,7 +43,7 @@ static truce_write_options write_options(const struct worker *worker)
     return (truce_write_options){.relaxed = worker->relaxed};
 }
 
-/* Returns the options of a step that may skip the wait for the disk (J9). */
+/* Returns the options of a step that may skip the wait for the disk (CJ9). */
 static truce_write_options step_options(const struct worker *worker)
 {
     return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
@@ -79,12 +79,12 @@ void truce__step_write_free(struct step_write *made)
  *     {p: path, v: value (absent: unset), h: hash of the old value (absent: there was none),
  *      n: elements of the old list, a: [operators on the field "x", encoded by field_names.h]}
  *
- *   D1  The commit was decided before the release, so later writes come after it: elements that a
+ *  CM1  The commit was decided before the release, so later writes come after it: elements that a
  *       plain writer pushed to the old list are appended to the new list.
- *   D2  If the commit's own operators apply to any value ($inc, $push ...), they are applied to the
+ *  CM2  If the commit's own operators apply to any value ($inc, $push ...), they are applied to the
  *       current value. The result is that of one order or the other.
- *   D3  Otherwise only one of the two values can be stored. The commit's value is, because other
- *       documents may depend on it. The other value is kept in another collection (X2).
+ *  CM3  Otherwise only one of the two values can be stored. The commit's value is, because other
+ *       documents may depend on it. The other value is kept in another collection (CX2).
  */
 
 #define OPERAND "x"
@@ -139,7 +139,7 @@ static void change_append_operator(bson_t *list, const char *operator, const bso
 }
 
 /* Appends the operators of one update that touch the path. Returns false if one of them does not
- * qualify for D2. */
+ * qualify for CM2. */
 static bool operators_in(const bson_t *update, const char *path, bson_t *list)
 {
     bson_iter_t iter, field;
@@ -269,7 +269,7 @@ static bool begins_with_old(const bson_t *change, struct value list, uint32_t co
     return same;
 }
 
-/* Appends the elements that a plain writer pushed to the commit's list (D1). */
+/* Appends the elements that a plain writer pushed to the commit's list (CM1). */
 static bool merge_lists(const bson_t *change, struct value now, struct value there, bson_t *made)
 {
     bson_iter_t iter;
@@ -292,7 +292,8 @@ static bool merge_lists(const bson_t *change, struct value now, struct value the
 }
 
 /* Applies operators to a document in place. On failure it stays unchanged. */
-static truce_status change_apply(const bson_t *operators, bson_t *document, bson_error_t *error)
+static truce_status release_apply_change(const bson_t *operators, bson_t *document,
+                                         bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
@@ -317,7 +318,7 @@ static truce_status change_apply(const bson_t *operators, bson_t *document, bson
     return status;
 }
 
-/* Applies the commit's operators to the current value (D2). */
+/* Applies the commit's operators to the current value (CM2). */
 static bool merge_operators(const bson_t *change, struct value there, bson_t *made)
 {
     struct value list = change_field(change, "a");
@@ -334,7 +335,7 @@ static bool merge_operators(const bson_t *change, struct value there, bson_t *ma
 
         truce__value_bson(operators.value, &stored);
         truce__names_restore(&stored, &one);
-        can = !change_apply(&one, made, &ignored);
+        can = !release_apply_change(&one, made, &ignored);
         bson_destroy(&one);
     }
     return can;
@@ -367,15 +368,15 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
  * process may do it, at any time and repeatedly; the model is models/release.cpp. A plain writer
  * may have written under the intent:
  *
- *   L1  A release overwrites only what it has seen: its write compares the whole document. A change
+ *  CL1  A release overwrites only what it has seen: its write compares the whole document. A change
  *       of a plain writer is merged with the commit's change, or kept in another collection first
- *       (X2). So no crash loses a plain write without a report. A hold changes nothing and compares
- *       nothing.
- *   L2  The owner knows the document as it took it, so most releases are one write. Any other
+ *       (CX2). So no crash loses a plain write without a report. A hold changes nothing and
+ *       compares nothing.
+ *  CL2  The owner knows the document as it took it, so most releases are one write. Any other
  *       process, and an owner whose comparison failed, reads the stored document first.
- *   L3  A release ends. After some failed comparisons, it notes the document in the commit as
+ *  CL3  A release ends. After some failed comparisons, it notes the document in the commit as
  *       `overwritten` and writes without a comparison.
- *   L4  A document that is too large for a comparison (entry.h) is written without one. The
+ *  CL4  A document that is too large for a comparison (commit_entry.h) is written without one. The
  *       document that the write replaced then shows whether something must be noted and kept.
  */
 
@@ -498,17 +499,17 @@ static truce_status journal_write_same(struct worker *worker, const bson_oid_t *
  * A plain writer may change a document under the intent, so that the decided change no longer
  * applies. The commit was decided first, so the plain write comes after it.
  *
- *   X1  The decided change is applied anyway, by one write that compares the whole document. The
+ *  CX1  The decided change is applied anyway, by one write that compares the whole document. The
  *       change is made field by field, in this process. Other changes of the plain writer remain. A
- *       field that both changed is merged (D1 to D3). A value that blocks a path is replaced. If
+ *       field that both changed is merged (CM1 to CM3). A value that blocks a path is replaced. If
  *       the document would be too large, it stays as it is, with the commit's revision.
- *   X2  Values of the plain writer or of the commit that this discards are first stored in the
+ *  CX2  Values of the plain writer or of the commit that this discards are first stored in the
  *       collection `truce_displaced`, and `truce check` reports them until a user removes them
  *       there. A document that is removed or replaced as a whole is stored as a whole, under the
  *       path "".
- *   X3  The values are stored before the write, which compares the document that was seen
+ *  CX3  The values are stored before the write, which compares the document that was seen
  *       (models/release.cpp). Values that are too large to be stored are noted in the commit, as in
- *       L3.
+ *      CL3.
  *
  *     {_id: {c: C, ns, id}, commit: C, ns, id, reason: "same field" | "in the way" | "no room", at,
  *      values: [{p: path, v: value (absent: unset)}]}
@@ -672,7 +673,7 @@ static bool force_reach(const bson_t *document, const char *path, struct value *
     }
 }
 
-/* Applies X1 to one field. The commit's `_keys` win, because the prepare changed that field. */
+/* Applies CX1 to one field. The commit's `_keys` win, because the prepare changed that field. */
 static void merge_change(const bson_t *document, const bson_t *change, bool merge,
                          struct merged *merged)
 {
@@ -822,11 +823,11 @@ static truce_status journal_keep(struct worker *worker, const bson_oid_t *commit
     status = force_keep(worker, commit, post, merged->reason, &merged->lost, error);
     if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
         return status;
-    truce_assert(truce__journal_target(post, &collection, &id)); /* X3 */
+    truce_assert(truce__journal_target(post, &collection, &id)); /* CX3 */
     return journal_note(worker, commit, collection, &id, error);
 }
 
-/* Keeps the plain writer's document, because `after` would be invalid (X1). */
+/* Keeps the plain writer's document, because `after` would be invalid (CX1). */
 static void give_way(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                      struct merged *merged)
 {
@@ -893,7 +894,7 @@ static truce_status truce__journal_force(struct worker *worker, const bson_oid_t
     for (int i = 0; i < TRIES && !status && !done; i++) {
         bson_t document;
 
-        /* latest: a document without the intent counts as released (J5) */
+        /* latest: a document without the intent counts as released (CJ5) */
         status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
                                 error);
         if (!status)
@@ -921,7 +922,7 @@ static void release_set_after(const bson_oid_t *commit, const bson_t *post, cons
 
     set_changes(post, commit, &changes);
     bson_copy_to(document, after);
-    if (changed || change_apply(&changes, after, &ignored)) {
+    if (changed || release_apply_change(&changes, after, &ignored)) {
         journal_merge(commit, post, document, true, &merged);
         bson_destroy(after);
         bson_copy_to(&merged.after, after);
@@ -1020,8 +1021,9 @@ static bool release_is(const struct release *release, const char *op)
     return !strcmp(release->op, op);
 }
 
-/* Reports what a write without a comparison replaced (L4). */
-static truce_status release_tell(struct release *release, const bson_t *before, bson_error_t *error)
+/* Reports what a write without a comparison replaced (CL4). */
+static truce_status release_report(struct release *release, const bson_t *before,
+                                   bson_error_t *error)
 {
     truce_status status = release->noted ? TRUCE_OK : release_note(release, error);
     struct merged merged;
@@ -1045,7 +1047,7 @@ static truce_status write_over(struct release *release, bson_error_t *error)
 
     release->worker->did += !status;
     if (!status && !release_is(release, "hold") && journal_was_changed(release->post, &before))
-        status = release_tell(release, &before, error);
+        status = release_report(release, &before, error);
     else if (status && error)
         *error = release->reason;
     bson_destroy(&before);
@@ -1088,7 +1090,7 @@ static bool release_comparable(const struct release *release, const bson_t *seen
            seen->len <= VALUE_GUARD_BYTES_MAX;
 }
 
-/* Makes one write that compares the document (L1, L2). */
+/* Makes one write that compares the document (CL1, CL2). */
 static truce_status write_seen(struct release *release, const bson_t *seen, bool *done,
                                bson_error_t *error)
 {
@@ -1116,7 +1118,7 @@ static truce_status release_seen(struct release *release, const bson_t *seen, bo
     if (release_comparable(release, seen) && !last && !release_is(release, "hold"))
         return write_seen(release, seen, done, error);
     *done = true;
-    if (release_comparable(release, seen) && !release_is(release, "hold")) /* L3 */
+    if (release_comparable(release, seen) && !release_is(release, "hold")) /* CL3 */
         status = release_note(release, error);
     return status ? status : write_over(release, error);
 }
@@ -1126,7 +1128,7 @@ static truce_status look_and_release(struct release *release, bool last, bool *d
 {
     bson_t document;
     /* latest: a document without the intent counts as released, and then the commit is done and
-     * purged (J5) */
+     * purged (CJ5) */
     truce_status status = truce_find_one(release->worker->store, release->collection,
                                          &release->filter, &truce__find_latest, &document, error);
 
@@ -1158,7 +1160,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = blocked(commit, release.collection, error);
-    if (truce__validator_refused(status, &release.reason)) /* V3 */
+    if (truce__validator_refused(status, &release.reason)) /* CI3 */
         status = denied(commit, release.collection, &release.reason, error);
     else if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
         status = truce__journal_force(worker, commit, post, &release.reason, error);
@@ -1168,16 +1170,23 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Changes a pending commit. *changed: it was pending. */
+/* Changes a pending commit. `seen`: only if its lease still ends as in this document; NULL: with
+ * any lease. *changed: it was pending, with this lease. */
 static truce_status change_pending(struct worker *worker, const bson_oid_t *commit,
-                                   const bson_t *update, bool *changed, bson_error_t *error)
+                                   const bson_t *seen, const bson_t *update, bool *changed,
+                                   bson_error_t *error)
 {
     truce_write_options options = step_options(worker);
     truce_write_result result = {0};
     truce_status status;
+    bson_iter_t iter, until;
     bson_t filter;
 
     filter_state(commit, "pending", &filter);
+    /* invariant CH3 */
+    if (seen && bson_iter_init(&iter, seen) &&
+        bson_iter_find_descendant(&iter, "lease.until", &until))
+        BCON_APPEND(&filter, "lease.until", "{", "$eq", BCON_ITER(&until), "}");
     status = truce_update(worker->store, COMMITS, &filter, update, &options, &result, error);
     *changed = !status && result.matched > 0;
     truce_write_result_release(&result);
@@ -1185,12 +1194,13 @@ static truce_status change_pending(struct worker *worker, const bson_oid_t *comm
     return status;
 }
 
-truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, const char *why,
-                                  bool *changed, bson_error_t *error)
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *seen, const char *why, bool *changed,
+                                  bson_error_t *error)
 {
     bson_t *update = BCON_NEW("$set", "{", "state", BCON_UTF8("aborted"), "why", BCON_UTF8(why),
                               "}", "$unset", "{", "key", BCON_UTF8(""), "}");
-    truce_status status = change_pending(worker, commit, update, changed, error);
+    truce_status status = change_pending(worker, commit, seen, update, changed, error);
 
     if (*changed)
         COUNT(aborted);
@@ -1198,19 +1208,18 @@ truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commi
     return status;
 }
 
-truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit,
-                                  uint32_t lease_ms, bool *pending, bson_error_t *error)
+truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit, int64_t until_ms,
+                                  bool *pending, bson_error_t *error)
 {
-    bson_t *update =
-        BCON_NEW("$set", "{", "lease.until", BCON_INT64(truce__clock_wall_ms() + lease_ms), "}");
-    truce_status status = change_pending(worker, commit, update, pending, error);
+    bson_t *update = BCON_NEW("$set", "{", "lease.until", BCON_INT64(until_ms), "}");
+    truce_status status = change_pending(worker, commit, NULL, update, pending, error);
 
     bson_destroy(update);
     return status;
 }
 
-/* Removes all but the first `keys` elements of `_keys` (U3). An intent never changes, so the number
- * is right no matter when it was read. */
+/* Removes all but the first `keys` elements of `_keys` (CU3). An intent never changes, so the
+ * number is right no matter when it was read. */
 static void append_strip(int32_t keys, bson_t *update)
 {
     bson_t unset;

@@ -1,10 +1,10 @@
 #ifndef TRUCE_COMMIT_JOURNAL_RELEASE_H
 #define TRUCE_COMMIT_JOURNAL_RELEASE_H
 
-/* The single writes of the journal, for steps that are sent together (journal.c, K1). */
-#include "commit/entry.h"
+/* The single writes of the journal, for steps that are sent together (journal.c, CK1). */
+#include "commit/commit_entry.h"
 #include "commit/journal.h"
-#include "merge/diff.h"
+#include "merge/document_diff.h"
 #include "store/maintenance.h"
 
 /* A write with the documents that it consists of. */

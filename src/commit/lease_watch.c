@@ -1,8 +1,9 @@
 #include "commit/lease_watch.h"
 
-#include <bson/bson.h>
-
+#include "base/clock.h"
+#include "base/field.h"
 #include "base/fingerprint.h"
+#include "bson/value.h"
 
 #define SIZE_FIRST ((size_t)64)
 #define SIZE_MOST  ((size_t)1 << 20)
@@ -52,7 +53,7 @@ static bool watch_is_full(const struct watches *watches)
 
 static bool watch_is_kept(const struct watch *watch, int64_t now_ns)
 {
-    return watch->thing && now_ns - watch->last_ns < STALE_NS; /* T1 */
+    return watch->thing && now_ns - watch->last_ns < STALE_NS; /* CW1 */
 }
 
 /* Copies the watches that are not stale into a table with room for as many again. */
@@ -89,7 +90,7 @@ int64_t truce__watches_see(struct watches *watches, uint64_t thing, uint64_t sta
             (watches->size < SIZE_MOST || now_ns - watches->rebuilt_ns >= REBUILD_NS))
             watches_rebuild(watches, now_ns);
         if (watch_is_full(watches))
-            return now_ns; /* T3 */
+            return now_ns; /* CW3 */
         watch = watch_find(watches, thing);
         watches->count++;
     }
@@ -97,4 +98,29 @@ int64_t truce__watches_see(struct watches *watches, uint64_t thing, uint64_t sta
         *watch = (struct watch){.thing = thing, .state = state, .since_ns = now_ns};
     watch->last_ns = now_ns;
     return watch->since_ns;
+}
+
+bool truce__lease_seen(const bson_t *lease, int64_t end, int64_t *seen_ns)
+{
+    const char *clock = truce__clock_name();
+    bson_t seen, one;
+
+    if (!clock || !truce__value_subdocument(lease, "seen", &seen) ||
+        !truce__value_subdocument(&seen, clock, &one) || !bson_has_field(&one, "end"))
+        return false;
+    *seen_ns = truce__field_number(&one, "ns");
+    return truce__field_number(&one, "end") == end && *seen_ns > 0 &&
+           *seen_ns <= truce__clock_monotonic_ns();
+}
+
+void truce__lease_append_seen(int64_t end, bson_t *set)
+{
+    char *path = bson_strdup_printf("lease.seen.%s", truce__clock_name());
+    bson_t seen;
+
+    BSON_APPEND_DOCUMENT_BEGIN(set, path, &seen);
+    BSON_APPEND_INT64(&seen, "end", end);
+    BSON_APPEND_INT64(&seen, "ns", truce__clock_monotonic_ns());
+    bson_append_document_end(set, &seen);
+    bson_free(path);
 }

@@ -9,14 +9,29 @@
  * hash of the thing's id, a hash of the state that a renewal changes, and the time when that state
  * was first seen.
  *
- *   T1  A watch that was used within the last hour is never evicted. So a lease that is checked at
+ * A process forgets its watches when it ends. A process that ends before the lease is over, such as
+ * a sweep that cron starts every minute, therefore also stores in the lease when it saw it:
+ *
+ *     lease.seen: {"<clock>": {end: <the end that the last renewal set>, ns: <time of the clock>}}
+ *
+ * All processes with a clock of the same name read the same monotonic clock (truce__clock_name). So
+ * a later process reads the time of an earlier one as if it were its own, and no wall clock takes
+ * part. Another computer, or the same one after a reboot, has another name: it ignores the entry
+ * and stores its own. An entry counts only for the end that it names.
+ *
+ *  CW1  A watch that was used within the last hour is never evicted. So a lease that is checked at
  *       least once an hour is judged eventually, however many leases there are.
- *   T2  A thing has one watch. A renewal overwrites it, so renewals need no memory.
- *   T3  The table has at most 2^20 slots of 32 bytes. If it is full, new things are not admitted
+ *  CW2  A thing has one watch. A renewal overwrites it, so renewals need no memory.
+ *  CW3  The table has at most 2^20 slots of 32 bytes. If it is full, new things are not admitted
  *       until others are evicted. They are judged later, and never too early.
+ *  CW4  A lease is over only if the watch, or a stored observation of its current end, is as old as
+ *       the lease is long (truce__metadata_lease_over).
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <bson/bson.h>
 
 struct watches {
     struct watch *places;
@@ -33,5 +48,12 @@ int64_t truce__watches_see(struct watches *watches, uint64_t thing, uint64_t sta
 
 /* Extends a hash by these bytes. */
 uint64_t truce__watch_hash(uint64_t hash, const void *bytes, size_t size);
+
+/* Reads when a process with this clock first saw the lease with this end. */
+bool truce__lease_seen(const bson_t *lease, int64_t end, int64_t *seen_ns);
+
+/* Appends to a $set that a process with this clock sees the lease with this end. The clock must
+ * have a name. */
+void truce__lease_append_seen(int64_t end, bson_t *set);
 
 #endif

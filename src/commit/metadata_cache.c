@@ -4,11 +4,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/forks.h"
 #include "base/limits.h"
+#include "bson/array.h"
 #include "commit/journal.h"
 #include "commit/lease_watch.h"
 #include "commit/per_key_lock.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
 
 /* The store itself refers to its cache (sys/store.h). One mutex protects all caches; a commit takes
@@ -27,6 +30,8 @@ struct collection {
     const char *of;
     bool keyed;                  /* One of its indexes is the unique one on `_keys`. */
     bson_t *indexes, *validator; /* As read at `read_ns`. */
+    /* The _ids of its documents that cached facts depend on (an array). */
+    bson_t relied;
     int64_t indexes_at_ns;
 };
 
@@ -38,9 +43,34 @@ struct metadata_cache {
     bool commits; /* The commit collection is ready. */
     /* The structure number of the store when the collections were read. */
     uint64_t structure;
+    /* When documents that cached facts depend on were counted, and how often some were missing. */
+    int64_t looked_ns;
+    uint64_t removals;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void metadata_forked(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+/* The child's stores have caches of their own, and the parent's are not used there. */
+__attribute__((constructor)) static void metadata_watch_forks(void)
+{
+    truce__forks_watch(NULL, NULL, metadata_forked);
+}
+
+static void metadata_look(truce_store *store);
+
+/* Locks the mutex. The structure number may need the answer of a server. It is read first, so that
+ * no other thread waits for it. */
+static void metadata_lock(truce_store *store)
+{
+    (void)truce__store_structure(store);
+    metadata_look(store);
+    pthread_mutex_lock(&lock);
+}
 
 static void metadata_free(struct truce_store_cache *base)
 {
@@ -52,6 +82,7 @@ static void metadata_free(struct truce_store_cache *base)
         cache->collections = gone->next;
         bson_destroy(gone->indexes);
         bson_destroy(gone->validator);
+        bson_destroy(&gone->relied);
         bson_free(gone->name);
         bson_free(gone);
     }
@@ -75,7 +106,7 @@ static void forget_collections(struct metadata_cache *cache)
 static struct metadata_cache *metadata_of(truce_store *store)
 {
     struct metadata_cache *cache = (struct metadata_cache *)store->cache;
-    uint64_t structure = truce__store_structure(store);
+    uint64_t structure = truce__store_structure(store) + (cache ? cache->removals : 0);
 
     if (!cache) {
         cache = bson_malloc0(sizeof *cache);
@@ -100,10 +131,114 @@ static struct collection *metadata_collection_of(truce_store *store, const char 
     if (!collection) {
         collection = bson_malloc0(sizeof *collection);
         collection->name = bson_strdup(name);
+        bson_init(&collection->relied);
         collection->next = cache->collections;
         cache->collections = collection;
     }
     return collection;
+}
+
+/* ---- documents that cached facts depend on --------------------------------------------------- */
+
+/* A server does not report that another client emptied a collection. Therefore the documents that
+ * define things are counted once a second. */
+#define LOOK_MS    1000
+#define RELIED_MAX 1000 /* in a collection */
+
+/* Returns whether one of the documents is missing. If the store fails, it is unknown. */
+static bool metadata_misses(truce_store *store, const char *collection, const bson_t *ids)
+{
+    bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(ids), "}");
+    bson_error_t ignored;
+    truce_count_options options = {.deadline_ms = LOOK_MS};
+    int64_t count;
+    truce_status status = truce_count(store, collection, filter, &options, &count, &ignored);
+
+    bson_destroy(filter);
+    return !status && count < bson_count_keys(ids);
+}
+
+/* Returns the documents to count, {collection: [_id, ...]}, if it is time; otherwise {}. */
+static void metadata_take_relied(const truce_store *store, bson_t *relied)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    struct metadata_cache *cache;
+
+    bson_init(relied);
+    pthread_mutex_lock(&lock);
+    cache = (struct metadata_cache *)store->cache;
+    if (cache && now_ns - cache->looked_ns >= LOOK_MS * INT64_C(1000000)) {
+        cache->looked_ns = now_ns;
+        for (const struct collection *at = cache->collections; at; at = at->next)
+            if (!bson_empty(&at->relied))
+                BSON_APPEND_ARRAY(relied, at->name, &at->relied);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* A store that can compare reports what other processes do. A view does not change. */
+static bool metadata_is_silent(const truce_store *store)
+{
+    return !(store->capabilities & TRUCE_CAN_COMPARE) && !truce__is_view(store);
+}
+
+static void metadata_look(truce_store *store)
+{
+    bson_t relied, ids;
+    bson_iter_t at;
+
+    if (!metadata_is_silent(store))
+        return;
+    metadata_take_relied(store, &relied);
+    (void)bson_iter_init(&at, &relied);
+    while (bson_iter_next(&at)) {
+        truce__value_bson(truce__value_of_iter(&at), &ids);
+        if (!metadata_misses(store, bson_iter_key(&at), &ids))
+            continue;
+        pthread_mutex_lock(&lock);
+        metadata_of(store)->removals++;
+        /* Each document is relied on again when it is read again. */
+        bson_reinit(&metadata_collection_of(store, bson_iter_key(&at))->relied);
+        pthread_mutex_unlock(&lock);
+    }
+    bson_destroy(&relied);
+}
+
+uint64_t truce__metadata_structure(truce_store *store)
+{
+    uint64_t structure;
+
+    if (!metadata_is_silent(store))
+        return truce__store_structure(store);
+    metadata_lock(store);
+    structure = metadata_of(store)->structure;
+    pthread_mutex_unlock(&lock);
+    return structure;
+}
+
+static bool metadata_relies(const bson_t *ids, struct value id)
+{
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, ids);
+    while (bson_iter_next(&at))
+        if (!truce__value_compare(truce__value_of_iter(&at), id))
+            return true;
+    return false;
+}
+
+void truce__metadata_rely(truce_store *store, const char *collection, const bson_t *document)
+{
+    struct array ids;
+    bson_iter_t id;
+
+    if (!metadata_is_silent(store) || !bson_iter_init_find(&id, document, "_id"))
+        return;
+    metadata_lock(store);
+    truce__array_resume(&ids, &metadata_collection_of(store, collection)->relied);
+    if (ids.count < RELIED_MAX && !metadata_relies(ids.to, truce__value_of_iter(&id)))
+        truce__array_add(&ids, truce__value_of_iter(&id));
+    pthread_mutex_unlock(&lock);
 }
 
 /* Tries of a repeatable call that was not answered. */
@@ -130,7 +265,7 @@ truce_status truce__metadata_ensure_intents(truce_store *store, const char *coll
     truce_status status;
     bool ready;
 
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     ready = metadata_collection_of(store, collection)->intents;
     structure = metadata_of(store)->structure;
     pthread_mutex_unlock(&lock);
@@ -139,7 +274,7 @@ truce_status truce__metadata_ensure_intents(truce_store *store, const char *coll
     status = metadata_make_index(store, collection, "_intent", false, error);
     if (status)
         return status;
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     metadata_collection_of(store, collection)->intents = metadata_of(store)->structure == structure;
     pthread_mutex_unlock(&lock);
     return TRUCE_OK;
@@ -152,8 +287,11 @@ static truce_status make_horizon(truce_store *store, bson_error_t *error)
 
     for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++)
         status = truce_insert(store, COMMITS, horizon, NULL, error);
+    status = status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+    if (!status)
+        truce__metadata_rely(store, COMMITS, horizon);
     bson_destroy(horizon);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+    return status;
 }
 
 truce_status truce__metadata_ensure_commits(truce_store *store, bson_error_t *error)
@@ -162,7 +300,7 @@ truce_status truce__metadata_ensure_commits(truce_store *store, bson_error_t *er
     truce_status status;
     bool ready;
 
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     ready = metadata_of(store)->commits;
     structure = metadata_of(store)->structure;
     pthread_mutex_unlock(&lock);
@@ -173,15 +311,23 @@ truce_status truce__metadata_ensure_commits(truce_store *store, bson_error_t *er
         status = make_horizon(store, error);
     if (status)
         return status;
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     metadata_of(store)->commits = metadata_of(store)->structure == structure;
     pthread_mutex_unlock(&lock);
     return TRUCE_OK;
 }
 
+void truce__metadata_forget_commits(truce_store *store)
+{
+    metadata_lock(store);
+    metadata_of(store)->commits = false;
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- index lists ---------------------------------------------------------------------------- */
 
-/* The mutex must be held. */
+/* Returns whether the cached indexes of the collection may still be used. The mutex must be
+ * held. */
 static bool is_fresh(const struct collection *collection)
 {
     return collection->indexes &&
@@ -234,7 +380,7 @@ static truce_status metadata_load(truce_store *store, const char *name, bson_err
     if (!status && !(store->capabilities & TRUCE_CAN_COMPARE))
         status = ask_validator(store, name, &validator, error);
     if (!status) {
-        pthread_mutex_lock(&lock);
+        metadata_lock(store);
         collection = metadata_collection_of(store, name);
         bson_destroy(collection->indexes);
         bson_destroy(collection->validator);
@@ -256,7 +402,7 @@ static void metadata_recall(truce_store *store, const char *name, bool *fresh, b
 {
     struct collection *collection;
 
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     collection = metadata_collection_of(store, name);
     *fresh = is_fresh(collection);
     *keyed = collection->keyed;
@@ -325,7 +471,7 @@ bool truce__metadata_known(truce_store *store, const char *of, const char *colle
 {
     const char *known;
 
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     known = metadata_collection_of(store, collection)->of;
     *structure = metadata_of(store)->structure;
     pthread_mutex_unlock(&lock);
@@ -335,7 +481,7 @@ bool truce__metadata_known(truce_store *store, const char *of, const char *colle
 void truce__metadata_learn(truce_store *store, const char *of, const char *collection,
                            uint64_t structure)
 {
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     if (metadata_of(store)->structure == structure)
         metadata_collection_of(store, collection)->of = of;
     pthread_mutex_unlock(&lock);
@@ -345,7 +491,7 @@ void truce__metadata_forget(truce_store *store, const char *name)
 {
     struct collection *collection;
 
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     collection = metadata_collection_of(store, name);
     bson_destroy(collection->indexes);
     collection->indexes = NULL;
@@ -356,7 +502,7 @@ struct key_locks *truce__metadata_key_locks(truce_store *store)
 {
     struct metadata_cache *cache;
 
-    pthread_mutex_lock(&lock);
+    metadata_lock(store);
     cache = metadata_of(store);
     if (!cache->locks)
         cache->locks = truce__key_locks_new();
@@ -369,12 +515,25 @@ struct key_locks *truce__metadata_key_locks(truce_store *store)
 int64_t truce__metadata_watch(truce_store *store, const char *kind, const void *id, size_t size,
                               uint64_t state)
 {
+    truce_store *holder = truce__database_holder(store);
     int64_t now_ns = truce__clock_monotonic_ns(), since_ns;
     uint64_t thing = truce__watch_hash(truce__watch_hash(0, kind, strlen(kind)), id, size);
 
-    pthread_mutex_lock(&lock);
-    since_ns = truce__watches_see(&metadata_of(truce__database_holder(store))->watches, thing,
-                                  state, now_ns);
+    metadata_lock(holder);
+    since_ns = truce__watches_see(&metadata_of(holder)->watches, thing, state, now_ns);
     pthread_mutex_unlock(&lock);
     return since_ns;
+}
+
+bool truce__metadata_lease_over(truce_store *store, const struct watched_lease *lease)
+{
+    int64_t since_ns =
+                truce__metadata_watch(store, lease->kind, lease->id, lease->size, lease->state),
+            seen_ns;
+
+    if (lease->fields && truce__lease_seen(lease->fields, lease->end, &seen_ns) &&
+        seen_ns < since_ns)
+        since_ns = seen_ns;
+    /* invariant CW4 */
+    return truce__clock_monotonic_ns() - since_ns >= lease->length_ms * 1000000;
 }

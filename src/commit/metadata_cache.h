@@ -12,6 +12,9 @@ truce_status truce__metadata_ensure_intents(truce_store *store, const char *coll
 /* Ensures the commit collection with the unique sparse index on `key`, and the horizon. */
 truce_status truce__metadata_ensure_commits(truce_store *store, bson_error_t *error);
 
+/* Forgets that they exist: the next call ensures them again. */
+void truce__metadata_forget_commits(truce_store *store);
+
 /* Returns the definitions of the collection's indexes (an array), at most a few seconds old.
  * `indexes` is always initialized; the caller destroys it. */
 truce_status truce__metadata_indexes(truce_store *store, const char *collection, bson_t *indexes,
@@ -26,7 +29,7 @@ truce_status truce__metadata_validator(truce_store *store, const char *collectio
 struct key_locks;
 struct key_locks *truce__metadata_key_locks(truce_store *store);
 
-/* Sets *keyed: whether the collection has a unique index on `_keys` (unique.c). At most a few
+/* Sets *keyed: whether the collection has a unique index on `_keys` (unique_keys.c). At most a few
  * seconds old. */
 truce_status truce__metadata_keyed(truce_store *store, const char *collection, bool *keyed,
                                    bson_error_t *error);
@@ -36,12 +39,35 @@ truce_status truce__metadata_keyed(truce_store *store, const char *collection, b
 int64_t truce__metadata_watch(truce_store *store, const char *kind, const void *id, size_t size,
                               uint64_t state);
 
+/* A lease of a document, as it was just read. */
+struct watched_lease {
+    const char *kind;
+    const void *id;
+    size_t size;    /* of the id */
+    uint64_t state; /* changes with each renewal, and with each holder */
+    int64_t end;    /* as the last renewal set it; stored observations name it */
+    int64_t length_ms;
+    const bson_t *fields; /* where observations are stored (lease_watch.h); NULL: nowhere */
+};
+
+/* Returns whether the lease is over: no process with this clock that watched it has seen a renewal
+ * for its length. No wall clock takes part. */
+bool truce__metadata_lease_over(truce_store *store, const struct watched_lease *lease);
+
 /* Returns whether the process knows that the collection has what `of` needs. If not, ensure it, and
  * call truce__metadata_learn with the structure that this call returns. */
 bool truce__metadata_known(truce_store *store, const char *of, const char *collection,
                            uint64_t *structure);
 void truce__metadata_learn(truce_store *store, const char *of, const char *collection,
                            uint64_t structure);
+
+/* Returns a number that changes as that of truce__store_structure, and also if a document that
+ * truce__metadata_rely has named was removed. A store that reports only its own changes notices
+ * this within a second. */
+uint64_t truce__metadata_structure(truce_store *store);
+/* Notes that cached facts are true only as long as a document exists: the one with the _id of
+ * `document`. */
+void truce__metadata_rely(truce_store *store, const char *collection, const bson_t *document);
 
 /* Forgets the list of the collection's indexes; the next use reads it again. */
 void truce__metadata_forget(truce_store *store, const char *collection);

@@ -6,8 +6,9 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/hash_table.h"
 #include "base/limits.h"
-#include "commit/entry.h"
+#include "commit/commit_entry.h"
 
 /*
  * Per-key locks (FIFO). If many threads read, compute, and write one document, one thread wins and
@@ -15,26 +16,31 @@
  * lost on it earlier have ended their try. A commit that is new to a contended document queues
  * behind them before it reads.
  *
- *   Q1  Correctness never depends on a lock. Every write compares what was read, with or without
+ *  CP1  Correctness never depends on a lock. Every write compares what was read, with or without
  *       it. Other processes, and other handles of the store, do not see the locks.
- *   Q2  Waits are bounded. After COMMIT_TURN_MS, a commit leaves the queue and makes its try
+ *  CP2  Waits are bounded. After COMMIT_TURN_MS (for keys, COMMIT_TURN_KEYS_MS, because commits
+ *       that make keys are often long), a commit leaves the queue and makes its try
  *       without the lock. A function that computes for longer than that delays the others once for
  *       each try.
- *   Q3  A commit holds at most one lock, and does not wait for another one; neither does
+ *  CP3  A commit holds at most one lock, and does not wait for another one; neither does
  *       its thread, whose function may run another commit. So there are no deadlocks.
- *   Q4  A document's lock is chosen by a hash. Two documents may share a lock and delay each other
- *       slightly.
- *   Q5  Locks belong to the open store. A child process opens its own store, so it has its own
+ *  CP4  A document's lock is chosen by a hash. Two documents may share a lock and delay each other
+ *       slightly. Commits that lose on a unique key, such as the next number of an account, have no
+ *       common document: they wait for the lock of the collection.
+ *  CP5  Locks belong to the open store. A child process opens its own store, so it has its own
  *       locks.
- *   Q6  The lock is released when the write is done, before it is on disk. The next holder may read
+ *  CP6  The lock is released when the write is done, before it is on disk. The next holder may read
  *       the write early, because the log keeps their order. No result is reported before the commit
  *       has waited for the disk: an OK is reported after a durable write that followed all reads,
  *       and after truce_settle otherwise (transact.c).
- *   Q7  In memory, a failed try costs less than a wake-up, so `memory:` stores have no locks.
- *   Q8  In a simulated environment, one thread plays all clients, so there are no locks.
+ *  CP7  In memory, a failed try costs less than a wake-up, so `memory:` stores have no locks.
+ *  CP8  In a simulated environment, one thread plays all clients, so there are no locks.
  */
 
-#define PLACES 64 /* A power of two. */
+#define PLACES         64 /* Powers of two. */
+#define PLACES_OF_KEYS 16
+/* The maximum wait for the lock of contended keys. */
+#define COMMIT_TURN_KEYS_MS 1000
 
 struct waiter {
     struct waiter *next;
@@ -49,16 +55,17 @@ struct place {
 };
 
 struct key_locks {
-    struct place places[PLACES];
+    /* The last ones are for keys. */
+    struct place places[PLACES + PLACES_OF_KEYS];
 };
 
-static _Thread_local uint32_t held_here; /* Q3 */
+static _Thread_local uint32_t held_here; /* CP3 */
 
 struct key_locks *truce__key_locks_new(void)
 {
     struct key_locks *locks = bson_malloc0(sizeof *locks);
 
-    for (uint32_t i = 0; i < PLACES; i++) {
+    for (uint32_t i = 0; i < PLACES + PLACES_OF_KEYS; i++) {
         pthread_mutex_init(&locks->places[i].mutex, NULL);
         locks->places[i].end = &locks->places[i].first;
     }
@@ -67,7 +74,7 @@ struct key_locks *truce__key_locks_new(void)
 
 void truce__key_locks_free(struct key_locks *locks)
 {
-    for (uint32_t i = 0; locks && i < PLACES; i++)
+    for (uint32_t i = 0; locks && i < PLACES + PLACES_OF_KEYS; i++)
         pthread_mutex_destroy(&locks->places[i].mutex);
     bson_free(locks);
 }
@@ -75,6 +82,11 @@ void truce__key_locks_free(struct key_locks *locks)
 uint32_t truce__key_lock_place(const struct entry *entry)
 {
     return (uint32_t)truce__entry_hash(entry) & (PLACES - 1);
+}
+
+uint32_t truce__key_lock_place_of_keys(const char *collection)
+{
+    return PLACES + ((uint32_t)truce__hash_text(collection) & (PLACES_OF_KEYS - 1));
 }
 
 bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place)
@@ -98,7 +110,7 @@ static void leave_line(struct place *place, const struct waiter *waiter)
         place->end = at;
 }
 
-/* Waits in the queue. The mutex must be held. Returns false if the time was over (Q2). */
+/* Waits in the queue. The mutex must be held. Returns false if the time was over (CP2). */
 static bool stand_in_line(struct place *place, const struct timespec *until)
 {
     struct waiter waiter = {.next = NULL};
@@ -123,13 +135,14 @@ void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uin
                              int64_t until_ns)
 {
     struct place *at = &locks->places[place];
-    int64_t most_ns = truce__clock_monotonic_ns() + COMMIT_TURN_MS * INT64_C(1000000);
+    int64_t turn_ms = place < PLACES ? COMMIT_TURN_MS : COMMIT_TURN_KEYS_MS;
+    int64_t most_ns = truce__clock_monotonic_ns() + turn_ms * 1000000;
     struct timespec until;
 
     if (lock->held && lock->place == place)
         return;
     truce__key_lock_release(lock);
-    if (held_here || truce__world())
+    if (held_here || truce__environment())
         return;
     until_ns = until_ns < most_ns ? until_ns : most_ns;
     until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};

@@ -10,7 +10,7 @@ struct entry;
 struct key_locks;
 
 struct key_locks *truce__key_locks_new(void);
-/* NULL is allowed. No commit may hold a lock or wait for one. */
+/* Frees the locks. NULL is allowed. No commit may hold a lock or wait for one. */
 void truce__key_locks_free(struct key_locks *locks);
 
 /* The lock that one commit holds; zeros: none. */
@@ -22,12 +22,16 @@ struct key_lock {
 
 /* Returns the number of a document's lock. */
 uint32_t truce__key_lock_place(const struct entry *entry);
+/* Returns the number of the lock of documents that get a unique key
+ * (truce__commit_insert_keyed). */
+uint32_t truce__key_lock_place_of_keys(const char *collection);
 
 /* Returns whether a commit holds the lock. */
 bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place);
 
-/* Waits for the lock, until `until_ns` (monotonic) and COMMIT_TURN_MS at most; `lock` may not have
- * it then. A lock that the commit had before is released first, unless it is the same. */
+/* Waits for the lock, until `until_ns` (monotonic) at most, and not longer than the maximum of CP2.
+ * `lock` may not have it then. A lock that the commit had before is released first, unless it is
+ * the same. */
 void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
                              int64_t until_ns);
 void truce__key_lock_release(struct key_lock *lock);

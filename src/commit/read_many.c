@@ -3,8 +3,8 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "commit/commit.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 #include "truce/sys/store.h"
 
 /*
@@ -12,12 +12,12 @@
  * one, and intents in it are resolved. Without intents, every commit is either in all of the
  * documents or in none. Elsewhere:
  *
- *   R1  All documents are read twice. If every document has no intent and the same revision both
+ *  CR1  All documents are read twice. If every document has no intent and the same revision both
  *       times, then all of them were so at one time between the two reads.
- *   R2  A pending intent is never ignored: its commit may be decided before the reads end. The
+ *  CR2  A pending intent is never ignored: its commit may be decided before the reads end. The
  *       exception is the commit whose function reads: it is not decided before the function ends
- *       (T8).
- *   R3  A missing document has no revision: it could have been inserted and removed in between. So
+ *       (CT8).
+ *  CR3  A missing document has no revision: it could have been inserted and removed in between. So
  *       it is read first in the second pass. If several are missing, all but one are held by the
  *       stubs of a commit that changes nothing.
  */
@@ -86,7 +86,7 @@ static truce_status second_look(struct worker *worker, const truce_read_request 
     return status;
 }
 
-/* Reads by a commit that changes nothing; the journal holds the missing documents (R3). */
+/* Reads by a commit that changes nothing; the journal holds the missing documents (CR3). */
 static truce_status hold_and_look(struct worker *worker, truce_read_request *looks, size_t count,
                                   uint32_t lease_ms, bool *same, bson_error_t *error)
 {

@@ -1,12 +1,13 @@
 /* truce_transact runs the caller's function again when other writers were faster. */
+
 #include "commit/commit.h"
 
 #include "base/clock.h"
 #include "base/deadline.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
-#include "commit/counters.h"
+#include "base/object_id.h"
+#include "commit/commit_counters.h"
 #include "commit/metadata_cache.h"
 #include "truce/changes.h"
 
@@ -22,7 +23,7 @@ static truce_status applied_already(const truce_commit *commit, bson_error_t *er
     return commit->outcome;
 }
 
-/* Begins a try. If `take`, the documents of the last try are taken first (T1). */
+/* Begins a try. If `take`, the documents of the last try are taken first (CT1). */
 static truce_status begin_try(truce_commit *commit, bool take, bool *already, bson_error_t *error)
 {
     *already = false;
@@ -58,7 +59,7 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     truce__deadline_set(before_ns);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
         (void)truce__fail(status, error, "the function refused");
-    if (status == TRUCE_LOCKED && commit->yielded) /* T2 */
+    if (status == TRUCE_LOCKED && commit->yielded) /* CT2 */
         status = TRUCE_CONFLICT;
     if (!status && !commit->applied)
         status = truce__commit_apply(commit, error);
@@ -69,7 +70,7 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
 }
 
 /* Waits for the disk before the result is reported, if the commit read or wrote data that was not
- * durable (Q6). */
+ * durable (CP6). */
 static truce_status transact_settle(const truce_commit *commit, truce_status status,
                                     bson_error_t *error)
 {
@@ -91,7 +92,7 @@ static bool is_at_its_end(const truce_commit *commit)
         if (commit->entries[i]->stale)
             return true;
     }
-    return false;
+    return commit->conflicts;
 }
 
 /* Reports that other writers were faster until the deadline. */
@@ -132,7 +133,7 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
     return over ? out_of_time(error) : TRUCE_OK;
 }
 
-/* Returns whether taking first is unsuitable (T3). */
+/* Returns whether taking first is unsuitable (CT3). */
 static bool is_unsuited(const truce_commit *commit, truce_status status)
 {
     if (commit->applied && commit->outcome == TRUCE_OK)
@@ -170,10 +171,27 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
 }
 
 /* Returns whether commits of this store use the wait queues. In memory, a failed try costs less
- * than a wake-up (Q7). */
+ * than a wake-up (CP7). */
 static bool in_line(const truce_store *store)
 {
     return !(store->capabilities & TRUCE_CAN_COMPARE) || store->capabilities & TRUCE_CAN_DURABLE;
+}
+
+/* Gives a message to an error that has none: the last conflict, or a status of the function. */
+static void transact_explain(truce_status status, uint32_t tries, bson_error_t *why)
+{
+    if (!status || why->message[0])
+        return;
+    if ((unsigned)status > TRUCE_REFUSED)
+        truce__fail(status, why,
+                    "the function of the commit returned %d, which is not a truce_status",
+                    (int)status);
+    else if (status == TRUCE_CONFLICT)
+        truce__fail(status, why,
+                    "the commit conflicted in each of %u runs of its function (tries_max)", tries);
+    else
+        truce__fail(status, why,
+                    "the function of the commit returned this status without a message");
 }
 
 truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,
@@ -201,7 +219,8 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
             truce__commit_key_decides(commit, try_often(commit, function, arg, tries, &why), &why);
     truce__key_lock_release(&commit->lock);
     status = transact_settle(commit, status, &why);
-    truce__commit_tell_earlier(commit, !status && commit->earlier);
+    transact_explain(status, tries, &why);
+    truce__commit_report_earlier(commit, !status && commit->earlier);
     truce_commit_free(commit);
     if (status && error)
         *error = why;

@@ -15,7 +15,7 @@
  *                  the same, for a collection whose documents the feed stores before and after a
  *                  change
  *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
- *                  the feed of changes (feed.h), which is stored in c<id>; optional
+ *                  the feed of changes (change_feed.h), which is stored in c<id>; optional
  *
  * Invariants:
  *  1. Names are unique. The first index of every collection is the one of _id.

@@ -47,7 +47,7 @@ struct collection {
     bool images;
 };
 
-/* The feed of changes (feed.h). */
+/* The feed of changes (change_feed.h). */
 struct feed_spec {
     /* Its row table; 0: there is no feed. */
     int64_t table;
@@ -78,7 +78,7 @@ void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UU
 truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog **catalog,
                                  bson_error_t *error);
 struct catalog *truce__catalog_hold(struct catalog *catalog);
-/* NULL is allowed. */
+/* Releases one reference; the last one frees the catalog. NULL is allowed. */
 void truce__catalog_release(struct catalog *catalog);
 
 const struct collection *truce__catalog_find(const struct catalog *catalog, const char *name);
@@ -98,13 +98,14 @@ truce_status truce__catalog_drop_collection(struct kv *kv, const struct collecti
                                             bson_error_t *error);
 truce_status truce__catalog_rename_collection(struct kv *kv, const struct collection *collection,
                                               const char *name, bson_error_t *error);
-/* `validator`: NULL or {} for none. Fails with INVALID if it is not a filter. */
+/* Changes the validator of a collection. `validator`: NULL or {} for none. Fails with INVALID if it
+ * is not a filter. */
 truce_status truce__catalog_change_validator(struct kv *kv, const struct collection *collection,
                                              const bson_t *validator, bson_error_t *error);
 /* Sets whether the feed stores the documents before and after a change. */
 truce_status truce__catalog_change_images(struct kv *kv, const struct collection *collection,
                                           bool images, bson_error_t *error);
-/* `*id` is the number of the new index, whose table is created empty. */
+/* Adds an index. `*id` is the number of the new index, whose table is created empty. */
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
                                       const struct index_spec *spec, enum index_state state,
                                       int64_t *id, bson_error_t *error);

@@ -28,8 +28,10 @@
  * pages are moved up to its position, and the WAL grows until the read ends or is ended.
  *
  * While a process archives the store (log_archive.c), the restart waits under the lock until the
- * archive has the whole log. If this takes too long, the log grows until a later try. The archiver's
- * read transaction pins the log, so no commit begins the log again before that.
+ * archive has the whole log. If this takes too long, the log grows until a later try. The
+ * archiver's read transaction pins the log, so no commit begins the log again before that. Each
+ * pass therefore waits, without the lock, until the archive has most of the log. The log becomes as
+ * long as that of a small file, so that restarts are rare.
  *
  * Pages are moved a few at a time, because the syncs of commits queue behind other work of the
  * disk. Moving 16 MB at once delayed all callers by 25 ms, and syncing them in the restart by
@@ -140,7 +142,7 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     truce_status status;
     int pages, moved;
 
-    if (truce__pins_in_the_way(writer->lock) ||
+    if (truce__pins_blocking(writer->lock) ||
         !truce__archive_caught_up(writer->lock, writer->kv, archive_ms(writer->lock))) {
         op->pinned = true;
         return TRUCE_OK;
@@ -201,10 +203,12 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *pages, i
 
     /* Pages are moved up to the place of the archive. */
     truce__archive_hurry(checkpointer->writer->lock, 0);
+    truce__archive_prepare(checkpointer->writer->lock, ARCHIVE_MS);
     before = log_pages(checkpointer);
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
     *pages = 0;
+    truce__readers_moving(checkpointer->readers);
     if (!status)
         status =
             truce__checkpoint_move(checkpointer->writer->lock, checkpointer->kv, false,
@@ -239,6 +243,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
     struct lock *lock = checkpointer->writer->lock;
     int claim = truce__lock_claim(lock, LOCK_CHECKPOINT);
+    struct archive_facts archive;
     truce_status status;
     bool few;
 
@@ -249,15 +254,20 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
         return false;
     }
     status = move_most(checkpointer, &few);
-    if (!status && few)
+    if (!status && few) {
+        truce__archive_prepare(lock, ARCHIVE_MS);
         status = checkpoint_run_alone(checkpointer, &op.base);
+    }
+    truce__readers_moved(checkpointer->readers);
     truce__lock_disclaim(claim);
     if (!op.restarted && !op.pinned)
         checkpointer->refused++;
     if (!op.restarted || status)
         return false;
     checkpointer->refused = 0;
-    *due = op.file_pages > PAGES_FEW ? PAGES_FEW : PAGES_MAX;
+    *due = op.file_pages > PAGES_FEW && !(truce__archive_facts(lock, &archive) && archive.pins)
+               ? PAGES_FEW
+               : PAGES_MAX;
     return true;
 }
 
@@ -275,7 +285,8 @@ static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
         pthread_cond_timedwait(&checkpointer->wanted_change, &checkpointer->mutex, &until);
 }
 
-/* If the WAL is not long, a caller asked for a checkpoint that was not due. */
+/* Returns whether the WAL is long enough for a checkpoint. If it is not, a caller asked for a
+ * checkpoint that was not due. */
 static bool is_long(const struct checkpointer *checkpointer)
 {
     return log_pages(checkpointer) >= atomic_load(&checkpointer->due);
@@ -286,14 +297,14 @@ static void note_growth(const struct checkpointer *checkpointer)
     const struct durable *durable = checkpointer->writer->durable;
     const struct lock *lock = checkpointer->writer->lock;
     struct archive_facts archive;
-    const char *reason = truce__pins_in_the_way(lock) ? "a cursor or a snapshot is open"
+    const char *reason = truce__pins_blocking(lock) ? "a cursor or a snapshot is open"
                          : truce__archive_facts(lock, &archive) && archive.pins
                              ? "the archive does not have all of it yet"
                              : "readers, or another process, are in the way";
 
-    truce__notice(&durable->notices, TRUCE_LOG_WARNING,
-                  "the log of \"%s\" grows beyond %d pages: %s", durable->path,
-                  atomic_load(&checkpointer->due), reason);
+    truce__log_emit(&durable->notices, TRUCE_LOG_WARNING,
+                    "the log of \"%s\" grows beyond %d pages: %s", durable->path,
+                    atomic_load(&checkpointer->due), reason);
 }
 
 static void *checkpoint_run_thread(void *arg)
@@ -372,7 +383,8 @@ void truce__checkpointer_release(struct checkpointer *checkpointer)
     pthread_mutex_destroy(&checkpointer->mutex);
 }
 
-/* If no thread can be created, the caller makes the checkpoint. */
+/* Asks the thread of the checkpointer for a checkpoint. If no thread can be created, the caller
+ * makes the checkpoint. */
 static void want(struct checkpointer *checkpointer)
 {
     if (!checkpointer->running)

@@ -5,7 +5,7 @@
  * Moves committed pages from the WAL into the file before the WAL grows long. This happens on a
  * thread of its own, so that no commit waits for a checkpoint that it has triggered.
  */
-#include "engine/readers.h"
+#include "engine/reader_pool.h"
 #include "engine/writer.h"
 
 struct checkpointer {
@@ -32,13 +32,14 @@ struct checkpointer {
 truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error);
 
-/* The checkpointer takes over the connection `kv`. */
+/* Initialises the checkpointer. The checkpointer takes over the connection `kv`. */
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
                               struct readers *readers, struct kv *kv);
 /* Ends the thread. */
 void truce__checkpointer_release(struct checkpointer *checkpointer);
 
-/* Called after each commit. Starts the thread when it is first needed. */
+/* Asks for a checkpoint if the log, with `wal_pages`, has become long enough for one. Called after
+ * each commit. Starts the thread when it is first needed. */
 void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages);
 
 /* Asks the thread for a checkpoint now, regardless of the length of the log. The thread may give it

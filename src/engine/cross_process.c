@@ -116,14 +116,15 @@ bool truce__combine_publish(struct combine *combine, bool relaxed)
     return truce__records_publish(&combine->records, request, relaxed);
 }
 
-/* Only a program that writes the lock file by hand can cause this. */
+/* Fails the operation with UNKNOWN, because its answer in the lock file is damaged. Only a program
+ * that writes the lock file by hand can cause this. */
 static void say_damaged(struct write_op *op)
 {
     op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
                              "another process executed the write, and its answer is damaged");
 }
 
-void truce__combine_tell(struct combine *combine, struct write_op *group, uint64_t *promise)
+void truce__combine_report(struct combine *combine, struct write_op *group, uint64_t *promise)
 {
     struct bytes left, part;
 

@@ -3,9 +3,9 @@
 
 /*
  * Delegated operations: a process publishes them, and the holder of the lock executes them in its
- * turn (storage/records.h). Only the leader of the writer (writer.h) uses this.
+ * turn (storage/published_records.h). Only the leader of the writer (writer.h) uses this.
  */
-#include "engine/storage/records.h"
+#include "engine/storage/published_records.h"
 
 struct write_op;
 struct writer;
@@ -19,7 +19,7 @@ enum delegated {
     DELEGATED_HALF,
 };
 
-/* How operations of one kind are passed between processes (documents/delegated.h). */
+/* How operations of one kind are passed between processes (documents/delegated_writes.h). */
 struct delegated_kind {
     /* Identifies the kind. */
     uint8_t letter;
@@ -66,8 +66,8 @@ void truce__combine_release(struct combine *combine);
 /* Returns whether publishing should be tried now. */
 bool truce__combine_wanted(struct combine *combine);
 
-/* These build the request. Adding returns false if the operation does not fit, or if no other
- * process can execute it. */
+/* Begin a request, and add an operation to it. Adding returns false if the operation does not fit,
+ * or if no other process can execute it. */
 void truce__combine_begin(struct combine *combine);
 bool truce__combine_add(struct combine *combine, const struct write_op *op);
 /* Returns false if no record is available. */
@@ -75,13 +75,14 @@ bool truce__combine_publish(struct combine *combine, bool relaxed);
 
 /* Passes the answers to the operations of the group and frees the record. `*promise` is the number
  * of the commit that must be durable. */
-void truce__combine_tell(struct combine *combine, struct write_op *group, uint64_t *promise);
+void truce__combine_report(struct combine *combine, struct write_op *group, uint64_t *promise);
 /* Frees the record after it was returned. */
 void truce__combine_take_back(struct combine *combine);
 
 /* ---- for the holder of the lock ------------------------------------------------------------- */
 
-/* Called before a transaction: it has taken nothing yet. */
+/* Forgets the requests of the last transaction. Called before a transaction, which has taken
+ * nothing yet. */
 void truce__combine_forget(struct combine *combine);
 
 /* Takes what other processes have published, and runs it in the transaction, after the leader's own
@@ -90,7 +91,9 @@ void truce__combine_forget(struct combine *combine);
 truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
                                 bson_error_t *error);
 
-/* Called after the transaction was committed or has failed, under the lock. */
+/* Answer the requests of a transaction that was committed, or return those of one that failed.
+ * Refused requests are returned in both cases. Called after the transaction, under the
+ * lock. */
 void truce__combine_committed(struct combine *combine, uint64_t promise);
 void truce__combine_failed(struct combine *combine);
 

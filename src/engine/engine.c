@@ -2,7 +2,7 @@
  * Opening and closing a file.
  *
  * An engine has four parts: the lock file, a connection that writes, with its queue (writer.c), a
- * pool of connections that read (readers.c), and a thread for checkpoints (checkpoint.c). Long
+ * pool of connections that read (reader_pool.c), and a thread for checkpoints (checkpoint.c). Long
  * reads take their connection out of the pool (snapshots.c). A view is an engine that has nothing
  * but one of these snapshots.
  *
@@ -21,12 +21,12 @@
  * closing the descriptor would drop SQLite's locks. A descriptor of the path alone (O_PATH,
  * file_identity.c) has no such effect.
  *
- * Lock order: entry lock > writer (leadership) > lock file > reader gate > a reader's slot. A
- * thread that has a reader never waits for the writer.
+ * The order of the locks is in ARCHITECTURE.md. A thread that has a reader never waits for the
+ * writer.
  *
  * A forked child has the parent's memory but not its locks. Its calls are refused. Closing an
  * engine there frees nothing, because the connections belong to the parent, and the child does not
- * open the same file again (process.c).
+ * open the same file again (fork_guard.c).
  */
 #include "engine/engine.h"
 
@@ -38,22 +38,28 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
+#include "base/forks.h"
 #include "base/patience.h"
-#include "engine/cache.h"
+#include "engine/document_cache.h"
 #include "engine/open_checks.h"
+#include "engine/storage/body_fingerprints.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
-#include "engine/storage/kv_seen.h"
+#include "engine/storage/fork_guard.h"
+#include "engine/storage/log_archive.h"
+#include "engine/storage/page_cache.h"
 
 #define DEADLINE_MS   30000
 #define CLOSE_MS      2000
 #define OPEN_AGAIN_MS 5
+/* This part of the cache is for pages that the connections that read share. */
+#define PAGES_PART 8
 
 /* ---- for the other files of the engine ------------------------------------------------------ */
 
 truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error)
 {
-    if (engine->generation != truce__process_generation())
+    if (engine->forks != truce__forks())
         return truce__fail(
             TRUCE_INVALID, error,
             "the store \"%s\" was opened before this process was forked and belongs to "
@@ -95,8 +101,8 @@ void truce__engine_read_end(struct engine *engine, struct reader *reader)
 {
     if (engine->snapshot)
         truce__snapshot_leave(engine->snapshot);
-    else
-        truce__readers_end(&engine->readers, reader);
+    else if (truce__readers_rest(&engine->readers, reader))
+        truce__snapshots_wake(&engine->snapshots);
 }
 
 void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget)
@@ -126,8 +132,9 @@ uint64_t truce__engine_structure(struct engine *engine)
     return truce__notify_count(&engine->lock, NOTIFY_STRUCTURE);
 }
 
-/* A store that only reads has no connection that stays open. If the files were replaced, the read
- * that follows checks them again and fails. */
+/* Returns a number that changes with each commit; 0: unknown. It is unknown for a store that only
+ * reads, which has no connection that stays open. If the files were replaced, the read that follows
+ * checks them again and fails. */
 uint64_t truce__engine_version(struct engine *engine)
 {
     bson_error_t ignored;
@@ -135,10 +142,8 @@ uint64_t truce__engine_version(struct engine *engine)
     if (!engine->cache || engine->snapshot || truce__engine_usable(engine, &ignored) ||
         truce__durable_usable(&engine->durable, NULL))
         return 0;
-    if (truce__file_identity_check_sometimes(&engine->lock, &engine->readers.looked_ms, &ignored)) {
-        atomic_store(&engine->readers.looked_ms, 0);
+    if (truce__file_identity_check_sometimes(&engine->lock, &engine->readers.looked_ms, &ignored))
         return 0;
-    }
     return truce__kv_data_version(engine->kv);
 }
 
@@ -228,10 +233,10 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
                                                          : TRUCE_LOCKED;
     if (!status) {
         atomic_store(&engine->lock.page->broken, false);
-        truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
-                      "recovered \"%s\" after the disk had refused a write: the log was written "
-                      "again, up to its last valid commit",
-                      engine->path);
+        truce__log_emit(&engine->durable.notices, TRUCE_LOG_WARNING,
+                        "recovered \"%s\" after the disk had refused a write: the log was written "
+                        "again, up to its last valid commit",
+                        engine->path);
     } else if (status == TRUCE_LOCKED)
         status = truce__durable_usable(&engine->durable, error);
     truce__lock_release(&engine->lock);
@@ -255,11 +260,16 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
         status = recover(engine, error);
     if (!status)
         status = open_connection(engine, flags, &fresh, error);
+    if (!status)
+        status = truce__log_identity_recovered(&engine->lock, engine->kv, error);
+    if (status && engine->kv) /* It could not read the whole log. */
+        truce__kv_checkpoint_on_close(engine->kv, false);
     if (!status && fresh)
         status = engine_create(engine, error);
     /* Half of the cache is for pages, the other half for documents. */
     if (!status)
-        status = truce__kv_cache(engine->kv, engine->cache_bytes / 2, error);
+        status = truce__kv_cache(engine->kv,
+                                 engine->cache_bytes / 2 - engine->cache_bytes / PAGES_PART, error);
     /* The descriptors that sync must be open before any write (durable.c). */
     if (!status)
         status = truce__durable_open(&engine->durable, error);
@@ -278,7 +288,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache,
                        engine->hints, engine->seen);
     truce__readers_init(&engine->readers, engine->path, 0, engine->deadline_ms, &engine->durable,
-                        engine->seen, NULL);
+                        engine->seen, engine->pages, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
     engine->writer.combine.kinds = engine->kinds;
     engine->writer.combine.arg = engine;
@@ -288,8 +298,9 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
 }
 
 /* Finds out whether the file is a store that can be read. `*kept` gets the connection; NULL: it is
- * closed. */
-static truce_status try_read(struct engine *engine, struct kv **kept, bson_error_t *error)
+ * closed. `*wrong`: SQLite read the log wrongly, so the file alone is not all of the store. */
+static truce_status try_read(struct engine *engine, struct kv **kept, bool *wrong,
+                             bson_error_t *error)
 {
     struct read_only_pass pass = {.flags = KV_READ_ONLY};
     truce_status status = TRUCE_OK;
@@ -301,8 +312,13 @@ static truce_status try_read(struct engine *engine, struct kv **kept, bson_error
     if (status)
         return status;
     status = truce__kv_open(engine->path, pass.flags, engine->deadline_ms, &kv, error);
+    *wrong = false;
     if (!status) {
-        status = truce__kv_format_check(kv, &fresh, error);
+        if (!engine->read_only_reader)
+            status = truce__log_identity_recovered(&engine->lock, kv, error);
+        *wrong = status != TRUCE_OK;
+        if (!status)
+            status = truce__kv_format_check(kv, &fresh, error);
         if (!status && fresh)
             status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty",
                                  engine->path);
@@ -316,7 +332,7 @@ static truce_status try_read(struct engine *engine, struct kv **kept, bson_error
     return status;
 }
 
-static truce_status read_with_the_others(struct engine *engine, bson_error_t *error)
+static truce_status read_with_the_others(struct engine *engine, bool *wrong, bson_error_t *error)
 {
     bson_error_t ignored;
     bool denied;
@@ -326,7 +342,10 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
     if (status)
         return status;
     engine->locked = true;
-    status = try_read(engine, &engine->anchor, error);
+    /* If the recovery fails, each call reports that the disk refused a write. */
+    if (truce__durable_usable(&engine->durable, NULL))
+        (void)recover(engine, &ignored);
+    status = try_read(engine, &engine->anchor, wrong, error);
     if (!status)
         status = truce__lock_admit(&engine->lock, engine->path, error);
     if (!status) {
@@ -342,23 +361,27 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
     return status;
 }
 
-/* A process that may not write the files next to the store becomes a read-only reader. */
+/* Opens a store read-only. A process that may not write the files next to the store becomes a
+ * read-only reader. */
 static truce_status open_read_only(struct engine *engine, bson_error_t *error)
 {
-    truce_status status = read_with_the_others(engine, error);
+    bool wrong = false;
+    truce_status status = read_with_the_others(engine, &wrong, error);
 
-    if (status == TRUCE_IO) {
+    if (status == TRUCE_IO && !wrong) {
         engine->read_only_reader = truce__read_only_new(engine->path);
-        status = try_read(engine, NULL, error);
+        status = try_read(engine, NULL, &wrong, error);
         if (!status)
-            truce__notice(&engine->durable.notices, TRUCE_LOG_INFO,
-                          "the lock file or the log of \"%s\" is not writable: reads do not wait "
-                          "for the disk",
-                          engine->path);
+            truce__log_emit(&engine->durable.notices, TRUCE_LOG_INFO,
+                            "the lock file or the log of \"%s\" is not writable: reads do not wait "
+                            "for the disk",
+                            engine->path);
     }
     if (!status)
         truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, engine->deadline_ms,
-                            &engine->durable, engine->seen, engine->read_only_reader);
+                            &engine->durable, engine->seen,
+                            engine->read_only_reader ? NULL : engine->pages,
+                            engine->read_only_reader);
     return status;
 }
 
@@ -367,6 +390,7 @@ static void free_engine(struct engine *engine)
     if (!engine->snapshot) {
         truce__hints_free(engine->hints);
         truce__seen_free(engine->seen);
+        truce__page_cache_free(engine->pages);
         truce__helpers_free(engine->helpers);
     }
     truce__read_only_free(engine->read_only_reader);
@@ -380,16 +404,16 @@ static truce_status engine_open_file(struct engine *engine, bool must_exist, bso
     struct file_id id = {0};
     truce_status status;
 
-    truce__process_opening();
+    truce__fork_guard_opening();
     status = engine->read_only ? open_read_only(engine, error)
                                : open_writable(engine, !must_exist, error);
     if (!status && !truce__file_id(engine->path, &id))
-        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", engine->path,
-                             strerror(errno));
-    engine->generation = truce__process_generation();
+        status =
+            truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", engine->path, strerror(errno));
+    engine->forks = truce__forks();
     engine->file = id;
     if (!status)
-        truce__process_opened(&id);
+        truce__fork_guard_opened(&id);
     return status;
 }
 
@@ -427,6 +451,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     made->kinds = kinds;
     made->hints = truce__hints_new();
     made->seen = truce__seen_new();
+    made->pages = truce__page_cache_new(cache_bytes / PAGES_PART);
     made->helpers = truce__helpers_new(helpers);
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = engine_open_file(made, must_exist, error);
@@ -442,7 +467,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     truce__durable_release(&made->durable);
     if (made->locked)
         truce__lock_close(&made->lock);
-    truce__process_gave_up();
+    truce__fork_guard_gave_up();
     free_engine(made);
     return status;
 }
@@ -457,7 +482,7 @@ static struct engine *engine_new_view(const struct engine *engine, uint64_t cach
     view->path = bson_strdup(engine->path);
     view->read_only = true;
     view->deadline_ms = engine->deadline_ms;
-    view->generation = engine->generation;
+    view->forks = engine->forks;
     view->lock.file = -1;
     view->spill = engine->spill;
     view->above = engine->above ? engine->above : engine->interrupted;
@@ -505,7 +530,8 @@ truce_status truce__engine_view(struct engine *engine, const struct snapshot_lim
 
 /* ---- close ---------------------------------------------------------------------------------- */
 
-/* Only a process that is alone moves the log into the file. */
+/* Acquires the entry lock to leave, and returns whether this process may move the log into the
+ * file. Only a process that is alone does. Waits for CLOSE_MS at most. */
 static bool may_move_log(struct engine *engine)
 {
     int64_t deadline = truce__clock_monotonic_ns() + CLOSE_MS * INT64_C(1000000);
@@ -517,21 +543,23 @@ static bool may_move_log(struct engine *engine)
            !truce__lock_log_usable(&engine->lock, NULL);
 }
 
-/* Closes the writer's connection. A log that lost its name while it was open is also moved if
- * this process still has all of it. In this case no name is removed, because another file may
- * have it. */
+/* Closes the writer's connection. A log that an archive continues stays (log_archive.c). A log that
+ * lost its name while it was open is also moved if this process still has all of it. In this case
+ * no name is removed, because another file may have it. */
 static void close_writer(struct engine *engine)
 {
     bool moves = may_move_log(engine);
     bool removes = moves && !truce__file_identity_check(&engine->lock, NULL);
+    bool keeps = removes && truce__archive_keeps_log(&engine->lock, engine->kv);
     int pages, moved;
 
     if (moves && !removes)
         moves = truce__log_identity_lost_name(&engine->lock, engine->kv);
     if (moves && truce__checkpoint_move(&engine->lock, engine->kv, false, 0, &pages, &moved, NULL))
         moves = removes = false;
+    removes = removes && !keeps;
     truce__kv_checkpoint_on_close(engine->kv, removes);
-    if (moves)
+    if (moves && !keeps)
         truce__log_identity_forget(&engine->lock);
     if (removes)
         truce__file_identity_begin_change(&engine->lock);
@@ -540,10 +568,10 @@ static void close_writer(struct engine *engine)
         truce__file_identity_end_change(&engine->lock);
 }
 
-/* In a forked child the snapshot belongs to the parent. */
+/* Closes a view of one snapshot. In a forked child the snapshot belongs to the parent. */
 static void engine_close_view(struct engine *view)
 {
-    if (view->generation == truce__process_generation())
+    if (view->forks == truce__forks())
         truce__snapshot_release(view->snapshot);
     free_engine(view);
 }
@@ -554,7 +582,7 @@ void truce__engine_close(struct engine *engine)
         engine_close_view(engine);
         return;
     }
-    if (engine->generation != truce__process_generation())
+    if (engine->forks != truce__forks())
         return;
     truce__helpers_free(engine->helpers);
     engine->helpers = NULL;
@@ -572,6 +600,6 @@ void truce__engine_close(struct engine *engine)
         truce__kv_close(engine->anchor);
     if (engine->locked)
         truce__lock_close(&engine->lock);
-    truce__process_closed(&engine->file);
+    truce__fork_guard_closed(&engine->file);
     free_engine(engine);
 }

@@ -6,9 +6,9 @@
  * operations on documents are in documents/document_store.h.
  */
 #include "engine/checkpoint.h"
-#include "engine/helpers.h"
-#include "engine/hints.h"
-#include "engine/readers.h"
+#include "engine/helper_threads.h"
+#include "engine/reader_pool.h"
+#include "engine/row_hints.h"
 #include "engine/snapshots.h"
 #include "engine/writer.h"
 #include "query/aggregate/aggregate.h"
@@ -21,8 +21,8 @@ struct engine {
     bool read_only, relaxed;
     /* For operations without a deadline of their own. */
     uint32_t deadline_ms;
-    /* The fork generation when the store was opened. */
-    unsigned generation;
+    /* truce__forks() when the store was opened. */
+    uint32_t forks;
     /* `lock` is open: always, except for a read-only reader. */
     bool locked;
     struct lock lock;
@@ -46,6 +46,8 @@ struct engine {
     struct hints *hints;
     /* The sound bodies, for all connections. A view has none of its own. */
     struct seen *seen;
+    /* The pages that the connections that read share. A view has none of its own. */
+    struct page_cache *pages;
     /* A view uses those of its engine. */
     struct helpers *helpers;
     /* NULL: the files next to the store are writable. */
@@ -88,7 +90,9 @@ truce_status truce__engine_view(struct engine *engine, const struct snapshot_lim
 truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error);
 /* Does the same, and refuses writes to a read-only store. */
 truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error);
-/* deadline_ms 0: the default of the engine. */
+/* Returns the time (monotonic, in nanoseconds) until which a call may wait. If the deadline of the
+ * thread (deadline.h) is earlier, it is returned, but at least DEADLINE_LEAST_NS from now.
+ * deadline_ms 0: the default of the engine. */
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
 /* Returns a reader of current data, all of it durable unless `early`; for a view, the reader of its
  * snapshot, for one thread at a time. The caller ends the read soon and makes no other call to the

@@ -23,7 +23,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/storage/file_format.h"
 #include "engine/storage/file_identity.h"
+#include "engine/storage/fork_guard.h"
 #include "engine/storage/kv.h"
 
 /* The limit of the kernel. */
@@ -92,6 +94,9 @@ static char *open_checks_resolve(const char *path, int links)
 
 static truce_status check_file(const char *path, const struct stat *found, bson_error_t *error)
 {
+    if (S_ISDIR(found->st_mode))
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%s\" is a directory: expected the path of a file", path);
     if (!S_ISREG(found->st_mode))
         return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a regular file", path);
     if (found->st_nlink > 1)
@@ -114,7 +119,7 @@ truce_status truce__open_checks_path(const char *path, bool must_exist, char **r
     if (!there && errno != ENOENT)
         return open_checks_cannot(path, error);
     if (!there && must_exist)
-        return truce__fail(TRUCE_NOT_FOUND, error, "there is no store \"%s\"", path);
+        return truce__fail(TRUCE_NOT_FOUND, error, "the store \"%s\" does not exist", path);
     if (there)
         status = check_file(path, &found, error);
     if (status)
@@ -122,7 +127,7 @@ truce_status truce__open_checks_path(const char *path, bool must_exist, char **r
     *real = open_checks_resolve(path, LINKS_MAX);
     if (!*real)
         return open_checks_cannot(path, error);
-    status = truce__process_may_open(*real, truce__file_id(*real, &id) ? &id : NULL, error);
+    status = truce__fork_guard_may_open(*real, truce__file_id(*real, &id) ? &id : NULL, error);
     if (status) {
         bson_free(*real);
         *real = NULL;
@@ -140,7 +145,8 @@ static bool has_content(const char *path)
     return stat(path, &found) ? errno != ENOENT : found.st_size > 0;
 }
 
-/* Another process may have the database open through a lock file that was removed. */
+/* Fails with LOCKED if SQLite says that another process has the database open, perhaps through a
+ * lock file that was removed. Tries again for FOREIGN_MS_MAX at most. */
 static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error_t *error)
 {
     int64_t foreign_ns = truce__clock_monotonic_ns() + FOREIGN_MS_MAX * INT64_C(1000000);
@@ -160,8 +166,8 @@ static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error
     return status;
 }
 
-/* SQLite removes a log next to an empty or new file. The log may contain everything that is left of
- * the store. */
+/* Refuses a log next to an empty or missing file, and a log with a damaged header: SQLite removes
+ * the first and empties the second. The log may contain everything that is left of the store. */
 static truce_status open_checks_check_log(const struct lock *lock, const char *path,
                                           bson_error_t *error)
 {
@@ -172,9 +178,11 @@ static truce_status open_checks_check_log(const struct lock *lock, const char *p
         status = truce__log_identity_look(lock->log, &log, error);
     if (!status && !file.size && log.size)
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is %s, and its log \"%s\" is not: bring the file back, or move "
-                           "the log away",
+                           "\"%s\" is %s, and its log \"%s\" is not: restore the file, or move the "
+                           "log away",
                            path, file.id.number ? "empty" : "missing", lock->log);
+    if (!status && log.size >= KV_LOG_HEADER_BYTES)
+        status = truce__kv_log_check_header(path, error);
     return status;
 }
 

@@ -5,7 +5,7 @@
  * Checks before SQLite opens a file: which file it is, whether this process may open it, and
  * whether the neighbouring files belong to it.
  */
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 /* Returns the path without symbolic links. All processes that use one file therefore use one lock
  * file, and the path stays valid if the process changes its directory. The file need not exist

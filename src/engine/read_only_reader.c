@@ -32,6 +32,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/storage/fork_guard.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
 
@@ -54,7 +55,7 @@ void truce__read_only_free(struct read_only_reader *read_only_reader)
         return;
     truce_assert(!read_only_reader->resting);
     if (read_only_reader->file >= 0)
-        truce__process_close(read_only_reader->file);
+        truce__fork_guard_close(read_only_reader->file);
     pthread_mutex_destroy(&read_only_reader->mutex);
     bson_free(read_only_reader->lock_path);
     bson_free(read_only_reader->path);
@@ -74,7 +75,7 @@ static truce_status look_at_log(const struct read_only_reader *read_only_reader,
 
     *has = !result && found.st_size;
     if (result && errno != ENOENT)
-        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", log, strerror(errno));
+        status = truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", log, strerror(errno));
     bson_free(log);
     return status;
 }
@@ -85,7 +86,8 @@ static void find_lock_file(struct read_only_reader *read_only_reader)
         read_only_reader->file = truce__lock_file_open(read_only_reader->lock_path, O_RDONLY);
 }
 
-/* Called while the read-only reader itself is not present. */
+/* Returns whether other processes have the store open. Called while the read-only reader itself is
+ * not present. */
 static bool others_are_present(const struct read_only_reader *read_only_reader)
 {
     return read_only_reader->file >= 0 && lock_has_byte(read_only_reader->file, BYTE_PRESENT);
@@ -115,7 +117,7 @@ static truce_status rest(struct read_only_reader *read_only_reader, bson_error_t
     struct stat now;
 
     if (stat(read_only_reader->path, &now))
-        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", read_only_reader->path,
+        return truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", read_only_reader->path,
                            strerror(errno));
     if (read_only_reader->was.st_ino &&
         (read_only_reader->was.st_ino != now.st_ino || read_only_reader->was.st_dev != now.st_dev))
@@ -131,7 +133,7 @@ static truce_status rest(struct read_only_reader *read_only_reader, bson_error_t
 static void stop_resting(struct read_only_reader *read_only_reader)
 {
     if (!read_only_reader->resting && read_only_reader->file >= 0)
-        lock_set_byte(read_only_reader->file, BYTE_GUEST, F_UNLCK);
+        lock_set_byte(read_only_reader->file, BYTE_READ_ONLY, F_UNLCK);
 }
 
 static bool try_begin(struct read_only_reader *read_only_reader, truce_status *status,
@@ -142,7 +144,8 @@ static bool try_begin(struct read_only_reader *read_only_reader, truce_status *s
     if (read_only_reader->live)
         return true;
     find_lock_file(read_only_reader);
-    if (read_only_reader->file >= 0 && !lock_set_byte(read_only_reader->file, BYTE_GUEST, F_RDLCK))
+    if (read_only_reader->file >= 0 &&
+        !lock_set_byte(read_only_reader->file, BYTE_READ_ONLY, F_RDLCK))
         return false;
     *status = look_at_log(read_only_reader, &has, error);
     live = !*status && (others_are_present(read_only_reader) || has);

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 struct read_only_reader {
     char *path, *lock_path;
@@ -33,12 +33,12 @@ struct read_only_pass {
 };
 
 struct read_only_reader *truce__read_only_new(const char *path);
-/* NULL is allowed. */
+/* Frees the read-only reader. NULL is allowed. */
 void truce__read_only_free(struct read_only_reader *read_only_reader);
 
-/* These enclose each snapshot, including the opening of its connection. During a snapshot of the
- * file alone no process changes the file. Fails with LOCKED while a process changes the file, and
- * with CORRUPT if another file has its name. */
+/* Begin and end a snapshot of a read-only reader, including the opening of its connection. During a
+ * snapshot of the file alone no process changes the file. Fails with LOCKED while a process changes
+ * the file, and with CORRUPT if another file has its name. */
 truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
                                     struct read_only_pass *pass, bson_error_t *error);
 void truce__read_only_end(struct read_only_reader *read_only_reader,

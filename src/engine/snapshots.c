@@ -28,8 +28,9 @@
  *  2. Data that was read from a snapshot stays valid: it ends between two reads, never during one.
  *  3. A kept snapshot is in the pins before its slot is freed: a checkpoint that finds every slot
  *     free finds it there.
- *  4. The thread sleeps while nothing is kept, and otherwise checks five times a second. It ends
- *     snapshots that their owners have forgotten; an active owner notices the end itself.
+ *  4. The thread sleeps while nothing is kept and no connection may rest (reader_pool.c), and
+ *     otherwise checks five times a second. It ends snapshots that their owners have forgotten; an
+ *     active owner notices the end itself.
  *
  * A process that is stopped keeps its snapshots. Other processes see which one it is (truce
  * doctor), but cannot end its snapshots.
@@ -84,23 +85,26 @@ void truce__snapshots_release(struct snapshots *snapshots)
 
 /* ---- ending --------------------------------------------------------------------------------- */
 
-/* Called under the mutex of the snapshot. */
+/* Ends the snapshot, if it has not ended, and returns its connection to the pool. `why` is the
+ * reason for its owner and the log; "": the owner ends it. Called under the mutex of the
+ * snapshot. */
 static void snapshots_end(struct snapshot *snapshot, const char *why)
 {
     if (!snapshot->reader.kv)
         return;
     snapshot->why = why;
     if (*why)
-        truce__notice(&snapshot->all->readers->durable->notices, TRUCE_LOG_INFO,
-                      "a cursor or snapshot of \"%s\" was ended after %lld s: %s",
-                      snapshot->all->readers->durable->path,
-                      (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000),
-                      why);
+        truce__log_emit(
+            &snapshot->all->readers->durable->notices, TRUCE_LOG_INFO,
+            "a cursor or snapshot of \"%s\" was ended after %lld s: %s",
+            snapshot->all->readers->durable->path,
+            (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000), why);
     truce__kv_snapshot_end(snapshot->reader.kv);
     truce__readers_attach(snapshot->all->readers, &snapshot->reader, snapshot->home);
 }
 
-/* Called under the mutex of the snapshot. Returns NULL if it has not expired. */
+/* Returns why the snapshot has expired, or NULL if it has not. Called under the mutex of the
+ * snapshot. */
 static const char *snapshots_is_over(const struct snapshot *snapshot)
 {
     const struct lock *lock = snapshot->all->pins.lock;
@@ -119,7 +123,8 @@ static const char *snapshots_is_over(const struct snapshot *snapshot)
     return NULL;
 }
 
-/* Called under the mutex of the list. Leaves snapshots in use to their users. */
+/* Ends all expired snapshots. Called under the mutex of the list. Leaves snapshots in use to their
+ * users. */
 static void end_what_is_over(struct snapshots *snapshots)
 {
     for (struct snapshot *snapshot = snapshots->first; snapshot; snapshot = snapshot->next) {
@@ -135,12 +140,12 @@ static void end_what_is_over(struct snapshots *snapshots)
 }
 
 /* Sleeps until there is something to check, or for the time between two checks. Called under the
- * mutex. */
-static void sleep_once(struct snapshots *snapshots, int *idle)
+ * mutex. `readers`: connections rest, or may rest. */
+static void sleep_once(struct snapshots *snapshots, bool readers, int *idle)
 {
     struct timespec until;
 
-    *idle = snapshots->first ? 0 : *idle + 1;
+    *idle = snapshots->first || readers ? 0 : *idle + 1;
     if (*idle > IDLE_MAX) {
         snapshots->asleep = true;
         pthread_cond_wait(&snapshots->change, &snapshots->mutex);
@@ -162,7 +167,7 @@ static void *snapshots_run_thread(void *arg)
     pthread_mutex_lock(&snapshots->mutex);
     while (!snapshots->stop) {
         end_what_is_over(snapshots);
-        sleep_once(snapshots, &idle);
+        sleep_once(snapshots, truce__readers_tick(snapshots->readers), &idle);
     }
     pthread_mutex_unlock(&snapshots->mutex);
     return NULL;
@@ -170,7 +175,7 @@ static void *snapshots_run_thread(void *arg)
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-/* Called under the mutex. */
+/* Publishes the number of snapshots and the beginning of the oldest. Called under the mutex. */
 static void snapshots_report(struct snapshots *snapshots)
 {
     const struct snapshot *oldest = snapshots->first;
@@ -180,10 +185,11 @@ static void snapshots_report(struct snapshots *snapshots)
         facts.since_ms = oldest->since_ms;
         facts.log_at = oldest->log_at;
     }
-    truce__pins_say(&snapshots->pins, &facts);
+    truce__pins_describe(&snapshots->pins, &facts);
 }
 
-/* If no thread can be created, owners notice the end themselves. */
+/* Wakes the thread that ends expired snapshots, or starts it. If no thread can be created, owners
+ * notice the end themselves. */
 static void wake_thread(struct snapshots *snapshots)
 {
     if (!snapshots->running)
@@ -215,8 +221,8 @@ static void take_off(struct snapshots *snapshots, struct snapshot *snapshot)
     snapshots_report(snapshots);
 }
 
-/* Called under the mutex. Ends the oldest snapshot that may be ended and still has its
- * connection. */
+/* Ends the oldest snapshot that may be ended and still has its connection, if too many are open.
+ * Returns false if too many stay open. Called under the mutex. */
 static bool snapshots_make_room(struct snapshots *snapshots)
 {
     unsigned open = 0;
@@ -236,6 +242,13 @@ static bool snapshots_make_room(struct snapshots *snapshots)
         pthread_mutex_unlock(&snapshot->mutex);
     }
     return ended || open < TRUCE_SNAPSHOTS_MAX;
+}
+
+void truce__snapshots_wake(struct snapshots *snapshots)
+{
+    pthread_mutex_lock(&snapshots->mutex);
+    wake_thread(snapshots);
+    pthread_mutex_unlock(&snapshots->mutex);
 }
 
 bool truce__snapshots_room(struct snapshots *snapshots)

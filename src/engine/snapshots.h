@@ -11,7 +11,7 @@
  * On optimistic read-only transactions and their price: Reed, Naming and Synchronization in a
  * Decentralized Computer System, 1978.
  */
-#include "engine/readers.h"
+#include "engine/reader_pool.h"
 #include "engine/storage/snapshot_pins.h"
 
 struct snapshots;
@@ -66,8 +66,11 @@ struct snapshots {
 
 void truce__snapshots_init(struct snapshots *snapshots, struct readers *readers, struct lock *lock,
                            const struct snapshot_limits *limits);
-/* Called when no snapshot is kept any more. */
+/* Ends the thread and releases the registry. Called when no snapshot is kept any more. */
 void truce__snapshots_release(struct snapshots *snapshots);
+
+/* Makes the thread call truce__readers_tick until no more connections rest. */
+void truce__snapshots_wake(struct snapshots *snapshots);
 
 /* Returns whether fewer snapshots are kept than half of the maximum. */
 bool truce__snapshots_room(struct snapshots *snapshots);
@@ -79,7 +82,7 @@ truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *re
                                   const struct snapshot_limits *limits, struct snapshot **snapshot,
                                   bson_error_t *error);
 struct snapshot *truce__snapshot_hold(struct snapshot *snapshot);
-/* The last holder ends the snapshot. NULL is allowed. */
+/* Releases one reference of a snapshot. The last holder ends the snapshot. NULL is allowed. */
 void truce__snapshot_release(struct snapshot *snapshot);
 
 /* Returns the reader in the snapshot, for one thread at a time, until truce__snapshot_leave. Fails

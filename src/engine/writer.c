@@ -12,9 +12,10 @@
  * runs the next one gathers by itself, and while that one runs the first is being synced.
  *
  * If another process holds the lock, the leader does not wait for it. It publishes the operations
- * at the head of the queue, as far as other processes can execute them (storage/records.c). The
- * holder of the lock runs them after its own, in the same transaction. It then syncs once for all
- * of them, and wakes each process once. Processes therefore share commits as threads do.
+ * at the head of the queue, as far as other processes can execute them
+ * (storage/published_records.c). The holder of the lock runs them after its own, in the same
+ * transaction. It then syncs once for all of them, and wakes each process once. Processes therefore
+ * share commits as threads do.
  *
  *     lead     lock free? --yes--> its turn: own group, then operations that other processes have
  *              |                   published; commit; release; wake one process that has published
@@ -56,7 +57,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/futex.h"
-#include "engine/hints.h"
+#include "engine/row_hints.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
 #include "engine/storage/log_archive.h"
@@ -73,7 +74,7 @@
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 
-static bool writer_keeps_company(const struct writer *writer);
+static bool writer_may_delegate(const struct writer *writer);
 static void writer_run_group(struct writer *writer, struct write_op *first);
 static truce_status writer_settle_orphans(struct writer *writer, bson_error_t *error);
 
@@ -131,7 +132,7 @@ static bool writer_enqueue(struct writer *writer, struct write_op *op)
     return leads;
 }
 
-/* Called under the mutex. */
+/* Removes an operation from the queue. Called under the mutex. */
 static void unlink_op(struct writer *writer, struct write_op *op)
 {
     struct write_op **link = &writer->first;
@@ -143,7 +144,7 @@ static void unlink_op(struct writer *writer, struct write_op *op)
         writer->end = link;
 }
 
-/* Called under the mutex. Removes everything before the link from the queue. */
+/* Removes everything before the link from the queue. Called under the mutex. */
 static void cut_queue(struct writer *writer, struct write_op **link)
 {
     writer->first = *link;
@@ -174,7 +175,7 @@ static struct write_op *writer_take_group(struct writer *writer)
 static void writer_change_state(struct write_op *op, unsigned state)
 {
     atomic_store(&op->state, state);
-    truce__word_wake(&op->state, 1);
+    truce__futex_wake(&op->state, 1);
 }
 
 static void hand_over(struct writer *writer)
@@ -186,7 +187,8 @@ static void hand_over(struct writer *writer)
     pthread_mutex_unlock(&writer->mutex);
 }
 
-/* As soon as an operation is DONE, its memory belongs to its owner again. */
+/* Marks the operations of the group as DONE, except `own`, and wakes their callers. As soon as an
+ * operation is DONE, its memory belongs to its owner again. */
 static void finish_group(struct write_op *first, struct write_op *own)
 {
     while (first) {
@@ -257,7 +259,8 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
     return status ? status : begin_turn(writer, op, &op->error);
 }
 
-/* The result of a refused operation also depends on what was stored. */
+/* Waits until the group is durable. If this fails, every operation of the group fails: the result
+ * of a refused operation also depends on what was stored. */
 static void writer_settle(struct writer *writer, struct write_op *group, uint64_t promised)
 {
     bson_error_t error;
@@ -353,7 +356,9 @@ enum turn {
     DONE_THERE
 };
 
-/* Called when the lock was found free while the group of this process is or was published. */
+/* Takes back the published group (OUR_TURN, with the lock). If another process has taken it,
+ * settles the records of a dead lock holder and releases the lock; `*settled`: this succeeded.
+ * Called when the lock was found free while the group of this process is or was published. */
 static enum turn look_in_turn(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
@@ -366,13 +371,14 @@ static enum turn look_in_turn(struct writer *writer, struct write_op *group, boo
     return NO_TURN;
 }
 
-/* The process that took the group stalled or died; the result is unknown. */
+/* Fails the operations of a group whose outcome is unknown. The process that took the group stalled
+ * or died; the result is unknown. */
 static void leave_unknown(struct write_op *group)
 {
     for (struct write_op *op = group; op; op = op->next)
         op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
-                                 "another process was executing the write, and its result is "
-                                 "unknown: read the documents to find out");
+                                 "the result of the write is unknown, because another process was "
+                                 "executing it: read the documents");
 }
 
 /* Waits while the group is published: until it is done, its deadline passes, or this process has
@@ -392,7 +398,7 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
 
         switch (state) {
         case RECORD_ANSWERED:
-            truce__combine_tell(&writer->combine, group, promise);
+            truce__combine_report(&writer->combine, group, promise);
             return DONE_THERE;
         case RECORD_RETURNED:
             truce__combine_take_back(&writer->combine);
@@ -447,7 +453,7 @@ static enum turn writer_publish(struct writer *writer, struct write_op *op)
     enum turn turn = NO_TURN;
     truce_status status;
 
-    if (op->alone || !writer_keeps_company(writer) || !truce__combine_wanted(&writer->combine))
+    if (op->alone || !writer_may_delegate(writer) || !truce__combine_wanted(&writer->combine))
         return NO_TURN;
     status = truce__lock_try(writer->lock);
     if (status != TRUCE_LOCKED)
@@ -541,7 +547,7 @@ static unsigned writer_follow(struct writer *writer, struct write_op *op)
         if (state == QUEUED && (left <= 0 || truce__lock_interrupted(writer->lock)) &&
             left_queue(writer, op))
             return QUEUED;
-        truce__word_sleep(&op->state, state,
+        truce__futex_wait(&op->state, state,
                           state == QUEUED && left > 0 && left < NAP_NS ? left : NAP_NS);
     }
     return state;
@@ -558,7 +564,8 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
         status = truce__lock_blame(writer->lock, error);
         return status ? status
                       : truce__fail(TRUCE_TIMEOUT, error,
-                                    "other writes of this process took too long");
+                                    "the deadline passed while other writes of this process were "
+                                    "running");
     }
     status = state == LEADS ? writer_lead(writer, op) : op->status;
     if (status && error)
@@ -784,9 +791,10 @@ static void group_rehearse(struct writer *writer, struct write_op *first)
     group_roll_back(writer);
 }
 
-/* Returns whether operations are delegated to and from other processes. A store whose names are not
- * only the file's executes its own operations. */
-static bool writer_keeps_company(const struct writer *writer)
+/* Returns whether operations are delegated to and from other processes. A store that maps names of
+ * collections (names) executes its own operations, because another process does not know the
+ * map. */
+static bool writer_may_delegate(const struct writer *writer)
 {
     return writer->combine.kinds && !__atomic_load_n(&writer->names, __ATOMIC_ACQUIRE);
 }
@@ -801,7 +809,7 @@ static void writer_run_group(struct writer *writer, struct write_op *first)
 
     if (writer->rehearses)
         group_rehearse(writer, first);
-    status = group_transact(writer, first, NULL, writer_keeps_company(writer), &first->error);
+    status = group_transact(writer, first, NULL, writer_may_delegate(writer), &first->error);
     if (status && writer->combine.served)
         status = group_transact(writer, first, NULL, false, &first->error);
     together = !status || status == TRUCE_LOCKED || !first->next ||
@@ -823,7 +831,7 @@ static truce_status writer_settle_orphans(struct writer *writer, bson_error_t *e
     uint64_t lost;
     truce_status status;
 
-    if (!writer_keeps_company(writer) || !truce__records_orphaned(records))
+    if (!writer_may_delegate(writer) || !truce__records_orphaned(records))
         return TRUCE_OK;
     status = group_begin(writer, error);
     if (status)

@@ -10,9 +10,9 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
-#include "engine/cache.h"
 #include "engine/catalog.h"
 #include "engine/cross_process.h"
+#include "engine/document_cache.h"
 #include "engine/storage/durable.h"
 
 struct names;
@@ -53,7 +53,7 @@ struct key_change {
     struct field_keys before, after;
 };
 
-/* The end of the feed of changes after the last transaction (documents/feed.c). */
+/* The end of the feed of changes after the last transaction (documents/change_feed.c). */
 struct feed_end {
     bool known;
     int64_t table;

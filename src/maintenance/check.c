@@ -1,12 +1,12 @@
 /*
  * The check runs the rules of each part in turn.
  *
- * K1  Without repair, nothing is written.
- * K2  A failure to read is reported and stops nothing else. An unreadable document is a finding. If
- *   a part cannot be read, the check still tries the others and then returns the first failure.
- * K3  Each database of the store is checked separately; a part that concerns the whole store
+ * MK1  Without repair, nothing is written.
+ * MK2  A failure to read is reported and stops nothing else. An unreadable document is a finding.
+ *   If a part cannot be read, the check still tries the others and then returns the first failure.
+ * MK3  Each database of the store is checked separately; a part that concerns the whole store
  *   (struct care, `whole`) is checked once.
- * K4  If a single finding is given, no other one is repaired (truce__check_repairs), except that a
+ * MK4  If a single finding is given, no other one is repaired (truce__check_repairs), except that a
  *   repaired copy may raise its source, which other copies follow.
  */
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "maintenance/registry.h"
-#include "store/decorators/database.h"
+#include "maintenance/maintenance_registry.h"
+#include "store/decorators/database_view.h"
 
 struct checking {
     struct check check;
@@ -27,8 +27,8 @@ static void check_run_rules(struct checking *checking, struct check *check, bool
 {
     bson_error_t why = {0};
 
-    for (uint32_t i = 0; i < truce__care_parts_count; i++) {
-        const struct care *part = &truce__care_parts[i];
+    for (uint32_t i = 0; i < truce__maintenance_parts_count; i++) {
+        const struct care *part = &truce__maintenance_parts[i];
         truce_status status =
             part->check && part->whole == whole ? part->check(check, &why) : TRUCE_OK;
 
@@ -39,17 +39,18 @@ static void check_run_rules(struct checking *checking, struct check *check, bool
     }
 }
 
-static truce_status care_check_check_database(void *arg, truce_store *view, const char *name,
-                                              bson_error_t *error)
+static truce_status maintenance_check_check_database(void *arg, truce_store *view, const char *name,
+                                                     bson_error_t *error)
 {
     struct checking *checking = arg;
-    struct care_teller teller = {checking->check.function, checking->check.arg, name, "ns"};
+    struct maintenance_reporter reporter = {checking->check.function, checking->check.arg, name,
+                                            "ns"};
     struct check check = checking->check;
 
     (void)error;
     check.store = view;
-    check.function = truce__care_tell;
-    check.arg = &teller;
+    check.function = truce__maintenance_report;
+    check.arg = &reporter;
     check.database = name;
     check_run_rules(checking, &check, false);
     return TRUCE_OK;
@@ -90,7 +91,7 @@ truce_status truce_check(truce_store *store, const truce_check_options *options,
     if (status)
         return status;
     check_run_rules(&checking, &checking.check, true);
-    status = truce__each_database(store, care_check_check_database, &checking, error);
+    status = truce__each_database(store, maintenance_check_check_database, &checking, error);
     if (checking.first && error)
         *error = checking.why;
     return checking.first ? checking.first : status;

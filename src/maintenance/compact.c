@@ -3,8 +3,8 @@
 
 #include "base/null.h"
 #include "base/reserved_fields.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 truce_status truce_compact(truce_store *store, const truce_compact_options *options,
                            truce_compact_report *report, bson_error_t *error)

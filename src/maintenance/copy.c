@@ -19,17 +19,17 @@
  *
  * A complete copy is changed only on request, because it may already be in use.
  *
- * C1  If a copy is reported as verified, every document was compared after its last write.
- * C2  If no other process writes to `to`, it equals one snapshot of `from`. If `from` has snapshots
- *   (truce/snapshot.h), everything is read from one that is taken first and has no maximum.
- *   Writers to `from` then cost only the log that it pins. Otherwise, the snapshot is the start of
- *   the last comparison: each document of `to` was read before, and was found in `from` after it.
- *   It was therefore stored at that time, unless it was changed and changed back. Writers to
- *   `from` then cost rounds, but never lead to a verified mixture.
- * C3  Commits move with their documents. Both sides have the documents and the commit
- *   document of an open commit from one snapshot (C2). A process that encounters it in `to`
+ * MC1  If a copy is reported as verified, every document was compared after its last write.
+ * MC2  If no other process writes to `to`, it equals one snapshot of `from`. If `from` has
+ *   snapshots (truce/snapshot.h), everything is read from one that is taken first and has no
+ *   maximum. Writers to `from` then cost only the log that it pins. Otherwise, the snapshot is the
+ *   start of the last comparison: each document of `to` was read before, and was found in `from`
+ *   after it. It was therefore stored at that time, unless it was changed and changed back. Writers
+ *   to `from` then cost rounds, but never lead to a verified mixture.
+ * MC3  Commits move with their documents. Both sides have the documents and the commit
+ *   document of an open commit from one snapshot (MC2). A process that encounters it in `to`
  *   completes or undoes it. If the commit documents are not copied, no commit may be open.
- * C4  A crash leaves documents up to some _id, and a record with this _id or an earlier one.
+ * MC4  A crash leaves documents up to some _id, and a record with this _id or an earlier one.
  *
  * Deliberately not done: following the writers (the next call copies a change after the start of
  * the comparison), parallel reading, and data of a server other than documents and indexes.
@@ -42,15 +42,16 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
+#include "base/plural.h"
 #include "base/reserved_fields.h"
 #include "bson/number.h"
 #include "commit/journal.h"
 #include "query/index/index_set.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 #include "truce/snapshot.h"
 
 /* ---- the report ------------------------------------------------------------------------------ */
@@ -82,7 +83,7 @@ static void copy_notes_clear(struct copy *copy, struct copy_notes *notes)
     notes->count = 0;
 }
 
-static void tell_append_value(bson_t *note, const char *key, struct value value)
+static void report_append_value(bson_t *note, const char *key, struct value value)
 {
     if (value.type && value.size <= VALUE_BYTES)
         truce__value_append(note, key, (uint32_t)strlen(key), value);
@@ -92,13 +93,13 @@ static bson_t *begin_note(const struct copy_part *part, const bson_t *document)
 {
     bson_t *note = BCON_NEW("collection", BCON_UTF8(part->collection));
 
-    tell_append_value(note, "id", truce__value_field(truce__value_document(document), "_id", 3));
+    report_append_value(note, "id", truce__value_field(truce__value_document(document), "_id", 3));
     return note;
 }
 
 /* Finds the first field that `a` has and `b` does not have with the same value. */
-static bool tell_find_field(const bson_t *a, const bson_t *b, struct fields *field,
-                            struct value *other)
+static bool report_find_field(const bson_t *a, const bson_t *b, struct fields *field,
+                              struct value *other)
 {
     *field = truce__fields(truce__value_document(a));
     while (truce__fields_next(field)) {
@@ -109,18 +110,18 @@ static bool tell_find_field(const bson_t *a, const bson_t *b, struct fields *fie
     return false;
 }
 
-static void tell_append_field(bson_t *note, const bson_t *from, const bson_t *to)
+static void report_append_field(bson_t *note, const bson_t *from, const bson_t *to)
 {
     struct fields field;
     struct value other;
 
-    if (tell_find_field(from, to, &field, &other)) {
+    if (report_find_field(from, to, &field, &other)) {
         BSON_APPEND_UTF8(note, "field", field.key);
-        tell_append_value(note, "from", field.value);
-        tell_append_value(note, "to", other);
-    } else if (tell_find_field(to, from, &field, &other)) {
+        report_append_value(note, "from", field.value);
+        report_append_value(note, "to", other);
+    } else if (report_find_field(to, from, &field, &other)) {
         BSON_APPEND_UTF8(note, "field", field.key);
-        tell_append_value(note, "to", field.value);
+        report_append_value(note, "to", field.value);
     } else {
         BSON_APPEND_UTF8(note, "text", "the fields have another order");
     }
@@ -141,7 +142,7 @@ void truce__copy_differs(struct copy *copy, struct copy_part *part, const bson_t
     note = begin_note(part, from ? from : to);
     BSON_APPEND_UTF8(note, "difference", !to ? "missing" : !from ? "extra" : "other");
     if (from && to)
-        tell_append_field(note, from, to);
+        report_append_field(note, from, to);
     (void)take_note(copy, &copy->differences, note);
 }
 
@@ -164,27 +165,28 @@ void truce__copy_refused(struct copy *copy, const struct copy_part *part, const 
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static struct value tell_field_of(const bson_t *note, const char *name)
+static struct value report_field_of(const bson_t *note, const char *name)
 {
     return truce__value_field(truce__value_document(note), name, (uint32_t)strlen(name));
 }
 
-static bool tell_same_field(const bson_t *a, const bson_t *b, const char *name)
+static bool report_same_field(const bson_t *a, const bson_t *b, const char *name)
 {
-    struct value x = tell_field_of(a, name), y = tell_field_of(b, name);
+    struct value x = report_field_of(a, name), y = report_field_of(b, name);
 
     return x.type && y.type && truce__value_identical(x, y);
 }
 
 /* Appends the reason why the store refused the document of a difference, if it gave one. */
-static void tell_append_reason(const struct copy *copy, bson_t *note)
+static void report_append_reason(const struct copy *copy, bson_t *note)
 {
     for (int64_t i = 0; i < kept_notes(copy, &copy->refusals); i++) {
         const bson_t *refusal = copy->refusals.items[i];
 
-        if (!tell_same_field(note, refusal, "collection") || !tell_same_field(note, refusal, "id"))
+        if (!report_same_field(note, refusal, "collection") ||
+            !report_same_field(note, refusal, "id"))
             continue;
-        tell_append_value(note, "text", tell_field_of(refusal, "text"));
+        report_append_value(note, "text", report_field_of(refusal, "text"));
         return;
     }
 }
@@ -194,13 +196,13 @@ static int64_t copy_different(const struct copy_part *part)
     return part->missing + part->other + part->extra;
 }
 
-static bool tell_is_same(const struct copy_part *part)
+static bool report_is_same(const struct copy_part *part)
 {
     return !copy_different(part) && part->from_sum.high == part->to_sum.high &&
            part->from_sum.low == part->to_sum.low;
 }
 
-static void tell_collection(const struct copy *copy, const struct copy_part *part)
+static void report_collection(const struct copy *copy, const struct copy_part *part)
 {
     char hash[FINGERPRINT_TEXT];
     bson_t *summary;
@@ -212,22 +214,22 @@ static void tell_collection(const struct copy *copy, const struct copy_part *par
                        "replaced", BCON_INT64(part->replaced), "removed", BCON_INT64(part->removed),
                        "kept", BCON_INT64(part->kept), "missing", BCON_INT64(part->missing),
                        "other", BCON_INT64(part->other), "extra", BCON_INT64(part->extra), "same",
-                       BCON_BOOL(tell_is_same(part)));
+                       BCON_BOOL(report_is_same(part)));
     copy->options.collection(summary, copy->options.arg);
     bson_destroy(summary);
 }
 
 /* Calls the options' functions for all collections and for the remaining differences. */
-static void copy_tell(struct copy *copy)
+static void copy_report(struct copy *copy)
 {
     const truce_copy_options *options = &copy->options;
 
     for (size_t i = 0; options->collection && i < copy->count; i++)
-        tell_collection(copy, &copy->parts[i]);
+        report_collection(copy, &copy->parts[i]);
     if (!options->difference)
         return;
     for (int64_t i = 0; i < kept_notes(copy, &copy->differences); i++) {
-        tell_append_reason(copy, copy->differences.items[i]);
+        report_append_reason(copy, copy->differences.items[i]);
         options->difference(copy->differences.items[i], options->arg);
     }
     for (int64_t i = 0; i < kept_notes(copy, &copy->indexes); i++)
@@ -307,7 +309,7 @@ truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, 
     status = truce_update(copy->to, COPY_RECORDS, key, &update, &options, &result, error);
     if (!status && !result.matched)
         status = truce__fail(TRUCE_CONFLICT, error,
-                             "another process has begun to copy the collection %s there",
+                             "another process has begun to copy the collection \"%s\" there",
                              part->collection);
     truce_write_result_release(&result);
     bson_destroy(&update);
@@ -332,7 +334,7 @@ static truce_status copy_record_finish(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-/* ---- behind an _id -------------------------------------------------------------------------- */
+/* ---- reads after an _id --------------------------------------------------------------------- */
 
 /* Returns true if all stores order the values of this class alike. A comparison in a filter matches
  * only the class of its operand. Other classes are read completely again. */
@@ -647,7 +649,7 @@ static truce_status list_from(struct copy *copy, bson_error_t *error)
     for (; !status && wanted && *wanted; wanted++) {
         if (!copy_find_part(copy, *wanted))
             status = truce__fail(TRUCE_NOT_FOUND, error,
-                                 "there is no collection \"%s\" to be copied", *wanted);
+                                 "the collection \"%s\" to copy does not exist", *wanted);
     }
     return status;
 }
@@ -690,10 +692,11 @@ static truce_status copy_refuse_part(const struct copy_part *part, const bson_t 
                                      bson_error_t *error)
 {
     if (!strcmp(truce__field_text(record, "state"), "copying"))
-        return truce__fail(TRUCE_CONFLICT, error,
-                           "the collection %s there is an unfinished copy of another store (%s)",
-                           part->collection, truce__field_text(record, "from"));
-    return truce__fail(TRUCE_CONFLICT, error, "the collection %s there already has documents",
+        return truce__fail(
+            TRUCE_CONFLICT, error,
+            "the collection \"%s\" there is an unfinished copy of another store (%s)",
+            part->collection, truce__field_text(record, "from"));
+    return truce__fail(TRUCE_CONFLICT, error, "the collection \"%s\" there already has documents",
                        part->collection);
 }
 
@@ -763,7 +766,7 @@ static truce_status plan(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-/* ---- open commits (C3) ----------------------------------------------------------------------- */
+/* ---- open commits (MC3) ---------------------------------------------------------------------- */
 
 static truce_status check_held(struct copy *copy, const struct copy_part *part, bson_error_t *error)
 {
@@ -773,10 +776,11 @@ static truce_status check_held(struct copy *copy, const struct copy_part *part, 
     bson_destroy(&held);
     bson_destroy(filter);
     if (!status)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a commit holds documents of the collection %s, which cannot be copied "
-                           "without the collection %s",
-                           part->collection, COMMITS);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "a commit has locked documents of the collection \"%s\", which cannot be "
+            "copied without the collection \"%s\"",
+            part->collection, COMMITS);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -789,9 +793,8 @@ static truce_status check_commits(struct copy *copy, bson_error_t *error)
 
     bson_destroy(open);
     if (!status && copy->report->open && !copy->options.live)
-        status = truce__fail(TRUCE_CONFLICT, error,
-                             "%" PRId64 " commits are open in the store to be copied",
-                             copy->report->open);
+        status = truce__fail(TRUCE_CONFLICT, error, "%s open in the store to be copied",
+                             PLURAL(copy->report->open, "commit is", "commits are"));
     for (size_t i = 0; i < copy->count && !status && !whole && copy->report->open; i++)
         status = check_held(copy, &copy->parts[i], error);
     return status;
@@ -1004,7 +1007,7 @@ truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_opt
         status = copy_run(&copy, error);
     take_report(&copy);
     if (!status)
-        copy_tell(&copy);
+        copy_report(&copy);
     copy_release(&copy);
     truce_store_close(snapshot);
     return status;

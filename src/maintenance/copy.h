@@ -5,7 +5,7 @@
  * essay in copy.c. */
 #include "base/fingerprint.h"
 #include "bson/value.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "truce/copy.h"
 
 enum copy_rights {

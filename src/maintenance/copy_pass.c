@@ -9,10 +9,10 @@
  * need not order values alike; the order of _id only serves to resume. Documents are compared as
  * bytes: the order of fields and the types of numbers count.
  *
- * P1  A writing pass never writes an equal document, so it may be repeated at any time.
- * P2  If the counts show that `to` has documents that `from` does not have, the pass looks for
+ * MP1  A writing pass never writes an equal document, so it may be repeated at any time.
+ * MP2  If the counts show that `to` has documents that `from` does not have, the pass looks for
  *   them.
- * P3  If `to` refuses to replace a document because of a unique key, the document is removed there
+ * MP3  If `to` refuses to replace a document because of a unique key, the document is removed there
  *   and is then missing. The next round inserts it after the other document has moved. Two
  *   documents that exchanged their keys are therefore copied.
  *
@@ -92,7 +92,8 @@ static truce_status batch_fill(struct pass *pass, truce_cursor *cursor, bson_err
         batch->count++;
         bytes += document->len;
         if (!item->id.type)
-            return truce__fail(TRUCE_CORRUPT, error, "a document of the collection %s has no _id",
+            return truce__fail(TRUCE_CORRUPT, error,
+                               "a document of the collection \"%s\" has no _id",
                                pass->part->collection);
     }
     return TRUCE_OK;
@@ -298,7 +299,7 @@ static truce_status pass_settle(struct pass *pass, size_t at, bson_error_t *erro
         return outcome->status;
     }
     truce__copy_refused(pass->copy, pass->part, item->document, &outcome->error);
-    return insert ? TRUCE_OK : remove_one(pass, item->id, error); /* P3 */
+    return insert ? TRUCE_OK : remove_one(pass, item->id, error); /* MP3 */
 }
 
 static truce_status pass_bulk(struct pass *pass, size_t at, size_t count, bson_error_t *error)
@@ -362,7 +363,7 @@ static truce_status pass_write_batch(struct pass *pass, bson_error_t *error)
     return status;
 }
 
-/* ---- what only `to` has ---------------------------------------------------------------------- */
+/* ---- documents that only the target has ------------------------------------------------------ */
 
 /* Removes the ids that `from` has from the batch, which was read from `to`. */
 static truce_status look_back(struct pass *pass, bson_error_t *error)
@@ -433,7 +434,7 @@ static truce_status walk_extras(struct pass *pass, bson_error_t *error)
     return status;
 }
 
-/* P2 */
+/* Counts the documents that only `to` has, and, except in a merge, looks for them (MP2). */
 static truce_status find_extras(struct pass *pass, int64_t inserted_before, bson_error_t *error)
 {
     struct copy_part *part = pass->part;
@@ -450,7 +451,7 @@ static truce_status find_extras(struct pass *pass, int64_t inserted_before, bson
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-static void tell_progress(struct pass *pass)
+static void report_progress(struct pass *pass)
 {
     const struct copy *copy = pass->copy;
 
@@ -485,7 +486,7 @@ static truce_status go_through(struct pass *pass, bson_error_t *error)
             status = truce__copy_record_save(pass->copy, pass->part,
                                              pass->batch.items[pass->batch.count - 1].id, error);
         pass->copy->done += (int64_t)pass->batch.count;
-        tell_progress(pass);
+        report_progress(pass);
     }
     truce_cursor_close(cursor);
     bson_destroy(&filter);

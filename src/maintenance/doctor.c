@@ -29,11 +29,12 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/plural.h"
 #include "bson/value.h"
 #include "commit/journal.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 #include "store/maintenance.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 #include "truce/queue.h"
 #include "truce/store.h"
@@ -96,23 +97,23 @@ static void judge_own(struct doctor *doctor, const char *collection, const struc
     const struct reserved *reserved = truce__reserved(collection);
 
     if (!strcmp(seen->first, "_intent") && seen->single && !seen->sparse)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "intent-index", collection,
-                           "drop the index and create it again with sparse: true",
-                           "the index %s on _intent is not sparse: it has an entry for each "
-                           "document, not only for documents that a commit holds",
-                           seen->name);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "intent-index", collection,
+                             "drop the index and create it again with sparse: true",
+                             "the index %s on _intent is not sparse: it has an entry for each "
+                             "document, not only for documents that a commit holds",
+                             seen->name);
     if (!strcmp(seen->first, "_keys") && seen->single && !(seen->unique && seen->sparse))
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_ERROR, "keys-index", collection,
             "drop the index and run truce commit unique for the collection",
             "the index %s on _keys is not unique and sparse: values that commits reserve "
             "can be used by other documents",
             seen->name);
     if (seen->expires && reserved && reserved->remembers)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "expiry", collection,
-                           "drop the index; truce sweep removes old documents",
-                           "the index %s lets documents expire by age, which truce must remember",
-                           seen->name);
+        truce__doctor_report(doctor, DOCTOR_ERROR, "expiry", collection,
+                             "drop the index; truce sweep removes old documents",
+                             "the index %s lets documents expire by age, which truce must remember",
+                             seen->name);
 }
 
 /* Returns true for a ledger's collection: all its documents have the fields of its index. */
@@ -137,18 +138,19 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
                               (seen.sparse || seen.partial));
             if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0 &&
                 !is_of_ledger(&seen) && !seen.items)
-                truce__doctor_tell(doctor, DOCTOR_NOTE, "unique-index", collection,
-                                   "make it sparse or partial if commits require that documents of "
-                                   "this collection are missing",
-                                   "the unique index %s has room for one document without its "
-                                   "fields",
-                                   seen.name);
+                truce__doctor_report(
+                    doctor, DOCTOR_NOTE, "unique-index", collection,
+                    "make it sparse or partial if commits require that documents of "
+                    "this collection are missing",
+                    "the unique index %s has room for one document without its "
+                    "fields",
+                    seen.name);
         }
     if (commits && !keyed)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "key-index", collection,
-                           "create the index {key: 1} with unique: true and sparse: true",
-                           "no unique, sparse index on \"key\" ensures that an idempotency key "
-                           "counts once");
+        truce__doctor_report(doctor, DOCTOR_ERROR, "key-index", collection,
+                             "create the index {key: 1} with unique: true and sparse: true",
+                             "no unique, sparse index on \"key\" ensures that an idempotency key "
+                             "counts once");
 }
 
 /* ---- shard keys ------------------------------------------------------------------------------ */
@@ -242,14 +244,14 @@ static bool is_of_set(const struct doctor *doctor, const char *collection, const
     return false;
 }
 
-static void judge_key(struct doctor *doctor, const char *collection, const bson_t *key)
+static void diagnose_key(struct doctor *doctor, const char *collection, const bson_t *key)
 {
     char *shown = bson_as_relaxed_extended_json(key, NULL);
     const char *text = shown ? shown : "{}";
 
     switch (truce__reserved_shards(collection)) {
     case SHARD_NEVER:
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_ERROR, "shard-key", collection,
             "leave this collection unsharded: copy it to a database of its own "
             "primary shard, or unshardCollection (MongoDB 8.0)",
@@ -259,7 +261,7 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
         break;
     case SHARD_BY_ID:
         if (!shards_is_id_alone(key))
-            truce__doctor_tell(
+            truce__doctor_report(
                 doctor, DOCTOR_ERROR, "shard-key", collection,
                 "reshard it by {_id: \"hashed\"}, or leave it unsharded",
                 "it is sharded by %s, but its documents are created once and found by "
@@ -268,7 +270,7 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
         break;
     case SHARD_FREE:
         if (!shards_is_id_alone(key) && !is_of_set(doctor, collection, key))
-            truce__doctor_tell(
+            truce__doctor_report(
                 doctor, DOCTOR_WARNING, "shard-key", collection,
                 "right for an ordered set whose key begins with these fields; reshard "
                 "collections that commits, items, or revisions change by {_id: \"hashed\"}",
@@ -281,7 +283,7 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
     bson_free(shown);
 }
 
-static void judge_collection(struct doctor *doctor, const bson_iter_t *iter, size_t skip)
+static void diagnose_collection(struct doctor *doctor, const bson_iter_t *iter, size_t skip)
 {
     const char *name = NULL;
     const uint8_t *bytes;
@@ -301,7 +303,7 @@ static void judge_collection(struct doctor *doctor, const bson_iter_t *iter, siz
         }
     }
     if (name && strlen(name) > skip)
-        judge_key(doctor, name + skip, &key);
+        diagnose_key(doctor, name + skip, &key);
 }
 
 void truce__doctor_shards(struct doctor *doctor)
@@ -314,12 +316,12 @@ void truce__doctor_shards(struct doctor *doctor)
         !bson_iter_recurse(&list, &iter))
         return;
     for (; bson_iter_next(&iter); count++)
-        judge_collection(doctor, &iter, skip);
+        diagnose_collection(doctor, &iter, skip);
     if (!count)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "shard-key",
-                           truce__doctor_text(doctor->facts, "database", "the database"),
-                           "shard the collections that outgrow one shard (docs/mongodb.md)",
-                           "none of its collections is sharded: all data is on one shard");
+        truce__doctor_report(doctor, DOCTOR_NOTE, "shard-key",
+                             truce__doctor_text(doctor->facts, "database", "the database"),
+                             "shard the collections that outgrow one shard (docs/mongodb.md)",
+                             "none of its collections is sharded: all data is on one shard");
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -335,38 +337,40 @@ void truce__doctor_shards(struct doctor *doctor)
 #define SPACE_LEAST     (64 * MEGABYTE)
 #define HOUR_MS         INT64_C(3600000)
 #define FEED_LATE_MS    (10 * 60000) /* the maximum delay of servers and writers */
+#define WRITER_LATE_MS  10000        /* the lock of the file is held for so long */
 #define ARCHIVE_LATE_MS 10000
 #define WAL_MOST        (256 * MEGABYTE) /* sixteen times the size that checkpoints aim for */
 
-static void judge_filesystem(struct doctor *doctor, const char *path)
+static void diagnose_filesystem(struct doctor *doctor, const char *path)
 {
     const char *name = truce__doctor_text(doctor->facts, "filesystem.name", NULL);
 
     if (!truce__doctor_number(doctor->facts, "filesystem.type", 0))
         return;
     if (!name)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "file-system", path,
-                           "make sure that its locks hold between processes, and that fsync "
-                           "reaches the disk",
-                           "the type of the file system is unknown (0x%llx)",
-                           (long long)truce__doctor_number(doctor->facts, "filesystem.type", 0));
+        truce__doctor_report(doctor, DOCTOR_NOTE, "file-system", path,
+                             "make sure that its locks hold between processes, and that fsync "
+                             "reaches the disk",
+                             "the type of the file system is unknown (0x%llx)",
+                             (long long)truce__doctor_number(doctor->facts, "filesystem.type", 0));
     else if (!truce__doctor_flag(doctor->facts, "filesystem.local", true))
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "file-system", path,
-                           "put the file on a disk of this machine, or use a server (mongodb://) "
-                           "if several machines share the store",
-                           "the file is on %s: its locks and fsync depend on another machine, and "
-                           "shared memory does not reach other machines",
-                           name);
+        truce__doctor_report(
+            doctor, DOCTOR_ERROR, "file-system", path,
+            "put the file on a disk of this machine, or use a server (mongodb://) "
+            "if several machines share the store",
+            "the file is on %s: its locks and fsync depend on another machine, and "
+            "shared memory does not reach other machines",
+            name);
     else if (!strcmp(name, "tmpfs") || !strcmp(name, "ramfs"))
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "file-system", path,
-                           "put the file on a disk, unless the data may be lost at a restart",
-                           "the file is on %s, in memory; nothing survives a restart", name);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "file-system", path,
+                             "put the file on a disk, unless the data may be lost at a restart",
+                             "the file is on %s, in memory; nothing survives a restart", name);
     else if (!strcmp(name, "overlay"))
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "file-system", path, "put the file on a volume",
-                           "the file is on a container's own layer, which is removed with it");
+        truce__doctor_report(doctor, DOCTOR_NOTE, "file-system", path, "put the file on a volume",
+                             "the file is on a container's own layer, which is removed with it");
 }
 
-static void judge_space(struct doctor *doctor, const char *path)
+static void diagnose_space(struct doctor *doctor, const char *path)
 {
     int64_t free = truce__doctor_number(doctor->facts, "space.free", -1);
     int64_t total = truce__doctor_number(doctor->facts, "space.total", 0);
@@ -375,52 +379,63 @@ static void judge_space(struct doctor *doctor, const char *path)
     if (free < 0 || total <= 0)
         return;
     if (free < SPACE_LEAST)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "disk-space", path, "free space on the disk",
-                           "%lld MB are free: writes will fail soon", (long long)(free / MEGABYTE));
+        truce__doctor_report(doctor, DOCTOR_ERROR, "disk-space", path, "free space on the disk",
+                             "%lld MB are free: writes will fail soon",
+                             (long long)(free / MEGABYTE));
     else if (free < total / 20 && free < bytes)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", path, "free space on the disk",
-                           "%lld MB are free, less than a twentieth of the disk and less than the "
-                           "file has",
-                           (long long)(free / MEGABYTE));
+        truce__doctor_report(
+            doctor, DOCTOR_WARNING, "disk-space", path, "free space on the disk",
+            "%lld MB are free, less than a twentieth of the disk and less than the "
+            "file has",
+            (long long)(free / MEGABYTE));
 }
 
-static void judge_files(struct doctor *doctor, const char *path)
+static void diagnose_files(struct doctor *doctor, const char *path)
 {
     int64_t mode = truce__doctor_number(doctor->facts, "file.mode", 0);
     int64_t wal = truce__doctor_number(doctor->facts, "wal.bytes", 0);
     bson_iter_t found;
 
     if (wal > WAL_MOST)
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_WARNING, "wal", path,
             "find a process that reads for a long time, or that was stopped; the log "
             "is overwritten when no process reads its beginning",
             "the write-ahead log has %lld MB", (long long)(wal / MEGABYTE));
     if (mode & 002)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
-                           "chmod o-w the file and its side files (-wal, -shm, -lock)",
-                           "every user of this machine may write to the file");
+        truce__doctor_report(doctor, DOCTOR_WARNING, "permissions", path,
+                             "chmod o-w the file and its side files (-wal, -shm, -lock)",
+                             "every user of this machine may write to the file");
     if (!truce__doctor_flag(doctor->facts, "file.writable", true))
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
-                           "give this user the right to write, if needed",
-                           "this user may not write to the file");
+        truce__doctor_report(doctor, DOCTOR_WARNING, "permissions", path,
+                             "give this user the right to write, if needed",
+                             "this user may not write to the file");
     else if (!truce__doctor_flag(doctor->facts, "directory.writable", true))
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
-                           "give this user the right to write to the directory",
-                           "this user may not write to the directory, where -wal, -shm and -lock "
-                           "are made");
+        truce__doctor_report(doctor, DOCTOR_WARNING, "permissions", path,
+                             "give this user the right to write to the directory",
+                             "this user may not write to the directory, where -wal, -shm and -lock "
+                             "are made");
     if (truce__doctor_fact(doctor->facts, "file", &found) &&
         !truce__doctor_fact(doctor->facts, "lock", &found) &&
         !truce__doctor_flag(doctor->facts, "read_only", false))
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "lock-file", path,
-                           "close the store in every program, and open it again; never delete "
-                           "the -lock file of a store in use",
-                           "the lock file was removed while the store is open: writes, and "
-                           "processes that open the store, are refused");
+        truce__doctor_report(doctor, DOCTOR_ERROR, "lock-file", path,
+                             "close the store in every program, and open it again; never delete "
+                             "the -lock file of a store in use",
+                             "the lock file was removed while the store is open: writes, and "
+                             "processes that open the store, are refused");
+}
+
+#define PROCESS_BYTES 40
+
+/* Writes the subject of a finding about a process. */
+static const char *doctor_process(int64_t process, char subject[PROCESS_BYTES])
+{
+    snprintf(subject, PROCESS_BYTES, "process %lld", (long long)process);
+    return subject;
 }
 
 /* Examines open reads that pin the log. */
-static void judge_pins(struct doctor *doctor)
+static void diagnose_pins(struct doctor *doctor)
 {
     bson_iter_t iter, pin;
     bson_t document;
@@ -431,30 +446,45 @@ static void judge_pins(struct doctor *doctor)
         const uint8_t *data;
         int64_t bytes;
         uint32_t size;
-        char subject[40];
+        char subject[PROCESS_BYTES];
 
         bson_iter_document(&pin, &size, &data);
         if (!bson_init_static(&document, data, size))
             continue;
         bytes = truce__doctor_number(&document, "bytes", 0);
-        snprintf(subject, sizeof subject, "process %lld",
-                 (long long)truce__doctor_number(&document, "process", 0));
-        truce__doctor_tell(
-            doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned", subject,
+        truce__doctor_report(
+            doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned",
+            doctor_process(truce__doctor_number(&document, "process", 0), subject),
             "wait for its end, or end it: the log is overwritten when no process reads its "
             "beginning",
-            "%lld cursors and snapshots are open (%lld of them without a maximum), "
-            "the oldest for %lld s; %lld MB were written since then and are kept",
-            (long long)truce__doctor_number(&document, "reads", 0),
+            "%s open (%lld of them without a maximum), the oldest for %lld s; %lld MB were written "
+            "since then and are kept",
+            PLURAL(truce__doctor_number(&document, "reads", 0), "cursor or snapshot is",
+                   "cursors and snapshots are"),
             (long long)truce__doctor_number(&document, "unlimited", 0),
             (long long)(truce__doctor_number(&document, "age_ms", 0) / 1000),
             (long long)(bytes / MEGABYTE));
     }
 }
 
+/* Examines how long a process has held the lock to write. */
+static void diagnose_writer(struct doctor *doctor)
+{
+    int64_t held_ms = truce__doctor_number(doctor->facts, "writer.held_ms", 0);
+    int64_t process = truce__doctor_number(doctor->facts, "writer.process", 0);
+    char subject[PROCESS_BYTES];
+
+    if (held_ms < WRITER_LATE_MS)
+        return;
+    truce__doctor_report(doctor, DOCTOR_WARNING, "long-write", doctor_process(process, subject),
+                         "wait for its end, or end the process: its write is then undone",
+                         "it has held the lock of the file for %lld s: no other process can write",
+                         (long long)(held_ms / 1000));
+}
+
 /* Examines the change feed. If no process writes to, serves, or sweeps a file, its changes stay too
  * long. */
-static void judge_feed(struct doctor *doctor, const char *path)
+static void diagnose_feed(struct doctor *doctor, const char *path)
 {
     int64_t entries = truce__doctor_number(doctor->facts, "feed.entries", -1);
     int64_t bytes = truce__doctor_number(doctor->facts, "feed.bytes", 0);
@@ -464,40 +494,41 @@ static void judge_feed(struct doctor *doctor, const char *path)
 
     if (entries < 0)
         return;
-    truce__doctor_tell(doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "changes", path,
-                       late ? "run truce sweep regularly while no server serves the file"
-                            : "none; truce serve --feed-hours 0 ends it, if no client watches any "
-                              "more",
-                       "%lld changes are kept for change streams, %lld kB, the oldest for %.1f of "
-                       "%.1f hours",
-                       (long long)entries, (long long)(bytes / 1024), (double)age_ms / HOUR_MS,
-                       (double)keep_ms / HOUR_MS);
+    truce__doctor_report(doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "changes", path,
+                         late ? "run truce sweep regularly while no server serves the file"
+                              : "none; truce serve --feed-keep 0 ends it, if no client watches any "
+                                "more",
+                         "%s kept for change streams, %lld kB, the oldest for %.1f of %.1f hours",
+                         PLURAL(entries, "change is", "changes are"), (long long)(bytes / 1024),
+                         (double)age_ms / HOUR_MS, (double)keep_ms / HOUR_MS);
 }
 
-/* Examines how far a running archiver is behind. */
-static void judge_archive(struct doctor *doctor)
+/* Examines how far an archiver is behind. */
+static void diagnose_archive(struct doctor *doctor)
 {
-    int64_t process = truce__doctor_number(doctor->facts, "archive.process", 0);
+    int64_t process = truce__doctor_number(doctor->facts, "archive.process", -1);
     int64_t behind_ms = truce__doctor_number(doctor->facts, "archive.behind_ms", 0);
     int64_t failing_ms = truce__doctor_number(doctor->facts, "archive.failing_ms", 0);
     bool pins = truce__doctor_flag(doctor->facts, "archive.pins", true);
     bool late = failing_ms || behind_ms > ARCHIVE_LATE_MS || !pins;
-    char subject[40];
+    char subject[PROCESS_BYTES];
 
-    if (!process)
+    if (process < 0)
         return;
-    snprintf(subject, sizeof subject, "process %lld", (long long)process);
-    truce__doctor_tell(
-        doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "archive", subject,
-        late ? "see the output of truce archive, and repair the target"
-             : "none; run truce archive verify regularly",
+    truce__doctor_report(
+        doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "archive",
+        process ? doctor_process(process, subject) : "no process",
+        !process ? "start the archiver again"
+        : late   ? "see the output of truce archive, and repair the target"
+                 : "none; run truce archive verify regularly",
         "the archive has commit %lld of generation %lld and is %.1f s and %lld kB "
-        "behind%s%s",
+        "behind%s%s%s",
         (long long)truce__doctor_number(doctor->facts, "archive.commit", 0),
         (long long)truce__doctor_number(doctor->facts, "archive.generation", 0),
         (double)behind_ms / 1000,
         (long long)(truce__doctor_number(doctor->facts, "archive.behind_bytes", 0) / 1024),
-        failing_ms ? "; its target fails" : "", pins ? "" : "; the log is not kept for it");
+        failing_ms ? "; its target fails" : "", pins ? "" : "; the log is not kept for it",
+        process ? "" : "; the archiver died");
 }
 
 void truce__doctor_file(struct doctor *doctor)
@@ -506,12 +537,13 @@ void truce__doctor_file(struct doctor *doctor)
 
     if (strcmp(truce__doctor_text(doctor->facts, "store", ""), "file") != 0)
         return;
-    judge_filesystem(doctor, path);
-    judge_space(doctor, path);
-    judge_files(doctor, path);
-    judge_pins(doctor);
-    judge_archive(doctor);
-    judge_feed(doctor, path);
+    diagnose_filesystem(doctor, path);
+    diagnose_space(doctor, path);
+    diagnose_files(doctor, path);
+    diagnose_pins(doctor);
+    diagnose_archive(doctor);
+    diagnose_writer(doctor);
+    diagnose_feed(doctor, path);
 }
 
 /* ---- patterns -------------------------------------------------------------------------------- */
@@ -519,8 +551,8 @@ void truce__doctor_file(struct doctor *doctor)
 /*
  * The requirements of copies, transfers, and trees.
  *
- *     truce_sync        a rule finds its dependents by their reference, and sweeps find flags, by the
- *                       indexes that declaring created; the source collection exists
+ *     truce_sync        the indexes that the declaration of a rule created exist: dependents are
+ *                       found by their reference, and flags by sweeps; the source collection exists
  *     truce_transfers   a book finds stalled transfers by its index; none is stalled for too long
  *     truce_trees       a unique index refuses an item that is put twice; versions are completed;
  *                       a branch has its origin; drops end
@@ -539,8 +571,8 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
     *there = status != TRUCE_NOT_FOUND;
     if (!status && !doctor_has_index(&indexes, field)) {
         snprintf(change, sizeof change, "create the index {%.200s: 1}", field);
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "pattern-index", collection, change,
-                           "no index begins with \"%s\", by which %s", field, why);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "pattern-index", collection, change,
+                             "no index begins with \"%s\", by which %s", field, why);
     }
     bson_destroy(&indexes);
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
@@ -549,15 +581,16 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
 /* Looks for a flag that a running process removes again. It is a note, because a process may be
  * running now. */
 static truce_status look_for_flag(struct doctor *doctor, truce_store *store, const char *collection,
-                                  const char *flag, const char *text, bson_error_t *error)
+                                  const char *flag, const char *one, const char *many,
+                                  bson_error_t *error)
 {
     bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}");
     int64_t count = 0;
     truce_status status = truce_count(store, collection, filter, NULL, &count, error);
 
     if (!status && count)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "unfinished-copies", collection, "run truce sweep",
-                           "%lld %s", (long long)count, text);
+        truce__doctor_report(doctor, DOCTOR_NOTE, "unfinished-copies", collection,
+                             "run truce sweep", "%s", PLURAL(count, one, many));
     bson_destroy(filter);
     return status;
 }
@@ -571,11 +604,12 @@ static truce_status look_at_requests(struct doctor *doctor, truce_store *store, 
     truce_status status = truce_count(store, REQUESTS, filter, NULL, &count, error);
 
     if (!status && count)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "late-requests", REQUESTS,
-                           "run the program that handles them (truce_request_run, truce request "
-                           "run)",
-                           "%lld requests are overdue by more than a minute: no process runs them",
-                           (long long)count);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "late-requests", REQUESTS,
+                             "run the program that handles them (truce_request_run, truce request "
+                             "run)",
+                             "%s overdue by more than a minute: no process runs %s",
+                             PLURAL(count, "request is", "requests are"),
+                             count == 1 ? "it" : "them");
     bson_destroy(filter);
     return status;
 }
@@ -591,10 +625,10 @@ static truce_status look_at_rule(struct doctor *doctor, truce_store *store, cons
                                      "a sweep finds interrupted changes", &there, error);
 
     if (!status && !there)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "copies-source", source,
-                           "drop the rule (truce sync drop), or restore the collection",
-                           "the rule %s copies from this collection, which does not exist",
-                           truce__field_text(rule, "_id"));
+        truce__doctor_report(doctor, DOCTOR_WARNING, "copies-source", source,
+                             "drop the rule (truce sync drop), or restore the collection",
+                             "the rule %s copies from this collection, which does not exist",
+                             truce__field_text(rule, "_id"));
     if (!status)
         status = need_index(doctor, store, dependent, "unchecked",
                             "a sweep finds copies that were not compared", &there, error);
@@ -603,9 +637,11 @@ static truce_status look_at_rule(struct doctor *doctor, truce_store *store, cons
                             "each change of a source finds its copies", &there, error);
     if (!status)
         status = look_for_flag(doctor, store, source, "syncing",
+                               "document has changed, and not all copies are updated",
                                "documents have changed, and not all copies are updated", error);
     if (!status)
         status = look_for_flag(doctor, store, dependent, "unchecked",
+                               "document has copies that were not compared",
                                "documents have copies that were not compared", error);
     return status;
 }
@@ -626,9 +662,9 @@ static truce_status look_at_book(struct doctor *doctor, truce_store *store, cons
     if (!status)
         status = truce_count(store, name, filter, NULL, &still, error);
     if (!status && still)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "unfinished-transfers", name, "run truce sweep",
-                           "%lld transfers are interrupted for longer than their book allows",
-                           (long long)still);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "unfinished-transfers", name,
+                             "run truce sweep", "%s interrupted for longer than the book allows",
+                             PLURAL(still, "transfer is", "transfers are"));
     bson_destroy(filter);
     return status;
 }
@@ -665,9 +701,9 @@ static truce_status need_item_index(struct doctor *doctor, truce_store *store,
             kept = kept || (bson_iter_recurse(&iter, &index) && is_item_index(index));
     }
     if (!status && !kept)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "tree-index", collection,
-                           "create the unique index {tree: 1, itemId: 1, version: 1, token: 1}",
-                           "no unique index keeps an item from being put twice in one version");
+        truce__doctor_report(doctor, DOCTOR_ERROR, "tree-index", collection,
+                             "create the unique index {tree: 1, itemId: 1, version: 1, token: 1}",
+                             "no unique index keeps an item from being put twice in one version");
     bson_destroy(&indexes);
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
@@ -683,10 +719,10 @@ static truce_status need_origin(struct doctor *doctor, truce_store *store, const
     filter = BCON_NEW("_id", BCON_UTF8(truce__field_text(&from, "tree")));
     status = truce_find_one(store, TREES, filter, NULL, &found, error);
     if (status == TRUCE_NOT_FOUND)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-origin", TREES,
-                           "restore the origin, or continue without merging",
-                           "the tree %s is a branch of %s, which does not exist",
-                           truce__field_text(tree, "_id"), truce__field_text(&from, "tree"));
+        truce__doctor_report(doctor, DOCTOR_WARNING, "tree-origin", TREES,
+                             "restore the origin, or continue without merging",
+                             "the tree \"%s\" is a branch of %s, which does not exist",
+                             truce__field_text(tree, "_id"), truce__field_text(&from, "tree"));
     bson_destroy(&found);
     bson_destroy(filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -699,17 +735,16 @@ static truce_status look_at_tree(struct doctor *doctor, truce_store *store, cons
     truce_status status;
 
     if (bson_has_field(tree, "dropped")) {
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
-                           "the tree %s was dropped, but parts of it remain",
-                           truce__field_text(tree, "_id"));
+        truce__doctor_report(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
+                             "the tree \"%s\" was dropped, but parts of it remain",
+                             truce__field_text(tree, "_id"));
         return TRUCE_OK;
     }
     if (unsettled > 2 * TREE_UNSETTLED)
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_WARNING, "unsettled-versions", TREES, "run truce sweep",
-            "%lld versions of the tree %s are not completed: each read of its master "
-            "carries their tokens",
-            (long long)unsettled, truce__field_text(tree, "_id"));
+            "%s not completed in the tree \"%s\": each read of its master carries their tokens",
+            PLURAL(unsettled, "version is", "versions are"), truce__field_text(tree, "_id"));
     status = need_item_index(doctor, store, truce__field_text(tree, "collection"), error);
     return status ? status : need_origin(doctor, store, tree, error);
 }
@@ -767,10 +802,10 @@ static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *s
  * its jobs ended within the last minutes.
  */
 
-#define RECENT_MS  INT64_C(300000)
-#define DAY_MS     INT64_C(86400000)
-#define SCAN_MS    5000
-#define CRONS_TOLD 100
+#define RECENT_MS      INT64_C(300000)
+#define DAY_MS         INT64_C(86400000)
+#define SCAN_MS        5000
+#define CRONS_REPORTED 100
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
@@ -796,7 +831,7 @@ static bool is_at_work(truce_store *store, const char *queue)
                                            BCON_DATE_TIME(now_ms - RECENT_MS), "}"));
 }
 
-static void queues_judge_queue(struct doctor *doctor, truce_store *store, const bson_t *figures)
+static void queues_check_queue(struct doctor *doctor, truce_store *store, const bson_t *figures)
 {
     const char *queue = truce__doctor_text(figures, "queue", "");
     int64_t dead = truce__doctor_number(figures, "dead", 0),
@@ -807,23 +842,23 @@ static void queues_judge_queue(struct doctor *doctor, truce_store *store, const 
             waited_ms = truce__doctor_number(figures, "oldest_ms", 0);
 
     if (dead)
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_WARNING, "dead-letters", queue,
             "find the reason (truce queue list QUEUE --state dead), then truce queue "
             "redrive or discard",
-            "%lld jobs are dead letters", (long long)dead);
+            "%s", PLURAL(dead, "job is a dead letter", "jobs are dead letters"));
     if (truce__doctor_flag(figures, "paused", false) && ready + others)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "paused-queue", queue, "truce queue resume QUEUE",
-                           "the queue is paused, and %lld jobs are ready, %lld delayed, waiting or "
-                           "blocked",
-                           (long long)ready, (long long)others);
+        truce__doctor_report(doctor, DOCTOR_NOTE, "paused-queue", queue, "truce queue resume QUEUE",
+                             "the queue is paused, and %s ready, %lld delayed, waiting or blocked",
+                             PLURAL(ready, "job is", "jobs are"), (long long)others);
     else if (ready && waited_ms > LATE_MS && !is_at_work(store, queue))
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "idle-queue", queue,
-                           "start a worker (truce work --queue QUEUE)",
-                           "%lld jobs are ready, the oldest for %lld minutes. None is running, and "
-                           "none has ended in the last %lld minutes",
-                           (long long)ready, (long long)(waited_ms / 60000),
-                           (long long)(RECENT_MS / 60000));
+        truce__doctor_report(
+            doctor, DOCTOR_WARNING, "idle-queue", queue,
+            "start a worker (truce work --queue QUEUE)",
+            "%s ready, the oldest for %s. None is running, and none has ended in the "
+            "last %s",
+            PLURAL(ready, "job is", "jobs are"), PLURAL(waited_ms / 60000, "minute", "minutes"),
+            PLURAL(RECENT_MS / 60000, "minute", "minutes"));
 }
 
 static truce_status look_at_queues(struct doctor *doctor, truce_store *store, bson_error_t *error)
@@ -840,14 +875,14 @@ static truce_status look_at_queues(struct doctor *doctor, truce_store *store, bs
 
             bson_iter_document(&iter, &size, &data);
             if (bson_init_static(&figures, data, size))
-                queues_judge_queue(doctor, store, &figures);
+                queues_check_queue(doctor, store, &figures);
         }
     }
     bson_destroy(&stats);
     return status;
 }
 
-/* ---- what is late ---------------------------------------------------------------------------- */
+/* ---- late work ------------------------------------------------------------------------------- */
 
 /* Returns a filter for live jobs of a state whose time compares so with `at_ms`. */
 static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_ms)
@@ -860,7 +895,9 @@ struct late {
     const char *rule, *collection;
     enum doctor_level level;
     bson_t *filter; /* counts these documents */
-    const char *change, *text;
+    const char *change;
+    /* The finding: "1 job is" or "2 jobs are", and then the rest. */
+    const char *one, *many, *rest;
 };
 
 /* Reports one finding if there are any. Destroys the filter. */
@@ -871,8 +908,8 @@ static truce_status look_for_late(struct doctor *doctor, truce_store *store,
     truce_status status = truce_count(store, late->collection, late->filter, NULL, &count, error);
 
     if (!status && count)
-        truce__doctor_tell(doctor, late->level, late->rule, late->collection, late->change,
-                           "%lld %s", (long long)count, late->text);
+        truce__doctor_report(doctor, late->level, late->rule, late->collection, late->change,
+                             "%s%s", PLURAL(count, late->one, late->many), late->rest);
     bson_destroy(late->filter);
     return status;
 }
@@ -884,32 +921,38 @@ static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson
     int64_t now_ms = truce__clock_wall_ms();
     const struct late all[] = {
         {"ended-leases", QUEUE, DOCTOR_WARNING, jobs_by_time("running", "$lt", now_ms - LATE_MS),
-         SWEEPS,
-         "jobs are running with a lease that ended over a minute ago: their workers died, and no "
-         "process releases the jobs"},
+         SWEEPS, "job is", "jobs are",
+         " running with a lease that ended over a minute ago: the worker died, and no process "
+         "releases its jobs"},
         {"far-leases", QUEUE, DOCTOR_NOTE, jobs_by_time("running", "$gt", now_ms + 2 * DAY_MS),
-         "set the clocks of the workers",
-         "jobs are running with a lease of more than two days: a worker's clock is ahead"},
+         "set the clocks of the workers", "job is", "jobs are",
+         " running with a lease of more than two days: a worker's clock is ahead"},
         {"late-jobs", QUEUE, DOCTOR_WARNING, jobs_by_time("delayed", "$lt", now_ms - LATE_MS),
-         SWEEPS,
-         "delayed jobs are overdue by a minute: no process works on their queue, and none "
-         "sweeps"},
+         SWEEPS, "delayed job is", "delayed jobs are",
+         " overdue by a minute: no process works on the queue, and none sweeps"},
         {"blocked-jobs", QUEUE, DOCTOR_NOTE, jobs_by_time("blocked", "$lt", now_ms - HOUR_MS),
          "find the jobs they wait for (truce queue list --state blocked, truce queue graph ID); "
          "close batches (truce queue close)",
-         "jobs are blocked for more than an hour by unfinished jobs, or by a batch "
-         "that is open"},
+         "job is", "jobs are",
+         " blocked for more than an hour by unfinished jobs, or by a batch that is open"},
         {"stalled-flows", QUEUE, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
-         "jobs have ended, but not all jobs that wait for them were released"},
+         "job has", "jobs have", " ended, but not all waiting jobs were released"},
         {"stalled-lanes", QUEUE_LANES, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
-         "lanes have capacity, but their jobs still wait"},
+         "lane has", "lanes have", " capacity, but jobs still wait"},
         {"rate-ahead", QUEUE_LIMITERS, DOCTOR_WARNING,
          BCON_NEW("at", "{", "$gt", BCON_DATE_TIME(now_ms + DAY_MS), "}"),
          "set the clocks of the workers, then set the limits again (truce queue limit)",
-         "limits have a time that is a day ahead: a worker's clock was wrong, and workers "
-         "that claim once and end get no job"},
+         "limit has", "limits have",
+         " a time that is a day ahead: a worker's clock was wrong, and workers that claim once and "
+         "end get no job"},
+        {"cron-ahead", QUEUE_CRONS, DOCTOR_WARNING,
+         BCON_NEW("last", "{", "$gt", BCON_DATE_TIME(now_ms + DAY_MS), "}"),
+         "set the clocks of the workers, then truce cron pause NAME and truce cron resume NAME",
+         "cron line has", "cron lines have",
+         " fired for a time that is more than a day ahead: a worker's clock was wrong, and the next "
+         "job comes after that time"},
         {"paused-cron", QUEUE_CRONS, DOCTOR_NOTE, BCON_NEW("paused", BCON_BOOL(true)),
-         "truce cron resume NAME", "cron lines are paused"},
+         "truce cron resume NAME", "cron line is", "cron lines are", " paused"},
     };
     truce_status status = TRUCE_OK;
 
@@ -922,16 +965,17 @@ static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson
     return status;
 }
 
-static void judge_cron(struct doctor *doctor, const bson_t *cron)
+static void diagnose_cron(struct doctor *doctor, const bson_t *cron)
 {
     int64_t late_ms = truce__clock_wall_ms() - truce__doctor_number(cron, "next", 0);
 
-    truce__doctor_tell(doctor, DOCTOR_WARNING, "late-cron", truce__doctor_text(cron, "_id", "?"),
-                       "start a worker of the queue, or run truce sweep regularly (truce sweep "
-                       "--loop)",
-                       "the cron line is late by %lld s: no process works on its queue %s, and "
-                       "none sweeps",
-                       (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
+    truce__doctor_report(
+        doctor, DOCTOR_WARNING, "late-cron", truce__doctor_text(cron, "_id", "?"),
+        "start a worker of the queue, or run truce sweep regularly (truce sweep "
+        "--loop)",
+        "the cron line is late by %lld s: no process works on its queue \"%s\", and "
+        "none sweeps",
+        (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
 }
 
 static truce_status look_at_crons(struct doctor *doctor, truce_store *store, bson_error_t *error)
@@ -939,13 +983,13 @@ static truce_status look_at_crons(struct doctor *doctor, truce_store *store, bso
     bson_t *filter =
                BCON_NEW("next", "{", "$lt", BCON_DATE_TIME(truce__clock_wall_ms() - LATE_MS), "}"),
            *sort = BCON_NEW("_id", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .limit = CRONS_TOLD};
+    truce_find_options options = {.sort = sort, .limit = CRONS_REPORTED};
     truce_cursor *cursor = NULL;
     const bson_t *cron = NULL;
     truce_status status = truce_find(store, QUEUE_CRONS, filter, &options, &cursor, error);
 
     while (!status && !(status = truce_cursor_next(cursor, &cron, error)) && cron)
-        judge_cron(doctor, cron);
+        diagnose_cron(doctor, cron);
     truce_cursor_close(cursor);
     bson_destroy(sort);
     bson_destroy(filter);
@@ -979,7 +1023,7 @@ static truce_status look_at_index(struct doctor *doctor, truce_store *store, bso
     for (bool some = !status && bson_iter_init(&iter, &indexes); some && bson_iter_next(&iter);)
         found |= is_of_live_jobs(&iter);
     if (!status && !found)
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_WARNING, "job-index", QUEUE,
             "start any worker, or run truce sweep: both create it",
             "the index of live jobs is missing: each claim reads all jobs, including jobs "
@@ -1010,8 +1054,8 @@ static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *sto
 
 #define OLD_MS (INT64_C(8) * 86400000) /* one day more than truce sweep keeps */
 
-void truce__doctor_tell(struct doctor *doctor, enum doctor_level level, const char *rule,
-                        const char *subject, const char *change, const char *format, ...)
+void truce__doctor_report(struct doctor *doctor, enum doctor_level level, const char *rule,
+                          const char *subject, const char *change, const char *format, ...)
 {
     static const char *const names[] = {"note", "warning", "error"};
     int64_t *const counts[] = {&doctor->report->notes, &doctor->report->warnings,
@@ -1103,12 +1147,13 @@ static truce_status doctor_look_for_held(struct doctor *doctor, truce_store *sto
     truce_status status = truce_find_one(store, name, held, &options, &document, &caught);
 
     if (!status)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "intent-index", name,
-                           "create the index {_intent: 1} with sparse: true, then run truce sweep",
-                           "documents are held by commits, and no index on _intent lets a sweep "
-                           "find them");
+        truce__doctor_report(
+            doctor, DOCTOR_ERROR, "intent-index", name,
+            "create the index {_intent: 1} with sparse: true, then run truce sweep",
+            "documents are held by commits, and no index on _intent lets a sweep "
+            "find them");
     else if (status == TRUCE_TIMEOUT)
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_NOTE, "intent-index", name,
             "create the index {_intent: 1} with sparse: true if commits of the "
             "journal change this collection",
@@ -1138,6 +1183,11 @@ static truce_status look_at_collection(struct doctor *doctor, truce_store *store
     }
     if (!status)
         truce__doctor_indexes(doctor, name, &indexes);
+    if (!strcmp(name, ARCHIVE_RECORDS) &&
+        truce__doctor_number(doctor->facts, "archive.process", -1) < 0)
+        truce__doctor_report(doctor, DOCTOR_NOTE, "archive", name,
+                             "run truce archive, unless this store is a copy",
+                             "no process archives the store: later commits are not in its archive");
     if (!status && strncmp(name, "system.", 7) != 0 && !doctor_has_index(&indexes, "_intent"))
         status = doctor_look_for_held(doctor, store, name, error);
     bson_destroy(&indexes);
@@ -1186,20 +1236,20 @@ static truce_status look_at_commits(struct doctor *doctor, truce_store *store, b
     if (!status)
         status = count_commits(store, ended, &old, error);
     if (!status && late)
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_WARNING, "expired-commits", COMMITS, "run truce sweep",
-            "%lld commits are pending after their lease has ended: processes that encounter "
-            "their documents must undo them first",
-            (long long)late);
+            "%s after the end of the lease: processes that encounter the documents must undo "
+            "%s first",
+            PLURAL(late, "commit is pending", "commits are pending"), late == 1 ? "it" : "them");
     if (!status && owed)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "unfinished-commits", COMMITS, "run truce sweep",
-                           "%lld commits were decided, but not applied to all of their documents",
-                           (long long)owed);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "unfinished-commits", COMMITS,
+                             "run truce sweep", "%s decided, but not applied to all documents",
+                             PLURAL(owed, "commit was", "commits were"));
     if (!status && old)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "old-commits", COMMITS,
-                           "run truce sweep regularly (truce sweep --loop)",
-                           "%lld ended commits are older than a week: no process sweeps here",
-                           (long long)old);
+        truce__doctor_report(doctor, DOCTOR_NOTE, "old-commits", COMMITS,
+                             "run truce sweep regularly (truce sweep --loop)",
+                             "%s older than a week: no process sweeps here",
+                             PLURAL(old, "ended commit is", "ended commits are"));
     bson_destroy(pending);
     bson_destroy(committed);
     bson_destroy(ended);
@@ -1245,12 +1295,12 @@ static truce_status look_at_database(void *arg, truce_store *view, const char *n
                                      bson_error_t *error)
 {
     const struct doctor *whole = arg;
-    struct care_teller teller = {whole->function, whole->arg, name, "subject"};
+    struct maintenance_reporter reporter = {whole->function, whole->arg, name, "subject"};
     struct doctor doctor = *whole;
     truce_status status;
 
-    doctor.function = truce__care_tell;
-    doctor.arg = &teller;
+    doctor.function = truce__maintenance_report;
+    doctor.arg = &reporter;
     status = look_at_collections(&doctor, view, error);
     if (!status)
         status = look_at_commits(&doctor, view, error);

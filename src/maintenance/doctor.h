@@ -16,8 +16,8 @@ struct doctor {
 };
 
 /* Reports a finding. `change` is the change to make; `format` says what is wrong. */
-void truce__doctor_tell(struct doctor *doctor, enum doctor_level level, const char *rule,
-                        const char *subject, const char *change, const char *format, ...)
+void truce__doctor_report(struct doctor *doctor, enum doctor_level level, const char *rule,
+                          const char *subject, const char *change, const char *format, ...)
     TRUCE_PRINTF(6, 7);
 
 /* ---- the facts, by their paths ---- */

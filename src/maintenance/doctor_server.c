@@ -1,9 +1,10 @@
 /* Examines a deployment of MongoDB: its versions, abilities, durability, members, and clocks. Field
- * names are those of the server's replies (see store/mongodb/mongo_facts.c). */
+ * names are those of the server's replies (see store/mongodb/mongo_doctor_facts.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "maintenance/doctor.h"
 
 #define SKEW_MS_MOST      1000
@@ -34,7 +35,7 @@ static bool can(const struct doctor *doctor, const char *capability)
 
 /* ---- versions, capabilities ----------------------------------------------------------------- */
 
-static void server_judge_version(struct doctor *doctor)
+static void server_check_version(struct doctor *doctor)
 {
     const char *version = truce__doctor_text(doctor->facts, "build.version", "?");
     const char *feature =
@@ -42,93 +43,96 @@ static void server_judge_version(struct doctor *doctor)
     size_t length = feature ? strlen(feature) : 0;
 
     if (truce__doctor_number(doctor->facts, "hello.maxWireVersion", WIRE_LEAST) < WIRE_LEAST)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "version", host, "use MongoDB 3.6 or newer",
-                           "version %s is too old", version);
+        truce__doctor_report(doctor, DOCTOR_ERROR, "version", host, "use MongoDB 3.6 or newer",
+                             "version %s is too old", version);
     if (feature && (strncmp(feature, version, length) != 0 || version[length] != '.'))
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "feature-version", host,
-                           "run setFeatureCompatibilityVersion once every member has the new "
-                           "version",
-                           "version %s behaves like %s (featureCompatibilityVersion)", version,
-                           feature);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "feature-version", host,
+                             "run setFeatureCompatibilityVersion once every member has the new "
+                             "version",
+                             "version %s behaves like %s (featureCompatibilityVersion)", version,
+                             feature);
 }
 
-static void judge_capabilities(struct doctor *doctor)
+static void diagnose_capabilities(struct doctor *doctor)
 {
     if (!can(doctor, "transactions")) {
         if (is_deployment(doctor, "standalone"))
-            truce__doctor_tell(
+            truce__doctor_report(
                 doctor, DOCTOR_NOTE, "transactions", host,
                 "make it a replica set of one member: commits then take fewer round "
                 "trips, and clients can watch changes",
                 "a standalone server has no transactions: commits use truce's journal");
         else
-            truce__doctor_tell(doctor, DOCTOR_WARNING, "transactions", host,
-                               "use MongoDB 4.0 (replica set) or 4.2 (sharded) or newer, with its "
-                               "featureCompatibilityVersion",
-                               "its transactions do not work: commits use truce's journal");
+            truce__doctor_report(
+                doctor, DOCTOR_WARNING, "transactions", host,
+                "use MongoDB 4.0 (replica set) or 4.2 (sharded) or newer, with its "
+                "featureCompatibilityVersion",
+                "its transactions do not work: commits use truce's journal");
     }
     if (!can(doctor, "updates by pipelines"))
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "pipeline-updates", host,
-                           "use MongoDB 4.2 or newer",
-                           "it has no updates by pipelines: ordered sets take two round trips for "
-                           "some operations");
+        truce__doctor_report(
+            doctor, DOCTOR_NOTE, "pipeline-updates", host, "use MongoDB 4.2 or newer",
+            "it has no updates by pipelines: ordered sets take two round trips for "
+            "some operations");
     if (!is_deployment(doctor, "standalone") &&
         truce__doctor_number(doctor->facts, "hello.logicalSessionTimeoutMinutes", 0) <= 0)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "sessions", host,
-                           "upgrade every member, or remove old members",
-                           "it has no sessions: writes are not retried when a primary steps "
-                           "down");
+        truce__doctor_report(doctor, DOCTOR_WARNING, "sessions", host,
+                             "upgrade every member, or remove old members",
+                             "it has no sessions: writes are not retried when a primary steps "
+                             "down");
 }
 
 /* ---- durability ----------------------------------------------------------------------------- */
 
-static void judge_storage(struct doctor *doctor)
+static void diagnose_storage(struct doctor *doctor)
 {
     const char *engine = truce__doctor_text(doctor->facts, "status.storageEngine.name", "");
 
     if (!can(doctor, "durable writes") && !truce__doctor_flag(doctor->facts, "read_only", false))
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "durability", host, "open it for writing",
-                           "it is read-only, so the durability of writes was not tested");
+        truce__doctor_report(doctor, DOCTOR_NOTE, "durability", host, "open it for writing",
+                             "it is read-only, so the durability of writes was not tested");
     if (!truce__doctor_flag(doctor->facts, "status.storageEngine.persistent", true) ||
         !strcmp(engine, "inMemory") || !strcmp(engine, "ephemeralForTest"))
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "durability", host,
-                           "use a storage engine that writes to disk",
-                           "the storage engine %s keeps all data in memory: acknowledged writes "
-                           "are lost when it ends",
-                           engine);
+        truce__doctor_report(doctor, DOCTOR_ERROR, "durability", host,
+                             "use a storage engine that writes to disk",
+                             "the storage engine %s keeps all data in memory: acknowledged writes "
+                             "are lost when it ends",
+                             engine);
     if (!truce__doctor_flag(doctor->facts, "options.parsed.storage.journal.enabled", true))
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "durability", host,
-                           "remove storage.journal.enabled: false from its configuration",
-                           "it runs without a journal: acknowledged writes can be lost");
+        truce__doctor_report(doctor, DOCTOR_ERROR, "durability", host,
+                             "remove storage.journal.enabled: false from its configuration",
+                             "it runs without a journal: acknowledged writes can be lost");
     if (!is_deployment(doctor, "standalone") &&
         !truce__doctor_flag(doctor->facts, "status.storageEngine.supportsCommittedReads", true))
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "read-concern", host,
-                           "remove replication.enableMajorityReadConcern: false from its "
-                           "configuration",
-                           "it has no majority reads: a read may return data that is rolled "
-                           "back");
+        truce__doctor_report(doctor, DOCTOR_ERROR, "read-concern", host,
+                             "remove replication.enableMajorityReadConcern: false from its "
+                             "configuration",
+                             "it has no majority reads: a read may return data that is rolled "
+                             "back");
 }
 
 /* Examines the default write concern, which applies to other programs that write to the same
  * collections. */
-static void judge_defaults(struct doctor *doctor)
+static void diagnose_defaults(struct doctor *doctor)
 {
     bson_iter_t w;
 
     if (truce__doctor_fact(doctor->facts, "defaults.defaultWriteConcern.w", &w) &&
         BSON_ITER_HOLDS_NUMBER(&w) && bson_iter_as_int64(&w) < 2)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "default-write-concern", host,
-                           "run setDefaultRWConcern with {w: \"majority\"}",
-                           "truce writes with the majority. Other programs that write here use w: "
-                           "%" PRId64 " unless they set another value",
-                           bson_iter_as_int64(&w));
+        truce__doctor_report(
+            doctor, DOCTOR_NOTE, "default-write-concern", host,
+            "run setDefaultRWConcern with {w: \"majority\"}",
+            "truce writes with the majority. Other programs that write here use w: "
+            "%" PRId64 " unless they set another value",
+            bson_iter_as_int64(&w));
     if (!truce__doctor_flag(doctor->facts, "config.config.writeConcernMajorityJournalDefault",
                             true))
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "default-write-concern", host,
-                           "set writeConcernMajorityJournalDefault: true in the replica set's "
-                           "configuration",
-                           "truce writes with the journal. Other programs' majority writes do not "
-                           "wait for it");
+        truce__doctor_report(
+            doctor, DOCTOR_NOTE, "default-write-concern", host,
+            "set writeConcernMajorityJournalDefault: true in the replica set's "
+            "configuration",
+            "truce writes with the journal. Other programs' majority writes do not "
+            "wait for it");
 }
 
 /* ---- members -------------------------------------------------------------------------------- */
@@ -162,7 +166,7 @@ static void count_members(const struct doctor *doctor, struct members *members)
     }
 }
 
-static void judge_config(struct doctor *doctor)
+static void diagnose_config(struct doctor *doctor)
 {
     const char *name = truce__doctor_text(doctor->facts, "hello.setName", "the replica set");
     struct members members = {0};
@@ -171,18 +175,18 @@ static void judge_config(struct doctor *doctor)
     if (!members.voting)
         return;
     if (members.bearing == 1 && members.voting == 1)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "members", name, "add two members",
-                           "it has one member: no other replaces it if it fails");
+        truce__doctor_report(doctor, DOCTOR_NOTE, "members", name, "add two members",
+                             "it has one member: no other replaces it if it fails");
     else if (members.arbiters && members.bearing - 1 < members.voting / 2 + 1)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "members", name,
-                           "replace the arbiter with a member that has data",
-                           "%" PRId64 " of %" PRId64 " voting members have data: if one of them "
-                           "fails, no majority can acknowledge a write, and every write waits",
-                           members.bearing, members.voting);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "members", name,
+                             "replace the arbiter with a member that has data",
+                             "%" PRId64 " of %" PRId64 " voting members have data: if one of them "
+                             "fails, no majority can acknowledge a write, and every write waits",
+                             members.bearing, members.voting);
     else if (members.voting % 2 == 0)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "members", name, "add or remove a voting member",
-                           "%" PRId64 " members vote: one fewer would tolerate as many failures",
-                           members.voting);
+        truce__doctor_report(doctor, DOCTOR_NOTE, "members", name, "add or remove a voting member",
+                             "%" PRId64 " members vote: one fewer would tolerate as many failures",
+                             members.voting);
 }
 
 struct member {
@@ -213,7 +217,7 @@ static struct member look_at_member(const bson_iter_t *iter)
     return member;
 }
 
-static void judge_members(struct doctor *doctor)
+static void diagnose_members(struct doctor *doctor)
 {
     bson_iter_t list, iter;
     int64_t newest_ms = 0;
@@ -233,23 +237,23 @@ static void judge_members(struct doctor *doctor)
         struct member member = look_at_member(&iter);
 
         if (!member.healthy)
-            truce__doctor_tell(doctor, DOCTOR_WARNING, "members", member.name,
-                               "start it, or remove it from the replica set",
-                               "this member is not reachable (%s)",
-                               *member.state ? member.state : "unknown");
+            truce__doctor_report(doctor, DOCTOR_WARNING, "members", member.name,
+                                 "start it, or remove it from the replica set",
+                                 "this member is not reachable (%s)",
+                                 *member.state ? member.state : "unknown");
         else if (!strcmp(member.state, "SECONDARY") && newest_ms &&
                  newest_ms - member.optime_ms > LAG_MS_MOST)
-            truce__doctor_tell(doctor, DOCTOR_WARNING, "lag", member.name,
-                               "find the cause: its disk, its network, an index build",
-                               "this member is %" PRId64 " s late: writes that need it for a "
-                               "majority wait so long",
-                               (newest_ms - member.optime_ms) / 1000);
+            truce__doctor_report(doctor, DOCTOR_WARNING, "lag", member.name,
+                                 "find the cause: its disk, its network, an index build",
+                                 "this member is %" PRId64 " s late: writes that need it for a "
+                                 "majority wait so long",
+                                 (newest_ms - member.optime_ms) / 1000);
     }
 }
 
 /* ---- clocks, connections, space ------------------------------------------------------------- */
 
-static void judge_clock(struct doctor *doctor)
+static void diagnose_clock(struct doctor *doctor)
 {
     int64_t server = truce__doctor_number(doctor->facts, "clock.server", 0);
     int64_t before = truce__doctor_number(doctor->facts, "clock.before", 0);
@@ -258,7 +262,7 @@ static void judge_clock(struct doctor *doctor)
 
     if (!server || (ahead <= SKEW_MS_MOST && ahead >= -SKEW_MS_MOST))
         return;
-    truce__doctor_tell(
+    truce__doctor_report(
         doctor, DOCTOR_WARNING, "clock", host,
         "synchronize both clocks with the same servers (NTP)",
         "its clock is %" PRId64 ".%03d s %s this machine's: leases end too early or too "
@@ -267,7 +271,7 @@ static void judge_clock(struct doctor *doctor)
         ahead < 0 ? "behind" : "ahead of");
 }
 
-static void judge_resources(struct doctor *doctor)
+static void diagnose_resources(struct doctor *doctor)
 {
     int64_t available =
         truce__doctor_number(doctor->facts, "status.connections.available", INT64_MAX);
@@ -275,17 +279,17 @@ static void judge_resources(struct doctor *doctor)
     int64_t free = total - truce__doctor_number(doctor->facts, "space.fsUsedSize", 0);
 
     if (available > 0 && available < CONNECTIONS_LEAST)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "connections", host,
-                           "raise net.maxIncomingConnections, or lower maxPoolSize in the URIs",
-                           "it has room for %" PRId64 " more connections; a store takes up to 100",
-                           available);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "connections", host,
+                             "raise net.maxIncomingConnections, or lower maxPoolSize in the URIs",
+                             "it has room for %s; a store takes up to 100",
+                             PLURAL(available, "more connection", "more connections"));
     if (total > 0 && free < total / 20)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", host, "free space on its disk",
-                           "%" PRId64 " MB of its disk are free, less than a twentieth",
-                           free / 1048576);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "disk-space", host, "free space on its disk",
+                             "%" PRId64 " MB of its disk are free, less than a twentieth",
+                             free / 1048576);
 }
 
-static void judge_refusals(struct doctor *doctor)
+static void diagnose_refusals(struct doctor *doctor)
 {
     static const char *const names[] = {"build",   "options", "status", "defaults", "space",
                                         "replica", "config",  "shards", "sharded",  "feature"};
@@ -296,7 +300,7 @@ static void judge_refusals(struct doctor *doctor)
         if (truce__doctor_number(doctor->facts, path, 0) != UNAUTHORIZED)
             continue;
         snprintf(path, sizeof path, "%s.refused", names[i]);
-        truce__doctor_tell(
+        truce__doctor_report(
             doctor, DOCTOR_NOTE, "rights", names[i],
             "give the user of the URI the role clusterMonitor so that it can be examined", "%.300s",
             truce__doctor_text(doctor->facts, path, "refused"));
@@ -307,13 +311,13 @@ void truce__doctor_server(struct doctor *doctor)
 {
     if (strcmp(truce__doctor_text(doctor->facts, "store", ""), "mongodb") != 0)
         return;
-    server_judge_version(doctor);
-    judge_capabilities(doctor);
-    judge_storage(doctor);
-    judge_defaults(doctor);
-    judge_config(doctor);
-    judge_members(doctor);
-    judge_clock(doctor);
-    judge_resources(doctor);
-    judge_refusals(doctor);
+    server_check_version(doctor);
+    diagnose_capabilities(doctor);
+    diagnose_storage(doctor);
+    diagnose_defaults(doctor);
+    diagnose_config(doctor);
+    diagnose_members(doctor);
+    diagnose_clock(doctor);
+    diagnose_resources(doctor);
+    diagnose_refusals(doctor);
 }

@@ -28,9 +28,10 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/plural.h"
 #include "base/reserved_fields.h"
 #include "bson/value.h"
-#include "engine/storage/kv_format.h"
+#include "engine/storage/file_format.h"
 #include "engine/storage/page_recovery.h"
 #include "store/store.h"
 #include "truce/salvage.h"
@@ -132,7 +133,7 @@ static void put_again(struct salvage *salvage, const bson_t *document)
     salvage->batch.doubtful = false;
 }
 
-static void salvage_put_judge(struct salvage *salvage, const bson_t *document,
+static void salvage_put_check(struct salvage *salvage, const bson_t *document,
                               const truce_write_outcome *outcome)
 {
     if (outcome->status == TRUCE_DUPLICATE)
@@ -162,7 +163,7 @@ static void salvage_put_write_batch(struct salvage *salvage)
         TRUCE_OK) { /* all writes. */
     }
     for (size_t i = 0; i < batch->count; i++) {
-        salvage_put_judge(salvage, batch->documents[i], &outcomes[i]);
+        salvage_put_check(salvage, batch->documents[i], &outcomes[i]);
         truce_write_result_release(&outcomes[i].result);
     }
     bson_free(writes);
@@ -861,9 +862,8 @@ static truce_status check_empty(truce_store *to, bson_error_t *error)
     bson_destroy(&list);
     if (count)
         return truce__fail(TRUCE_CONFLICT, error,
-                           "the store for the salvaged documents has %u collections: give an "
-                           "empty one",
-                           count);
+                           "the store for the salvaged documents has %s: give an empty one",
+                           PLURAL(count, "collection", "collections"));
     return status;
 }
 

@@ -4,8 +4,14 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "store/decorators/database.h"
-#include "store/reserved.h"
+#include "store/decorators/database_view.h"
+#include "store/mongodb/mongo_session.h"
+#include "store/reserved_names.h"
+
+const char *truce__session_records(const truce_store *store)
+{
+    return truce__mongo_is(store) ? PASSED_RECORDS : SESSION_RECORDS;
+}
 
 void truce__session_sweep_end(struct session_sweep *sweep)
 {
@@ -43,7 +49,7 @@ static truce_status remove_old(truce_store *store, const bson_t *record, int64_t
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, "lastWriteDate", "{", "$lt", BCON_DATE_TIME(cutoff_ms), "}");
-    status = truce_remove(store, SESSION_RECORDS, &filter, &relaxed, &result, error);
+    status = truce_remove(store, truce__session_records(store), &filter, &relaxed, &result, error);
     *removed += result.removed;
     truce_write_result_release(&result);
     bson_destroy(&filter);
@@ -64,7 +70,7 @@ static truce_status open_step(truce_store *store, const struct session_sweep *sw
         BSON_APPEND_VALUE(&behind, "$gt", &sweep->after);
         bson_append_document_end(&filter, &behind);
     }
-    status = truce_find(store, SESSION_RECORDS, &filter, &options, cursor, error);
+    status = truce_find(store, truce__session_records(store), &filter, &options, cursor, error);
     bson_destroy(&filter);
     bson_destroy(shown);
     bson_destroy(order);
@@ -105,8 +111,7 @@ truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error)
     truce_status status;
 
     /* A view of one database has no sessions, and a server sweeps its own sessions. */
-    if (truce__database_holder(sweep->store) != sweep->store ||
-        !strcmp(sweep->store->ops->scheme, "mongodb"))
+    if (truce__database_holder(sweep->store) != sweep->store || truce__mongo_is(sweep->store))
         return TRUCE_OK;
     do {
         status =

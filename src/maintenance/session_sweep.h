@@ -10,12 +10,16 @@ struct session_sweep {
     bool more;          /* more records follow */
 };
 
+/* Returns the collection of the records: that of MongoDB, or a plain one if the store is a database
+ * of a server. */
+const char *truce__session_records(const truce_store *store);
+
 /* Examines the next `batch` records and removes those that were written before `cutoff_ms`. */
 truce_status truce__session_sweep(truce_store *store, struct session_sweep *sweep, uint32_t batch,
                                   int64_t cutoff_ms, int64_t *removed, bson_error_t *error);
 void truce__session_sweep_end(struct session_sweep *sweep);
 
-/* The step of the sweep for registry.c. */
+/* Sweeps the records of sessions; the step of maintenance_registry.c. */
 truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error);
 
 #endif

@@ -1,12 +1,12 @@
 /*
  * One pass of the sweep: the step of each part in turn. The batch bounds each step.
  *
- * W1  Every step is safe at any time and in any number of processes. If it is interrupted anywhere,
- *   the next pass continues.
- * W2  A step that fails does not stop the others. The pass returns the first failure after all
+ * MW1  Every step is safe at any time and in any number of processes. If it is interrupted
+ *   anywhere, the next pass continues.
+ * MW2  A step that fails does not stop the others. The pass returns the first failure after all
  *   steps were tried. Only one of them waits for a lock that is not released (base/patience.h).
- * W3  Documents expire last, and never while a commit holds them.
- * W4  Each database of the store is swept separately; a part that concerns the whole store (struct
+ * MW3  Documents expire last, and never while a commit holds them.
+ * MW4  Each database of the store is swept separately; a part that concerns the whole store (struct
  *   care, `whole`) is swept once.
  */
 #include "truce/sweep.h"
@@ -17,8 +17,8 @@
 #include "base/null.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
-#include "maintenance/registry.h"
-#include "store/decorators/database.h"
+#include "maintenance/maintenance_registry.h"
+#include "store/decorators/database_view.h"
 
 #define RETENTION_MS INT64_C(604800000) /* 7 days */
 #define BATCH        1000
@@ -60,24 +60,24 @@ static void run_steps(struct round *round, struct sweep *sweep, bool whole)
 {
     bson_error_t why = {0};
 
-    for (uint32_t i = 0; i < truce__care_parts_count; i++)
-        if (truce__care_parts[i].sweep && truce__care_parts[i].whole == whole)
-            note_failure(round, truce__care_parts[i].sweep(sweep, &why), &why);
+    for (uint32_t i = 0; i < truce__maintenance_parts_count; i++)
+        if (truce__maintenance_parts[i].sweep && truce__maintenance_parts[i].whole == whole)
+            note_failure(round, truce__maintenance_parts[i].sweep(sweep, &why), &why);
 }
 
 static truce_status sweep_database(void *arg, truce_store *view, const char *name,
                                    bson_error_t *error)
 {
     struct round *round = arg;
-    struct care_teller teller = {round->sweep.options->function, round->sweep.options->arg, name,
-                                 "ns"};
+    struct maintenance_reporter reporter = {round->sweep.options->function,
+                                            round->sweep.options->arg, name, "ns"};
     truce_sweep_options options = *round->sweep.options;
     struct sweep sweep = round->sweep;
     bson_error_t why = {0};
 
     (void)error;
-    options.function = options.function ? truce__care_tell : NULL;
-    options.arg = &teller;
+    options.function = options.function ? truce__maintenance_report : NULL;
+    options.arg = &reporter;
     sweep.store = view;
     sweep.options = &options;
     run_steps(round, &sweep, false);

@@ -36,7 +36,7 @@ struct merge_rules;
 /* Parses the rules. `rules` may be NULL or empty. If a rule is invalid, the error names it. */
 truce_status truce__merge_rules_new(const bson_t *rules, struct merge_rules **made,
                                     bson_error_t *error);
-/* `rules` may be NULL. */
+/* Frees the rules. `rules` may be NULL. */
 void truce__merge_rules_free(struct merge_rules *rules);
 
 enum merge_settle {

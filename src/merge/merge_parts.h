@@ -52,14 +52,15 @@ struct merge_three {
     struct value base, mine, theirs;
 };
 
-/* merge_rules.c */
+/* Returns the policy of the nearest rule for the current path, or the default policy
+ * (merge_rules.c). */
 enum merge_policy truce__merge_policy(const struct merge *merge);
 bool truce__merge_sums(const struct merge *merge); /* some rule is "sum" */
 const char *truce__merge_key(
     const struct merge *merge); /* of the array here; NULL: none declared */
 
-/* In merge.c. Appends the merged value, if there is one, to `out`. Without a key, it becomes the
- * next element of an array. */
+/* Appends the merged value, if there is one, to `out` (merge.c). Without a key, the value becomes
+ * the next element of an array. */
 void truce__merge_value(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three);
 struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint32_t key_length,
@@ -73,8 +74,8 @@ bool truce__merge_for_mine(const struct merge *merge);
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
 void truce__merge_path_restore(struct merge *merge, uint32_t length);
 
-/* In merge_array.c. Returns false, and appends nothing, if the arrays cannot be merged by
- * element. */
+/* Merges three arrays by element and appends the result to `out` (merge_array.c). Returns false,
+ * and appends nothing, if that is impossible. */
 bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three, bool as_set);
 

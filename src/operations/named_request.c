@@ -146,25 +146,50 @@ static bool request_is_reserved(const char *name)
     return false;
 }
 
+/* Refuses a body without its target. A misspelled field is named first. */
+static truce_status request_refuse_target(const struct operation_row *row, const bson_t *body,
+                                          bson_error_t *error)
+{
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, body);
+    while (!strncmp(row->name, "truce", 5) && bson_iter_next(&at)) {
+        const char *key = bson_iter_key(&at);
+        const struct operation_field *field = row->fields;
+
+        while (field->field.name && strcmp(field->field.name, key) != 0)
+            field++;
+        if (!field->field.name && !request_is_reserved(key))
+            return truce__fail(TRUCE_INVALID, error,
+                               "'%s' has no field '%.80s', and needs the field '%s': %s", row->name,
+                               key, row->target, row->value);
+    }
+    return truce__fail(TRUCE_INVALID, error, "'%s' needs the field '%s': %s", row->name,
+                       row->target, row->value);
+}
+
 /* Appends the operation's own field. Its value is under the name of the target, or under the
  * operation's name. */
 static truce_status request_append_target(const struct operation_row *row, const bson_t *body,
                                           bson_t *command, bson_error_t *error)
 {
-    bson_iter_t by_target, by_name;
-    bool has_target = row->target && bson_iter_init_find(&by_target, body, row->target),
-         has_name = bson_iter_init_find(&by_name, body, row->name);
+    bool has_target = row->target && bson_has_field(body, row->target);
+    const char *field = has_target ? row->target : row->name;
+    bson_iter_t at, again;
 
-    if (has_target && has_name)
+    if (has_target && bson_has_field(body, row->name))
         return truce__fail(TRUCE_INVALID, error, "the fields '%s' and '%s' mean the same: give one",
                            row->target, row->name);
-    if (has_target || has_name)
-        BSON_APPEND_VALUE(command, row->name, bson_iter_value(has_target ? &by_target : &by_name));
-    else if (!row->target || row->optional)
-        BSON_APPEND_INT32(command, row->name, 1);
-    else
-        return truce__fail(TRUCE_INVALID, error, "'%s' needs the field '%s': %s", row->name,
-                           row->target, row->value);
+    if (bson_iter_init_find(&at, body, field)) {
+        again = at;
+        if (bson_iter_find(&again, field))
+            return truce__fail(TRUCE_INVALID, error, "the field '%s' is given twice", field);
+        BSON_APPEND_VALUE(command, row->name, bson_iter_value(&at));
+        return TRUCE_OK;
+    }
+    if (row->target && !row->optional)
+        return request_refuse_target(row, body, error);
+    BSON_APPEND_INT32(command, row->name, 1);
     return TRUCE_OK;
 }
 

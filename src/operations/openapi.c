@@ -13,7 +13,7 @@
 #define OBJECT_ID         "#/components/schemas/ObjectId"
 #define OBJECT_ID_PATTERN "^[0-9a-f]{24}$"
 
-/* Any value but null. */
+/* Appends the schema of any value but null. */
 static void openapi_append_any(bson_t *schema)
 {
     BCON_APPEND(schema, "type", "[", BCON_UTF8("string"), BCON_UTF8("number"), BCON_UTF8("boolean"),
@@ -237,7 +237,7 @@ static void openapi_append_operation(const struct operation_row *row, const char
     bson_free(path);
 }
 
-/* GET /v1/{database}/watch: server-sent events. */
+/* Appends the path GET /v1/{database}/watch: server-sent events. */
 static void openapi_append_watch(bson_t *paths)
 {
     bson_t *item = BCON_NEW(
@@ -245,7 +245,7 @@ static void openapi_append_watch(bson_t *paths)
         "get", "{", "operationId", BCON_UTF8("watch"), "tags", "[", BCON_UTF8("Data"), "]",
         "summary", BCON_UTF8("watches changes as server-sent events"), "description",
         BCON_UTF8("Each event has the resume token as its id and the change as its data. The "
-                  "store must be a file that keeps changes (--feed-hours)."),
+                  "store must be a file that keeps changes (--feed-keep)."),
         "parameters", "[",                                                                       //
         "{", "name", BCON_UTF8("collection"), "in", BCON_UTF8("query"), "description",           //
         BCON_UTF8("the collection; absent: all of the database"), "schema", "{", "type",         //
@@ -258,7 +258,7 @@ static void openapi_append_watch(bson_t *paths)
         BCON_UTF8("string"), "}", "}",                                                           //
         "{", "name", BCON_UTF8("notify"), "in", BCON_UTF8("query"), "description",               //
         BCON_UTF8("instead of these three: a collection whose changes cause an event without "   //
-                  "data, also without --feed-hours; up to 16 times"),                            //
+                  "data, also without --feed-keep; up to 16 times"),                             //
         "schema", "{", "type", BCON_UTF8("array"), "items", "{", "type", BCON_UTF8("string"),    //
         "}", "}", "}",                                                                           //
         "{", "name", BCON_UTF8("Last-Event-ID"), "in", BCON_UTF8("header"), "description",       //

@@ -1,5 +1,6 @@
 #include "operations/operation.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -7,7 +8,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "bson/value.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 
 const struct operation_field truce__no_fields[] = {{{0}}};
 
@@ -275,8 +276,8 @@ static void operation_enter_database(struct operation_call *call)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* MongoDB's codes for EXPIRED and NOT_FOUND mean cursors and collections. Here a key is too old,
- * another worker has the job, or a guard does not match. */
+/* Gives EXPIRED and NOT_FOUND the code CommandFailed. MongoDB's codes for them mean cursors and
+ * collections. Here a key is too old, another worker has the job, or a guard does not match. */
 static void operation_name_failure(truce_status status, bson_error_t *error)
 {
     bool ours = status == TRUCE_EXPIRED || status == TRUCE_NOT_FOUND;
@@ -332,6 +333,17 @@ static truce_status operation_begin_part(const struct operation_call *outer, int
     return outer->host->check_role(part, part->row->role, error);
 }
 
+truce_status truce__operation_element(truce_status status, const char *what, int64_t number,
+                                      bson_error_t *error)
+{
+    char message[sizeof error->message];
+
+    snprintf(message, sizeof message, "%s", error->message);
+    snprintf(error->message, sizeof error->message, "%s %" PRId64 ": %.470s", what, number,
+             message);
+    return status;
+}
+
 truce_status truce__operation_check_part(const struct operation_call *outer, int number,
                                          const bson_t *request, bson_error_t *error)
 {
@@ -363,14 +375,14 @@ const char *truce__class_name(truce_status status, uint32_t code)
     return code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status);
 }
 
-/* A label that drivers know says that the operation may be repeated. In a transaction, another
- * label says so. */
+/* Appends `status` and labels to the reply. A label that drivers know says that the operation may
+ * be repeated. In a transaction, another label says so. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply)
 {
     bool again = truce__unanswered(status) || status == TRUCE_LOCKED || status == TRUCE_TIMEOUT;
 
     BSON_APPEND_UTF8(reply, "status", truce__class_name(status, code));
-    if (!transaction && again && row->ways & OPERATION_AGAIN)
+    if (!transaction && again && row->ways & OPERATION_REPEATABLE)
         BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
 }

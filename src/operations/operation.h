@@ -14,7 +14,7 @@
  * Invariants:
  *  1. A field that the row does not name, and a number or word that it does not allow, is refused
  *     by name before the store is asked for anything.
- *  2. An operation runs on the view of its database (store/decorators/database.h). So all its
+ *  2. An operation runs on the view of its database (store/decorators/database_view.h). So all its
  *     documents, and all names (a queue, a sequence, a key), belong to that database.
  *  3. The reply contains `status`, the name of the library's status, also in an error. NOT_FOUND is
  *     an answer (ok: 1) with its `reason`, except in operations that are all or nothing
@@ -23,8 +23,8 @@
  */
 #include "base/limits.h"
 #include "base/status.h"
-#include "operations/fields.h"
-#include "operations/handles.h"
+#include "operations/request_fields.h"
+#include "operations/shared_handles.h"
 #include "truce/truce.h"
 
 /* The permission that the caller needs. */
@@ -42,11 +42,13 @@ enum operation_ways {
     /* It may be part of a transaction of a driver. */
     OPERATION_TRANSACTS = 1,
     /* It may be repeated after an unknown outcome without harm. */
-    OPERATION_AGAIN = 2,
+    OPERATION_REPEATABLE = 2,
     /* NOT_FOUND is an error. */
     OPERATION_STRICT = 4,
     /* It may be part of truceCommit. */
     OPERATION_COMMITS = 8,
+    /* It may write, depending on its fields, and then checks the role itself. */
+    OPERATION_WRITES = 16,
 };
 
 struct operation_field {
@@ -158,7 +160,8 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
  * reply. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply);
-/* Returns the class of an error in a reply: "not authorized" for that code, else the status's name. */
+/* Returns the class of an error in a reply: "not authorized" for that code, else the status's
+ * name. */
 const char *truce__class_name(truce_status status, uint32_t code);
 /* Returns the name of a field's type: "string", "document", ... */
 const char *truce__operation_type(const struct operation_field *field);
@@ -168,13 +171,15 @@ const char *truce__operation_type(const struct operation_field *field);
 /* Returns the string of the operation's own field. Another type fails with TypeMismatch. */
 truce_status truce__operation_text(struct operation_call *call, const char **text,
                                    bson_error_t *error);
-/* The same for an optional field: a number, as its value is 1 if it is absent, returns NULL. */
+/* Does the same if the string is optional. Without one, clients send a number, {truceX: 1}, and the
+ * string is NULL. */
 truce_status truce__operation_optional_text(struct operation_call *call, const char **text,
                                             bson_error_t *error);
 /* Checks that the caller may read (`writes`: write) the collection, and that it is not a view. */
 truce_status truce__operation_collection(struct operation_call *call, const char *collection,
                                          bool writes, bson_error_t *error);
-/* The same for the collection that the operation's own field names. Returns its name, borrowed. */
+/* Does the same for the collection that the operation's own field names. Returns its name,
+ * borrowed. */
 truce_status truce__operation_own_collection(struct operation_call *call, bool writes,
                                              const char **collection, bson_error_t *error);
 /* Returns whether the request has the field with a value other than null. */
@@ -182,10 +187,13 @@ bool truce__operation_given(const struct operation_call *call, const char *field
 /* Reads a document within the request, such as an entry of an array. */
 truce_status truce__operation_fields(struct operation_call *call, const bson_t *document,
                                      const struct field *fields, void *into, bson_error_t *error);
-/* The same for fields with bounds and words. */
+/* Does the same for fields with bounds and words. */
 truce_status truce__operation_nested(struct operation_call *call, const bson_t *document,
                                      const struct operation_field *rows, void *given,
                                      bson_error_t *error);
+/* Puts "record 17: " in front of the error of an element of the request. Returns the status. */
+truce_status truce__operation_element(truce_status status, const char *what, int64_t number,
+                                      bson_error_t *error);
 /* Returns the ObjectId of the operation's own field. Another type fails with TypeMismatch. */
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error);
@@ -247,14 +255,15 @@ extern const struct operation_row *const commit_operations[];
 /* operation_queue.c, operation_job.c, operation_flow.c, operation_cron.c */
 extern const struct operation_row *const queue_operations[],
     *const job_operations[], *const flow_operations[], *const cron_operations[];
-/* operation_document.c, operation_care.c */
-extern const struct operation_row *const document_operations[], *const care_operations[];
+/* operation_document.c, operation_maintenance.c */
+extern const struct operation_row *const document_operations[], *const maintenance_operations[];
 /* operation_ledger.c */
 extern const struct operation_row *const ledger_operations[];
 /* operation_set.c */
 extern const struct operation_row *const set_operations[];
 /* operation_tree.c */
 extern const struct operation_row *const tree_operations[];
+extern const struct operation_row *const broker_operations[];
 /* operation_transfer.c */
 extern const struct operation_row *const transfer_operations[];
 /* operation_sync.c */

@@ -1,12 +1,13 @@
 /* truceCommit, reads by the key of a commit, requests, and sequences. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "operations/operation.h"
 #include "operations/reply_list.h"
 #include "patterns/change_list/change_list.h"
-#include "store/reserved.h"
+#include "patterns/sequence/sequence.h"
+#include "store/reserved_names.h"
 #include "truce/request.h"
-#include "truce/sequence.h"
 #include "truce/sweep.h"
 
 /* ---- truceCommit ----------------------------------------------------------------------------- */
@@ -22,7 +23,8 @@ static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, key, FIELD_TEXT),
      "an idempotency key of the database: the commit happens once under it"},
     {GIVEN(commit_given, keyTime, FIELD_NUMBER),
-     "with a key: the time when the request was made, ms since 1970, the same in each repetition",
+     "with a key: the time when the request was made, ms since 1970 (milliseconds, not seconds), the "
+     "same in each repetition",
      1, INT64_MAX},
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
      "with a key: the result that a repetition returns, at most 64 KiB"},
@@ -62,9 +64,9 @@ static truce_status changes_add_operation(void *arg, int number, const bson_t *c
     return status;
 }
 
-static struct written_guard changes_guard(struct operation_changes *list)
+static struct change_list_guard changes_guard(struct operation_changes *list)
 {
-    return (struct written_guard){
+    return (struct change_list_guard){
         .allow = changes_allow, .add_operation = changes_add_operation, .arg = list};
 }
 
@@ -72,21 +74,21 @@ truce_status truce__operation_changes_begin(struct operation_changes *list,
                                             struct operation_call *call, const bson_t *changes,
                                             bson_error_t *error)
 {
-    const struct written_guard guard = changes_guard(list);
+    const struct change_list_guard guard = changes_guard(list);
 
     *list = (struct operation_changes){.call = call, .changes = changes};
     bson_init(&list->results);
-    return truce__written_check(changes, &guard, error);
+    return truce__change_list_check(changes, &guard, error);
 }
 
 truce_status truce__operation_changes_add(struct operation_changes *list, truce_commit *commit,
                                           bson_error_t *error)
 {
-    const struct written_guard guard = changes_guard(list);
+    const struct change_list_guard guard = changes_guard(list);
 
     bson_reinit(&list->results);
     truce_commit_changes_fixed(commit);
-    return truce__written_add(list->changes, &guard, commit, error);
+    return truce__change_list_add(list->changes, &guard, NULL, commit, error);
 }
 
 void truce__operation_changes_append(const struct operation_changes *list, bson_t *reply)
@@ -122,6 +124,26 @@ static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t
     return status;
 }
 
+/* Plausible times of keys: from 2001-09-09 (a time in seconds is far below) to a day ahead of the
+ * clock. An implausible one would make later keys older than the horizon of the purged keys. */
+#define KEY_TIME_LEAST_MS INT64_C(1000000000000)
+#define KEY_TIME_AHEAD_MS INT64_C(86400000)
+
+static truce_status commit_check_key_time(int64_t time_ms, bson_error_t *error)
+{
+    if (time_ms < KEY_TIME_LEAST_MS)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'keyTime' is %lld, a time before 2001-09-09: expected milliseconds "
+                             "since 1970, for example 1767225600000",
+                             (long long)time_ms);
+    if (time_ms > truce__clock_wall_ms() + KEY_TIME_AHEAD_MS)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'keyTime' is %lld, more than a day ahead of the clock: expected the "
+                             "time when the request was made, in milliseconds since 1970",
+                             (long long)time_ms);
+    return TRUCE_OK;
+}
+
 static truce_status commit_check_commit(struct operation_call *call,
                                         const struct commit_given *given, const bson_t **changes,
                                         bson_error_t *error)
@@ -134,10 +156,12 @@ static truce_status commit_check_commit(struct operation_call *call,
         return truce__refuse(CODE_INVALID_LENGTH, error, "'truceCommit' has no change");
     if (!given->key != !given->keyTime)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'key' and 'keyTime' are given both or not at all");
+                             "'key' and 'keyTime' must be given together");
+    if (given->key && commit_check_key_time(given->keyTime, error))
+        return TRUCE_INVALID;
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'leave' needs a 'key': without a key, nothing can ask for it");
+                             "'leave' needs a 'key', by which a later call reads the result");
     if (given->journal && call->transaction)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'journal' is not allowed in a transaction, which commits by itself");
@@ -258,7 +282,7 @@ static const struct operation_row result_operation = {
         "effect, or it was purged. An error: 24 (locked) a commit under the key is pending",
     .fields = truce__no_fields,
     .run = run_result,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceCommitResult: 'payment 17'}",
 };
 
@@ -312,7 +336,7 @@ static const struct operation_row show_operation = {
         "\"pending\", \"committed\", or \"done\". \"not found\": no commit exists, or it was undone",
     .fields = truce__no_fields,
     .run = operation_commit_run_show,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceCommitShow: 'payment 17'}",
 };
 
@@ -356,7 +380,7 @@ static const struct operation_row list_operation = {
     .fields = commits_fields,
     .size = sizeof(struct commits_given),
     .run = commit_run_list,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceCommits: 1, state: 'done', keyPrefix: 'payment', limit: 20}",
 };
 
@@ -386,7 +410,7 @@ static const struct operation_row resolve_operation = {
               "purged. An error: 24 (locked) its lease has not ended",
     .fields = truce__no_fields,
     .run = commit_run_resolve,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceCommitResolve: {$oid: '0123456789abcdef01234567'}}",
 };
 
@@ -429,7 +453,7 @@ static const struct operation_row unique_operation = {
     .fields = unique_fields,
     .size = sizeof(struct unique_given),
     .run = run_unique,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceUnique: 'accounts', settleMS: 1}",
 };
 
@@ -536,7 +560,7 @@ static const struct operation_row read_many_operation = {
     .fields = read_many_fields,
     .size = sizeof(struct read_many_given),
     .run = commit_run_read_many,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceReadMany: 1, documents: [{collection: 'accounts', id: 'a'}, {collection: "
                "'accounts', id: 'b'}]}",
 };
@@ -577,7 +601,7 @@ static const struct operation_row request_operation = {
     .fields = request_fields,
     .size = sizeof(struct request_given),
     .run = run_request,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceRequest: 'mail 17', name: 'mail', input: {to: 'ada@example.org'}}",
 };
 
@@ -596,7 +620,7 @@ static const struct operation_row request_state_operation = {
               "is \"waiting\", \"done\", or \"failed\". \"not found\": no such request exists",
     .fields = truce__no_fields,
     .run = run_request_state,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceRequestState: 'mail 17'}",
 };
 
@@ -642,7 +666,7 @@ static const struct operation_row requests_operation = {
     .fields = requests_fields,
     .size = sizeof(struct requests_given),
     .run = run_requests,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceRequests: 1, state: 'waiting'}",
 };
 
@@ -668,12 +692,18 @@ static truce_status run_sequence(struct operation_call *call, const void *arg, b
     truce_status status = truce__operation_text(call, &name, error);
 
     if (!status && given->take && given->raise)
-        status = truce__refuse(CODE_INVALID_OPTIONS, error, "'take' or 'raise', not both");
+        status =
+            truce__refuse(CODE_INVALID_OPTIONS, error, "'take' and 'raise' exclude each other");
     if (!status && (given->take || given->raise))
         status = call->host->check_role(call, ROLE_WRITE, error);
+    if (!status && call->commit && !given->take)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "in a commit, truceSequence needs the field 'take'");
     if (status)
         return status;
-    if (given->take)
+    if (given->take && call->commit)
+        status = truce__sequence_take_in(call->commit, name, given->take, &first, error);
+    else if (given->take)
         status = truce_sequence_take(call->store, name, given->take, &first, error);
     else if (given->raise)
         status = truce_sequence_raise(call->store, name, given->raise, error);
@@ -693,11 +723,12 @@ static const struct operation_row sequence_operation = {
     .value = "the sequence's name",
     .answer =
         "with `take`, `first` and `last`: the allocated numbers; else `last`: the last number that was "
-        "allocated, or 0. An error: 8 (outcome unknown) numbers may have been allocated",
+        "allocated, or 0. A part of a commit has `take`; its numbers are not allocated if the commit does "
+        "not take effect. An error: 8 (outcome unknown) numbers may have been allocated",
     .fields = sequence_fields,
     .size = sizeof(struct sequence_given),
     .run = run_sequence,
-    .ways = OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS | OPERATION_WRITES,
     .example = "{truceSequence: 'orders', take: 3}",
 };
 
@@ -743,7 +774,7 @@ static const struct operation_row sequences_operation = {
     .fields = sequences_fields,
     .size = sizeof(struct sequences_given),
     .run = run_sequences,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceSequences: 1}",
 };
 

@@ -2,13 +2,13 @@
 #include "base/clock.h"
 #include "operations/operation_queue.h"
 #include "operations/reply_list.h"
-#include "store/reserved.h"
-#include "store/restored.h"
+#include "store/decoded_cursor.h"
+#include "store/reserved_names.h"
 #include "truce/cron.h"
 
 #define CRON_TIMES_MAX 1000
 
-/* ---- truceCronSet ----------------------------------------------------------------------------- */
+/* ---- truceCronSet ---------------------------------------------------------------------------- */
 
 struct cron_set_given {
     struct job_kept kept; /* first */
@@ -90,12 +90,12 @@ static const struct operation_row cron_set_operation = {
     .fields = cron_set_fields,
     .size = sizeof(struct cron_set_given),
     .run = cron_run_set,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceCronSet: 'nightly', queue: 'reports', line: '0 3 * * *', zone: "
                "'Europe/Berlin', payload: {report: 'sales'}}",
 };
 
-/* ---- truceCrons ------------------------------------------------------------------------------- */
+/* ---- truceCrons ------------------------------------------------------------------------------ */
 
 struct cron_list_given {
     const char *after;
@@ -139,11 +139,11 @@ static const struct operation_row cron_list_operation = {
     .fields = cron_list_fields,
     .size = sizeof(struct cron_list_given),
     .run = cron_run_list,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceCrons: 1}",
 };
 
-/* ---- truceCron -------------------------------------------------------------------------------- */
+/* ---- truceCron ------------------------------------------------------------------------------- */
 
 struct cron_given {
     const char *action;
@@ -183,11 +183,11 @@ static const struct operation_row cron_operation = {
     .fields = cron_fields,
     .size = sizeof(struct cron_given),
     .run = cron_run_action,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceCron: 'nightly', action: 'pause'}",
 };
 
-/* ---- truceCronNext ---------------------------------------------------------------------------- */
+/* ---- truceCronNext --------------------------------------------------------------------------- */
 
 struct cron_next_given {
     const char *zone;
@@ -235,7 +235,7 @@ static const struct operation_row cron_next_operation = {
     .fields = cron_next_fields,
     .size = sizeof(struct cron_next_given),
     .run = cron_run_next,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceCronNext: '30 2 * * *', zone: 'Europe/Berlin', limit: 3}",
 };
 

@@ -2,12 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "commit/commit.h"
 #include "operations/operation.h"
 #include "operations/reply_list.h"
 #include "truce/item.h"
 #include "truce/revision.h"
 
-/* ---- the handle of revisions ------------------------------------------------------------------ */
+/* ---- the handle of revisions ----------------------------------------------------------------- */
 
 /* The fields that name a handle of revisions; first in the struct of every command. */
 struct revision_named {
@@ -74,10 +75,19 @@ static truce_status take_revision(struct operation_call *call, const struct revi
     return TRUCE_OK;
 }
 
-static void document_append_result(const truce_revision_result *result, bson_t *reply)
+/* A conflict ends a commit: its caller sees the outcome of a part only after the commit. */
+static truce_status document_append_result(struct operation_call *call,
+                                           const truce_revision_result *result, bson_t *reply,
+                                           bson_error_t *error)
 {
     static const bson_oid_t none;
 
+    if (call->commit && result->outcome == TRUCE_REVISION_CONFLICT) {
+        call->commit->conflicts = true;
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "the document conflicts with this change: its number is %lld",
+                           (long long)result->version);
+    }
     BSON_APPEND_UTF8(reply, "outcome", truce_revision_outcome_name(result->outcome));
     BSON_APPEND_INT64(reply, "version", result->version);
     BSON_APPEND_DOCUMENT(reply, "document", &result->document);
@@ -85,9 +95,10 @@ static void document_append_result(const truce_revision_result *result, bson_t *
         BSON_APPEND_DOCUMENT(reply, "conflict", &result->conflict);
     if (!bson_oid_equal(&result->inbox, &none))
         BSON_APPEND_OID(reply, "inbox", &result->inbox);
+    return TRUCE_OK;
 }
 
-/* ---- truceRevision ---------------------------------------------------------------------------- */
+/* ---- truceRevision --------------------------------------------------------------------------- */
 
 struct revision_given {
     struct revision_named named; /* first */
@@ -144,7 +155,7 @@ static truce_status write_revision(struct operation_call *call, truce_revision *
         status = truce_revision_remove(revision, call->commit, given->remove, version, given->base,
                                        &result, error);
     if (!status)
-        document_append_result(&result, reply);
+        status = document_append_result(call, &result, reply, error);
     truce_revision_result_release(&result);
     return status;
 }
@@ -177,15 +188,16 @@ static const struct operation_row revision_operation = {
     .answer =
         "the current `version` and `document`. For a write also `outcome`: \"saved\", \"merged\", "
         "\"unchanged\", or \"conflict\". A conflict writes nothing, and has `conflict`, the differences of "
-        "both sides, and `inbox`, its _id in the inbox. \"not found\": the document does not exist",
+        "both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the commit changes "
+        "nothing. \"not found\": the document does not exist",
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
-    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS | OPERATION_WRITES,
     .example = "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}}",
 };
 
-/* ---- truceRevisionPatch, truceRevisionDiff ---------------------------------------------------- */
+/* ---- truceRevisionPatch, truceRevisionDiff --------------------------------------------------- */
 
 /* In the order of truce_patch_kind. */
 static const char *const patch_kinds[] = {"operators", "json", "merge", NULL};
@@ -233,7 +245,7 @@ static truce_status document_run_patch(struct operation_call *call, const void *
                                   !truce__operation_given(call, "version"), kind,
                                   given->patch.document, &result, error);
     if (!status)
-        document_append_result(&result, reply);
+        status = document_append_result(call, &result, reply, error);
     truce_revision_result_release(&result);
     truce__operation_give(call, handle);
     return status;
@@ -288,11 +300,11 @@ static const struct operation_row diff_operation = {
     .fields = diff_fields,
     .size = sizeof(struct diff_given),
     .run = document_run_diff,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceRevisionDiff: 1, before: {n: 1}, after: {n: 2}}",
 };
 
-/* ---- truceRevisionLog ------------------------------------------------------------------------- */
+/* ---- truceRevisionLog ------------------------------------------------------------------------ */
 
 struct log_given {
     struct revision_named named; /* first */
@@ -360,13 +372,21 @@ static const struct operation_row log_operation = {
     .fields = log_fields,
     .size = sizeof(struct log_given),
     .run = document_run_log,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceRevisionLog: 'posts', id: 1, limit: 20}",
 };
 
-/* ---- the inbox -------------------------------------------------------------------------------- */
+/* ---- the inbox ------------------------------------------------------------------------------- */
 
-static const struct operation_field conflicts_fields[] = {REVISION_FIELDS, {{0}}};
+struct conflicts_given {
+    struct revision_named named; /* first */
+    const bson_oid_t *conflict;
+};
+
+static const struct operation_field conflicts_fields[] = {
+    {GIVEN(conflicts_given, conflict, FIELD_OID), "only the conflict with this _id"},
+    REVISION_FIELDS,
+    {{0}}};
 
 static truce_status append_conflicts(struct operation_call *call, truce_cursor *cursor,
                                      bson_t *reply, bson_error_t *error)
@@ -390,17 +410,34 @@ static truce_status append_conflicts(struct operation_call *call, truce_cursor *
     return status;
 }
 
-static truce_status document_run_conflicts(struct operation_call *call, const void *given,
+static truce_status append_conflict(truce_revision *revision, const bson_oid_t *conflict,
+                                    bson_t *reply, bson_error_t *error)
+{
+    bson_t entry, array;
+    truce_status status = truce_revision_conflict(revision, conflict, &entry, error);
+
+    if (!status) {
+        BSON_APPEND_ARRAY_BEGIN(reply, "conflicts", &array);
+        BSON_APPEND_DOCUMENT(&array, "0", &entry);
+        bson_append_array_end(reply, &array);
+    }
+    bson_destroy(&entry);
+    return status;
+}
+
+static truce_status document_run_conflicts(struct operation_call *call, const void *arg,
                                            bson_t *reply, bson_error_t *error)
 {
+    const struct conflicts_given *given = arg;
     truce_cursor *cursor;
     struct handle *handle;
-    truce_status status = take_revision(call, given, false, &handle, error);
+    truce_status status = take_revision(call, &given->named, false, &handle, error);
 
     if (status)
         return status;
-    status = truce_revision_conflicts(handle->thing, &cursor, error);
-    if (!status) {
+    if (given->conflict) {
+        status = append_conflict(handle->thing, given->conflict, reply, error);
+    } else if (!(status = truce_revision_conflicts(handle->thing, &cursor, error))) {
         status = append_conflicts(call, cursor, reply, error);
         truce_cursor_close(cursor);
     }
@@ -413,12 +450,14 @@ static const struct operation_row conflicts_operation = {
               "lists the open conflicts of a collection, the oldest first"),
     .target = "collection",
     .value = "the collection",
-    .answer = "`conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, "
-              "kind, ...}]}, compared with the current document; as many as a reply has room for",
+    .answer =
+        "`conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, "
+        "kind, ...}]}, compared with the current document; as many as a reply has room for. \"not "
+        "found\": `conflict` is not open",
     .fields = conflicts_fields,
-    .size = sizeof(struct revision_named),
+    .size = sizeof(struct conflicts_given),
     .run = document_run_conflicts,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceConflicts: 'posts'}",
 };
 
@@ -462,7 +501,7 @@ static truce_status document_run_resolve(struct operation_call *call, const void
     status = truce_revision_resolve(handle->thing, call->commit, given->conflict, resolution,
                                     given->document, given->seen, &result, error);
     if (!status)
-        document_append_result(&result, reply);
+        status = document_append_result(call, &result, reply, error);
     truce_revision_result_release(&result);
     truce__operation_give(call, handle);
     return status;
@@ -483,7 +522,7 @@ static const struct operation_row resolve_operation = {
         "{truceResolve: 'posts', conflict: {$oid: '0123456789abcdef01234567'}, take: 'mine'}",
 };
 
-/* ---- truceItem -------------------------------------------------------------------------------- */
+/* ---- truceItem ------------------------------------------------------------------------------- */
 
 struct item_given {
     const char *field, *identity, *versionField;
@@ -614,7 +653,7 @@ static const struct operation_row item_operation = {
                "upsert: {type: 'MENTOR', since: 2026}}",
 };
 
-/* ---- truceItemIndex, truceItemConvert --------------------------------------------------------- */
+/* ---- truceItemIndex, truceItemConvert -------------------------------------------------------- */
 
 struct item_layout_given {
     struct item_given item; /* first; only its names are read */
@@ -668,7 +707,7 @@ static const struct operation_row item_index_operation = {
     .fields = item_index_fields,
     .size = sizeof(struct item_layout_given),
     .run = document_run_item_index,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceItemIndex: 'employees', field: 'badges', identity: 'type'}",
 };
 
@@ -707,7 +746,7 @@ static const struct operation_row item_convert_operation = {
     .fields = item_convert_fields,
     .size = sizeof(struct item_layout_given),
     .run = document_run_item_convert,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceItemConvert: 'employees', field: 'badges', identity: 'type', map: true}",
 };
 

@@ -7,7 +7,7 @@
 
 #define FLOW_JOBS_MAX 500
 
-/* ---- truceFlow -------------------------------------------------------------------------------- */
+/* ---- truceFlow ------------------------------------------------------------------------------- */
 
 struct flow_given {
     const bson_t *jobs;
@@ -41,15 +41,6 @@ struct flow {
     /* The number of jobs whose handle is taken. */
     size_t count;
 };
-
-/* Puts the number of the job in front of the message. */
-static void flow_name_job(size_t number, bson_error_t *error)
-{
-    char *message = bson_strdup_printf("job %zu of the workflow: %s", number, error->message);
-
-    snprintf(error->message, sizeof error->message, "%s", message);
-    bson_free(message);
-}
 
 static truce_status flow_read_after(struct operation_call *call, const bson_t *array,
                                     truce_flow_job *job, bson_error_t *error)
@@ -94,7 +85,7 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
         return status;
     if (!given.queue && !queue)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "it has no queue, and neither has the workflow");
+                             "the job has no queue, and the workflow has no default queue");
     flow->handles[flow->count] =
         truce__operation_queue_named(call, given.queue ? given.queue : queue, NULL, 0);
     job->queue = flow->handles[flow->count++]->thing;
@@ -122,7 +113,7 @@ static truce_status flow_read(struct operation_call *call, const bson_t *jobs, s
     while (!status && bson_iter_next(&at))
         status = flow_read_job(call, &at, queue, flow, error);
     if (status)
-        flow_name_job(flow->count + 1, error);
+        (void)truce__operation_element(status, "job", (int64_t)flow->count + 1, error);
     return status;
 }
 
@@ -177,7 +168,7 @@ static const struct operation_row flow_operation = {
                "payload: {n: 2}, after: ['compile']}]}",
 };
 
-/* ---- truceJobGraph, truceJobResults ----------------------------------------------------------- */
+/* ---- truceJobGraph, truceJobResults ---------------------------------------------------------- */
 
 static truce_status flow_run_graph(struct operation_call *call, const void *given, bson_t *reply,
                                    bson_error_t *error)
@@ -205,7 +196,7 @@ static const struct operation_row graph_operation = {
         "the ids of the jobs that it waits for. \"not found\": no such job exists",
     .fields = truce__no_fields,
     .run = flow_run_graph,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceJobGraph: {$oid: '0123456789abcdef01234567'}}",
 };
 
@@ -236,11 +227,11 @@ static const struct operation_row results_operation = {
               "`more`: whether others exist. \"not found\": no such job exists",
     .fields = truce__no_fields,
     .run = flow_run_results,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceJobResults: {$oid: '0123456789abcdef01234567'}}",
 };
 
-/* ---- truceSignal ------------------------------------------------------------------------------ */
+/* ---- truceSignal ----------------------------------------------------------------------------- */
 
 struct signal_given {
     const bson_oid_t *id;
@@ -284,7 +275,7 @@ static const struct operation_row signal_operation = {
     .fields = signal_fields,
     .size = sizeof(struct signal_given),
     .run = flow_run_signal,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceSignal: 'mail', id: {$oid: '0123456789abcdef01234567'}, name: 'approved', "
                "event: {by: 'ada'}}",
 };

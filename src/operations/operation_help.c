@@ -40,6 +40,11 @@ static void help_append_fields(const struct operation_row *row, bson_t *reply)
     bson_append_array_end(reply, &array);
 }
 
+static bool help_writes(const struct operation_row *row)
+{
+    return row->role == ROLE_WRITE || row->role == ROLE_MAINTAIN || row->ways & OPERATION_WRITES;
+}
+
 static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error)
 {
     const struct operation_row *row = truce__operation_named(name);
@@ -54,10 +59,9 @@ static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error
     help_append_fields(row, reply);
     BCON_APPEND(reply, "answer", BCON_UTF8(row->answer), "transaction",
                 BCON_BOOL(row->ways & OPERATION_TRANSACTS), "again",
-                BCON_BOOL(row->ways & OPERATION_AGAIN), "commit",
-                BCON_BOOL(row->ways & OPERATION_COMMITS), "writes",
-                BCON_BOOL(row->role == ROLE_WRITE || row->role == ROLE_MAINTAIN), "example",
-                BCON_UTF8(row->example));
+                BCON_BOOL(row->ways & OPERATION_REPEATABLE), "commit",
+                BCON_BOOL(row->ways & OPERATION_COMMITS), "writes", BCON_BOOL(help_writes(row)),
+                "example", BCON_UTF8(row->example));
     return TRUCE_OK;
 }
 
@@ -94,11 +98,11 @@ const struct operation_row truce_help_operation = {
               "`answer`, `transaction`, `example`",
     .fields = truce__no_fields,
     .run = run_help,
-    .ways = OPERATION_TRANSACTS | OPERATION_AGAIN,
+    .ways = OPERATION_TRANSACTS | OPERATION_REPEATABLE,
     .example = "{truceHelp: 'truceSet'}",
 };
 
-/* ---- truceAccess ------------------------------------------------------------------------------ */
+/* ---- truceAccess ----------------------------------------------------------------------------- */
 
 static truce_status run_access(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
@@ -129,7 +133,7 @@ static const struct operation_row access_operation = {
         "or maintain the whole store. The own `database` of the store, and the `version`",
     .fields = truce__no_fields,
     .run = run_access,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceAccess: 1}",
 };
 

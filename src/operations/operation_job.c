@@ -1,9 +1,10 @@
 /*
- * Queues: the operations of workers. The job's _id and the token of the claim identify a claim, from any connection and
- * on any server of the store: no state of a claim is kept here.
+ * Queues: the operations of workers. The job's _id and the token of the claim identify a claim,
+ * from any connection and on any server of the store: no state of a claim is stored here.
  *
- * A claim that waits blocks the thread of its caller and no other. It regularly asks whether the caller is gone, so
- * that few jobs are claimed for a caller that has disconnected; such a job becomes ready again when its lease ends.
+ * A claim that waits blocks the thread of its caller and no other. It regularly checks whether the
+ * caller has disconnected, so that few jobs are claimed for a caller that is gone. Such a job
+ * becomes ready again when its lease ends.
  */
 #include "base/clock.h"
 #include "base/field.h"
@@ -30,12 +31,13 @@ static const struct operation_field claim_fields[] = {
      "busy during the wait",
      0, WAIT_MS_MAX},
     {GIVEN(claim_given, leaseMS, FIELD_NUMBER),
-     "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 1000,
+     "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 100,
      86400000},
     {GIVEN(claim_given, worker, FIELD_TEXT), "the name of the worker, for people"},
     {{0}}};
 
-/* NOT_FOUND: no job came. */
+/* Claims up to given->most jobs, waiting up to given->waitMS for the first one. NOT_FOUND: no job
+ * came. */
 static truce_status operation_job_claim(struct operation_call *call, truce_queue *queue,
                                         const struct claim_given *given, truce_job **jobs,
                                         size_t *count, bson_error_t *error)
@@ -58,7 +60,8 @@ static truce_status operation_job_claim(struct operation_call *call, truce_queue
     return status;
 }
 
-/* Requeues a job that does not fit into the reply. If this fails, the job is ready again when its lease ends. */
+/* Requeues a job that does not fit into the reply. If this fails, the job is ready again when its
+ * lease ends. */
 static void operation_job_give_back(truce_job *job)
 {
     bson_error_t ignored;
@@ -153,7 +156,8 @@ static void release_job(struct operation_call *call, struct held_job *held)
     truce__operation_give(call, held->handle);
 }
 
-/* EXPIRED: the job does not exist. The next call checks whether the claim is still valid. */
+/* Finds the claimed job of the call. EXPIRED: the job does not exist. The next call checks whether
+ * the claim is still valid. */
 static truce_status operation_job_take_job(struct operation_call *call,
                                            const struct job_given *given, struct held_job *held,
                                            bson_error_t *error)
@@ -226,7 +230,7 @@ static const struct operation_row heartbeat_operation = {
     .fields = heartbeat_fields,
     .size = sizeof(struct heartbeat_given),
     .run = run_heartbeat,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example =
         "{truceHeartbeat: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}}",
 };
@@ -268,7 +272,7 @@ static const struct operation_row done_operation = {
     .fields = done_fields,
     .size = sizeof(struct end_given),
     .run = run_done,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example =
         "{truceDone: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, result: {sent: true}}",
 };
@@ -428,7 +432,7 @@ static const struct operation_row job_commit_operation = {
     .fields = job_commit_fields,
     .size = sizeof(struct end_given),
     .run = run_job_commit,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
         "{truceJobCommit: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}]}",
 };
@@ -510,7 +514,7 @@ static const struct operation_row step_operation = {
     .fields = step_fields,
     .size = sizeof(struct step_given),
     .run = job_run_step,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
         "{truceJobStep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'book', changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}], result: {booked: true}}",
 };

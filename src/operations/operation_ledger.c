@@ -45,7 +45,7 @@ truce_status truce__operation_ledger(struct operation_call *call, bool writes,
     return ledger_take(call, writes, NULL, handle, error);
 }
 
-/* ---- truceLedgerOpen -------------------------------------------------------------------------- */
+/* ---- truceLedgerOpen ------------------------------------------------------------------------- */
 
 /* The rules of an account. */
 struct rules_given {
@@ -140,11 +140,11 @@ static const struct operation_row open_operation = {
     .fields = open_fields,
     .size = sizeof(struct open_given),
     .run = operation_ledger_run_open,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'cash'}",
 };
 
-/* ---- truceLedgerRules ------------------------------------------------------------------------- */
+/* ---- truceLedgerRules ------------------------------------------------------------------------ */
 
 static const struct operation_field rules_fields[] = {
     {GIVEN(rules_given, account, FIELD_TEXT), "the account", .needed = true}, RULE_FIELDS, {{0}}};
@@ -175,11 +175,11 @@ static const struct operation_row rules_operation = {
     .fields = rules_fields,
     .size = sizeof(struct rules_given),
     .run = ledger_run_rules,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceLedgerRules: 'bank', account: 'cash', min: -50000}",
 };
 
-/* ---- truceLedgerPost -------------------------------------------------------------------------- */
+/* ---- truceLedgerPost ------------------------------------------------------------------------- */
 
 struct post_given {
     const bson_value_t *id, *of;
@@ -188,8 +188,8 @@ struct post_given {
     int64_t effectiveMS, expiresMS;
 };
 
-/* In the order of truce_ledger_kind. */
-static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse", NULL};
+const char *const truce__ledger_kinds[] = {"transfer", "pending", "settle",
+                                           "void",     "reverse", NULL};
 
 static const struct operation_field post_fields[] = {
     {GIVEN(post_given, id, FIELD_VALUE), "the caller's id; posting it again has no effect",
@@ -198,7 +198,7 @@ static const struct operation_field post_fields[] = {
      "each {account, value, type}: `value` is the change of the balance, negative for outgoing money; "
      "the values sum to 0 in each currency"},
     {GIVEN(post_given, kind, FIELD_TEXT), "the kind of transaction; absent: \"transfer\"",
-     .words = kinds},
+     .words = truce__ledger_kinds},
     {GIVEN(post_given, of, FIELD_VALUE),
      "the id of the transaction that is settled, voided, or reversed"},
     {GIVEN(post_given, effectiveMS, FIELD_NUMBER),
@@ -266,7 +266,7 @@ static truce_status ledger_read_post(struct operation_call *call, const struct p
                                               .effective_ms = given->effectiveMS,
                                               .expires_ms = given->expiresMS,
                                               .meta = given->meta};
-    transaction->kind = (truce_ledger_kind)truce__operation_word(given->kind, kinds);
+    transaction->kind = (truce_ledger_kind)truce__operation_word(given->kind, truce__ledger_kinds);
     return operation_ledger_read_entries(call, given->entries, transaction, error);
 }
 
@@ -304,13 +304,13 @@ static const struct operation_row post_operation = {
     .fields = post_fields,
     .size = sizeof(struct post_given),
     .run = operation_ledger_run_post,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
         "{truceLedgerPost: 'bank', id: 'sale 17', entries: [{account: 'cash', value: -1250}, "
         "{account: 'sales', value: 1250}]}",
 };
 
-/* ---- truceLedgerPostMany ---------------------------------------------------------------------- */
+/* ---- truceLedgerPostMany --------------------------------------------------------------------- */
 
 struct post_many_given {
     const bson_t *transactions;
@@ -377,7 +377,7 @@ static truce_status ledger_run_post_many(struct operation_call *call, const void
 
     if (!count || count > POSTS_MAX)
         return truce__refuse(CODE_INVALID_LENGTH, error,
-                             "'transactions' must have 1 to %d of them, and has %u", POSTS_MAX,
+                             "'transactions' must have 1 to %d elements, and has %u", POSTS_MAX,
                              count);
     transactions = truce__arena_take(call->arena, count * sizeof *transactions);
     status = ledger_read_posts(call, given->transactions, transactions, error);
@@ -406,12 +406,12 @@ static const struct operation_row post_many_operation = {
     .fields = post_many_fields,
     .size = sizeof(struct post_many_given),
     .run = ledger_run_post_many,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceLedgerPostMany: 'bank', transactions: [{id: 'sale 18', entries: [{account: "
                "'cash', value: -5}, {account: 'sales', value: 5}]}]}",
 };
 
-/* ---- truceLedgerBalance ----------------------------------------------------------------------- */
+/* ---- truceLedgerBalance ---------------------------------------------------------------------- */
 
 struct balance_given {
     const char *account;
@@ -425,8 +425,9 @@ static const struct operation_field balance_fields[] = {
     {GIVEN(balance_given, bookedMS, FIELD_NUMBER),
      "the state with all that was booked until this time, ms since 1970", 1, INT64_C(1) << 48},
     {GIVEN(balance_given, effectiveMS, FIELD_NUMBER),
-     "the sum of all entries with a value date until this time, ms since 1970", 1,
-     INT64_C(1) << 48},
+     "the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as it "
+     "was known then",
+     1, INT64_C(1) << 48},
     {{0}}};
 
 static truce_status ledger_run_balance(struct operation_call *call, const void *arg, bson_t *reply,
@@ -465,11 +466,11 @@ static const struct operation_row balance_operation = {
     .fields = balance_fields,
     .size = sizeof(struct balance_given),
     .run = ledger_run_balance,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerBalance: 'bank', account: 'cash'}",
 };
 
-/* ---- truceLedgerStatement --------------------------------------------------------------------- */
+/* ---- truceLedgerStatement -------------------------------------------------------------------- */
 
 struct statement_given {
     const char *account;
@@ -547,7 +548,7 @@ static const struct operation_row statement_operation = {
     .fields = statement_fields,
     .size = sizeof(struct statement_given),
     .run = ledger_run_statement,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerStatement: 'bank', account: 'cash', limit: 50}",
 };
 
@@ -559,8 +560,11 @@ const struct operation_row *const ledger_operations[] = {&open_operation,
                                                          &statement_operation,
                                                          &truce__ledger_accounts_operation,
                                                          &truce__ledger_search_operation,
+                                                         &truce__ledger_report_operation,
                                                          &truce__ledger_pending_operation,
                                                          &truce__ledger_currency_operation,
                                                          &truce__ledger_verify_operation,
                                                          &truce__ledger_seal_operation,
+                                                         &truce__ledger_import_operation,
+                                                         &truce__ledger_export_operation,
                                                          NULL};

@@ -1,10 +1,19 @@
-/* Ledgers: currencies, accounts, searches, pending transactions, verification, and seals. */
+/* Ledgers: currencies, accounts, searches, pending transactions, seals, verification, reports. */
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/buffer.h"
+#include "base/field.h"
+#include "base/hash_table.h"
+#include "bson/date.h"
+#include "bson/json.h"
+#include "bson/value.h"
 
 #include "operations/operation_ledger.h"
 #include "operations/reply_list.h"
+#include "patterns/ledger/ledger.h"
 
-/* ---- truceLedgerCurrency ---------------------------------------------------------------------- */
+/* ---- truceLedgerCurrency --------------------------------------------------------------------- */
 
 struct currency_given {
     const char *currency;
@@ -41,11 +50,13 @@ const struct operation_row truce__ledger_currency_operation = {
     .fields = currency_fields,
     .size = sizeof(struct currency_given),
     .run = ledger_run_currency,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerCurrency: 'bank', currency: 'EUR'}",
 };
 
-/* ---- truceLedgerAccounts ---------------------------------------------------------------------- */
+#define ACCOUNTS_MAX 100000
+
+/* ---- truceLedgerAccounts --------------------------------------------------------------------- */
 
 struct accounts_given {
     const char *prefix, *after;
@@ -57,12 +68,14 @@ static const struct operation_field accounts_fields[] = {
      "only this account and the accounts below it: \"assets\" includes \"assets:cash\""},
     {GIVEN(accounts_given, after, FIELD_TEXT), "only accounts after this name"},
     {GIVEN(accounts_given, limit, FIELD_NUMBER), "the maximum number of accounts; absent: 100", 1,
-     REPLY_LIST_MAX},
+     ACCOUNTS_MAX},
     {{0}}};
 
 struct ledger_accounts {
+    truce_ledger *ledger;
     struct reply_list list;
-    const char *after;
+    truce_status status;
+    bson_error_t error;
 };
 
 static bool ledger_add_account(const truce_ledger_account *account,
@@ -70,14 +83,16 @@ static bool ledger_add_account(const truce_ledger_account *account,
 {
     struct ledger_accounts *accounts = arg;
     bson_t one = BSON_INITIALIZER;
+    int digits = 0;
     bool goes_on;
 
-    if (accounts->after && strcmp(account->account, accounts->after) <= 0)
-        return true;
+    accounts->status =
+        truce_ledger_digits(accounts->ledger, balance->currency, &digits, &accounts->error);
     BCON_APPEND(&one, "account", BCON_UTF8(account->account), "currency",
-                BCON_UTF8(balance->currency), "number", BCON_INT64(balance->number), "balance",
-                BCON_INT64(balance->balance), "out", BCON_INT64(balance->out), "in",
-                BCON_INT64(balance->in), "available", BCON_INT64(balance->available));
+                BCON_UTF8(balance->currency), "digits", BCON_INT32(digits), "number",
+                BCON_INT64(balance->number), "balance", BCON_INT64(balance->balance), "out",
+                BCON_INT64(balance->out), "in", BCON_INT64(balance->in), "available",
+                BCON_INT64(balance->available));
     if (account->has_min)
         BSON_APPEND_INT64(&one, "min", account->min);
     if (account->has_max)
@@ -88,7 +103,7 @@ static bool ledger_add_account(const truce_ledger_account *account,
         BSON_APPEND_BOOL(&one, "creditOnly", true);
     if (account->closed)
         BSON_APPEND_BOOL(&one, "closed", true);
-    goes_on = truce__reply_list_add(&accounts->list, &one);
+    goes_on = !accounts->status && truce__reply_list_add(&accounts->list, &one);
     bson_destroy(&one);
     return goes_on;
 }
@@ -97,15 +112,20 @@ static truce_status ledger_run_accounts(struct operation_call *call, const void 
                                         bson_error_t *error)
 {
     const struct accounts_given *given = arg;
-    struct ledger_accounts accounts = {.after = given->after};
+    struct ledger_accounts accounts = {.ledger = NULL};
     struct handle *handle;
     truce_status status = truce__operation_ledger(call, false, &handle, error);
 
     if (status)
         return status;
+    accounts.ledger = handle->thing;
     truce__reply_list_begin(&accounts.list, given->limit);
-    status =
-        truce_ledger_balances(handle->thing, given->prefix, ledger_add_account, &accounts, error);
+    status = truce__ledger_balances_after(handle->thing, given->prefix, given->after,
+                                          ledger_add_account, &accounts, error);
+    if (!status && accounts.status) {
+        status = accounts.status;
+        *error = accounts.error;
+    }
     truce__operation_give(call, handle);
     return truce__reply_list_end(&accounts.list, status, "accounts", reply);
 }
@@ -115,21 +135,22 @@ const struct operation_row truce__ledger_accounts_operation = {
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
-        "`accounts`, by name: each {account, currency, number, balance, out, in, available, "
-        "min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last "
+        "`accounts`, by name: each {account, currency, digits, number, balance, out, in, "
+        "available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last "
         "name. The balances of one reply are of one snapshot",
     .fields = accounts_fields,
     .size = sizeof(struct accounts_given),
     .run = ledger_run_accounts,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerAccounts: 'bank', limit: 50}",
 };
 
-/* ---- truceLedgerSearch, truceLedgerPending ---------------------------------------------------- */
+/* ---- truceLedgerSearch, truceLedgerPending --------------------------------------------------- */
 
 struct search_given {
     const bson_t *meta;
     const char *account;
+    const bson_value_t *after;
     int64_t fromMS, beforeMS, limit;
 };
 
@@ -141,6 +162,8 @@ static const struct operation_field search_fields[] = {
      "only those booked at or after this time, ms since 1970", 1, INT64_C(1) << 48},
     {GIVEN(search_given, beforeMS, FIELD_NUMBER),
      "only those booked before this time, ms since 1970", 1, INT64_C(1) << 48},
+    {GIVEN(search_given, after, FIELD_VALUE),
+     "only transactions that follow the one with this id, in the order of the reply"},
     {GIVEN(search_given, limit, FIELD_NUMBER), "the maximum number of transactions; absent: 100", 1,
      REPLY_LIST_MAX},
     {{0}}};
@@ -157,7 +180,9 @@ static truce_status ledger_run_search(struct operation_call *call, const void *a
     const truce_ledger_search search = {.meta = given->meta,
                                         .account = given->account,
                                         .from_ms = given->fromMS,
-                                        .before_ms = given->beforeMS};
+                                        .before_ms = given->beforeMS,
+                                        .after = given->after,
+                                        .limit = (given->limit ? given->limit : 100) + 1};
     struct reply_list list;
     struct handle *handle;
     truce_status status = truce__operation_ledger(call, false, &handle, error);
@@ -176,12 +201,12 @@ const struct operation_row truce__ledger_search_operation = {
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer = "`transactions`, as stored, in the order of booking: each {_id, ts, state, meta, "
-              "changes, ...}; and `more`: true if others match. To continue, set `fromMS` to the "
-              "time of the last one, which is returned again",
+              "changes, ...}; and `more`: continue with `after` the last `_id`. \"not found\": no "
+              "transaction has the id of `after`",
     .fields = search_fields,
     .size = sizeof(struct search_given),
     .run = ledger_run_search,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerSearch: 'bank', account: 'cash', meta: {order: 17}}",
 };
 
@@ -222,44 +247,110 @@ const struct operation_row truce__ledger_pending_operation = {
     .fields = pending_fields,
     .size = sizeof(struct pending_given),
     .run = ledger_run_pending,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerPending: 'bank', account: 'cash'}",
 };
 
-/* ---- truceLedgerSeal, truceLedgerVerify ------------------------------------------------------- */
+/* ---- truceLedgerSeal, truceLedgerVerify ------------------------------------------------------ */
 
-static truce_status ledger_run_seal(struct operation_call *call, const void *given, bson_t *reply,
-                                    bson_error_t *error)
+#define SEAL_PARTS_MAX 1000
+
+struct seal_given {
+    const bson_t *after;
+    int64_t limit;
+};
+
+static const struct operation_field seal_fields[] = {
+    {GIVEN(seal_given, after, FIELD_DOCUMENT),
+     "the field `after` of the preceding reply; absent: the beginning"},
+    {GIVEN(seal_given, limit, FIELD_NUMBER),
+     "the maximum number of parts; absent: as many as 8 MiB have", 1, SEAL_PARTS_MAX},
+    {{0}}};
+
+struct seal_after {
+    int64_t part;
+    const char *account;
+    const bson_value_t *hash;
+};
+
+static const struct operation_field seal_after_fields[] = {
+    {GIVEN(seal_after, part, FIELD_NUMBER), "the last part", 1, INT32_MAX - 1, .needed = true},
+    {GIVEN(seal_after, account, FIELD_TEXT), "its last account", .needed = true},
+    {GIVEN(seal_after, hash, FIELD_VALUE), "its hash", .needed = true},
+    {{0}}};
+
+static truce_status seal_read_after(struct operation_call *call, const bson_t *document,
+                                    struct ledger_sealed *sealed, bson_error_t *error)
 {
-    struct reply_list list;
-    struct handle *handle;
-    truce_status status = truce__operation_ledger(call, false, &handle, error);
+    struct seal_after after = {0};
+    truce_status status = truce__operation_nested(call, document, seal_after_fields, &after, error);
 
-    (void)given;
     if (status)
         return status;
-    truce__reply_list_begin(&list, INT32_MAX);
-    status = truce_ledger_seal(handle->thing, ledger_add_document, &list, error);
+    if (after.hash->value_type != BSON_TYPE_BINARY ||
+        after.hash->value.v_binary.data_len != SHA256_BYTES)
+        return truce__refuse(CODE_BAD_VALUE, error, "the 'hash' of 'after' must have %d bytes",
+                             SHA256_BYTES);
+    sealed->part = (int32_t)after.part;
+    sealed->account = after.account;
+    memcpy(sealed->hash, after.hash->value.v_binary.data, SHA256_BYTES);
+    return TRUCE_OK;
+}
+
+/* Appends `after`: {part, account, hash} of the last part in the list. */
+static void seal_append_after(const bson_t *parts, bson_t *reply)
+{
+    struct value part = truce__value_missing(), account = truce__value_missing();
+    struct fields at = truce__fields(truce__value_array(parts));
+    bson_t after;
+
+    while (truce__fields_next(&at))
+        part = at.value;
+    at = truce__fields(truce__value_field(part, "accounts", 8));
+    while (truce__fields_next(&at))
+        account = truce__value_field(at.value, "account", 7);
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "after", &after);
+    truce__value_append(&after, "part", 4, truce__value_field(part, "part", 4));
+    truce__value_append(&after, "account", 7, account);
+    truce__value_append(&after, "hash", 4, truce__value_field(part, "hash", 4));
+    bson_append_document_end(reply, &after);
+}
+
+static truce_status ledger_run_seal(struct operation_call *call, const void *arg, bson_t *reply,
+                                    bson_error_t *error)
+{
+    const struct seal_given *given = arg;
+    struct ledger_sealed sealed = {0};
+    struct reply_list list;
+    struct handle *handle;
+    truce_status status =
+        given->after ? seal_read_after(call, given->after, &sealed, error) : TRUCE_OK;
+
+    if (!status)
+        status = truce__operation_ledger(call, false, &handle, error);
+    if (status)
+        return status;
+    truce__reply_list_begin(&list, given->limit ? given->limit : SEAL_PARTS_MAX);
+    status = truce__ledger_seal_after(handle->thing, given->after ? &sealed : NULL,
+                                      ledger_add_document, &list, error);
     truce__operation_give(call, handle);
     if (!status && list.more)
-        status = truce__fail(TRUCE_LIMIT, error, "the seal exceeds %d MiB: use `truce ledger seal`",
-                             REPLY_LIST_BYTES / (1024 * 1024));
-    if (!status)
-        BSON_APPEND_ARRAY(reply, "parts", &list.array);
-    bson_destroy(&list.array);
-    return status;
+        seal_append_after(&list.array, reply);
+    return truce__reply_list_end(&list, status, "parts", reply);
 }
 
 const struct operation_row truce__ledger_seal_operation = {
     OPERATION("truceLedgerSeal", ROLE_READ, "returns a seal of the current book"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer = "`parts`: each {ledger, time, part, before, accounts: [{account, number, balance, "
-              "hash}], last, hash}. Store them elsewhere: truceLedgerVerify compares the book with "
-              "them. An error: 146 (limit reached) the seal exceeds 8 MiB; use the CLI",
-    .fields = truce__no_fields,
+    .answer =
+        "`parts`: each {ledger, time, part, before, accounts: [{account, number, balance, hash}], "
+        "last, hash}; and `more`: continue with the reply's `after`. The accounts of a reply are "
+        "of a snapshot. Store the parts elsewhere: truceLedgerVerify compares the book with them",
+    .fields = seal_fields,
+    .size = sizeof(struct seal_given),
     .run = ledger_run_seal,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerSeal: 'bank'}",
 };
 
@@ -280,7 +371,7 @@ struct ledger_parts {
     struct operation_call *call;
 };
 
-/* Drivers and JSON do not keep the types of integers, and the hash of a part depends on them. This restores the types. */
+/* Restores the types of integers, which drivers and JSON lose and the hash of a part needs. */
 static void ledger_restore_fields(const bson_iter_t *document, bson_t *restored, bool is_part)
 {
     bson_iter_t at, entry;
@@ -332,7 +423,7 @@ static truce_status ledger_next_part(const bson_t **part, void *arg, bson_error_
     return TRUCE_OK;
 }
 
-/* The report counts the findings that do not fit into the reply. */
+/* Adds a finding to the reply. The report counts the findings that do not fit into the reply. */
 static void ledger_add_finding(const bson_t *finding, void *arg)
 {
     (void)truce__reply_list_add(arg, finding);
@@ -375,6 +466,328 @@ const struct operation_row truce__ledger_verify_operation = {
     .fields = verify_fields,
     .size = sizeof(struct verify_given),
     .run = ledger_run_verify,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceLedgerVerify: 'bank'}",
+};
+
+/* ---- truceLedgerReport ----------------------------------------------------------------------- */
+
+#define REPORT_CELLS_MAX 100000
+#define REPORT_DEPTH_MAX 100
+
+struct report_given {
+    const char *by, *prefix;
+    int64_t depth;
+};
+
+static const struct operation_field report_fields[] = {
+    {GIVEN(report_given, prefix, FIELD_TEXT),
+     "only this account and the accounts below it: \"assets\" includes \"assets:cash\""},
+    {GIVEN(report_given, by, FIELD_TEXT),
+     "the groups: day, month, quarter, year, or a field of the metadata such as meta.order; absent: "
+     "month"},
+    {GIVEN(report_given, depth, FIELD_NUMBER),
+     "combines accounts with the same first parts of the name; absent: all parts", 1,
+     REPORT_DEPTH_MAX},
+    {{0}}};
+
+/* The change of an account, or of all accounts below a name, in one group and one currency. */
+struct report_cell {
+    char *group, *account, *currency;
+    /* `balance` includes all earlier groups. */
+    int64_t change, balance;
+};
+
+struct ledger_report {
+    truce_ledger *ledger;
+    /* `path` is the field of the metadata; NULL: `by` is a period. */
+    const char *by, *path, *prefix;
+    int64_t depth;
+    /* In the order of groups, accounts, and currencies. */
+    struct report_cell *cells;
+    uint32_t count, room;
+    /* Finds cells while they are added. */
+    struct hash_table table;
+    truce_status status;
+    bson_error_t error;
+};
+
+static struct report_cell *report_cell_of(struct ledger_report *report, const char *group,
+                                          const char *account, size_t length, const char *currency)
+{
+    uint64_t hash = truce__hash_mix(
+        truce__hash_mix(truce__hash_text(group), truce__hash_bytes(account, length)),
+        truce__hash_text(currency));
+    struct report_cell *cell;
+
+    for (struct hash_probe probe = truce__hash_probe(&report->table, hash);
+         truce__hash_next(&probe);) {
+        cell = &report->cells[probe.number];
+        if (!strcmp(cell->group, group) && strlen(cell->account) == length &&
+            !memcmp(cell->account, account, length) && !strcmp(cell->currency, currency))
+            return cell;
+    }
+    if (report->count == report->room) {
+        report->room = report->room ? 2 * report->room : 128;
+        report->cells = bson_realloc(report->cells, report->room * sizeof *report->cells);
+    }
+    truce__hash_add(&report->table, hash, report->count);
+    cell = &report->cells[report->count++];
+    *cell = (struct report_cell){.group = bson_strdup(group),
+                                 .account = bson_strndup(account, length),
+                                 .currency = bson_strdup(currency)};
+    return cell;
+}
+
+/* Returns the length of the account's first `depth` parts. */
+static size_t length_at(const char *account, int64_t depth)
+{
+    size_t length = 0;
+
+    if (!depth)
+        return strlen(account);
+    for (;; length++) {
+        length += strcspn(account + length, ":");
+        if (!account[length] || !--depth)
+            return length;
+    }
+}
+
+static bool report_add_change(struct ledger_report *report, const char *group, const bson_t *change)
+{
+    const char *account = truce__field_text(change, "account"),
+               *currency = truce__field_text(change, "currency");
+    int64_t value = truce__field_number(change, "value");
+    size_t length = length_at(account, report->depth);
+    truce_ledger_balance balance;
+    struct report_cell *cell;
+
+    if (!value || !truce__ledger_is_below(account, report->prefix))
+        return true;
+    if (!*currency) { /* inserted by other programs */
+        report->status =
+            truce_ledger_balance_of(report->ledger, account, NULL, &balance, &report->error);
+        currency = balance.currency;
+    }
+    if (!report->status && report->count == REPORT_CELLS_MAX)
+        report->status =
+            truce__fail(TRUCE_LIMIT, &report->error,
+                        "the report has more than %d rows: give a 'prefix', or a smaller 'depth'",
+                        REPORT_CELLS_MAX);
+    if (report->status)
+        return false;
+    cell = report_cell_of(report, group, account, length, currency);
+    if (__builtin_add_overflow(cell->change, value, &cell->change))
+        report->status = truce__fail(TRUCE_LIMIT, &report->error, "the sum of %s exceeds 64 bits",
+                                     cell->account);
+    return !report->status;
+}
+
+static void name_period(const struct ledger_report *report, int64_t date_ms,
+                        char name[DATE_TEXT_MAX])
+{
+    struct date_parts parts;
+
+    truce__date_split(date_ms, &(struct date_zone){0}, &parts);
+    if (!strcmp(report->by, "year"))
+        snprintf(name, DATE_TEXT_MAX, "%04d", (int)parts.year);
+    else if (!strcmp(report->by, "quarter"))
+        snprintf(name, DATE_TEXT_MAX, "%04d-Q%d", (int)parts.year, (parts.month + 2) / 3);
+    else if (!strcmp(report->by, "month"))
+        snprintf(name, DATE_TEXT_MAX, "%04d-%02d", (int)parts.year, parts.month);
+    else
+        snprintf(name, DATE_TEXT_MAX, "%04d-%02d-%02d", (int)parts.year, parts.month, parts.day);
+}
+
+/* Returns the document's group. The caller frees it. */
+static char *report_group_of(const struct ledger_report *report, const bson_t *document)
+{
+    bson_iter_t iter, found;
+    char name[DATE_TEXT_MAX];
+    struct buffer text = {0};
+    char *made;
+
+    if (!report->path) {
+        if (!bson_iter_init_find(&iter, document, "effective"))
+            (void)!bson_iter_init_find(&iter, document, "ts");
+        name_period(report, BSON_ITER_HOLDS_DATE_TIME(&iter) ? bson_iter_date_time(&iter) : 0,
+                    name);
+        return bson_strdup(name);
+    }
+    if (!bson_iter_init(&iter, document) || !bson_iter_find_descendant(&iter, report->path, &found))
+        return bson_strdup("");
+    if (BSON_ITER_HOLDS_UTF8(&found))
+        return bson_strdup(bson_iter_utf8(&found, NULL));
+    truce__json_write_value(&text, &found, JSON_RELAXED);
+    made = bson_strndup((const char *)text.bytes, text.size);
+    truce__buffer_release(&text);
+    return made;
+}
+
+static bool report_add_transaction(const bson_t *document, void *arg)
+{
+    struct ledger_report *report = arg;
+    bson_iter_t iter, changes;
+    bool more = true;
+    char *group;
+
+    if (strcmp(truce__field_text(document, "state"), "VALID") != 0 ||
+        !bson_iter_init_find(&iter, document, "changes") || !bson_iter_recurse(&iter, &changes))
+        return true;
+    group = report_group_of(report, document);
+    while (more && bson_iter_next(&changes)) {
+        const uint8_t *data;
+        uint32_t length;
+        bson_t change;
+
+        bson_iter_document(&changes, &length, &data);
+        bson_init_static(&change, data, length);
+        more = report_add_change(report, group, &change);
+    }
+    bson_free(group);
+    return more;
+}
+
+/* ---- in order ------------------------------------------------------------------------------- */
+
+static int report_compare_places(const struct report_cell *one, const struct report_cell *other)
+{
+    int order = strcmp(one->account, other->account);
+
+    return order ? order : strcmp(one->currency, other->currency);
+}
+
+static int compare_by_account(const void *a, const void *b)
+{
+    const struct report_cell *one = a, *other = b;
+    int order = report_compare_places(one, other);
+
+    return order ? order : strcmp(one->group, other->group);
+}
+
+static int compare_by_group(const void *a, const void *b)
+{
+    const struct report_cell *one = a, *other = b;
+    int order = strcmp(one->group, other->group);
+
+    return order ? order : report_compare_places(one, other);
+}
+
+static truce_status report_add_up(struct ledger_report *report, bson_error_t *error)
+{
+    struct report_cell *cells = report->cells;
+
+    if (!report->count)
+        return TRUCE_OK;
+    qsort(cells, report->count, sizeof *cells, compare_by_account);
+    for (uint32_t i = 0; i < report->count; i++) {
+        bool follows = i && !report_compare_places(&cells[i - 1], &cells[i]);
+
+        if (__builtin_add_overflow(follows ? cells[i - 1].balance : 0, cells[i].change,
+                                   &cells[i].balance))
+            return truce__fail(TRUCE_LIMIT, error, "the sum of %s exceeds 64 bits",
+                               cells[i].account);
+    }
+    qsort(cells, report->count, sizeof *cells, compare_by_group);
+    return TRUCE_OK;
+}
+
+static truce_status report_append_cells(const struct ledger_report *report, bson_t *reply,
+                                        bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    struct reply_list list;
+
+    truce__reply_list_begin(&list, REPORT_CELLS_MAX);
+    for (uint32_t i = 0; !status && i < report->count; i++) {
+        const struct report_cell *cell = &report->cells[i];
+        bson_t row = BSON_INITIALIZER;
+        int digits = 0;
+
+        status = truce_ledger_digits(report->ledger, cell->currency, &digits, error);
+        BCON_APPEND(&row, "group", BCON_UTF8(cell->group), "account", BCON_UTF8(cell->account),
+                    "currency", BCON_UTF8(cell->currency), "digits", BCON_INT32(digits), "change",
+                    BCON_INT64(cell->change));
+        if (!report->path)
+            BSON_APPEND_INT64(&row, "balance", cell->balance);
+        if (!status && !truce__reply_list_add(&list, &row))
+            status = truce__fail(TRUCE_LIMIT, error,
+                                 "the report exceeds %d MiB: give a 'prefix', or a smaller 'depth'",
+                                 REPLY_LIST_BYTES / (1024 * 1024));
+        bson_destroy(&row);
+    }
+    if (!status)
+        BSON_APPEND_ARRAY(reply, "rows", &list.array);
+    bson_destroy(&list.array);
+    return status;
+}
+
+static void report_release(struct ledger_report *report)
+{
+    for (uint32_t i = 0; i < report->count; i++) {
+        bson_free(report->cells[i].group);
+        bson_free(report->cells[i].account);
+        bson_free(report->cells[i].currency);
+    }
+    bson_free(report->cells);
+    truce__hash_release(&report->table);
+}
+
+static truce_status report_read_group(const struct report_given *given,
+                                      struct ledger_report *report, bson_error_t *error)
+{
+    static const char *const periods[] = {"day", "month", "quarter", "year", NULL};
+
+    report->by = given->by ? given->by : "month";
+    if (!strncmp(report->by, "meta.", 5) && report->by[5])
+        report->path = report->by;
+    else if (truce__operation_word(report->by, periods) < 0)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the field 'by' must be day, month, quarter, year, or a field such as "
+                             "meta.order, and is \"%.80s\"",
+                             report->by);
+    return TRUCE_OK;
+}
+
+static truce_status ledger_run_report(struct operation_call *call, const void *arg, bson_t *reply,
+                                      bson_error_t *error)
+{
+    const struct report_given *given = arg;
+    struct ledger_report report = {.prefix = given->prefix, .depth = given->depth};
+    struct handle *handle;
+    truce_status status = report_read_group(given, &report, error);
+
+    if (!status)
+        status = truce__operation_ledger(call, false, &handle, error);
+    if (status)
+        return status;
+    report.ledger = handle->thing;
+    status = truce_ledger_walk(report.ledger, report_add_transaction, &report, error);
+    if (!status && report.status) {
+        status = report.status;
+        *error = report.error;
+    }
+    if (!status)
+        status = report_add_up(&report, error);
+    if (!status)
+        status = report_append_cells(&report, reply, error);
+    report_release(&report);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+const struct operation_row truce__ledger_report_operation = {
+    OPERATION("truceLedgerReport", ROLE_READ,
+              "returns the changes of accounts by period, or by a field of the metadata"),
+    .target = "ledger",
+    .value = "the collection of the ledger",
+    .answer =
+        "`rows` of a snapshot, by group, account, and currency: each {group, account, currency, "
+        "digits, change, balance}, where `balance` includes all earlier periods. Value dates count. "
+        "An error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 bits",
+    .fields = report_fields,
+    .size = sizeof(struct report_given),
+    .run = ledger_run_report,
+    .ways = OPERATION_REPEATABLE,
+    .example = "{truceLedgerReport: 'bank', by: 'month', depth: 1}",
 };

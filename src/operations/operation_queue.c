@@ -5,10 +5,10 @@
 
 #include "base/field.h"
 #include "operations/reply_list.h"
-#include "store/reserved.h"
-#include "store/restored.h"
+#include "store/decoded_cursor.h"
+#include "store/reserved_names.h"
 
-/* ---- the queue -------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 static void *make_queue(void *arg)
 {
@@ -88,7 +88,7 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
     bson_append_document_end(reply, &shown);
 }
 
-/* ---- the options of jobs ---------------------------------------------------------------------- */
+/* ---- the options of jobs --------------------------------------------------------------------- */
 
 const char *const truce__job_failures[] = {"cancel", "goOn", "wait", NULL};
 
@@ -118,13 +118,13 @@ void truce__job_timed(const struct job_timed *given, truce_job_options *options)
         (truce_job_failure)truce__operation_word(given->failure, truce__job_failures);
 }
 
-/* ---- truceEnqueue ----------------------------------------------------------------------------- */
+/* ---- truceEnqueue ---------------------------------------------------------------------------- */
 
 struct enqueue_given {
     struct job_timed timed; /* first */
     const bson_t *payload, *payloads, *after;
     int64_t uniquePeriodMS;
-    const char *unique, *uniqueScope, *on_conflict, *name;
+    const char *unique, *uniqueScope, *onConflict, *name;
     const bson_oid_t *id, *batch;
     bool uniquePayload, open;
 };
@@ -147,7 +147,7 @@ static const struct operation_field enqueue_fields[] = {
      "the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones; "
      "absent: \"live\"",
      .words = scopes},
-    {GIVEN(enqueue_given, on_conflict, FIELD_TEXT),
+    {GIVEN(enqueue_given, onConflict, FIELD_TEXT),
      "the effect of a conflict: nothing is added, the job gets the new payload or the new time, or "
      "the call fails; absent: \"ignore\"",
      .words = policies},
@@ -186,7 +186,8 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
     bson_iter_t at;
 
     if (count > JOB_AFTER_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "'after' may have %d ids", JOB_AFTER_MAX);
+        return truce__refuse(CODE_BAD_VALUE, error, "'after' may have at most %d ids",
+                             JOB_AFTER_MAX);
     if (!count)
         return TRUCE_OK;
     ids = truce__arena_take(call->arena, count * sizeof *ids);
@@ -211,7 +212,7 @@ static truce_status queue_read_job(struct operation_call *call, const struct enq
     options->unique_period_ms = given->uniquePeriodMS;
     options->unique_scope = (truce_unique_scope)truce__operation_word(given->uniqueScope, scopes);
     options->on_conflict =
-        (truce_conflict_policy)truce__operation_word(given->on_conflict, policies);
+        (truce_conflict_policy)truce__operation_word(given->onConflict, policies);
     options->open = given->open;
     options->batch = given->batch;
     options->name = given->name;
@@ -247,7 +248,7 @@ static truce_status add_many(struct operation_call *call, truce_queue *queue,
     bson_t array;
 
     if (!count || count > JOB_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'payloads' has 1 to %d of them",
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'payloads' must have 1 to %d elements",
                              JOB_BULK_MAX);
     all = truce__arena_take(call->arena, count * sizeof *all);
     ids = truce__arena_take(call->arena, count * sizeof *ids);
@@ -324,7 +325,7 @@ static const struct operation_row enqueue_operation = {
                "{$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
 };
 
-/* ---- one job, or the queue -------------------------------------------------------------------- */
+/* ---- one job, or the queue ------------------------------------------------------------------- */
 
 #define QUEUE_IDS_MAX 1000
 
@@ -477,7 +478,7 @@ static const struct operation_row look_after_operation = {
     .example = "{truceQueue: 'mail', action: 'pause'}",
 };
 
-/* ---- truceQueueLimit -------------------------------------------------------------------------- */
+/* ---- truceQueueLimit ------------------------------------------------------------------------- */
 
 struct limit_given {
     int64_t running, rate, perMS;
@@ -530,11 +531,11 @@ static const struct operation_row limit_operation = {
     .fields = limit_fields,
     .size = sizeof(struct limit_given),
     .run = run_limit,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceQueueLimit: 'mail', running: 4, rate: 100, perMS: 60000}",
 };
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct jobs_given {
     const bson_oid_t *id, *after;
@@ -615,7 +616,7 @@ static const struct operation_row jobs_operation = {
     .fields = jobs_fields,
     .size = sizeof(struct jobs_given),
     .run = run_jobs,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceJobs: 'mail', state: 'ready', limit: 10}",
 };
 
@@ -639,7 +640,7 @@ static const struct operation_row queues_operation = {
               "oldest_ms}",
     .fields = truce__no_fields,
     .run = run_queues,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceQueues: 1}",
 };
 

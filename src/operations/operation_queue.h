@@ -9,8 +9,8 @@
  * the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
-/* The same; if the operation names no queue, returns the queue of the job. NOT_FOUND: no such job
- * exists. */
+/* Does the same; if the operation names no queue, returns the queue of the job. NOT_FOUND: no such
+ * job exists. */
 truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
                                        struct handle **handle, bson_error_t *error);
 /* Returns the queue of that name. */
@@ -20,7 +20,7 @@ struct handle *truce__operation_queue_named(struct operation_call *call, const c
 void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
                                  bson_t *reply);
 
-/* ---- options of jobs -------------------------------------------------------------------------- */
+/* ---- options of jobs ------------------------------------------------------------------------- */
 
 /* The options of every job. */
 struct job_kept {

@@ -50,7 +50,8 @@ static void free_set(void *set)
     truce_set_free(set);
 }
 
-/* The names of the fields of the key {student_id: 1}. */
+/* Sets *fields to the names of the fields of the key {student_id: 1}, separated by commas, in the
+ * call's arena. */
 static truce_status key_fields(struct operation_call *call, const bson_value_t *key,
                                const char **fields, bson_error_t *error)
 {
@@ -135,7 +136,7 @@ static void set_append_name(const truce_set *set, bson_t *reply)
     BSON_APPEND_UTF8(reply, "set", set->id);
 }
 
-/* ---- truceSetDefine --------------------------------------------------------------------------- */
+/* ---- truceSetDefine -------------------------------------------------------------------------- */
 
 static const struct operation_field named_fields[] = {SET_FIELDS, SET_KEY_FIELD, {{0}}};
 
@@ -166,11 +167,11 @@ static const struct operation_row define_operation = {
     .fields = named_fields,
     .size = sizeof(struct set_named),
     .run = set_run_define,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceSetDefine: 'students', key: 'student_id', field: 'classes', name: 'name'}",
 };
 
-/* ---- truceSet --------------------------------------------------------------------------------- */
+/* ---- truceSet -------------------------------------------------------------------------------- */
 
 struct set_given {
     struct set_named named; /* first */
@@ -209,7 +210,7 @@ static truce_status make_operation(const struct operation_given *given,
                                    truce_set_operation *operation, bson_error_t *error)
 {
     if (!given->add == !given->remove)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "an operation has 'add' or 'remove'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "an operation needs 'add' or 'remove'");
     if (!given->key || !given->seq)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "an operation needs a 'key' and a 'seq'");
     *operation = (truce_set_operation){.verb = given->add ? TRUCE_SET_ADD : TRUCE_SET_REMOVE,
@@ -228,7 +229,7 @@ static truce_status read_apply(struct operation_call *call, const bson_t *apply,
     bson_iter_t at;
 
     if (!room || room > TRUCE_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'apply' has 1 to %d operations",
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'apply' must have 1 to %d operations",
                              TRUCE_BULK_MAX);
     *operations = truce__arena_take(call->arena, room * sizeof **operations);
     (void)bson_iter_init(&at, apply);
@@ -264,14 +265,18 @@ static truce_status read_operations(struct operation_call *call, const struct se
                    ? truce__refuse(CODE_INVALID_OPTIONS, error,
                                    "'seq', 'source', and 'consumer' belong to an operation")
                    : TRUCE_OK;
-    if (key && key->value_type == BSON_TYPE_DOCUMENT)
+    if (key && key->value_type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(
+            CODE_TYPE_MISMATCH, error,
+            "the 'key' of an operation must be a document, such as {student_id: 1}");
+    if (key)
         one.key = truce__bytes_view(call->arena, key->value.v_doc.data, key->value.v_doc.data_len);
     *operations = truce__arena_take(call->arena, sizeof **operations);
     *count = 1;
     return make_operation(&one, *operations, error);
 }
 
-/* [{outcome}, {status}, ...] */
+/* Appends `results`: [{status, outcome}, ...]; a failed operation has no outcome. */
 static void append_results(const truce_set_result *results, size_t count, bson_t *reply)
 {
     char buffer[16];
@@ -364,7 +369,8 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
         first.value.v_doc.data_len = operations[0].key->len;
         key = &first;
     } else if (!given->named.key || given->named.key->value_type != BSON_TYPE_DOCUMENT) {
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'key' must be a document");
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "'key' must be a document, for example {student_id: 7}");
     }
     status = operation_set_take_set(call, &given->named, key, count > 0, &handle, error);
     if (status)
@@ -392,12 +398,12 @@ static const struct operation_row set_operation = {
     .fields = set_fields,
     .size = sizeof(struct set_given),
     .run = operation_set_run_set,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_TRANSACTS | OPERATION_WRITES,
     .example = "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: "
                "{name: 'CS 101', room: 4}, seq: 1001}",
 };
 
-/* ---- sources ---------------------------------------------------------------------------------- */
+/* ---- sources --------------------------------------------------------------------------------- */
 
 struct source_given {
     struct set_named named; /* first */
@@ -462,12 +468,12 @@ static const struct operation_row source_operation = {
     .fields = source_fields,
     .size = sizeof(struct source_given),
     .run = run_source,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', "
                "source: 'east', start: true}",
 };
 
-/* ---- collecting ------------------------------------------------------------------------------- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 struct collect_given {
     struct set_named named; /* first */
@@ -524,12 +530,12 @@ static const struct operation_row collect_operation = {
     .fields = collect_fields,
     .size = sizeof(struct collect_given),
     .run = operation_set_run_collect,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE | OPERATION_WRITES,
     .example = "{truceSetCollect: 'students', key: 'student_id', field: 'classes', name: 'name', "
                "collect: true}",
 };
 
-/* ---- truceSetRecord --------------------------------------------------------------------------- */
+/* ---- truceSetRecord -------------------------------------------------------------------------- */
 
 struct record_given {
     struct set_named named; /* first */
@@ -578,13 +584,13 @@ static const struct operation_row record_operation = {
     .fields = record_fields,
     .size = sizeof(struct record_given),
     .run = set_run_record,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
         "{truceSetRecord: 'students', field: 'classes', name: 'name', consumer: 'one', apply: "
         "[{add: {name: 'CS 101'}, key: {student_id: 1}, seq: 1001}]}",
 };
 
-/* ---- the quarantine --------------------------------------------------------------------------- */
+/* ---- the quarantine -------------------------------------------------------------------------- */
 
 struct quarantine_given {
     struct set_named named; /* first */
@@ -628,7 +634,7 @@ static const struct operation_row quarantine_operation = {
     .fields = quarantine_fields,
     .size = sizeof(struct quarantine_given),
     .run = set_run_quarantine,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example =
         "{truceSetQuarantine: 'students', key: 'student_id', field: 'classes', name: 'name'}",
 };
@@ -724,7 +730,7 @@ static const struct operation_row replay_operation = {
                "{student_id: 1}, name: 'CS 101'}}, seq: 2001}",
 };
 
-/* ---- truceSetProtect, truceSetConvert, truceSetForget ----------------------------------------- */
+/* ---- truceSetProtect, truceSetConvert, truceSetForget ---------------------------------------- */
 
 struct protect_given {
     struct set_named named; /* first */
@@ -765,7 +771,7 @@ static const struct operation_row protect_operation = {
     .fields = protect_fields,
     .size = sizeof(struct protect_given),
     .run = set_run_protect,
-    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
         "{truceSetProtect: 'students', key: 'student_id', field: 'classes', name: 'name', on: "
         "true}",
@@ -804,7 +810,7 @@ static const struct operation_row convert_operation = {
     .fields = named_fields,
     .size = sizeof(struct set_named),
     .run = set_run_convert,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSetConvert: 'students', key: 'student_id', field: 'classes', name: 'name'}",
 };
 

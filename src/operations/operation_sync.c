@@ -10,7 +10,8 @@
 /* The maximum number of findings in one reply. */
 #define FINDINGS_MAX 1000
 
-/* All calls share one handle. It caches the rules until a call changes them. */
+/* Makes the handle for rules of copies. All calls share one handle. It caches the rules until a
+ * call changes them. */
 static void *make_sync(void *arg)
 {
     return truce_sync_new(arg, NULL);
@@ -26,7 +27,7 @@ static struct handle *take_sync(struct operation_call *call)
     return truce__operation_handle(call, "sync", make_sync, call->store, free_sync);
 }
 
-/* ---- truceSyncDeclare, truceSyncDrop ----------------------------------------------------------- */
+/* ---- truceSyncDeclare, truceSyncDrop --------------------------------------------------------- */
 
 struct declare_given {
     const char *source, *dependent, *reference;
@@ -89,7 +90,7 @@ static const struct operation_row declare_operation = {
     .fields = declare_fields,
     .size = sizeof(struct declare_given),
     .run = operation_sync_run_declare,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: "
                "'user', copies: {author: 'name'}, settleMS: 1}",
 };
@@ -117,11 +118,11 @@ static const struct operation_row drop_operation = {
     .answer = "nothing more. \"not found\": no such rule exists",
     .fields = truce__no_fields,
     .run = operation_sync_run_drop,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSyncDrop: 'author'}",
 };
 
-/* ---- truceSyncUpdate, truceSyncInsert ---------------------------------------------------------- */
+/* ---- truceSyncUpdate, truceSyncInsert -------------------------------------------------------- */
 
 struct update_given {
     const bson_value_t *id;
@@ -161,10 +162,10 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
     return status;
 }
 
-#define WRITTEN                                                                                      \
-    "`changed`: whether a copied field or a reference changed; `copies`: the number of copies that " \
-    "this command wrote; `settled`: whether all copies are written. If not, the recovery pass or "   \
-    "truceSyncReconcile writes the others"
+#define WRITTEN                                                                                    \
+    "`changed`: whether a copied field or a reference changed; `copies`: the number of copies "    \
+    "that this command wrote; `settled`: whether all copies are written. If not, the recovery "    \
+    "pass or truceSyncReconcile writes the others"
 
 static const struct operation_row update_operation = {
     OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a source with its copies, or a dependent"),
@@ -241,7 +242,7 @@ static const struct operation_row insert_operation = {
     .example = "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
 };
 
-/* ---- truceSyncRead, truceSyncReconcile ------------------------------------------------------------ */
+/* ---- truceSyncRead, truceSyncReconcile ------------------------------------------------------- */
 
 struct one_given {
     const bson_value_t *id;
@@ -279,7 +280,7 @@ static const struct operation_row read_operation = {
     .fields = one_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_read,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSyncRead: 'comments', id: 1}",
 };
 
@@ -403,11 +404,11 @@ static const struct operation_row reconcile_operation = {
     .fields = reconcile_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_reconcile,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSyncReconcile: 'users', id: 17}",
 };
 
-/* ---- truceSyncStatus --------------------------------------------------------------------------- */
+/* ---- truceSyncStatus ------------------------------------------------------------------------- */
 
 static truce_status operation_sync_run_status(struct operation_call *call, const void *given,
                                               bson_t *reply, bson_error_t *error)
@@ -433,11 +434,11 @@ static const struct operation_row status_operation = {
         "since}: the numbers of sources and dependents with a flag, and the time of the oldest flag",
     .fields = truce__no_fields,
     .run = operation_sync_run_status,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceSyncStatus: 1}",
 };
 
-/* ---- truceSyncRepair --------------------------------------------------------------------------- */
+/* ---- truceSyncRepair ------------------------------------------------------------------------- */
 
 struct repair_given {
     bool dryRun;
@@ -523,7 +524,7 @@ static const struct operation_row repair_operation = {
     .fields = repair_fields,
     .size = sizeof(struct repair_given),
     .run = operation_sync_run_repair,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE | OPERATION_WRITES,
     .example = "{truceSyncRepair: 'author'}",
 };
 

@@ -16,7 +16,8 @@ const struct operation_group truce__operation_groups[] = {
     {"Transfers in two phases", "transfer", transfer_operations},
     {"Denormalized copies", "sync", sync_operations},
     {"Trees of versions", "tree", tree_operations},
-    {"The whole store", "store", care_operations},
+    {"Message brokers", "broker", broker_operations},
+    {"The whole store", "store", maintenance_operations},
     {0}};
 
 const struct operation_row *truce__operation_named(const char *name)

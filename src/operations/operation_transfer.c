@@ -17,7 +17,7 @@ struct layout {
 #define LAYOUT_FIELDS                                                                              \
     {GIVEN(layout, accounts, FIELD_TEXT),                                                          \
      "the collection of source and destination. The first transfer of a collection sets this and " \
-     "the next three fields for good"},                                                            \
+     "the next three fields permanently"},                                                         \
         {GIVEN(layout, field, FIELD_TEXT),                                                         \
          "the field that the amount is moved from and to; absent: \"balance\""},                   \
         {GIVEN(layout, marks, FIELD_TEXT),                                                         \
@@ -66,14 +66,14 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
                               OR(options.accounts), OR(options.field), OR(options.marks),
                               OR(options.fence), given->steps);
 #undef OR
-    /* Another command may name the accounts later, so a command without them reads them each time. */
+    /* Another command may name the accounts later. A command without them reads them each time. */
     *handle = truce__operation_handle(call, given->accounts ? text : NULL, make_transfers, made,
                                       free_transfers);
     bson_free(text);
     return TRUCE_OK;
 }
 
-/* ---- truceTransfer ----------------------------------------------------------------------------- */
+/* ---- truceTransfer --------------------------------------------------------------------------- */
 
 struct start_given {
     struct layout layout; /* first */
@@ -148,7 +148,7 @@ static truce_status operation_transfer_read_entries(struct operation_call *call,
     bson_iter_t at;
 
     if (!count || count > TRANSFER_ENTRIES_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'entries' has 1 to %d of them",
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'entries' must have 1 to %d elements",
                              TRANSFER_ENTRIES_MAX);
     entries = truce__arena_take(call->arena, count * sizeof *entries);
     (void)bson_iter_init(&at, array);
@@ -204,18 +204,18 @@ static const struct operation_row start_operation = {
     .value = "the collection of the transfers",
     .answer =
         "`state`: \"done\", and `exists`: whether it was started before. An error 20 (refused): the transfer "
-        "is canceled for good, because a guard did not match or a document does not exist. In a "
+        "is canceled permanently, because a guard did not match or a document does not exist. In a "
         "transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate): the id "
         "was used for another transfer. 2 (invalid): an undo does not reverse its effect",
     .fields = start_fields,
     .size = sizeof(struct start_given),
     .run = operation_transfer_run_start,
-    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceTransfer: 'transactions', id: 17, source: 'a', destination: 'b', amount: 1, "
                "accounts: 'accounts', field: 'n'}",
 };
 
-/* ---- truceTransferShow ------------------------------------------------------------------------- */
+/* ---- truceTransferShow ----------------------------------------------------------------------- */
 
 struct id_given {
     struct layout layout; /* first */
@@ -271,11 +271,11 @@ static const struct operation_row show_operation = {
     .fields = show_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_show,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceTransferShow: 'transactions', id: 17}",
 };
 
-/* ---- truceTransfers ---------------------------------------------------------------------------- */
+/* ---- truceTransfers -------------------------------------------------------------------------- */
 
 struct list_given {
     const char *state;
@@ -347,11 +347,11 @@ static const struct operation_row list_operation = {
     .fields = list_fields,
     .size = sizeof(struct list_given),
     .run = operation_transfer_run_list,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceTransfers: 'transactions', state: 'done', limit: 10}",
 };
 
-/* ---- truceTransferResume, truceTransferCancel -------------------------------------------------- */
+/* ---- truceTransferResume, truceTransferCancel ------------------------------------------------ */
 
 static const struct operation_field id_fields[] = {
     {GIVEN(id_given, id, FIELD_VALUE), "the id of the transfer", .needed = true},
@@ -390,7 +390,7 @@ static const struct operation_row resume_operation = {
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_resume,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceTransferResume: 'transactions', id: 17}",
 };
 
@@ -410,7 +410,7 @@ static const struct operation_row cancel_operation = {
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_cancel,
-    .ways = OPERATION_AGAIN,
+    .ways = OPERATION_REPEATABLE,
     .example = "{truceTransferCancel: 'transactions', id: 18}",
 };
 

@@ -3,13 +3,15 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "operations/operation.h"
-#include "store/reserved.h"
-#include "truce/tree.h"
+#include "operations/operation_tree.h"
+#include "patterns/tree/tree.h"
+#include "store/reserved_names.h"
 
 /* The maxima of the items, changes, or versions in one reply. */
 #define TREE_ANSWER_ROWS  1000
 #define TREE_ANSWER_BYTES (8 * 1024 * 1024)
+/* The maximum of the changes of a publication. */
+#define TREE_CHANGES_MAX 1000000
 
 /* The rows of a reply. */
 struct tree_rows {
@@ -36,7 +38,7 @@ extern const struct operation_row tree_log_operation, tree_diff_operation, tree_
 
 /* ---- log, diff, tags, branches --------------------------------------------------------------- */
 
-/* ---- truceTreeLog ------------------------------------------------------------------------------ */
+/* ---- truceTreeLog ---------------------------------------------------------------------------- */
 
 struct log_given {
     int64_t limit, before;
@@ -52,9 +54,6 @@ struct logging {
     int64_t before;
 };
 
-static truce_status operation_tree_take(struct operation_call *call, const char *collection,
-                                        bool writes, const char *parent, truce_tree **tree,
-                                        bson_error_t *error);
 static bool operation_rows_begin(struct tree_rows *rows, size_t size, bson_t *row);
 static void operation_rows_end(struct tree_rows *rows, bson_t *row);
 static void operation_rows_append(struct tree_rows *rows, truce_status status, const char *name,
@@ -82,7 +81,7 @@ static truce_status operation_tree_log_run_log(struct operation_call *call, cons
     struct logging logging = {.rows = {BSON_INITIALIZER, .room = given->limit ? given->limit : 100},
                               .before = given->before};
     truce_tree *tree;
-    truce_status status = operation_tree_take(call, NULL, false, NULL, &tree, error);
+    truce_status status = truce__operation_tree(call, NULL, false, NULL, &tree, error);
 
     if (!status)
         status = truce_tree_log(tree, 0, add_version, &logging, error);
@@ -101,11 +100,11 @@ const struct operation_row tree_log_operation = {
     .fields = log_fields,
     .size = sizeof(struct log_given),
     .run = operation_tree_log_run_log,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceTreeLog: 'site', limit: 20}",
 };
 
-/* ---- truceTreeDiff ----------------------------------------------------------------------------- */
+/* ---- truceTreeDiff --------------------------------------------------------------------------- */
 
 struct diff_given {
     int64_t from, to, limit;
@@ -176,7 +175,7 @@ static truce_status operation_tree_log_run_diff(struct operation_call *call, con
                               .after = BSON_INITIALIZER,
                               .contents = given->contents};
     truce_tree *tree;
-    truce_status status = operation_tree_take(call, NULL, false, NULL, &tree, error);
+    truce_status status = truce__operation_tree(call, NULL, false, NULL, &tree, error);
 
     if (given->after)
         BSON_APPEND_VALUE(&diffing.after, "v", given->after);
@@ -199,11 +198,11 @@ const struct operation_row tree_diff_operation = {
     .fields = diff_fields,
     .size = sizeof(struct diff_given),
     .run = operation_tree_log_run_diff,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceTreeDiff: 'site', from: 0, to: 1}",
 };
 
-/* ---- truceTree --------------------------------------------------------------------------------- */
+/* ---- truceTree ------------------------------------------------------------------------------- */
 
 struct tree_given {
     const char *tag, *untag, *branch, *merge, *prefer, *message, *author;
@@ -224,7 +223,7 @@ static const struct operation_field tree_fields[] = {
     {GIVEN(tree_given, merge, FIELD_TEXT),
      "publishes in this tree the changes of that branch or origin"},
     {GIVEN(tree_given, erase, FIELD_VALUE),
-     "erases the contents of this item from all versions, for good"},
+     "erases the contents of this item from all versions, permanently"},
     {GIVEN(tree_given, collect, FIELD_FLAG), "removes items that no reader can see"},
     {GIVEN(tree_given, drop, FIELD_FLAG), "drops the tree with all its versions"},
     {GIVEN(tree_given, version, FIELD_NUMBER),
@@ -379,7 +378,7 @@ static truce_status run_tree(struct operation_call *call, const void *arg, bson_
     if (!status && actions)
         status = call->host->check_role(call, ROLE_WRITE, error);
     if (!status)
-        status = operation_tree_take(call, NULL, actions > 0, NULL, &tree, error);
+        status = truce__operation_tree(call, NULL, actions > 0, NULL, &tree, error);
     if (!status)
         status = operation_tree_log_act(call, tree, given, reply, error);
     truce_tree_free(tree);
@@ -403,14 +402,14 @@ const struct operation_row tree_operation = {
     .fields = tree_fields,
     .size = sizeof(struct tree_given),
     .run = run_tree,
+    .ways = OPERATION_WRITES,
     .example = "{truceTree: 'site', tag: 'launch'}",
 };
 
-/* ---- the tree, and the rows of a reply --------------------------------------------------------- */
+/* ---- the tree, and the rows of a reply ------------------------------------------------------- */
 
-static truce_status operation_tree_take(struct operation_call *call, const char *collection,
-                                        bool writes, const char *parent, truce_tree **tree,
-                                        bson_error_t *error)
+truce_status truce__operation_tree(struct operation_call *call, const char *collection, bool writes,
+                                   const char *parent, truce_tree **tree, bson_error_t *error)
 {
     truce_tree_options options = {.parent = parent, .deadline_ms = call->deadline_ms};
     truce_status status = truce__operation_text(call, &options.name, error);
@@ -424,7 +423,8 @@ static truce_status operation_tree_take(struct operation_call *call, const char 
     return status;
 }
 
-/* Begins a row of about `size` bytes; operation_rows_end ends it. Returns false if the row is not part of the reply. */
+/* Begins a row of about `size` bytes; operation_rows_end ends it. Returns false if the row is not
+ * part of the reply. */
 static bool operation_rows_begin(struct tree_rows *rows, size_t size, bson_t *row)
 {
     char buffer[16];
@@ -490,7 +490,7 @@ static void operation_conflict_add(const truce_tree_conflict *conflict, void *ar
     operation_rows_end(rows, &row);
 }
 
-/* ---- truceTreePublish -------------------------------------------------------------------------- */
+/* ---- truceTreePublish ------------------------------------------------------------------------ */
 
 struct publish_given {
     const char *collection, *parent, *base, *message, *author, *prefer;
@@ -502,7 +502,7 @@ struct publish_given {
 
 static const struct operation_field publish_fields[] = {
     {GIVEN(publish_given, changes, FIELD_ARRAY),
-     "up to 100,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId}"},
+     "up to 1,000,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId}"},
     {GIVEN(publish_given, revert, FIELD_NUMBER),
      "instead: the contents of the tree in this version", 1, INT64_MAX},
     {GIVEN(publish_given, base, FIELD_TEXT),
@@ -511,7 +511,8 @@ static const struct operation_field publish_fields[] = {
     {GIVEN(publish_given, id, FIELD_OID),
      "the id of this publication: sent again with the same base, it is published once"},
     {GIVEN(publish_given, merge, FIELD_FLAG),
-     "merges with other publications since the base, item by item"},
+     "merges with other publications since the base, item by item; without a base: with those "
+     "during the call"},
     {GIVEN(publish_given, prefer, FIELD_TEXT),
      "with merge: the side that wins if both changed the same; absent: a conflict",
      .words = tree_sides},
@@ -546,14 +547,11 @@ static truce_status check_publish(const struct publish_given *given, bson_error_
 {
     if (!given->changes == !given->revert)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'changes' or 'revert' must be given");
-    if (given->changes && bson_count_keys(given->changes) > TRUCE_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'changes' has at most %d of them",
-                             TRUCE_BULK_MAX);
+    if (given->changes && bson_count_keys(given->changes) > TREE_CHANGES_MAX)
+        return truce__refuse(CODE_INVALID_LENGTH, error, "'changes' may have at most %d elements",
+                             TREE_CHANGES_MAX);
     if (!given->merge && (given->prefer || given->rules))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'prefer' and 'rules' belong to 'merge'");
-    if (given->merge && !given->base)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'merge' needs the 'base' since which other changes are merged");
     return TRUCE_OK;
 }
 
@@ -581,22 +579,18 @@ static truce_status tree_add_change(struct operation_call *call, truce_tree_edit
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at) || !bson_iter_recurse(at, &change) ||
         !bson_iter_next(&change))
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "change %s: must be {put: ITEM} or {remove: itemId}",
-                             bson_iter_key(at));
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "must be {put: ITEM} or {remove: itemId}");
     is_put = !strcmp(bson_iter_key(&change), "put");
     if (!is_put && strcmp(bson_iter_key(&change), "remove") != 0)
-        return truce__refuse(40415, error, "change %s: has 'put' or 'remove', and not '%.80s'",
-                             bson_iter_key(at), bson_iter_key(&change));
+        return truce__refuse(40415, error, "has 'put' or 'remove', and not '%.80s'",
+                             bson_iter_key(&change));
     if (is_put && !BSON_ITER_HOLDS_DOCUMENT(&change))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "change %s: an item must be a document",
-                             bson_iter_key(at));
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "an item must be a document");
     if (is_put) {
         const bson_t *item = truce__field_view(call->arena, &change);
 
         if (bson_iter_next(&change))
-            return truce__refuse(40415, error, "change %s: has 'put' and '%.80s'",
-                                 bson_iter_key(at), bson_iter_key(&change));
+            return truce__refuse(40415, error, "has 'put' and '%.80s'", bson_iter_key(&change));
         return truce_tree_put(edit, item, error);
     }
     return truce_tree_remove(edit, bson_iter_value(&change), error);
@@ -611,8 +605,11 @@ static truce_status tree_add_changes(struct operation_call *call, struct publish
     if (given->revert)
         return truce_tree_revert(publishing->edit, given->revert, error);
     (void)bson_iter_init(&at, given->changes);
-    while (!status && bson_iter_next(&at))
+    for (int64_t number = 1; !status && bson_iter_next(&at); number++) {
         status = tree_add_change(call, publishing->edit, &at, error);
+        if (status)
+            (void)truce__operation_element(status, "change", number, error);
+    }
     return status;
 }
 
@@ -706,8 +703,8 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
     truce_status status = check_publish(given, error);
 
     if (!status)
-        status = operation_tree_take(call, given->collection, true, given->parent, &publishing.tree,
-                                     error);
+        status = truce__operation_tree(call, given->collection, true, given->parent,
+                                       &publishing.tree, error);
     if (!status)
         status = read_base(&publishing, given->base, error);
     if (!status)
@@ -760,7 +757,7 @@ static const struct operation_row publish_operation = {
         "'0123456789abcdef01234567'}, message: 'the first pages'}",
 };
 
-/* ---- truceTreeRead ----------------------------------------------------------------------------- */
+/* ---- truceTreeRead --------------------------------------------------------------------------- */
 
 struct read_given {
     const bson_value_t *id, *after;
@@ -801,65 +798,34 @@ static bool add_item(const bson_t *item, void *arg)
     return !rows->more;
 }
 
-/* Returns the classes of values that follow that of an itemId, in order. */
-static const char *const *later_classes(const bson_value_t *id)
-{
-    static const char *const classes[] = {"number", "string", "binData", "objectId",
-                                          "bool",   "date",   NULL};
-
-    switch (id->value_type) {
-    case BSON_TYPE_UTF8:
-        return &classes[2];
-    case BSON_TYPE_BINARY:
-        return &classes[3];
-    case BSON_TYPE_OID:
-        return &classes[4];
-    case BSON_TYPE_BOOL:
-        return &classes[5];
-    case BSON_TYPE_DATE_TIME:
-        return &classes[6];
-    default:
-        return &classes[1];
-    }
-}
-
 /* Finds the items whose itemId matches `id`, and that match the filter. */
 static truce_status find_of(truce_tree_snapshot *snapshot, const struct read_given *given,
                             const bson_t *id, truce_tree_find_options *options,
                             struct tree_rows *rows, bson_error_t *error)
 {
-    static const bson_t all = BSON_INITIALIZER;
-    bson_t *filter = BCON_NEW("itemId", BCON_DOCUMENT(id), "$and", "[",
-                              BCON_DOCUMENT(given->filter ? given->filter : &all), "]");
+    bson_t *filter =
+        BCON_NEW("itemId", BCON_DOCUMENT(id), "$and", "[", BCON_DOCUMENT(given->filter), "]");
     truce_status status = truce_tree_find(snapshot, filter, options, add_item, rows, error);
 
     bson_destroy(filter);
     return status;
 }
 
-/* $gt finds only values of the same class, so the later classes follow in a second query. */
 static truce_status find_after(truce_tree_snapshot *snapshot, const struct read_given *given,
                                truce_tree_find_options *options, struct tree_rows *rows,
                                bson_error_t *error)
 {
-    const char *const *later = later_classes(given->after);
-    bson_t id = BSON_INITIALIZER, array;
+    bson_t holder = BSON_INITIALIZER, same = BSON_INITIALIZER, later = BSON_INITIALIZER;
     truce_status status;
 
-    BSON_APPEND_VALUE(&id, "$gt", given->after);
-    status = find_of(snapshot, given, &id, options, rows, error);
-    if (!status && !rows->more && *later) {
-        bson_reinit(&id);
-        BSON_APPEND_ARRAY_BEGIN(&id, "$type", &array);
-        for (uint32_t i = 0; later[i]; i++) {
-            char key[2] = {(char)('0' + i), 0};
-
-            BSON_APPEND_UTF8(&array, key, later[i]);
-        }
-        bson_append_array_end(&id, &array);
-        status = find_of(snapshot, given, &id, options, rows, error);
-    }
-    bson_destroy(&id);
+    BSON_APPEND_VALUE(&holder, "itemId", given->after);
+    truce__tree_after(truce__tree_item_id(&holder), &same, &later);
+    status = find_of(snapshot, given, &same, options, rows, error);
+    if (!status && !rows->more && !bson_empty(&later))
+        status = find_of(snapshot, given, &later, options, rows, error);
+    bson_destroy(&holder);
+    bson_destroy(&same);
+    bson_destroy(&later);
     return status;
 }
 
@@ -882,8 +848,10 @@ static truce_status find_items(truce_tree_snapshot *snapshot, const struct read_
     truce_status status;
 
     sort_ties(given->sort, &sort);
-    if (given->after)
+    if (given->after && given->filter)
         status = find_after(snapshot, given, &options, &rows, error);
+    else if (given->after)
+        status = truce__tree_find_after(snapshot, given->after, add_item, &rows, error);
     else
         status =
             truce_tree_find(snapshot, given->filter, given->filter || given->sort ? &options : NULL,
@@ -905,6 +873,22 @@ static truce_status find_item(truce_tree_snapshot *snapshot, const struct read_g
     return status;
 }
 
+truce_status truce__operation_item_id(const bson_value_t *id, const char *field,
+                                      bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER;
+    bool good;
+
+    BSON_APPEND_VALUE(&holder, "itemId", id);
+    good = truce__value_identifies(truce__tree_item_id(&holder));
+    bson_destroy(&holder);
+    return good ? TRUCE_OK
+                : truce__refuse(CODE_BAD_VALUE, error,
+                                "'%s' must be an itemId: a string, number, ObjectId, date, bool, "
+                                "or binary value",
+                                field);
+}
+
 static truce_status check_read(const struct read_given *given, bson_error_t *error)
 {
     if (given->id && (given->filter || given->sort || given->limit || given->after || given->skip))
@@ -917,7 +901,7 @@ static truce_status check_read(const struct read_given *given, bson_error_t *err
     if (given->skip && !given->sort)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'skip' belongs to 'sort'; without it, continue with 'after'");
-    return TRUCE_OK;
+    return given->after ? truce__operation_item_id(given->after, "after", error) : TRUCE_OK;
 }
 
 static truce_status tree_run_read(struct operation_call *call, const void *arg, bson_t *reply,
@@ -933,7 +917,7 @@ static truce_status tree_run_read(struct operation_call *call, const void *arg, 
     truce_status status = check_read(given, error);
 
     if (!status)
-        status = operation_tree_take(call, NULL, false, NULL, &tree, error);
+        status = truce__operation_tree(call, NULL, false, NULL, &tree, error);
     if (!status)
         status = truce_tree_open(tree, &at, &snapshot, error);
     if (!status) {
@@ -960,11 +944,11 @@ static const struct operation_row read_operation = {
     .fields = read_fields,
     .size = sizeof(struct read_given),
     .run = tree_run_read,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceTreeRead: 'site', filter: {up: 'home'}, limit: 50}",
 };
 
-/* ---- truceTrees -------------------------------------------------------------------------------- */
+/* ---- truceTrees ------------------------------------------------------------------------------ */
 
 struct trees_given {
     const char *after;
@@ -1023,7 +1007,7 @@ static const struct operation_row trees_operation = {
     .fields = trees_fields,
     .size = sizeof(struct trees_given),
     .run = run_trees,
-    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
     .example = "{truceTrees: 1}",
 };
 
@@ -1033,4 +1017,6 @@ const struct operation_row *const tree_operations[] = {&publish_operation,
                                                        &tree_diff_operation,
                                                        &tree_operation,
                                                        &trees_operation,
+                                                       &truce__tree_export_operation,
+                                                       &truce__tree_import_operation,
                                                        NULL};

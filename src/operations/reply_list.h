@@ -24,8 +24,8 @@ bool truce__reply_list_add(struct reply_list *list, const bson_t *document);
 /* Appends the documents of a cursor, and closes the cursor. */
 truce_status truce__reply_list_read(struct reply_list *list, truce_cursor *cursor,
                                     bson_error_t *error);
-/* If the status is OK, appends the list under `name`, and `more`. Frees the list. Returns the
- * status. */
+/* Ends the list: if the status is OK, appends the list under `name`, and `more`. Frees the list.
+ * Returns the status. */
 truce_status truce__reply_list_end(struct reply_list *list, truce_status status, const char *name,
                                    bson_t *reply);
 

@@ -4,7 +4,7 @@
 /* Collects the distinct values of a path over many documents. The elements of an array at the end
  * of the path count one by one. If values are equal (1 and 1.0), the first one is used. */
 #include "base/budget.h"
-#include "bson/path.h"
+#include "bson/dotted_path.h"
 #include "bson/value.h"
 
 struct distinct;

@@ -39,6 +39,7 @@ export function setLogin(user, header) {
 }
 export const hasLogin = () => login !== '';
 
+const isJson = (response) => response.headers.get('Content-Type')?.startsWith('application/json');
 async function send(path, options) {
     let response;
     try {
@@ -52,10 +53,16 @@ async function send(path, options) {
         hooks.online(false);
         throw new OfflineError('The server does not reply.');
     }
+    // A proxy replies for a server that does not.
+    if ([502, 503, 504].includes(response.status) && !isJson(response)) {
+        hooks.online(false);
+        throw new OfflineError('The server does not reply.');
+    }
     hooks.online(true);
     return response;
 }
 
+const memory = new Map();
 // Runs an operation. `action`: a person started it, so the server logs it. `ask`: the user is asked for a login if
 // the server needs one.
 export async function op(
@@ -75,6 +82,7 @@ export async function op(
     } catch {
         document = { errmsg: reply.slice(0, 300) };
     }
+    if (action) memory.clear();
     if (!response.ok) throw new OpError(document, response.status);
     return document;
 }
@@ -82,10 +90,11 @@ export async function op(
 // Commands that read end after this time, so that no click is expensive.
 export const READ_MS = 4000;
 
-export async function find(collection, options = {}) {
+export async function find(collection, { limit = 50, ...options } = {}) {
     const reply = await op('find', {
         collection,
-        limit: 50,
+        limit,
+        batchSize: limit, // otherwise 101
         singleBatch: true,
         maxTimeMS: READ_MS,
         ...options,
@@ -158,8 +167,7 @@ export async function watch(path, signal, onEvent, onOpen) {
 // The error of a screen whose subject does not exist.
 export const missing = (message) => Object.assign(new Error(message), { http: 404 });
 
-// Returns the result of `read`, which runs at most once in `ms` for each key.
-const memory = new Map();
+// Returns the result of `read`, which runs at most once in `ms` for each key, and again after an action.
 export function remember(key, ms, read) {
     const name = `${session.database}/${key}`,
         known = memory.get(name);

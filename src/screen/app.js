@@ -25,7 +25,7 @@ const SCREENS = [
                 'overview',
                 'Overview',
                 'overview',
-                'truce_queue truce_queues truce_conflicts truce_commits',
+                'truce_queue truce_queues truce_conflicts truce_commits truce_consumers',
             ],
         ],
     ],
@@ -37,6 +37,7 @@ const SCREENS = [
             ['queues', 'Queues', 'queue', 'truce_queue truce_queues truce_queue_limiters'],
             ['workflows', 'Workflows', 'workflows', 'truce_queue'],
             ['cron', 'Cron', 'cron', 'truce_queue_crons'],
+            ['consumers', 'Consumers', 'consumers', 'truce_consumers truce_rejects'],
         ],
     ],
     [
@@ -77,7 +78,6 @@ function applyTheme(theme) {
     if (theme) document.documentElement.dataset.theme = theme;
     else delete document.documentElement.dataset.theme;
 }
-applyTheme(localStorage.getItem('truce.theme') ?? '');
 
 // ---- the login --------------------------------------------------------------------------------
 
@@ -112,6 +112,7 @@ hooks.login = () => {
         setTimeout(() => {
             asking = null;
         }, 0);
+        if (known !== null && hasLogin()) enterAgain();
         if (given?.database && given.database !== session.database) {
             location.hash = `#/${encodeURIComponent(given.database)}/overview`;
             return false;
@@ -145,7 +146,8 @@ setInterval(() => {
 
 // ---- the frame --------------------------------------------------------------------------------
 
-function drawBar(databases) {
+let databases = [];
+function drawBar() {
     const names = [...new Set([session.database, ...databases])];
     bar.replaceChildren();
     const theme = h(
@@ -197,7 +199,7 @@ function drawBar(databases) {
         h(
             'a.brand',
             { href: href(['overview']), 'aria-label': 'truce: overview' },
-            h('img', { src: 'icon.svg', alt: '' }),
+            h('img', { src: new URL('icon.svg', import.meta.url).href, alt: '' }),
             h('span', 'truce'),
         ),
         h(
@@ -269,20 +271,28 @@ let known = null;
 async function enter(database) {
     if (known === database) return;
     session.database = database || 'test';
-    if (known === null) drawBar([]);
+    if (known === null) drawBar();
     session.access = await op('truceAccess');
     if (!database) session.database = session.access.database;
     known = session.database;
-    drawBar([]);
+    drawBar();
     op('listDatabases', { nameOnly: true }, { database: 'admin', ask: false }).then(
-        ({ databases }) =>
-            drawBar(
-                databases
-                    .map((one) => one.name)
-                    .filter((name) => name !== 'admin' && name !== 'config' && name !== 'local'),
-            ),
+        (reply) => {
+            databases = reply.databases
+                .map((one) => one.name)
+                .filter((name) => name !== 'admin' && name !== 'config' && name !== 'local');
+            drawBar();
+        },
         () => {},
     ); // a user of one database sees this one only
+}
+// After another login during a visit: that user may do other things.
+async function enterAgain() {
+    const database = known;
+    known = undefined;
+    databases = [];
+    await enter(database).catch(() => {});
+    refresh();
 }
 
 function readAddress() {
@@ -309,6 +319,22 @@ export const head = (title, { crumbs, sub, side } = {}) =>
         sub && h('p.sub', sub),
     );
 
+// Imports a screen. If the server has another version of the screen by now, the page loads that one, once.
+const RELOADED = 'truce.reloaded';
+async function load(module) {
+    try {
+        return await import(`./${module}.js`);
+    } catch (error) {
+        await op('ping', {}, { ask: false }).catch((lost) => {
+            if (lost instanceof OfflineError) throw lost;
+        });
+        if (sessionStorage.getItem(RELOADED) === import.meta.url) throw error;
+        sessionStorage.setItem(RELOADED, import.meta.url);
+        location.reload();
+        return new Promise(() => {});
+    }
+}
+
 let visit = 0;
 async function show() {
     const mine = ++visit,
@@ -325,7 +351,7 @@ async function show() {
     let parts;
     try {
         const screen = MODULES.get(address.screen),
-            loading = screen && import(`./${screen.module}.js`);
+            loading = screen && load(screen.module);
         loading?.catch(() => {}); // reported below
         if (known === null) drawNav(address.screen);
         await enter(address.database);

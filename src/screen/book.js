@@ -10,9 +10,11 @@ import {
     filters,
     grouped,
     iso,
+    legend,
     live,
     money,
     note,
+    plural,
     table,
 } from './dom.js';
 
@@ -85,12 +87,16 @@ export function report(ledger, query, digits) {
                 { name: 'ready', values: rows.map((one) => num(one.credit)) },
                 { name: 'cancelled', values: rows.map((one) => -num(one.debit)) },
             ],
-            { width: 900, height: 90 },
+            { width: 900, height: 90, ends: [name(rows[0].begin), name(rows.at(-1).begin)] },
         ),
+        legend([
+            ['ready', 'Credits'],
+            ['cancelled', 'Debits'],
+        ]),
         table(
             `Report in ${currency}`,
             [
-                { name: `Begin of the ${unit}`, cell: (one) => name(one.begin) },
+                { name: unit[0].toUpperCase() + unit.slice(1), cell: (one) => name(one.begin) },
                 ...['credit', 'debit'].map((side) => ({
                     name: `${side === 'credit' ? 'Credits' : 'Debits'} in ${currency}`,
                     kind: 'num',
@@ -235,7 +241,7 @@ export const exportButton = (ledger, currencies, digits) => {
             async () => {
                 try {
                     const file = await csv(ledger, currencies, digits, (count) => {
-                        words.textContent = `${grouped(count)} transactions…`;
+                        words.textContent = `${plural(count, 'transaction')}…`;
                     });
                     const link = h('a', {
                         href: URL.createObjectURL(new Blob([file], { type: 'text/csv' })),

@@ -1,6 +1,6 @@
 // Commits of the journal, and what their processes left.
 import { op } from './api.js';
-import { num, text, time, write } from './exact.js';
+import { num, text, time, write, brief } from './exact.js';
 import {
     h,
     a,
@@ -38,10 +38,10 @@ function intended(one) {
                 h(
                     'div',
                     code(text(each.p)),
-                    each.v === undefined ? ' removed' : [' = ', code(write(each.v).slice(0, 300))],
+                    each.v === undefined ? ' removed' : [' = ', code(brief(each.v, 300))],
                 ),
             );
-    return one.document && code(write(one.document).slice(0, 600));
+    return one.document && code(brief(one.document, 600));
 }
 
 // The documents that a commit locks, and what it makes of them.
@@ -64,7 +64,7 @@ function effects(one) {
                         ['documents', text(each.ns), idPart(each.id)],
                         text(each.ns),
                         ' ',
-                        code(write(each.id).slice(0, 80)),
+                        code(brief(each.id, 80)),
                     ),
             },
             { name: 'Change', cell: (each) => DONE[each.op] ?? 'locked; not decided yet' },

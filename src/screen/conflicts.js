@@ -1,6 +1,6 @@
 // Conflicts: edits that a merge could not resolve, with both sides and their base.
 import { op, find, missing } from './api.js';
-import { parse, text, time, write } from './exact.js';
+import { keyIn, parse, parseInput, text, time, write, brief } from './exact.js';
 import {
     h,
     a,
@@ -16,50 +16,53 @@ import {
     note,
     plural,
     table,
+    LIST_MAX,
 } from './dom.js';
+import { isId, oid } from './work.js';
 
-const CONFLICTS = 'truce_conflicts';
-const open = (filter = {}) =>
-    find(CONFLICTS, {
-        filter: { state: 'open', ...filter },
+const open = () =>
+    find('truce_conflicts', {
+        filter: { state: 'open' },
         projection: { collection: 1, id: 1, at: 1, 'conflicts.path': 1 },
-        sort: { at: 1 },
-        limit: 200,
+        sort: { at: 1, _id: 1 },
+        limit: LIST_MAX + 1,
     });
 
 function list(head) {
     return [
         head('Conflicts', { sub: 'Edits that a merge could not resolve, the oldest first.' }),
-        live(
-            () => open(),
-            (all) =>
-                table(
-                    'Conflicts',
-                    [
-                        {
-                            name: 'Document',
-                            cell: (one) =>
-                                a(
-                                    ['conflicts', text(one.collection), text(one._id)],
-                                    text(one.collection),
-                                    ' ',
-                                    code(text(one.id).slice(0, 60)),
-                                ),
-                        },
-                        {
-                            name: 'Paths in conflict',
-                            cell: (one) =>
-                                (one.conflicts ?? []).map((each) => h('span.tag', text(each.path))),
-                        },
-                        { name: 'Since', cell: (one) => ago(time(one.at)) },
-                    ],
-                    all,
-                    'No conflict is open.',
-                ),
+        live(open, (all) =>
+            table(
+                'Conflicts',
+                [
+                    {
+                        name: 'Document',
+                        cell: (one) =>
+                            a(
+                                ['conflicts', text(one.collection), text(one._id)],
+                                text(one.collection),
+                                ' ',
+                                code(text(one.id).slice(0, 60)),
+                            ),
+                    },
+                    {
+                        name: 'Paths in conflict',
+                        cell: (one) =>
+                            (one.conflicts ?? []).map((each) => h('span.tag', text(each.path))),
+                    },
+                    { name: 'Since', cell: (one) => ago(time(one.at)) },
+                ],
+                all,
+                'No conflict is open.',
+                LIST_MAX,
+            ),
         ),
     ];
 }
 
+// Sets a field, also one with the name "__proto__".
+const put = (at, key, value) =>
+    Object.defineProperty(at, key, { value, enumerable: true, configurable: true, writable: true });
 // Sets a value at a path such as "a.b".
 function withPath(document, path, value) {
     const copy = parse(write(document)),
@@ -67,26 +70,34 @@ function withPath(document, path, value) {
         last = parts.pop();
     let at = copy;
     for (const part of parts) {
+        const key = keyIn(at, part);
+        if (!Object.hasOwn(at, key)) put(at, key, {});
+        at = at[key];
         if (at === null || typeof at !== 'object') return copy;
-        at = at[part] ??= {};
     }
-    if (value === undefined) delete at[last];
-    else at[last] = value;
+    if (value === undefined) delete at[keyIn(at, last)];
+    else put(at, keyIn(at, last), value);
     return copy;
 }
 const shown = (value) =>
-    value === undefined ? h('span.muted', 'absent') : code(write(value).slice(0, 2000));
+    value === undefined ? h('span.muted', 'absent') : code(brief(value, 2000));
 
 async function one(collection, id, head) {
-    const { conflicts } = await op('truceConflicts', { collection });
-    const at = conflicts.findIndex((each) => text(each._id) === id);
-    if (at < 0) throw missing(`No open conflict has the id ${id} in ${collection}.`);
-    const conflict = conflicts[at],
-        next = conflicts[at + 1] ?? conflicts[at - 1];
+    if (!isId(id))
+        throw missing(`"${id}" is not the id of a conflict: expected 24 hexadecimal digits.`);
+    const [{ conflicts }, all] = await Promise.all([
+        op('truceConflicts', { collection, conflict: oid(id) }),
+        open(),
+    ]);
+    if (!conflicts) throw missing(`No open conflict has the id ${id} in ${collection}.`);
+    const [conflict] = conflicts,
+        at = all.findIndex((each) => text(each._id) === id),
+        before = all[at - 1],
+        after = all[at + 1],
+        address = (other) =>
+            href(other ? ['conflicts', text(other.collection), text(other._id)] : ['conflicts']);
     const later = () => {
-        location.hash = next
-            ? href(['conflicts', collection, text(next._id)])
-            : href(['conflicts']);
+        location.hash = address(after ?? before);
     };
     const resolve = async (body) => {
         const reply = await act('truceResolve', {
@@ -95,8 +106,12 @@ async function one(collection, id, head) {
             seen: { version: conflict.version },
             ...body,
         });
-        if (reply.outcome === 'conflict')
-            return 'The document changed in the meantime: the conflict is compared with it again.';
+        if (reply.outcome === 'conflict') {
+            window.dispatchEvent(new HashChangeEvent('hashchange'));
+            throw new Error(
+                'The document changed in the meantime. The page now shows the conflict with its current value.',
+            );
+        }
         later();
         return 'Resolved.';
     };
@@ -123,7 +138,13 @@ async function one(collection, id, head) {
             crumbs: [a(['conflicts'], 'Conflicts'), ' / ', collection],
             sub: `${plural(paths.length, 'path')} in conflict`,
             side: [
-                h('button', { type: 'button', 'data-next': true, onclick: later }, 'Next conflict'),
+                before &&
+                    h('a', { href: address(before), 'data-previous': true }, 'Previous conflict'),
+                h(
+                    'a',
+                    { href: address(after), 'data-next': true },
+                    after ? 'Next conflict' : 'All conflicts',
+                ),
             ],
         }),
         card(
@@ -155,8 +176,8 @@ async function one(collection, id, head) {
                 }),
                 action(
                     'Edit…',
-                    async () => {
-                        const given = await ask('Edit the document', {
+                    () =>
+                        ask('Edit the document', {
                             confirm: 'Save',
                             fields: [
                                 {
@@ -166,11 +187,12 @@ async function one(collection, id, head) {
                                     value: write(combined(), 2),
                                 },
                             ],
-                        });
-                        return given
-                            ? resolve({ take: 'document', document: parse(given.document) })
-                            : null;
-                    },
+                            run: ({ document }) =>
+                                resolve({
+                                    take: 'document',
+                                    document: parseInput(document, 'The document'),
+                                }),
+                        }),
                     { after: () => {} },
                 ),
             ),

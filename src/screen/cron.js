@@ -1,7 +1,7 @@
 // Cron entries: when they fire, and changes of them.
 import { op } from './api.js';
-import { parse, text, time, write } from './exact.js';
-import { a, act, action, ago, ask, code, h, live, state, table } from './dom.js';
+import { parseInput, text, time, write } from './exact.js';
+import { a, act, action, ago, ask, code, h, live, state, table, LIST_MAX } from './dom.js';
 
 const DAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday Sunday'.split(' '),
     MONTHS =
@@ -41,11 +41,13 @@ function timeWords(minute, hour) {
     const often = isAny(minute)
         ? 'every minute'
         : every
-          ? `every ${every} minutes`
+          ? every === '1'
+              ? 'every minute'
+              : `every ${every} minutes`
           : minutes && `at minute ${minutes}`;
     if (!often) return undefined;
     if (isAny(hour)) return minutes ? `every hour ${often}` : often;
-    if (hours) return minutes && `every ${hours} hours ${often}`;
+    if (hours) return minutes && `every ${hours === '1' ? 'hour' : `${hours} hours`} ${often}`;
     return numbers(hour) && `${often} in the hours ${numbers(hour)}`;
 }
 
@@ -88,9 +90,9 @@ const jobOptions = (job) => ({
     tags: job.tags,
 });
 
-async function edit(cron) {
+function edit(cron) {
     const job = cron?.job ?? {};
-    const given = await ask(cron ? `Edit ${text(cron._id)}` : 'New cron entry', {
+    return ask(cron ? `Edit ${text(cron._id)}` : 'New cron entry', {
         confirm: 'Save',
         fields: [
             ...(cron ? [] : [{ name: 'cron', label: 'Name' }]),
@@ -109,19 +111,20 @@ async function edit(cron) {
             },
             { name: 'payload', label: 'Payload', rows: 5, value: write(job.payload ?? {}, 2) },
         ],
+        run: async (given) => {
+            await act('truceCronSet', {
+                cron: cron ? cron._id : given.cron,
+                queue: given.queue,
+                line: given.line,
+                zone: given.zone || undefined,
+                missed: given.missed,
+                most: cron?.most,
+                payload: parseInput(given.payload, 'The payload'),
+                ...jobOptions(job),
+            });
+            return 'The entry is saved.';
+        },
     });
-    if (!given) return null;
-    await act('truceCronSet', {
-        cron: cron ? cron._id : given.cron,
-        queue: given.queue,
-        line: given.line,
-        zone: given.zone || undefined,
-        missed: given.missed,
-        most: cron?.most,
-        payload: parse(given.payload),
-        ...jobOptions(job),
-    });
-    return 'The entry is saved.';
 }
 
 const one = (name, verb, done) => async () => {
@@ -132,7 +135,7 @@ export function show({ head }) {
     return [
         head('Cron', { side: action('New entry', () => edit()) }),
         live(
-            () => op('truceCrons', { limit: 200 }),
+            () => op('truceCrons', { limit: LIST_MAX + 1 }),
             ({ crons }) =>
                 table(
                     'Cron entries',
@@ -146,6 +149,7 @@ export function show({ head }) {
                         },
                         {
                             name: 'Schedule',
+                            kind: 'wide',
                             cell: (cron) => [
                                 words(text(cron.line)),
                                 h(
@@ -198,6 +202,7 @@ export function show({ head }) {
                     ],
                     crons,
                     'There are no cron entries.',
+                    LIST_MAX,
                 ),
         ),
     ];

@@ -2,9 +2,9 @@
 import { aggregate } from './api.js';
 import { num, text, time } from './exact.js';
 import { h, a, act, action, ago, capped, code, href, live, plural, table } from './dom.js';
-import { JOBS } from './work.js';
+import { JOBS, queues } from './work.js';
 
-const read = () =>
+const byError = () =>
     aggregate(JOBS, [
         { $match: { 'dead.queue': { $exists: true } } },
         { $sort: { 'dead.queue': 1, 'dead.at': 1 } },
@@ -21,36 +21,39 @@ const read = () =>
         { $limit: 100 },
     ]);
 
+async function read() {
+    const [groups, all] = await Promise.all([byError(), queues()]);
+    return { groups, dead: all.filter((one) => num(one.dead)) };
+}
+
 export function show({ head }) {
     return [
         head('Dead letters', {
             sub: 'Jobs that failed for the last time, by queue and error. A retry begins their attempts again.',
         }),
-        live(read, (groups) => {
-            const sums = new Map();
-            for (const group of groups)
-                sums.set(
-                    text(group._id.queue),
-                    (sums.get(text(group._id.queue)) ?? 0) + num(group.n),
-                );
+        live(read, ({ groups, dead }) => {
             return [
-                sums.size > 0 &&
+                dead.length > 0 &&
                     table(
                         'Queues',
                         [
                             {
                                 name: 'Queue',
-                                cell: ([queue]) =>
+                                cell: ({ queue }) =>
                                     h(
                                         'a.clip',
                                         { href: href(['jobs'], { queue, state: 'dead' }) },
                                         queue,
                                     ),
                             },
-                            { name: 'Dead letters', kind: 'num', cell: ([, n]) => capped(n) },
+                            {
+                                name: 'Dead letters',
+                                kind: 'num',
+                                cell: (one) => capped(num(one.dead)),
+                            },
                             {
                                 name: 'Action',
-                                cell: ([queue, n]) =>
+                                cell: ({ queue, dead: n }) =>
                                     action(
                                         'Retry all',
                                         async () => {
@@ -66,12 +69,12 @@ export function show({ head }) {
                                             return `${plural(count, 'job')} retried.`;
                                         },
                                         {
-                                            confirm: `${plural(n, 'dead letter')} of ${queue} will be retried.`,
+                                            confirm: `${plural(num(n), 'dead letter')} of ${queue} will be retried.`,
                                         },
                                     ),
                             },
                         ],
-                        [...sums],
+                        dead,
                     ),
                 table(
                     'Dead letters',
@@ -98,7 +101,8 @@ export function show({ head }) {
                         { name: 'Newest', cell: (group) => ago(time(group.newest)) },
                         {
                             name: 'Example',
-                            cell: (group) => a(['jobs', text(group.job)], code(text(group.job))),
+                            cell: (group) =>
+                                a(['jobs', text(group.job)], h('code.id', text(group.job))),
                         },
                     ],
                     groups,

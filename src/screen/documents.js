@@ -12,7 +12,7 @@ import {
     COUNT_MAX,
     READ_MS,
 } from './api.js';
-import { num, parse, text, time, write } from './exact.js';
+import { num, parse, parseInput, text, time, write, brief } from './exact.js';
 import {
     h,
     a,
@@ -67,7 +67,7 @@ function list(head) {
         { name: 'Size', kind: 'num', cell: (one) => one.stats && bytes(num(one.stats.size)) },
         { name: 'Indexes', kind: 'num', cell: (one) => one.stats && num(one.stats.nindexes) },
         {
-            name: 'Size of the indexes',
+            name: 'Index size',
             kind: 'num',
             cell: (one) => one.stats && bytes(num(one.stats.totalIndexSize)),
         },
@@ -178,12 +178,7 @@ function changes(collection) {
                             event.updateDescription &&
                                 h(
                                     'div',
-                                    code(
-                                        write(event.updateDescription.updatedFields ?? {}).slice(
-                                            0,
-                                            300,
-                                        ),
-                                    ),
+                                    code(brief(event.updateDescription.updatedFields ?? {}, 300)),
                                 ),
                         ),
                     );
@@ -201,18 +196,20 @@ function changes(collection) {
 }
 
 async function search(collection, query, head) {
+    const { cursor } = await op('listCollections', {
+        filter: { name: collection },
+        nameOnly: true,
+        cursor: {},
+    });
+    if (!cursor.firstBatch.length) throw missing(`There is no collection "${collection}".`);
     let filter = {},
         sort;
     const problem = [];
     try {
-        if (query.filter) filter = parse(query.filter);
-    } catch {
-        problem.push('The filter is not JSON, for example {"year": {"$gt": 2}}.');
-    }
-    try {
-        if (query.sort) sort = parse(query.sort);
-    } catch {
-        problem.push('The order is not JSON, for example {"year": -1}.');
+        if (query.filter) filter = parseInput(query.filter, 'The filter');
+        if (query.sort) sort = parseInput(query.sort, 'The order');
+    } catch (error) {
+        problem.push(error.message);
     }
     const PAGE = 20,
         skip = Math.max(0, Math.min(100000, Number(query.skip) || 0));
@@ -221,7 +218,10 @@ async function search(collection, query, head) {
             find(collection, { filter, sort, skip: skip || undefined, limit: PAGE + 1 }),
             count(collection, filter),
         ]);
-        return { rows, total };
+        // A reply ends at 16 MB, so large documents have pages of fewer rows.
+        const left = total > COUNT_MAX || skip + rows.length < total,
+            more = rows.length > PAGE || (rows.length > 0 && left);
+        return { rows, total, more };
     };
     return [
         head(collection, { crumbs: a(['documents'], 'Documents') }),
@@ -253,7 +253,7 @@ async function search(collection, query, head) {
         !problem.length &&
             live(
                 read,
-                ({ rows, total }) => [
+                ({ rows, total, more }) => [
                     table(
                         'Documents',
                         [
@@ -269,7 +269,7 @@ async function search(collection, query, head) {
                                 name: 'Document',
                                 cell: (row) => {
                                     const { _id, ...rest } = row;
-                                    return h('div.clip', code(write(rest).slice(0, 400)));
+                                    return h('div.clip', code(brief(rest, 400)));
                                 },
                             },
                         ],
@@ -293,13 +293,13 @@ async function search(collection, query, head) {
                                 },
                                 'Previous',
                             ),
-                        rows.length > PAGE &&
+                        more &&
                             h(
                                 'a',
                                 {
                                     href: href(['documents', collection], {
                                         ...query,
-                                        skip: skip + PAGE,
+                                        skip: skip + Math.min(PAGE, rows.length),
                                     }),
                                     'data-next': true,
                                 },
@@ -322,8 +322,11 @@ async function document_(collection, id, head) {
     }
     const found = await findOne(collection, { _id: key });
     if (!found) throw missing(`There is no document with the _id ${id} in ${collection}.`);
+    // An operation does not distinguish the _id null from an absent one.
     const versions =
-        (await optional(op('truceRevisionLog', { collection, id: key, limit: 50 })))?.versions ??
+        (key !== null &&
+            (await optional(op('truceRevisionLog', { collection, id: key, limit: 50 })))
+                ?.versions) ||
         [];
     return [
         head(text(key).slice(0, 200), {

@@ -55,7 +55,7 @@ export function add(element, children) {
 // ---- words ------------------------------------------------------------------------------------
 
 export const grouped = (value) => {
-    const string = value instanceof Exact ? value.text : String(value);
+    const string = value instanceof Exact ? value.text : String(value ?? '');
     return /^-?\d+$/.test(string) ? string.replace(/\B(?=(\d{3})+$)/g, '\u2009') : string;
 };
 // Writes an amount with the digits of its currency, without loss.
@@ -74,8 +74,10 @@ export const amount = (value, digits) =>
     h(num(value) < 0 ? 'span.minus' : 'span', money(value, digits));
 // A count that ended at its maximum is COUNT_MAX + 1.
 export const capped = (n) => (n === COUNT_MAX + 1 ? `${grouped(COUNT_MAX)}+` : grouped(n));
-export const plural = (n, word) =>
-    `${capped(n)} ${n === 1 ? word : word.replace(/([^aeiou])y$/, '$1ie')}${n === 1 ? '' : 's'}`;
+// The word for n things: "job", "jobs"; "entry", "entries".
+export const noun = (n, word, many = `${word.replace(/([^aeiou])y$/, '$1ie')}s`) =>
+    n === 1 ? word : many;
+export const plural = (n, word) => `${capped(n)} ${noun(n, word)}`;
 
 export function duration(ms) {
     if (ms === undefined || Number.isNaN(ms)) return '';
@@ -171,9 +173,13 @@ export function copyButton(string) {
     return button;
 }
 
+// The number of rows of a list that has no pages. Its reads ask for one more.
+export const LIST_MAX = 200;
+const onlyFirst = (most) => h('p.muted', `Only the first ${grouped(most)} are shown.`);
 // A table. A column is {name, cell(row), kind}; kind: num, wide.
-export function table(label, columns, rows, none = 'Nothing to show.') {
+export function table(label, columns, rows, none = 'Nothing to show.', most = Infinity) {
     if (!rows.length) return empty(none);
+    if (rows.length > most) return [table(label, columns, rows.slice(0, most)), onlyFirst(most)];
     return h(
         'div.table',
         { tabindex: 0, role: 'region', 'aria-label': label },
@@ -217,6 +223,7 @@ export function table(label, columns, rows, none = 'Nothing to show.') {
 // ---- values -----------------------------------------------------------------------------------
 
 const CHILDREN = 100;
+const shortened = (name) => (name.length > 500 ? `${name.slice(0, 500)}…` : name);
 function scalar(value) {
     const kind =
         typeof value === 'string'
@@ -236,7 +243,7 @@ const isTyped = (value) => Object.keys(value).length <= 2 && Object.keys(value)[
 function branch(entries, list, from = 0) {
     const part = entries.slice(from, from + CHILDREN);
     const nodes = part.map(([key, value]) =>
-        h('li', !list && h('span.k', keyName(key)), !list && ': ', node(value, 1)),
+        h('li', !list && h('span.k', shortened(keyName(key))), !list && ': ', node(value, 1)),
     );
     if (from + CHILDREN < entries.length)
         nodes.push(
@@ -256,6 +263,16 @@ function branch(entries, list, from = 0) {
             ),
         );
     return nodes;
+}
+// Returns how many of `left` characters remain after the text of a value; below 0: the text is longer.
+function roomAfter(value, left) {
+    if (value === null || typeof value !== 'object' || value instanceof Exact)
+        return left - (typeof value === 'string' ? value.length : 8);
+    for (const key in value) {
+        left = roomAfter(value[key], left - key.length);
+        if (left < 0) break;
+    }
+    return left;
 }
 function node(value, level) {
     if (
@@ -281,7 +298,7 @@ function node(value, level) {
             details.append(h('ul', branch(entries, list)));
     };
     details.addEventListener('toggle', fill);
-    if (level < 1 || write(value).length < 200) {
+    if (level < 1 || roomAfter(value, 200) >= 0) {
         details.open = true;
         fill();
     }
@@ -305,13 +322,16 @@ export function toast(message, bad = false) {
     document.getElementById('toasts').append(line);
     setTimeout(() => line.remove(), bad ? 12000 : 5000);
 }
+const REASONS = {
+    403: ' (your user lacks the role)',
+    503: ' (the server may be busy, or this reads too much: use a narrower filter)',
+};
 export const explainError = (error) =>
-    error instanceof OpError
-        ? `${error.message}${error.http === 403 ? ' (your user lacks the role)' : ''}`
-        : error.message;
+    error instanceof OpError ? `${error.message}${REASONS[error.http] ?? ''}` : error.message;
 
-// Shows a dialog with fields. Resolves to their values, or null.
-export function ask(title, { body = [], fields = [], confirm = 'OK', danger = false } = {}) {
+// Shows a dialog with fields. Resolves to their values, or null. `run`: gets the values; the dialog stays open, and shows
+// the error, until it succeeds, and its result is returned.
+export function ask(title, { body = [], fields = [], confirm = 'OK', danger = false, run } = {}) {
     return new Promise((resolve) => {
         const inputs = fields.map((field) => {
             const id = `ask-${field.name}`;
@@ -338,18 +358,31 @@ export function ask(title, { body = [], fields = [], confirm = 'OK', danger = fa
             dialog.remove();
             resolve(values);
         };
+        const fault = h('div', { role: 'alert' });
+        let busy = false;
+        const submit = async (values) => {
+            if (busy) return;
+            busy = true;
+            try {
+                close(run ? await run(values) : values);
+            } catch (error) {
+                fault.replaceChildren(note('bad', explainError(error)));
+            }
+            busy = false;
+        };
         const form = h(
             'form',
             {
                 method: 'dialog',
                 onsubmit: (event) => {
                     event.preventDefault();
-                    close(Object.fromEntries(new FormData(form)));
+                    submit(Object.fromEntries(new FormData(form)));
                 },
             },
             h('h2', { id: 'ask-title' }, title),
             body.map((part) => (part instanceof Node ? part : h('p', part))),
             inputs,
+            fault,
             h(
                 'div.row.end',
                 h('button', { type: 'button', onclick: () => close(null) }, 'Close'),
@@ -387,6 +420,7 @@ export function action(
             disabled: !allowed,
             title: allowed ? undefined : 'Your user may only read here.',
             onclick: async () => {
+                if (button.hasAttribute('aria-busy')) return;
                 if (
                     confirm &&
                     (await ask(label, {
@@ -396,7 +430,7 @@ export function action(
                     })) === null
                 )
                     return;
-                button.disabled = true;
+                // Not disabled: it keeps the focus.
                 button.setAttribute('aria-busy', 'true');
                 try {
                     const message = await run();
@@ -405,7 +439,6 @@ export function action(
                 } catch (error) {
                     toast(explainError(error), true);
                 }
-                button.disabled = false;
                 button.removeAttribute('aria-busy');
             },
         },
@@ -467,8 +500,13 @@ async function update(region, force) {
 }
 function fill(region, nodes) {
     const focused = region.element.contains(document.activeElement) ? document.activeElement : null;
-    const link = focused?.getAttribute?.('href'),
-        label = focused?.textContent;
+    const alike = (element) =>
+            element.tagName === focused.tagName &&
+            element.getAttribute('href') === focused.getAttribute('href') &&
+            element.textContent === focused.textContent,
+        likeFocused = () =>
+            [...region.element.querySelectorAll('a, button, summary')].filter(alike);
+    const place = focused ? likeFocused().indexOf(focused) : -1;
     const parts = () => [...region.element.querySelectorAll('details:not(.json details)')],
         opened = parts().map((one) => one.open);
     region.element.replaceChildren();
@@ -477,20 +515,16 @@ function fill(region, nodes) {
         parts().forEach((one, i) => {
             one.open = opened[i];
         });
-    if (focused) {
-        const again = [...region.element.querySelectorAll('a, button')].find((element) =>
-            link ? element.getAttribute('href') === link : element.textContent === label,
-        );
-        again?.focus();
-    }
+    if (place >= 0) likeFocused()[place]?.focus();
 }
 // A part of a screen that is read again while it is visible: read() returns data, show(data) nodes. `first`: data
-// that was read before.
-export function live(read, show, every = 5000, first = undefined) {
+// that was read before. `timed`: only time changes the data, so events of the server do not matter.
+export function live(read, show, every = 5000, first = undefined, timed = false) {
     const region = {
         read,
         show,
         every,
+        timed,
         next: Date.now() + every,
         turn: 0,
         shown: first !== undefined,
@@ -566,11 +600,11 @@ setInterval(() => {
     if (noticed && now >= spoken + SPACE_MS) {
         noticed = false;
         spoken = now;
-        for (const region of regions) if (region.every) region.next = 0;
+        for (const region of regions) if (region.every && !region.timed) region.next = 0;
     }
     for (const region of regions)
         if (region.every && now >= region.next) {
-            region.turn = streams && region.next ? (region.turn + 1) % SLOWER : 0;
+            region.turn = streams && region.next && !region.timed ? (region.turn + 1) % SLOWER : 0;
             region.next = now + region.every;
             if (region.turn) show(region);
             else update(region, false);
@@ -582,8 +616,9 @@ document.addEventListener('visibilitychange', () => {
 
 // ---- charts -----------------------------------------------------------------------------------
 
-// Stacked bars. `series`: [{name, values}], drawn by the colour of the state of that name.
-export function bars(label, series, { height = 60, width = 360, ticks = [] } = {}) {
+// Stacked bars. `series`: [{name, values}], drawn by the colour of the state of that name. `ends`: the words below the
+// first bar, the middle, and the last bar.
+export function bars(label, series, { height = 60, width = 360, ends = [] } = {}) {
     const length = series[0]?.values.length ?? 0;
     const sums = Array.from({ length }, (_, i) =>
         series.reduce((sum, one) => sum + one.values[i], 0),
@@ -609,29 +644,29 @@ export function bars(label, series, { height = 60, width = 360, ticks = [] } = {
             );
         }
     }
-    return h(
-        'svg.bars',
-        {
-            viewBox: `0 0 ${width} ${height + (ticks.length ? 14 : 0)}`,
-            role: 'img',
-            'aria-label': label,
-            preserveAspectRatio: 'none',
-        },
-        h('line.axis', { x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
-        shapes,
-        ticks.map((tick, i) =>
-            h(
-                'text',
-                {
-                    x: (i * width) / (ticks.length - 1),
-                    y: height + 11,
-                    'text-anchor': i === 0 ? 'start' : i === ticks.length - 1 ? 'end' : 'middle',
-                },
-                tick,
-            ),
+    return [
+        h(
+            'svg.bars',
+            {
+                viewBox: `0 0 ${width} ${height}`,
+                role: 'img',
+                'aria-label': label,
+                preserveAspectRatio: 'none',
+            },
+            h('line.axis', { x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
+            shapes,
         ),
-    );
+        h(
+            'div.ends',
+            ends.map((words) => h('span', words)),
+        ),
+    ];
 }
+export const legend = (pairs) =>
+    h(
+        'div.legend',
+        pairs.map(([name, label]) => h('span.state', { 'data-state': name }, label)),
+    );
 
 // Nodes by level, with arrows. `nodes`: [{id, label, state, level, after: [id], link}].
 export function graph(label, nodes) {

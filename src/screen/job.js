@@ -1,6 +1,6 @@
 // A job: what happened to it, its payload on request, and its workflow.
 import { op, one as findOne, missing, optional } from './api.js';
-import { num, time, text, write } from './exact.js';
+import { num, time, text, brief } from './exact.js';
 import {
     h,
     a,
@@ -19,6 +19,8 @@ import {
     duration,
     table,
     note,
+    toast,
+    explainError,
 } from './dom.js';
 import { JOBS, ALLOWED, isId, oid } from './work.js';
 
@@ -69,7 +71,7 @@ function timeline(job) {
     );
 }
 
-// A part of the job that is read only when it is asked for.
+// A part of the job that is read on request.
 function hidden(title, read) {
     const part = card(title);
     part.append(
@@ -78,11 +80,15 @@ function hidden(title, read) {
             {
                 type: 'button',
                 onclick: async () => {
-                    const value = await read();
-                    part.replaceChildren(
-                        h('h2', title),
-                        value === undefined ? h('p.muted', 'There is none.') : json(value),
-                    );
+                    try {
+                        const value = await read();
+                        part.replaceChildren(
+                            h('h2', title),
+                            value === undefined ? h('p.muted', 'There is none.') : json(value),
+                        );
+                    } catch (error) {
+                        toast(explainError(error), true);
+                    }
                 },
             },
             `Show the ${title.toLowerCase()}`,
@@ -199,7 +205,7 @@ export async function show({ args: [id], head }) {
                                     { name: 'Step', cell: ([name]) => code(name) },
                                     {
                                         name: 'Result',
-                                        cell: ([, result]) => code(write(result).slice(0, 300)),
+                                        cell: ([, result]) => code(brief(result, 300)),
                                     },
                                 ],
                                 Object.entries(job.steps),
@@ -214,7 +220,7 @@ export async function show({ args: [id], head }) {
                                     { name: 'Event', cell: ([name]) => code(name) },
                                     {
                                         name: 'Contents',
-                                        cell: ([, event]) => code(write(event).slice(0, 300)),
+                                        cell: ([, event]) => code(brief(event, 300)),
                                     },
                                 ],
                                 Object.entries(job.events),

@@ -122,6 +122,7 @@ function bulk(selected, filter, total) {
             : selected.size
               ? `${plural(selected.size, 'job')} selected`
               : 'Select jobs to act on them';
+        all.disabled = !total(); // unknown yet, or no job
         all.textContent = everything ? 'Only the selected' : `Select all ${capped(total())}`;
         for (const button of buttons) {
             button.disabled = !session.access.write || (!everything && !selected.size);
@@ -155,16 +156,17 @@ export async function show(context) {
         else selected.delete(text(job._id));
         draw();
     };
+    const wholePage = h('input', {
+        type: 'checkbox',
+        'aria-label': 'Select all of this page',
+        onchange: (event) => {
+            for (const box of document.querySelectorAll('td.check input'))
+                if (box.checked !== event.target.checked) box.click();
+        },
+    });
     const columns = [
         {
-            name: h('input', {
-                type: 'checkbox',
-                'aria-label': 'Select all of this page',
-                onchange: (event) => {
-                    for (const box of document.querySelectorAll('td.check input'))
-                        if (box.checked !== event.target.checked) box.click();
-                },
-            }),
+            name: wholePage,
             kind: 'check',
             cell: (job) => {
                 const box = h('input', {
@@ -235,6 +237,7 @@ export async function show(context) {
         draw();
         const more = rows.length > PAGE,
             shown = rows.slice(0, PAGE);
+        wholePage.checked = shown.length > 0 && shown.every((job) => selected.has(text(job._id)));
         return [
             table('Jobs', columns, shown, 'No job matches this filter.'),
             h(
@@ -243,7 +246,14 @@ export async function show(context) {
                     ? `more than ${capped(total)} match`
                     : `${plural(total, 'job')} match${total === 1 ? 'es' : ''}`,
                 query.before &&
-                    h('a', { href: href(['jobs'], { ...query, before: '' }) }, 'First page'),
+                    h(
+                        'a',
+                        {
+                            href: href(['jobs'], { ...query, before: '' }),
+                            'data-previous': true,
+                        },
+                        'First page',
+                    ),
                 more &&
                     h(
                         'a',

@@ -1,6 +1,6 @@
 // Ledgers: accounts as a tree with sums, statements, transactions, and the checks of a book.
-import { op, find, one as findOne, missing, optional } from './api.js';
-import { Exact, num, parse, text, write, time } from './exact.js';
+import { op, find, one as findOne, missing, optional, remember } from './api.js';
+import { Exact, num, parse, parseInput, text, write, time } from './exact.js';
 import { exportButton, report } from './book.js';
 import {
     h,
@@ -26,6 +26,7 @@ import {
     plural,
     table,
     when,
+    LIST_MAX,
 } from './dom.js';
 
 async function book(ledger) {
@@ -41,7 +42,7 @@ function list(head) {
     return [
         head('Ledgers'),
         live(
-            () => find('truce_ledgers', { sort: { _id: 1 }, limit: 100 }),
+            () => find('truce_ledgers', { sort: { _id: 1 }, limit: LIST_MAX + 1 }),
             (all) =>
                 table(
                     'Ledgers',
@@ -57,13 +58,14 @@ function list(head) {
                     ],
                     all,
                     'There are no ledgers in this database.',
+                    LIST_MAX,
                 ),
         ),
     ];
 }
 
 // Groups the accounts below a prefix by the next part of their names.
-const MOST = 5000;
+const MOST = 20000;
 async function below(ledger, prefix) {
     const all = [];
     let after,
@@ -113,6 +115,7 @@ const magnitude = (sum) => (sum < 0n ? -sum : sum);
 
 // A bar as long as the part that the sum is of the largest one.
 function share(sum, most) {
+    if (!sum) return undefined;
     const part = Number((magnitude(sum) * 1000n) / most) / 10;
     return h(
         'svg.share',
@@ -128,7 +131,7 @@ function share(sum, most) {
 
 function tree(ledger, prefix, digits) {
     return live(
-        () => below(ledger, prefix),
+        () => remember(`tree/${ledger}/${prefix}`, 10000, () => below(ledger, prefix)),
         ({ groups, more }) => {
             const shown = groups.slice(0, 200),
                 most = shown.reduce(
@@ -204,7 +207,7 @@ const entries = (ledger, changes, digits) =>
                 cell: (one) => amount(one.value, digits(text(one.currency))),
             },
             { name: 'Currency', cell: (one) => text(one.currency) },
-            { name: 'Number', kind: 'num', cell: (one) => text(one.seqId) },
+            { name: 'Number', kind: 'num', cell: (one) => grouped(one.seqId) },
         ],
         changes,
     );
@@ -216,6 +219,10 @@ async function statement({ ledger, account, query, head, digits, crumbs }) {
         .accounts[0];
     if (found?.account !== account) throw missing(`There is no account "${account}" in ${ledger}.`);
     const size = digits(found.currency),
+        range = (lines) => {
+            const order = lines.map((line) => line.balance).sort((x, y) => num(x) - num(y));
+            return `${money(order[0], size)} to ${money(order.at(-1), size)} ${found.currency}`;
+        },
         last = num(found.number),
         PAGE = 50,
         end = query.end ? Number(query.end) : last,
@@ -259,13 +266,21 @@ async function statement({ ledger, account, query, head, digits, crumbs }) {
                                     values: lines.map((line) => Math.max(0, -num(line.balance))),
                                 },
                             ],
-                            { width: 900, height: 70 },
+                            {
+                                width: 900,
+                                height: 70,
+                                ends: [
+                                    `number ${text(lines[0].number)}`,
+                                    range(lines),
+                                    `number ${text(lines.at(-1).number)}`,
+                                ],
+                            },
                         ),
                     ),
                 table(
                     'Statement',
                     [
-                        { name: 'Number', kind: 'num', cell: (line) => text(line.number) },
+                        { name: 'Number', kind: 'num', cell: (line) => grouped(line.number) },
                         {
                             name: 'Booked',
                             cell: (line) =>
@@ -428,28 +443,28 @@ function checks(ledger) {
             ),
             action(
                 'Verify against a seal',
-                async () => {
-                    const given = await ask('Verify against a seal', {
+                () =>
+                    ask('Verify against a seal', {
                         confirm: 'Verify',
                         fields: [{ name: 'seal', label: 'The seal', rows: 8 }],
-                    });
-                    if (!given) return null;
-                    const reply = await op('truceLedgerVerify', {
-                        ledger,
-                        seal: parse(given.seal),
-                    });
-                    result.replaceChildren(
-                        num(reply.found)
-                            ? note(
-                                  'bad',
-                                  plural(num(reply.found), 'fault'),
-                                  ': ',
-                                  text(reply.findings[0]?.text),
-                              )
-                            : note('good', 'The book continues the sealed one.'),
-                    );
-                    return null;
-                },
+                        run: async (given) => {
+                            const reply = await op('truceLedgerVerify', {
+                                ledger,
+                                seal: parseInput(given.seal, 'The seal'),
+                            });
+                            result.replaceChildren(
+                                num(reply.found)
+                                    ? note(
+                                          'bad',
+                                          plural(num(reply.found), 'fault'),
+                                          ': ',
+                                          text(reply.findings[0]?.text),
+                                      )
+                                    : note('good', 'The book continues the sealed one.'),
+                            );
+                            return null;
+                        },
+                    }),
                 { may: null },
             ),
         ),

@@ -1,6 +1,6 @@
 // Maintenance: the doctor, the check with its repairs, and the sweep.
-import { op, session } from './api.js';
-import { num, text, write } from './exact.js';
+import { op, optional, session } from './api.js';
+import { num, text, write, brief } from './exact.js';
 import {
     h,
     a,
@@ -54,7 +54,7 @@ function checkResult(reply, result) {
     result.replaceChildren(
         note(
             found ? 'warn' : 'good',
-            `${grouped(reply.documents)} documents of ${plural(num(reply.collections), 'collection')} were checked: ${plural(found, 'finding')}${num(reply.repaired) ? `, ${num(reply.repaired)} repaired` : ''}.`,
+            `Checked ${plural(num(reply.documents), 'document')} of ${plural(num(reply.collections), 'collection')}: ${plural(found, 'finding')}${num(reply.repaired) ? `, ${num(reply.repaired)} repaired` : ''}.`,
         ),
     );
     if (!found) return;
@@ -62,12 +62,12 @@ function checkResult(reply, result) {
         table(
             'Findings of the check',
             [
-                { name: 'Rule', cell: (one) => code(text(one.rule)) },
+                { name: 'Rule', cell: (one) => h('code.id', text(one.rule)) },
                 {
                     name: 'Where',
                     cell: (one) => [
                         text(one.ns),
-                        one.id !== undefined && [' ', code(write(one.id).slice(0, 80))],
+                        one.id !== undefined && [' ', code(brief(one.id, 80))],
                     ],
                 },
                 { name: 'Finding', cell: (one) => text(one.text) },
@@ -83,7 +83,7 @@ function checkResult(reply, result) {
             reply.findings.slice(0, 200),
         ),
     );
-    if (found > 200) result.append(h('p.muted', `${grouped(found - 200)} others are not shown.`));
+    if (found > 200) result.append(h('p.muted', `${plural(found - 200, 'finding')} more.`));
     if (repairable.length > 1)
         result.append(
             action(
@@ -103,7 +103,9 @@ function checkResult(reply, result) {
 
 // The database and the collection that a finding names: "students", or "school.students" in another database.
 async function placeOf(subject) {
-    const { databases } = await op('listDatabases', { nameOnly: true }, { database: 'admin' }),
+    const { databases } = (await optional(
+            op('listDatabases', { nameOnly: true }, { database: 'admin' }),
+        )) ?? { databases: [] }, // a user of one database sees this one only
         own = session.access.database,
         other = databases.find(({ name }) => name !== own && subject.startsWith(`${name}.`)),
         database = other?.name ?? own,
@@ -122,25 +124,30 @@ function doctorButton(one) {
     const subject = text(one.subject),
         change = text(one.change),
         index =
-            /^create the index \{([^{}:]+): 1\}(?: with ((?:(?:sparse|unique): true(?: and )?)+))?/.exec(
+            /^create the (unique )?index \{([^{}]+)\}(?: with ((?:(?:sparse|unique): true(?: and )?)+))?/.exec(
                 change,
             );
     if (/^run truce sweep\b/.test(change))
         return action('Sweep', sweep, { may: 'maintain', confirm: SWEEP_CONFIRM });
     if (/truce queue redrive/.test(change)) return a(['dead'], 'Dead letters');
+    if (/^truce queue resume/.test(change)) return a(['queues', subject], 'The queue');
     if (!index) return undefined;
-    const [, field, options = ''] = index,
-        name = `${field}_1`,
+    const [, unique, fields, options = ''] = index,
+        key = Object.fromEntries(fields.split(', ').map((field) => [field.replace(/: 1$/, ''), 1])),
+        name = Object.keys(key)
+            .map((field) => `${field}_1`)
+            .join('_'),
         kind = Object.fromEntries(
             [...options.matchAll(/(\w+): true/g)].map((one) => [one[1], true]),
         );
+    if (unique) kind.unique = true;
     return action(
         'Create the index',
         async () => {
-            const [database, collection] = placeOf(subject);
+            const [database, collection] = await placeOf(subject);
             await act(
                 'createIndexes',
-                { collection, indexes: [{ key: { [field]: 1 }, name, ...kind }] },
+                { collection, indexes: [{ key, name, ...kind }] },
                 { database },
             );
             return 'The index is created.';
@@ -154,7 +161,7 @@ function doctor(reply) {
         list = [...reply.findings].sort(
             (x, y) => order.indexOf(text(x.level)) - order.indexOf(text(y.level)),
         );
-    const { file, wal, space, filesystem, sqlite, writes, path, store, pins, archive } =
+    const { file, wal, space, filesystem, sqlite, writer, writes, path, store, pins, archive } =
         reply.facts ?? {};
     return [
         card(
@@ -183,6 +190,11 @@ function doctor(reply) {
                 ['Free space', space && bytes(num(space.free))],
                 ['File system', filesystem && text(filesystem.name)],
                 ['SQLite', sqlite && text(sqlite)],
+                [
+                    'Writing now',
+                    writer &&
+                        `process ${text(writer.process)}, for ${duration(num(writer.held_ms))}`,
+                ],
                 ['Writes', writes && grouped(writes.operations)],
                 ['Syncs', writes && grouped(writes.syncs)],
                 [
@@ -216,7 +228,7 @@ function doctor(reply) {
             card(
                 'Archive',
                 facts([
-                    ['Archiver', `process ${text(archive.process)}`],
+                    ['Archiver', num(archive.process) ? `process ${text(archive.process)}` : 'died'],
                     ['Behind', duration(num(archive.behind_ms))],
                     ['Not archived yet', bytes(num(archive.behind_bytes))],
                     ['Last commit', text(archive.commit)],
@@ -225,6 +237,7 @@ function doctor(reply) {
                         'Its target fails',
                         num(archive.failing_ms) > 0 && `for ${duration(num(archive.failing_ms))}`,
                     ],
+                    ['The log', archive.pins === false && 'is not kept for it'],
                 ]),
             ),
     ];
@@ -255,7 +268,7 @@ export function show({ head }) {
             result,
         ),
         session.access.monitor
-            ? live(() => op('truceDoctor'), doctor, 60000)
+            ? live(() => op('truceDoctor'), doctor, 15000, undefined, true)
             : note('', 'The doctor needs the role clusterMonitor.'),
     ];
 }

@@ -14,13 +14,12 @@ import {
     money,
     state,
     plural,
+    noun,
 } from './dom.js';
-import { queues, lastHour, hourChart, workers, stateLinks } from './work.js';
+import { queues, lastHour, hourChart, workers, stateLinks, isStopped } from './work.js';
 
-const doctor = () =>
-    session.access.monitor
-        ? optional(remember('doctor', 60000, () => op('truceDoctor')))
-        : undefined;
+const doctor = async () =>
+    session.access.monitor ? ((await optional(op('truceDoctor'))) ?? {}) : {};
 
 // Adds up the accounts of the first ledgers, once a minute, whatever happens on the screen. `pages` is the number of
 // replies of 1,000 accounts that all of them together may take.
@@ -53,20 +52,22 @@ const books = () =>
     remember('books', 55000, async () => {
         const budget = { pages: PAGES },
             all = [];
-        for (const one of await find('truce_ledgers', { limit: BOOKS, sort: { _id: 1 } }))
-            all.push(await addUp(one, budget));
-        return all;
+        const found = await find('truce_ledgers', { limit: BOOKS + 1, sort: { _id: 1 } });
+        for (const one of found.slice(0, BOOKS)) all.push(await addUp(one, budget));
+        return [...all, ...found.slice(BOOKS)];
     });
 
-async function read() {
-    const [all, hour, busy, conflicts, commits, rejects, health] = await Promise.all([
+// The number of queues with a card.
+const QUEUES = 60;
+async function readAll() {
+    const [all, hour, busy, conflicts, commits, rejects, brokers] = await Promise.all([
         queues(),
         optional(lastHour()),
         optional(workers()),
         count('truce_conflicts', { state: 'open' }),
         count('truce_commits', { state: { $in: ['pending', 'committed'] } }),
         count('truce_rejects', {}),
-        doctor(),
+        op('truceConsumers'),
     ]);
     return {
         all,
@@ -75,54 +76,74 @@ async function read() {
         conflicts,
         commits,
         rejects,
-        health,
+        consumers: brokers.consumers,
     };
 }
+// Two regions show parts of this.
+const read = () => remember('overview', 1000, readAll);
 
-function tiles({ all, conflicts, commits, rejects, health }) {
-    const sum = (name) => all.reduce((total, one) => total + num(one[name]), 0);
-    const tile = (value, label, link, kind) =>
-        h(
-            link ? `a${kind}` : `div${kind}`,
-            link ? { href: link } : {},
-            h('b', value),
-            h('span', label),
-        );
-    const facts = health?.facts,
-        findings = health ? num(health.errors) + num(health.warnings) : 0;
-    const writes = facts?.writes,
-        archive = facts?.archive;
+const tile = (value, label, link, kind) =>
+    h(
+        link ? `a${kind}` : `div${kind}`,
+        link ? { href: link } : {},
+        h('b', value),
+        h('span', label),
+    );
+
+function tiles({ all, conflicts, commits, rejects, consumers }) {
+    const sum = (name) => all.reduce((total, one) => total + num(one[name]), 0),
+        working = consumers.filter((one) => !isStopped(one)).length;
+    const undone = sum('ready') + sum('running') + sum('delayed') + sum('waiting') + sum('blocked'),
+        dead = sum('dead');
     return h(
         'div.tiles',
+        tile(capped(undone), noun(undone, 'live job'), href(['jobs']), ''),
+        tile(capped(dead), noun(dead, 'dead letter'), href(['dead']), dead ? '.bad' : ''),
         tile(
-            capped(
-                sum('ready') + sum('running') + sum('delayed') + sum('waiting') + sum('blocked'),
-            ),
-            'live jobs',
-            href(['jobs']),
+            capped(conflicts),
+            noun(conflicts, 'open conflict'),
+            href(['conflicts']),
+            conflicts ? '.warn' : '',
+        ),
+        tile(
+            capped(commits),
+            noun(commits, 'commit in flight', 'commits in flight'),
+            href(['commits']),
             '',
         ),
-        tile(capped(sum('dead')), 'dead letters', href(['dead']), sum('dead') ? '.bad' : ''),
-        tile(capped(conflicts), 'open conflicts', href(['conflicts']), conflicts ? '.warn' : ''),
-        tile(capped(commits), 'commits in flight', href(['commits']), ''),
+        consumers.length > 0 &&
+            tile(
+                `${working} of ${consumers.length}`,
+                noun(consumers.length, 'consumer runs', 'consumers run'),
+                href(['consumers']),
+                working < consumers.length ? '.warn' : '',
+            ),
         rejects > 0 &&
             tile(
                 capped(rejects),
-                'messages of brokers rejected',
-                href(['documents', 'truce_rejects']),
+                noun(rejects, 'rejected message of a broker', 'rejected messages of brokers'),
+                href(['consumers']),
                 '.warn',
             ),
-        health &&
+    );
+}
+
+function healthTiles({ errors, warnings, facts = {} }) {
+    const { file, wal, writes, writer, archive } = facts,
+        findings = num(errors) + num(warnings);
+    if (errors === undefined) return undefined;
+    return h(
+        'div.tiles',
+        tile(
+            findings,
+            noun(findings, 'finding of the doctor', 'findings of the doctor'),
+            href(['maintenance']),
+            num(errors) ? '.bad' : findings ? '.warn' : '',
+        ),
+        file &&
             tile(
-                findings,
-                'findings of the doctor',
-                href(['maintenance']),
-                num(health.errors) ? '.bad' : findings ? '.warn' : '',
-            ),
-        facts?.file &&
-            tile(
-                bytes(num(facts.file.bytes)),
-                `store, and ${bytes(num(facts.wal?.bytes))} log`,
+                bytes(num(file.bytes)),
+                `store, and ${bytes(num(wal?.bytes))} log`,
                 href(['maintenance']),
                 '',
             ),
@@ -134,14 +155,23 @@ function tiles({ all, conflicts, commits, rejects, health }) {
                 undefined,
                 '',
             ),
+        num(writer?.held_ms) > 2000 &&
+            tile(
+                duration(num(writer.held_ms)),
+                `process ${text(writer.process)} holds the lock to write`,
+                href(['maintenance']),
+                '.warn',
+            ),
         archive &&
             tile(
                 duration(num(archive.behind_ms)),
-                num(archive.failing_ms)
+                !num(archive.process)
+                    ? 'behind: the archiver died'
+                    : num(archive.failing_ms)
                     ? 'behind: the archive fails'
                     : `behind: the archive, ${bytes(num(archive.behind_bytes))}`,
                 href(['maintenance']),
-                num(archive.failing_ms) ? '.bad' : '',
+                num(archive.failing_ms) || !num(archive.process) ? '.bad' : '',
             ),
     );
 }
@@ -186,7 +216,11 @@ function bookCard({ name, digits = {}, count, more, pending, sums = [] }) {
         h('h2', a(['ledgers', name], name)),
         h(
             'ul.counts',
-            h('li', h('b', `${grouped(count ?? 0)}${more ? '+' : ''}`), ' accounts'),
+            h(
+                'li',
+                h('b', `${grouped(count ?? 0)}${more ? '+' : ''}`),
+                ` ${noun(count, 'account')}`,
+            ),
             h(
                 'li',
                 h('b', pending?.more ? '100+' : (pending?.transactions.length ?? 0)),
@@ -217,27 +251,35 @@ function bookCard({ name, digits = {}, count, more, pending, sums = [] }) {
 export function show({ head }) {
     return [
         head('Overview', { sub: `Database ${session.database}` }),
+        live(read, tiles),
+        live(doctor, healthTiles, 10000, undefined, true),
         live(read, (data) => {
             const hours =
                 data.hour && new Map(data.hour.map(([queue, one]) => [queue, new Map(one)]));
             return [
-                tiles(data),
                 h('h2', 'Queues'),
                 data.all.length
                     ? h(
                           'div.grid',
                           data.all
-                              .slice(0, 60)
+                              .slice(0, QUEUES)
                               .map((one) =>
                                   queueCard(one, hours ? hours.get(one.queue) : null, data.busy),
                               ),
                       )
                     : empty('There are no queues in this database.'),
+                data.all.length > QUEUES &&
+                    h('p', a(['queues'], `All ${plural(data.all.length, 'queue')}`)),
             ];
         }),
         live(
             books,
-            (all) => all.length > 0 && [h('h2', 'Ledgers'), h('div.grid', all.map(bookCard))],
+            (all) =>
+                all.length > 0 && [
+                    h('h2', 'Ledgers'),
+                    h('div.grid', all.slice(0, BOOKS).map(bookCard)),
+                    all.length > BOOKS && h('p', a(['ledgers'], 'All ledgers')),
+                ],
             60000,
         ),
     ];

@@ -16,6 +16,7 @@ import {
     table,
     capped,
     duration,
+    grouped,
     ago,
     code,
     empty,
@@ -85,8 +86,8 @@ function list(head) {
     ];
 }
 
-async function editLimits(queue, limiter) {
-    const given = await ask(`Limits of ${queue}`, {
+const editLimits = (queue, limiter) =>
+    ask(`Limits of ${queue}`, {
         confirm: 'Save',
         body: [
             'They hold for all processes, and take effect within a second. An empty field is no limit.',
@@ -111,17 +112,17 @@ async function editLimits(queue, limiter) {
                 type: 'number',
             },
         ],
+        run: async (given) => {
+            await act('truceQueueLimit', {
+                queue,
+                running: given.running ? whole(given.running) : undefined,
+                rate: given.rate ? whole(given.rate) : undefined,
+                perMS: given.seconds ? Math.round(Number(given.seconds) * 1000) : undefined,
+                pool: limiter?._id?.pool,
+            });
+            return 'The limits are saved.';
+        },
     });
-    if (!given) return null;
-    await act('truceQueueLimit', {
-        queue,
-        running: given.running ? whole(given.running) : undefined,
-        rate: given.rate ? whole(given.rate) : undefined,
-        perMS: given.seconds ? Math.round(Number(given.seconds) * 1000) : undefined,
-        pool: limiter?._id?.pool,
-    });
-    return 'The limits are saved.';
-}
 
 const percentile = (sorted, part) =>
     sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))];
@@ -230,13 +231,13 @@ export async function show({ args: [queue], head }) {
                                 [
                                     'Running at once',
                                     limiter?.running_max
-                                        ? `${num(limiter.running)} of ${num(limiter.running_max)}`
+                                        ? `${capped(limiter._id?.pool ? num(limiter.running) : counts.running)} of ${grouped(num(limiter.running_max))}`
                                         : 'no limit',
                                 ],
                                 [
                                     'Rate',
                                     limiter?.rate
-                                        ? `${num(limiter.rate)} in ${duration(num(limiter.per_ms))}`
+                                        ? `${plural(num(limiter.rate), 'job')} in ${duration(num(limiter.per_ms))}`
                                         : 'no limit',
                                 ],
                                 ['Pool', limiter?._id?.pool && text(limiter._id.pool)],

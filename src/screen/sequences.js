@@ -1,13 +1,13 @@
 // Sequences and their last numbers.
 import { op } from './api.js';
 import { text, whole } from './exact.js';
-import { act, action, ask, grouped, live, table } from './dom.js';
+import { act, action, ask, grouped, live, table, LIST_MAX } from './dom.js';
 
 export function show({ head }) {
     return [
         head('Sequences'),
         live(
-            () => op('truceSequences', { limit: 500 }),
+            () => op('truceSequences', { limit: LIST_MAX + 1 }),
             ({ sequences }) =>
                 table(
                     'Sequences',
@@ -17,8 +17,8 @@ export function show({ head }) {
                         {
                             name: 'Action',
                             cell: (one) =>
-                                action('Raise', async () => {
-                                    const given = await ask(`Raise ${text(one._id)}`, {
+                                action('Raise', () =>
+                                    ask(`Raise ${text(one._id)}`, {
                                         confirm: 'Raise',
                                         body: [
                                             'Numbers up to this one are no longer allocated. This cannot be undone.',
@@ -26,18 +26,20 @@ export function show({ head }) {
                                         fields: [
                                             { name: 'raise', label: 'Number', type: 'number' },
                                         ],
-                                    });
-                                    if (!given) return null;
-                                    await act('truceSequence', {
-                                        sequence: one._id,
-                                        raise: whole(given.raise),
-                                    });
-                                    return 'Raised.';
-                                }),
+                                        run: async (given) => {
+                                            await act('truceSequence', {
+                                                sequence: one._id,
+                                                raise: whole(given.raise),
+                                            });
+                                            return 'Raised.';
+                                        },
+                                    }),
+                                ),
                         },
                     ],
                     sequences,
                     'There are no sequences in this database.',
+                    LIST_MAX,
                 ),
         ),
     ];

@@ -1,6 +1,6 @@
 // Ordered sets: how far each source is applied, the number it waits for, and the quarantine.
 import { op, find, one as findOne, missing, optional } from './api.js';
-import { num, text, time, whole, write } from './exact.js';
+import { num, text, time, whole, brief } from './exact.js';
 import {
     h,
     a,
@@ -14,8 +14,8 @@ import {
     grouped,
     live,
     plural,
-    state,
     table,
+    LIST_MAX,
 } from './dom.js';
 
 // Returns the fields by which operations name the set.
@@ -39,7 +39,7 @@ function list(head) {
     return [
         head('Ordered sets', { sub: 'Sets whose operations may arrive in any order.' }),
         live(
-            () => find('truce_sets', { sort: { _id: 1 }, limit: 200 }),
+            () => find('truce_sets', { sort: { _id: 1 }, limit: LIST_MAX + 1 }),
             (all) =>
                 table(
                     'Ordered sets',
@@ -53,6 +53,7 @@ function list(head) {
                     ],
                     all,
                     'No set is defined in this database.',
+                    LIST_MAX,
                 ),
         ),
     ];
@@ -76,20 +77,21 @@ export async function show({ args: [id], head }) {
         return { progress, quarantine, consumers };
     };
     const replay = (one) =>
-        action('Replay', async () => {
-            const given = await ask('Replay the operation', {
+        action('Replay', () =>
+            ask('Replay the operation', {
                 confirm: 'Replay',
                 body: ['It is applied under a new number of its source and leaves the quarantine.'],
                 fields: [{ name: 'seq', label: 'New number', type: 'number' }],
-            });
-            if (!given) return null;
-            const reply = await act('truceSetReplay', {
-                ...named,
-                quarantined: one,
-                seq: whole(given.seq),
-            });
-            return `Outcome: ${reply.outcome ?? reply.status}.`;
-        });
+                run: async (given) => {
+                    const reply = await act('truceSetReplay', {
+                        ...named,
+                        quarantined: one,
+                        seq: whole(given.seq),
+                    });
+                    return `Outcome: ${reply.outcome ?? reply.status}.`;
+                },
+            }),
+        );
     return [
         head(id, {
             crumbs: a(['sets'], 'Ordered sets'),
@@ -152,16 +154,15 @@ export async function show({ args: [id], head }) {
                 table(
                     'Quarantine',
                     [
-                        { name: 'State', cell: () => state('warning') },
                         {
                             name: 'Operation',
                             cell: (one) => [
                                 text(one._id.verb),
                                 ' ',
-                                code(write(one.element ?? one._id.name).slice(0, 200)),
+                                code(brief(one.element ?? one._id.name, 200)),
                             ],
                         },
-                        { name: 'Number', kind: 'num', cell: (one) => text(one._id.seq) },
+                        { name: 'Number', kind: 'num', cell: (one) => grouped(one._id.seq) },
                         { name: 'Source', cell: (one) => text(one._id.source) },
                         { name: 'Reason', cell: (one) => text(one.reason) },
                         { name: 'Since', cell: (one) => ago(time(one.time)) },

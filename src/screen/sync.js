@@ -1,6 +1,6 @@
 // Copies: the rules, their pending work, and what differs.
 import { op } from './api.js';
-import { num, text, time, write } from './exact.js';
+import { num, text, time, brief } from './exact.js';
 import {
     h,
     a,
@@ -36,7 +36,7 @@ export function show({ head }) {
                 `Rule ${rule}`,
                 note(
                     wrong ? 'warn' : 'good',
-                    `${plural(num(reply.dependents), 'dependent')} compared: ${grouped(differ)} differ, ${grouped(num(reply.orphans))} have no source, ${grouped(num(reply.unreadable))} are unreadable.`,
+                    `Compared ${plural(num(reply.dependents), 'dependent')}. Different: ${grouped(differ)}; without a source: ${grouped(num(reply.orphans))}; unreadable: ${grouped(num(reply.unreadable))}.`,
                 ),
                 reply.findings.length > 0 &&
                     table(
@@ -45,13 +45,12 @@ export function show({ head }) {
                             { name: 'Divergence', cell: (one) => state(text(one.divergence)) },
                             {
                                 name: 'Dependent',
-                                cell: (one) => code(write(one.dependent).slice(0, 80)),
+                                cell: (one) => code(brief(one.dependent, 80)),
                             },
                             {
                                 name: 'Source',
                                 cell: (one) =>
-                                    one.source !== undefined &&
-                                    code(write(one.source).slice(0, 80)),
+                                    one.source !== undefined && code(brief(one.source, 80)),
                             },
                             {
                                 name: 'Action',

@@ -1,7 +1,21 @@
 // Transfers in two phases.
-import { op, find } from './api.js';
-import { text, time, write } from './exact.js';
-import { h, a, act, action, ago, card, code, filters, json, live, state, table } from './dom.js';
+import { op, find, one as findOne, missing } from './api.js';
+import { text, time, write, brief } from './exact.js';
+import {
+    h,
+    a,
+    act,
+    action,
+    ago,
+    card,
+    code,
+    filters,
+    json,
+    live,
+    state,
+    table,
+    LIST_MAX,
+} from './dom.js';
 
 export async function show({ args: [collection], query, head }) {
     if (collection === undefined)
@@ -12,7 +26,7 @@ export async function show({ args: [collection], query, head }) {
                     find('truce_transfers', {
                         filter: { accounts: { $exists: true } },
                         sort: { _id: 1 },
-                        limit: 200,
+                        limit: LIST_MAX + 1,
                     }),
                 (all) =>
                     table(
@@ -31,9 +45,12 @@ export async function show({ args: [collection], query, head }) {
                         ],
                         all,
                         'There are no transfers in this database.',
+                        LIST_MAX,
                     ),
             ),
         ];
+    if (!(await findOne('truce_transfers', { _id: collection }, { _id: 1 })))
+        throw missing(`There are no transfers in a collection "${collection}".`);
     const detail = h('div', { role: 'status' });
     const open = (one) => !['done', 'canceled'].includes(text(one.state));
     return [
@@ -61,7 +78,7 @@ export async function show({ args: [collection], query, head }) {
                     'Transfers',
                     [
                         { name: 'State', cell: (one) => state(text(one.state)) },
-                        { name: 'Transfer', cell: (one) => code(write(one._id).slice(0, 80)) },
+                        { name: 'Transfer', cell: (one) => code(brief(one._id, 80)) },
                         { name: 'From', cell: (one) => text(one.source) },
                         { name: 'To', cell: (one) => text(one.destination) },
                         { name: 'Amount', kind: 'num', cell: (one) => text(one.value) },
@@ -109,7 +126,7 @@ export async function show({ args: [collection], query, head }) {
                                             {
                                                 danger: true,
                                                 confirm:
-                                                    'The transfer is canceled for good if it is not decided.',
+                                                    'The transfer is canceled permanently if it is not decided.',
                                             },
                                         ),
                                 ),

@@ -1,6 +1,6 @@
 // Trees: versions, differences, tags, and readers that pin versions.
 import { op, find, one as findOne, missing } from './api.js';
-import { num, text, time, whole, write } from './exact.js';
+import { num, text, time, whole, brief } from './exact.js';
 import {
     h,
     a,
@@ -17,6 +17,7 @@ import {
     plural,
     state,
     table,
+    LIST_MAX,
 } from './dom.js';
 
 function list(head) {
@@ -27,7 +28,7 @@ function list(head) {
                 find('truce_trees', {
                     projection: { collection: 1, current: 1, at: 1 },
                     sort: { _id: 1 },
-                    limit: 200,
+                    limit: LIST_MAX + 1,
                 }),
             (all) =>
                 table(
@@ -47,6 +48,7 @@ function list(head) {
                     ],
                     all,
                     'There are no trees in this database.',
+                    LIST_MAX,
                 ),
         ),
     ];
@@ -65,11 +67,11 @@ function differences(tree, from, to) {
                         { name: 'Item', cell: (one) => code(text(one.itemId)) },
                         {
                             name: 'Before',
-                            cell: (one) => one.before && code(write(one.before).slice(0, 400)),
+                            cell: (one) => one.before && code(brief(one.before, 400)),
                         },
                         {
                             name: 'After',
-                            cell: (one) => one.after && code(write(one.after).slice(0, 400)),
+                            cell: (one) => one.after && code(brief(one.after, 400)),
                         },
                     ],
                     changes,
@@ -98,23 +100,24 @@ export async function show({ args: [tree], query, head }) {
         head(tree, {
             crumbs: a(['trees'], 'Trees'),
             side: [
-                action('Tag a version', async () => {
-                    const given = await ask('Tag a version', {
+                action('Tag a version', () =>
+                    ask('Tag a version', {
                         confirm: 'Tag',
                         body: ['A tagged version is kept until the tag is removed.'],
                         fields: [
                             { name: 'tag', label: 'Tag' },
                             { name: 'version', label: 'Version', type: 'number', value: current },
                         ],
-                    });
-                    if (!given) return null;
-                    await act('truceTree', {
-                        tree,
-                        tag: given.tag,
-                        version: whole(given.version),
-                    });
-                    return 'Tagged.';
-                }),
+                        run: async (given) => {
+                            await act('truceTree', {
+                                tree,
+                                tag: given.tag,
+                                version: whole(given.version),
+                            });
+                            return 'Tagged.';
+                        },
+                    }),
+                ),
                 action(
                     'Collect',
                     async () =>
@@ -177,7 +180,7 @@ export async function show({ args: [tree], query, head }) {
                                                     ([, version]) =>
                                                         num(version) === num(one.version),
                                                 )
-                                                .map(([tag]) => h('span.tag', tag)),
+                                                .map(([tag]) => [' ', h('span.tag', tag)]),
                                         ],
                                     },
                                     { name: 'Author', cell: (one) => text(one.author) },

@@ -1,7 +1,7 @@
 // The common part of the screens of queues: reads of truce_queue, and actions on jobs.
 import { op, aggregate, count, find, remember } from './api.js';
 import { num } from './exact.js';
-import { act, bars, capped, href, h, state } from './dom.js';
+import { act, bars, capped, href, h, legend, plural, state } from './dom.js';
 
 export const JOBS = 'truce_queue';
 export const STATES = [
@@ -22,6 +22,9 @@ export const ALLOWED = {
     cancel: ['ready', 'delayed', 'running', 'waiting', 'blocked'],
     discard: ['ready', 'delayed', 'waiting', 'blocked', 'dead', 'cancelled'],
 };
+
+// A consumer of a broker that no thread runs.
+export const isStopped = (consumer) => !consumer.workers?.length;
 
 export const isId = (string) => /^[0-9a-f]{24}$/.test(string ?? '');
 export const oid = (id) => ({ $oid: id });
@@ -45,7 +48,7 @@ export function jobFilter({ queue, state: name, tag, lane, worker, path, value }
     if (lane) filter['lane.name'] = lane;
     if (worker) filter['lease.worker'] = worker;
     if (path)
-        filter[path.startsWith('payload') ? path : `payload.${path}`] =
+        filter[/^payload(\.|$)/.test(path) ? path : `payload.${path}`] =
             value === undefined || value === '' ? { $exists: true } : value;
     return filter;
 }
@@ -109,13 +112,15 @@ export function hourChart(label, one, options) {
     }));
     const total = series.reduce((sum, each) => sum + each.values.reduce((x, y) => x + y, 0), 0);
     if (!series.length) return h('p.muted', 'No job was added in the last hour.');
+    const most = Math.max(
+        ...series[0].values.map((_, i) => series.reduce((sum, each) => sum + each.values[i], 0)),
+    );
     return [
-        bars(`${label}: ${total} jobs were added in the last hour`, series, options),
-        options?.legend &&
-            h(
-                'div.legend',
-                series.map(({ name }) => state(name)),
-            ),
+        bars(`${label}: ${plural(total, 'job')} added in the last hour`, series, {
+            ...options,
+            ends: ['1 hour ago', `highest: ${plural(most, 'job')} in 2 min`, 'now'],
+        }),
+        options?.legend && legend(series.map(({ name }) => [name, name])),
     ];
 }
 
@@ -160,7 +165,7 @@ export async function actOn(name, jobs) {
 }
 const PAST = { retry: 'retried', cancel: 'cancelled', discard: 'discarded' };
 export const outcome = (name, [done, skipped]) =>
-    `${capped(done)} job${done === 1 ? '' : 's'} ${PAST[name]}${skipped ? `; ${capped(skipped)} had another state by then` : ''}.`;
+    `${plural(done, 'job')} ${PAST[name]}${skipped ? `; ${capped(skipped)} had another state by then` : ''}.`;
 
 // Applies an action to all jobs of a filter, a part at a time, up to `most`.
 export async function actOnAll(name, filter, most, progress) {

@@ -2,25 +2,24 @@
  * Runs one command: finds it in the table, reads its options, checks access, runs its handler,
  * and completes the reply.
  *
- *     1. find the command      commands.c
- *     2. read its options      call/call_options.c
- *     3. check the access      auth/access.c
- *     4. fail points           call/fail_point.c
- *     5. run the handler       command/serve_session.c, between the waits of call/call_second.c
- *     6. complete the reply    here; of an error: call/call_error.c
+ *     1. find the command    commands.c
+ *     2. read its options    call/call_options.c
+ *     3. check the access    auth/access.c
+ *     4. fail points         call/fail_point.c
+ *     5. run the handler     command/serve_session.c, between the waits of call/call_archive_sync.c
+ *     6. complete the reply  here; of an error: call/call_error.c
  */
 #include "server/dispatch.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "query/expression/expression.h"
+#include "server/admin/command_log.h"
 #include "server/admin/top.h"
 #include "server/command/handlers.h"
-#include "store/alias.h"
-
-#define TROUBLE_LOG_NS 1000000000 /* failures of the store are logged at most once in this time */
+#include "store/collection_alias.h"
+#include "store/reserved_names.h"
 
 static truce_status dispatch_find(struct call *call, bson_error_t *error)
 {
@@ -82,57 +81,6 @@ static void dispatch_read_app(struct call *call)
         snprintf(connection->app, sizeof connection->app, "%s", bson_iter_utf8(&found, NULL));
 }
 
-/* Logs the name and the collection of the command, and nothing else of it, as other fields may
- * contain secrets. */
-static void dispatch_log(const struct call *call, truce_log_level level, enum log_part part,
-                         const char *message, const bson_t *more)
-{
-    const struct connection *connection = call->connection;
-    const char *collection =
-        BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "$cmd";
-    bson_t *fields = BCON_NEW("command", BCON_UTF8(call->command->name), "db",
-                              BCON_UTF8(call->database), "collection", BCON_UTF8(collection));
-
-    bson_concat(fields, more);
-    if (connection->login.user)
-        BSON_APPEND_UTF8(fields, "user", connection->login.tag);
-    if (connection->app[0])
-        BSON_APPEND_UTF8(fields, "app", connection->app);
-    log_write(call->server->log, level, part, connection->number, message, fields);
-    bson_destroy(fields);
-}
-
-static void dispatch_log_slow(const struct call *call, int64_t ms, const bson_t *reply)
-{
-    bson_t *more = BCON_NEW("ms", BCON_INT64(ms), "replyBytes", BCON_INT64(reply->len));
-    bson_iter_t code;
-
-    if (bson_iter_init_find(&code, reply, "code") && BSON_ITER_HOLDS_INT32(&code))
-        BSON_APPEND_INT32(more, "code", bson_iter_int32(&code));
-    dispatch_log(call, TRUCE_LOG_INFO, LOG_COMMAND, "slow command", more);
-    bson_destroy(more);
-}
-
-/* Logs a failure of the store, such as a full disk or a damaged file, as it concerns more than
- * the client. Further failures within a second are only counted, as all calls may fail then. */
-static void dispatch_log_trouble(const struct call *call, const bson_error_t *error)
-{
-    struct server *server = call->server;
-    long long now = truce__clock_monotonic_ns(), last = atomic_load(&server->trouble_ns);
-    bson_t *more;
-
-    if ((last && now - last < TROUBLE_LOG_NS) ||
-        !atomic_compare_exchange_strong(&server->trouble_ns, &last, now)) {
-        atomic_fetch_add(&server->trouble_suppressed, 1);
-        return;
-    }
-    more = BCON_NEW("text", BCON_UTF8(error->message));
-    if (atomic_load(&server->trouble_suppressed))
-        BSON_APPEND_INT64(more, "suppressed", atomic_exchange(&server->trouble_suppressed, 0));
-    dispatch_log(call, TRUCE_LOG_ERROR, LOG_STORE, "the store failed", more);
-    bson_destroy(more);
-}
-
 truce_status server_dispatch(struct connection *connection, const struct wire_request *request,
                              bson_t *reply)
 {
@@ -164,9 +112,9 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
         truce__cluster_time_begin(call.server->set[0] ? server_time(call.server) : 0);
         status = fail_point_enter(&call, &error);
         if (!status)
-            status = call_second_ready(&call, &error);
+            status = call_archive_sync_ready(&call, &error);
         if (!status)
-            status = call_second_wait(&call, serve_in_session(&call, reply, &error), &error);
+            status = call_archive_sync_wait(&call, serve_in_session(&call, reply, &error), &error);
         truce__cluster_time_begin(0);
         truce__let_begin(NULL, false);
         (void)truce__aliases_use(NULL);
@@ -175,17 +123,21 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
             top_ran(call.server->top, &call, ns);
     }
     if (call.command && (status == TRUCE_IO || status == TRUCE_CORRUPT))
-        dispatch_log_trouble(&call, &error);
+        command_log_failure(&call, &error);
     if (status) {
         bson_reinit(reply);
         call_append_error(&call, reply, status, &error);
+        /* An error of an operation has a status, so a client of truce does not take this server for
+         * another program. */
+        if (!call.command && truce__is_operation(&request->body))
+            BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
     } else {
         BSON_APPEND_DOUBLE(reply, "ok", 1);
         fail_point_leave(&call, reply);
     }
     dispatch_append_time(&call, reply);
     if (call.command && ns / 1000000 >= atomic_load(&call.server->slow_ms))
-        dispatch_log_slow(&call, ns / 1000000, reply);
+        command_log_slow(&call, ns / 1000000, reply);
     truce__aliases_release(call.aliases);
     truce__arena_release(&call.arena);
     return status;

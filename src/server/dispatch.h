@@ -1,7 +1,7 @@
 #ifndef TRUCE_SERVER_DISPATCH_H
 #define TRUCE_SERVER_DISPATCH_H
 
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 
 /* Runs the command of a request and fills its reply, which is always initialised. */
 truce_status server_dispatch(struct connection *connection, const struct wire_request *request,

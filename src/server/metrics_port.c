@@ -8,7 +8,7 @@
 
 #include <microhttpd.h>
 
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/net/listen.h"
 
 #define CONNECTIONS_MAX 16
@@ -50,7 +50,7 @@ static enum MHD_Result port_refuse(struct MHD_Connection *connection, unsigned c
     return port_answer(connection, code, sentence, strlen(sentence));
 }
 
-/* Called after the headers, before a body. */
+/* Serves one request of the port. Called after the headers, before a body. */
 static enum MHD_Result port_serve(void *arg, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_size, void **state)
@@ -67,9 +67,10 @@ static enum MHD_Result port_serve(void *arg, struct MHD_Connection *connection, 
     (void)body_size;
     (void)state;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return port_refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        return port_refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                           "expected the method GET or HEAD\n");
     if (strcmp(url, "/metrics") != 0)
-        return port_refuse(connection, MHD_HTTP_NOT_FOUND, "there is /metrics, and nothing else\n");
+        return port_refuse(connection, MHD_HTTP_NOT_FOUND, "unknown path: expected /metrics\n");
     metrics_write(port->server, &gauges, &out);
     result = port_answer(connection, MHD_HTTP_OK, out.bytes, out.size);
     truce__buffer_release(&out);

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "engine/documents/document_store.h"
 #include "server/admin/top.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/commands.h"
 #include "server/dispatch.h"
 #include "server/http/http.h"
@@ -20,9 +20,9 @@
 #include "server/net/listen.h"
 #include "server/server_state.h"
 #include "server/session/change_stream.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 #include "store/file/file.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "truce/sys/store.h"
 
 #define SOCKET_MODE 0600
@@ -61,7 +61,7 @@ static truce_status server_listen(struct server *server, const struct server_opt
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-/* The thread of a connection. */
+/* Serves one connection: the function of its thread. */
 static void *server_run_connection(void *arg)
 {
     struct connection *connection = arg;
@@ -71,7 +71,8 @@ static void *server_run_connection(void *arg)
     return NULL;
 }
 
-/* `from` NULL: a client of the Unix socket. */
+/* Starts the thread of an accepted connection, or closes it if it cannot join. `from` NULL: a
+ * client of the Unix socket. */
 static void welcome(struct server *server, int socket, const struct sockaddr *from)
 {
     struct connection *connection = bson_malloc0(sizeof *connection);
@@ -159,7 +160,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
 
     if (!engine && feed && feed->keep_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "only a store that is a file can have a change feed");
+                           "a change feed is supported only by a store in a file");
     if (engine && feed)
         status = truce__engine_feed_keep(engine, feed->keep_ms, feed->keep_bytes, error);
     if (!status && engine)
@@ -215,18 +216,18 @@ static truce_status name_set(struct server *server, const struct server_options 
                    : TRUCE_OK;
     if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__fail(TRUCE_INVALID, error,
-                           "this store writes no receipts, so it cannot be served like a replica "
-                           "set, whose clients send writes again");
+                           "--replica-set is not supported by this store, because it cannot record "
+                           "retryable writes");
     if (!set[0] || strlen(set) >= sizeof server->set ||
         strspn(set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
             strlen(set))
         return truce__fail(TRUCE_INVALID, error,
-                           "\"%.80s\" is no name of a replica set: letters, digits, - _ and ., at "
-                           "most %zu",
+                           "invalid name of a replica set \"%.80s\": expected letters, digits, - _ "
+                           "and ., at most %zu",
                            set, sizeof server->set - 1);
     if (options->advertise &&
         (!strchr(options->advertise, ':') || strlen(options->advertise) >= sizeof server->me))
-        return truce__fail(TRUCE_INVALID, error, "\"%.80s\" is not of the form HOST:PORT",
+        return truce__fail(TRUCE_INVALID, error, "invalid address \"%.80s\": expected HOST:PORT",
                            options->advertise);
     snprintf(server->set, sizeof server->set, "%s", set);
     if (!options->advertise && options->port == SERVER_NO_PORT)
@@ -265,7 +266,7 @@ static void set_access(struct server *server, const struct server_options *optio
 {
     server->auth = options->auth;
     server->log = options->log;
-    server->second = options->second;
+    server->sync_target = options->sync_target;
     server->shutdown = options->shutdown;
     server->shutdown_arg = options->shutdown_arg;
     atomic_init(&server->slow_ms, options->slow_ms ? options->slow_ms : TRUCE_SERVER_SLOW_MS);

@@ -13,13 +13,13 @@
  *     TRUCE_MESSAGE_BYTES_MAX, also after it is decompressed. At most TRUCE_SERVER_CURSORS_MAX
  *     cursors are open. The store limits each query.
  *  4. A cursor, and a session with its transaction, is used by one connection at a time.
- *  5. With a second place (struct server_second), a write is answered without an error only after
- *     the second place has all commits that were made before the answer.
+ *  5. With a sync target (struct server_sync_target), a write is answered without an error only
+ *     after the target has all commits that were made before the answer.
  */
 #include <stdatomic.h>
 
-#include "server/admin/log.h"
-#include "server/net/stream.h"
+#include "server/admin/server_log.h"
+#include "server/net/tls_stream.h"
 #include "truce/truce.h"
 
 struct server;
@@ -33,12 +33,12 @@ struct server_feed {
     int64_t keep_bytes;
 };
 
-/* A second place for all commits, which answers wait for (truce serve --archive-sync). The calls end
- * at `until_ns` (monotonic) or earlier. */
-struct server_second {
-    /* Waits until the place works. Fails with LOCKED; the write is then not begun. */
+/* A second copy of all commits, which answers wait for (truce serve --archive-sync). The calls
+ * end at `until_ns` (monotonic) or earlier. */
+struct server_sync_target {
+    /* Waits until the target works. Fails with LOCKED; the write is then not begun. */
     truce_status (*ready)(void *arg, int64_t until_ns, bson_error_t *error);
-    /* Waits until the place has all commits that were made before the call. Fails with UNKNOWN. */
+    /* Waits until the target has all commits that were made before the call. Fails with UNKNOWN. */
     truce_status (*wait)(void *arg, int64_t until_ns, bson_error_t *error);
     void *arg;
 };
@@ -86,7 +86,7 @@ struct server_options {
     /* NULL: as the file has it; a new file has no feed. */
     const struct server_feed *feed;
     /* Borrowed until server_stop. NULL: answers wait for the disk only. */
-    const struct server_second *second;
+    const struct server_sync_target *sync_target;
     /* The command configureFailPoint exists (fail_point.h). */
     bool test_commands;
     /* "PORT" or "ADDRESS:PORT" on the loopback interface where metrics can be read. NULL: none. */

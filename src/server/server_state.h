@@ -2,7 +2,7 @@
 #define TRUCE_SERVER_SERVER_STATE_H
 
 /* The state that commands need, with or without clients: of truce serve (server.c), and of
- * truce_command (embedded.c). */
+ * truce_command (in_process_commands.c). */
 #include "server/call/call.h"
 #include "server/session/sessions.h"
 

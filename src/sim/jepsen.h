@@ -22,7 +22,8 @@
 
 struct jepsen;
 
-/* The transactions go to `verify`, which must live longer. */
+/* Creates a reader of Jepsen histories. It adds the transactions to `verify`, which must live
+ * longer. */
 struct jepsen *truce__jepsen_new(struct verify *verify);
 void truce__jepsen_free(struct jepsen *jepsen);
 

@@ -5,7 +5,7 @@
  * The simulator. Logical clients share one memory store in one thread and alternate at every call
  * of the store. A chooser decides which client runs next, which one crashes, which answer is lost,
  * and which call takes effect late. A run is therefore a function of its choices, which come from a
- * seed or from a search of all choices. sim_world.c has the essay.
+ * seed or from a search of all choices. sim_scheduler.c has the essay.
  */
 #include "base/random.h"
 #include "truce/truce.h"
@@ -39,7 +39,7 @@ enum sim_kind {
     SIM_NATIVE,   /* a transaction of the store */
     SIM_SNAPSHOT, /* truce_read_many of the documents that are not SIM_NONE */
     SIM_SWEEP,    /* truce_sweep, keeping nothing */
-    SIM_PATTERN,  /* the call number `call` of the run's pattern (patterns.c) */
+    SIM_PATTERN,  /* the call number `call` of the run's pattern (sim_patterns.c) */
 };
 
 /* The subject of a run. */

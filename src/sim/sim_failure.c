@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "bson/value.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 void truce__sim_fail(struct run *run, const char *what, const bson_t *document)
 {

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /*
  * The ledger in the simulator: the external account, and two accounts that must not be overdrawn.
@@ -265,7 +265,7 @@ static void ledger_check_post(struct run *run, const bson_t *order, truce_ledger
         truce__sim_fail(run, "an order and its payment are not consistent", order);
 }
 
-static void ledger_tell_finding(const bson_t *finding, void *arg)
+static void ledger_report_one_finding(const bson_t *finding, void *arg)
 {
     truce__sim_fail(arg, "the verification of the ledger failed", finding);
 }
@@ -278,7 +278,7 @@ static void sim_check_ledger(struct run *run, const bson_t *document)
 
     truce_assert(!ledger_read_all(run, ledger, &error)); /* completes unfinished commits */
     truce_assert(
-        !truce_ledger_verify(ledger, NULL, NULL, ledger_tell_finding, run, &report, &error));
+        !truce_ledger_verify(ledger, NULL, NULL, ledger_report_one_finding, run, &report, &error));
     for (int t = 0; t < run->history.txns_count; t++) {
         if (run->patterns.calls[t].begun)
             ledger_check_post(run, document, ledger, t);

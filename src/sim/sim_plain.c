@@ -1,4 +1,4 @@
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /*
  * The job queue in the simulator. Workers claim several jobs at once. They are slow, fail, extend
@@ -303,7 +303,8 @@ static void sim_check_call(struct run *run, const bson_t *document, int txn)
                         document);
 }
 
-/* `document` was read before work_off. */
+/* Works off the queue, and checks the effects of all jobs and calls. Ignores `document`, which was
+ * read before work_off. */
 static void sim_check_queue(struct run *run, const bson_t *document)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1)), now;

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /*
  * Ordered sets in the simulator: operations on two names of one document, in any order and

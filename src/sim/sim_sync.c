@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /*
  * Denormalized copies in the simulator: two users, comments that copy their user's name, and likes

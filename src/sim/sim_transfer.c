@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /*
  * Two-phase transfers in the simulator: three accounts with 100 each. Callers start transfers,

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /*
  * Versioned trees in the simulator: one tree with three items. Callers publish edits of all three
@@ -101,7 +101,7 @@ struct seen {
     int marks[3];
 };
 
-/* A truce_tree_function. */
+/* Notes the mark of an item (a truce_tree_function). */
 static bool see(const bson_t *item, void *arg)
 {
     struct seen *seen = arg;
@@ -200,7 +200,7 @@ static void observe_master(struct run *run, const bson_t *order)
     bson_destroy(filter);
 }
 
-/* A dead reader's hold ends with its lease. */
+/* Drops all holds, because a dead reader's hold ends with its lease. */
 static void tree_drop_holds(struct run *run)
 {
     bson_t *all = bson_new();

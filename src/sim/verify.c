@@ -34,7 +34,7 @@ void truce__verify_free(struct verify *verify)
     bson_free(verify);
 }
 
-void truce__verify_tell(struct verify *verify, const char *name, const char *format, ...)
+void truce__verify_report(struct verify *verify, const char *name, const char *format, ...)
 {
     char text[2000];
     struct verify_anomaly anomaly = {name, text};

@@ -19,7 +19,7 @@
  * Values that were never read come after all values that were read.
  */
 
-#define NOBODY UINT32_MAX
+#define NO_TXN UINT32_MAX
 
 struct element {
     uint32_t key, txn;
@@ -47,7 +47,7 @@ struct lists {
     struct verify_graph *graph;
 };
 
-/* ---- who appended what ---------------------------------------------------------------------- */
+/* ---- appends -------------------------------------------------------------------------------- */
 
 static int lists_compare_elements(const void *a, const void *b)
 {
@@ -112,7 +112,7 @@ static void gather_elements(struct lists *lists)
     qsort(lists->elements, lists->count, sizeof *lists->elements, lists_compare_elements);
     for (uint32_t i = 1; i < lists->count; i++) {
         if (!lists_compare_elements(&lists->elements[i - 1], &lists->elements[i]))
-            truce__verify_tell(
+            truce__verify_report(
                 lists->verify, "duplicate",
                 "the value %lld is appended to \"%s\" by transactions %u and %u: the "
                 "history cannot be checked",
@@ -137,21 +137,21 @@ static void check_element(struct lists *lists, uint32_t t, const struct verify_o
     const char *key = lists->verify->keys[read->key];
 
     if (!element)
-        truce__verify_tell(lists->verify, "G1a",
-                           "transaction %u read %lld in \"%s\", which no transaction appended",
-                           txns[t].number, (long long)read->list[at], key);
+        truce__verify_report(lists->verify, "G1a",
+                             "transaction %u read %lld in \"%s\", which no transaction appended",
+                             txns[t].number, (long long)read->list[at], key);
     else if (lists->verify->txns[element->txn].outcome == VERIFY_FAIL)
-        truce__verify_tell(lists->verify, "G1a",
-                           "transaction %u read %lld in \"%s\", which transaction %u appended and "
-                           "then failed (aborted read)",
-                           txns[t].number, (long long)read->list[at], key,
-                           txns[element->txn].number);
+        truce__verify_report(
+            lists->verify, "G1a",
+            "transaction %u read %lld in \"%s\", which transaction %u appended and "
+            "then failed (aborted read)",
+            txns[t].number, (long long)read->list[at], key, txns[element->txn].number);
     else if (at + 1 == read->length && !element->last && element->txn != t)
-        truce__verify_tell(lists->verify, "G1b",
-                           "transaction %u read \"%s\" up to %lld, in the middle of transaction %u "
-                           "(intermediate read)",
-                           txns[t].number, key, (long long)read->list[at],
-                           txns[element->txn].number);
+        truce__verify_report(
+            lists->verify, "G1b",
+            "transaction %u read \"%s\" up to %lld, in the middle of transaction %u "
+            "(intermediate read)",
+            txns[t].number, key, (long long)read->list[at], txns[element->txn].number);
 }
 
 static int compare_values(const void *a, const void *b)
@@ -170,10 +170,10 @@ static void check_repeats(struct lists *lists, uint32_t t, const struct verify_o
     qsort(sorted, read->length, sizeof *sorted, compare_values);
     for (uint32_t i = 1; i < read->length; i++) {
         if (sorted[i] == sorted[i - 1])
-            truce__verify_tell(lists->verify, "duplicate",
-                               "transaction %u read %lld twice in \"%s\": it was applied twice",
-                               lists->verify->txns[t].number, (long long)sorted[i],
-                               lists->verify->keys[read->key]);
+            truce__verify_report(lists->verify, "duplicate",
+                                 "transaction %u read %lld twice in \"%s\": it was applied twice",
+                                 lists->verify->txns[t].number, (long long)sorted[i],
+                                 lists->verify->keys[read->key]);
     }
     bson_free(sorted);
 }
@@ -187,11 +187,11 @@ static void take_read(struct lists *lists, uint32_t t, const struct verify_op *r
     uint32_t b_length = longer ? read->length : lists->longest[read->key].length;
 
     if (!prefix(a, a_length, b, b_length)) {
-        truce__verify_tell(lists->verify, "incompatible-order",
-                           "transactions %u and %u read \"%s\" in two orders",
-                           lists->verify->txns[t].number,
-                           lists->verify->txns[lists->longest[read->key].txn].number,
-                           lists->verify->keys[read->key]);
+        truce__verify_report(lists->verify, "incompatible-order",
+                             "transactions %u and %u read \"%s\" in two orders",
+                             lists->verify->txns[t].number,
+                             lists->verify->txns[lists->longest[read->key].txn].number,
+                             lists->verify->keys[read->key]);
         return;
     }
     if (longer) {
@@ -224,7 +224,7 @@ static void check_internal(struct lists *lists, uint32_t t, uint32_t at)
         }
     }
     if (!good)
-        truce__verify_tell(
+        truce__verify_report(
             lists->verify, "internal",
             "transaction %u read \"%s\" and did not find what it had read or appended "
             "itself",
@@ -260,13 +260,13 @@ static uint32_t writer_at(const struct lists *lists, uint32_t key, uint32_t at)
     const struct element *element = element_of(lists, key, lists->longest[key].list[at]);
 
     return element && lists->verify->txns[element->txn].outcome != VERIFY_FAIL ? element->txn
-                                                                               : NOBODY;
+                                                                               : NO_TXN;
 }
 
 static void lists_add(struct lists *lists, uint32_t from, uint32_t to, enum verify_edge kind,
                       uint32_t key)
 {
-    if (from != NOBODY && to != NOBODY)
+    if (from != NO_TXN && to != NO_TXN)
         truce__graph_add(lists->graph, from, to, kind, key);
 }
 
@@ -307,12 +307,12 @@ static void mark_seen(struct lists *lists)
             lists->took_effect[element->txn] = true;
             before = element->has_before ? element_of(lists, key, element->before) : NULL;
             if (before && !before->seen)
-                truce__verify_tell(lists->verify, "lost-append",
-                                   "transaction %u appended %lld and then %lld to \"%s\", and "
-                                   "a read has only the second value",
-                                   lists->verify->txns[element->txn].number,
-                                   (long long)before->value, (long long)element->value,
-                                   lists->verify->keys[key]);
+                truce__verify_report(lists->verify, "lost-append",
+                                     "transaction %u appended %lld and then %lld to \"%s\", and "
+                                     "a read has only the second value",
+                                     lists->verify->txns[element->txn].number,
+                                     (long long)before->value, (long long)element->value,
+                                     lists->verify->keys[key]);
         }
     }
 }
@@ -412,13 +412,13 @@ static const char *edge_name(unsigned kinds)
     return kinds & EDGE_WW ? "ww" : kinds & EDGE_WR ? "wr" : kinds & EDGE_RW ? "rw" : "time";
 }
 
-static void tell_cycle(struct lists *lists, const char *name, const struct verify_step *steps,
-                       uint32_t length)
+static void report_cycle(struct lists *lists, const char *name, const struct verify_step *steps,
+                         uint32_t length)
 {
     struct verify *verify = lists->verify;
     char text[1500];
     size_t at = 0;
-    uint32_t first = NOBODY;
+    uint32_t first = NO_TXN;
 
     for (uint32_t i = 0; i < length && at + 100 < sizeof text; i++) {
         uint32_t number;
@@ -426,7 +426,7 @@ static void tell_cycle(struct lists *lists, const char *name, const struct verif
         if (steps[i].node >= verify->count)
             continue; /* a node of time */
         number = verify->txns[steps[i].node].number;
-        first = first == NOBODY ? number : first;
+        first = first == NO_TXN ? number : first;
         if (steps[i].kinds & EDGE_TIME)
             at += (size_t)snprintf(text + at, sizeof text - at, "%u -time-> ", number);
         else
@@ -434,7 +434,7 @@ static void tell_cycle(struct lists *lists, const char *name, const struct verif
                                    edge_name(steps[i].kinds), verify->keys[steps[i].key]);
     }
     snprintf(text + at, sizeof text - at, "%u", first);
-    truce__verify_tell(verify, name, "transactions %s", text);
+    truce__verify_report(verify, name, "transactions %s", text);
 }
 
 static void find_cycles(struct lists *lists)
@@ -460,7 +460,7 @@ static void find_cycles(struct lists *lists)
             continue;
         for (uint32_t e = 0; e < length; e++)
             anti += !strcmp(edge_name(steps[e].kinds), "rw");
-        tell_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, steps, length);
+        report_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, steps, length);
         bson_free(steps);
         return; /* a later class contains it */
     }

@@ -54,7 +54,7 @@ struct verify {
     int anomalies;
 };
 
-void truce__verify_tell(struct verify *verify, const char *name, const char *format, ...)
+void truce__verify_report(struct verify *verify, const char *name, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
 void truce__verify_lists(struct verify *verify);
@@ -72,7 +72,8 @@ struct verify_graph;
 
 struct verify_graph *truce__graph_new(uint32_t nodes);
 void truce__graph_free(struct verify_graph *graph);
-/* `key`: the list that both transactions used; any value for EDGE_TIME. */
+/* Adds an edge, unless it is from a node to itself. `key`: the list that both transactions used;
+ * any value for EDGE_TIME. */
 void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind,
                       uint32_t key);
 

@@ -271,21 +271,21 @@ void truce__verify_registers(struct verify *verify)
         return;
     registers_gather(&search);
     if (search.count > DEPTH_MAX)
-        truce__verify_tell(
+        truce__verify_report(
             verify, "undecided",
             "there are %u transactions with registers: an order of at most %d can be "
             "searched for; use lists",
             search.count, DEPTH_MAX);
     else if (search.count && !registers_place(&search, 0)) {
         if (search.steps >= verify->steps_max)
-            truce__verify_tell(
+            truce__verify_report(
                 verify, "undecided",
                 "the search for an order of the transactions stopped after %llu steps",
                 (unsigned long long)verify->steps_max);
         else
-            truce__verify_tell(verify, "not-linearizable",
-                               "no order of the transactions, within real time, explains "
-                               "what was read");
+            truce__verify_report(verify, "not-linearizable",
+                                 "no order of the transactions, within real time, explains "
+                                 "what was read");
     }
     verify->steps = search.steps;
     bson_free(search.order);

@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "bson/value.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "store/maintenance.h"
 #include "store/store.h"
 

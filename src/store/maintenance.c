@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "bson/array.h"
 #include "bson/value.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "truce/sys/store.h"
 
 bson_value_t truce__document_id(const bson_t *document)
@@ -83,9 +83,9 @@ static bson_t *others(const bson_t *filter, const bson_t *passed)
 }
 
 /* Collects at most `most` documents; the caller destroys each. */
-static truce_status care_gather(struct sweep *sweep, const char *collection, const bson_t *filter,
-                                const bson_t *passed, uint32_t most, bson_t **found,
-                                uint32_t *count, bson_error_t *error)
+static truce_status maintenance_gather(struct sweep *sweep, const char *collection,
+                                       const bson_t *filter, const bson_t *passed, uint32_t most,
+                                       bson_t **found, uint32_t *count, bson_error_t *error)
 {
     bson_t *narrowed = others(filter, passed);
     truce_find_options options = {.limit = most};
@@ -114,7 +114,7 @@ struct walk {
     bson_t passed; /* An array of _ids. */
 };
 
-static void care_pass_over(struct walk *walk, const bson_value_t *id)
+static void maintenance_pass_over(struct walk *walk, const bson_value_t *id)
 {
     struct array passed;
 
@@ -123,7 +123,8 @@ static void care_pass_over(struct walk *walk, const bson_value_t *id)
 }
 
 /* Repairs one document. A status other than OK ends the walk. */
-static truce_status care_look_after(struct walk *walk, const bson_t *document, bson_error_t *error)
+static truce_status maintenance_look_after(struct walk *walk, const bson_t *document,
+                                           bson_error_t *error)
 {
     bson_error_t reason = {0};
     truce_status failed =
@@ -135,7 +136,7 @@ static truce_status care_look_after(struct walk *walk, const bson_t *document, b
         return failed;
     }
     if (failed)
-        care_pass_over(walk, &id);
+        maintenance_pass_over(walk, &id);
     else
         walk->mended++;
     if (failed && failed != TRUCE_LOCKED)
@@ -154,10 +155,11 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
 
     do {
         most = sweep->batch - walk.mended;
-        status = care_gather(sweep, collection, filter, &walk.passed, most, found, &count, error);
+        status =
+            maintenance_gather(sweep, collection, filter, &walk.passed, most, found, &count, error);
         for (uint32_t i = 0; i < count; i++) {
             if (!status)
-                status = care_look_after(&walk, found[i], error);
+                status = maintenance_look_after(&walk, found[i], error);
             bson_destroy(found[i]);
         }
     } while (!status && count == most && walk.mended < sweep->batch &&
@@ -171,7 +173,7 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
 
 /* ---- the check ------------------------------------------------------------------------------ */
 
-void truce__check_tell(struct check *check, const struct finding *finding, bool repaired)
+void truce__check_report(struct check *check, const struct finding *finding, bool repaired)
 {
     bson_t document = BSON_INITIALIZER;
 
@@ -191,7 +193,8 @@ void truce__check_tell(struct check *check, const struct finding *finding, bool 
     bson_destroy(&document);
 }
 
-/* Returns whether `ns` names the collection: "students", or "school.students" in another database. */
+/* Returns whether `ns` names the collection: "students", or "school.students" in another
+ * database. */
 static bool check_is_at(const struct check *check, const char *collection, const char *ns)
 {
     size_t length = check->database ? strlen(check->database) : 0;
@@ -208,7 +211,7 @@ bool truce__check_repairs(const struct check *check, const struct finding *findi
 
     if (!check->repair || !check->only)
         return check->repair;
-    /* invariant K4 */
+    /* invariant MK4 */
     if (strcmp(truce__field_text(check->only, "rule"), finding->rule) != 0 ||
         !check_is_at(check, finding->collection, truce__field_text(check->only, "ns")))
         return false;
@@ -222,8 +225,8 @@ bool truce__check_repairs(const struct check *check, const struct finding *findi
     return same;
 }
 
-static void tell_unchecked(struct check *check, const char *collection, const bson_value_t *id,
-                           const bson_error_t *reason)
+static void report_unchecked(struct check *check, const char *collection, const bson_value_t *id,
+                             const bson_error_t *reason)
 {
     const struct finding finding = {.rule = "unchecked",
                                     .collection = collection,
@@ -231,7 +234,7 @@ static void tell_unchecked(struct check *check, const char *collection, const bs
                                     .repair = "none: inspect the document by hand",
                                     .id = id};
 
-    truce__check_tell(check, &finding, false);
+    truce__check_report(check, &finding, false);
 }
 
 truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
@@ -255,7 +258,7 @@ truce_status truce__check_each(struct check *check, const char *collection, cons
         } else if (failed) {
             bson_value_t id = truce__document_id(document);
 
-            tell_unchecked(check, collection, &id, &reason);
+            report_unchecked(check, collection, &id, &reason);
         }
     }
     truce_cursor_close(cursor);
@@ -270,7 +273,7 @@ static truce_status check_batch(struct check *check, const char *collection, bso
                                 uint32_t count, suspect_function *find, check_function *function,
                                 void *arg, bson_error_t *error)
 {
-    bool suspect[CARE_BATCH] = {false};
+    bool suspect[MAINTENANCE_BATCH] = {false};
     bson_error_t reason = {0};
     truce_status status = find(check, batch, count, suspect, arg, &reason);
     bool all = status && !ends_all(status);
@@ -289,7 +292,7 @@ static truce_status check_batch(struct check *check, const char *collection, bso
             pass_on(error, &reason);
             status = failed;
         } else if (failed) {
-            tell_unchecked(check, collection, &id, &reason);
+            report_unchecked(check, collection, &id, &reason);
         }
         bson_destroy(batch[i]);
     }
@@ -300,7 +303,7 @@ truce_status truce__check_suspects(struct check *check, const char *collection,
                                    const bson_t *filter, suspect_function *find,
                                    check_function *function, void *arg, bson_error_t *error)
 {
-    bson_t *batch[CARE_BATCH];
+    bson_t *batch[MAINTENANCE_BATCH];
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
     uint32_t count = 0;
@@ -313,7 +316,7 @@ truce_status truce__check_suspects(struct check *check, const char *collection,
             bytes += document->len;
             batch[count++] = bson_copy(document);
         }
-        if (!status && count && (!document || count == CARE_BATCH || bytes > BATCH_BYTES)) {
+        if (!status && count && (!document || count == MAINTENANCE_BATCH || bytes > BATCH_BYTES)) {
             status = check_batch(check, collection, batch, count, find, function, arg, error);
             count = 0;
             bytes = 0;
@@ -327,7 +330,8 @@ truce_status truce__check_suspects(struct check *check, const char *collection,
     return status;
 }
 
-void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t owner)
+void truce__maintenance_link(struct maintenance_links *links, const bson_value_t *id,
+                             uint32_t owner)
 {
     char key[16];
 
@@ -339,12 +343,12 @@ void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t
     links->count++;
 }
 
-void truce__care_links_release(struct care_links *links)
+void truce__maintenance_links_release(struct maintenance_links *links)
 {
     if (links->owners)
         bson_destroy(&links->ids);
     bson_free(links->owners);
-    *links = (struct care_links){.count = 0};
+    *links = (struct maintenance_links){.count = 0};
 }
 
 static int compare_hashes(const void *a, const void *b)
@@ -360,8 +364,9 @@ static uint64_t hash_of_id(const bson_t *document)
     return truce__value_hash(truce__value_field(truce__value_document(document), "_id", 3));
 }
 
-truce_status truce__care_follow(struct check *check, const char *to, const bson_t *filter,
-                                struct care_links *links, bool *suspect, bson_error_t *error)
+truce_status truce__maintenance_follow(struct check *check, const char *to, const bson_t *filter,
+                                       struct maintenance_links *links, bool *suspect,
+                                       bson_error_t *error)
 {
     bson_t *projection, *wanted;
     truce_find_options options = {0};
@@ -399,13 +404,13 @@ truce_status truce__care_follow(struct check *check, const char *to, const bson_
     bson_free(found);
     bson_destroy(wanted);
     bson_destroy(projection);
-    truce__care_links_release(links);
+    truce__maintenance_links_release(links);
     return status;
 }
 
 /* ---- the check of the store itself ----------------------------------------------------------- */
 
-static void care_tell_fault(const bson_t *finding, void *arg)
+static void maintenance_report_fault(const bson_t *finding, void *arg)
 {
     struct check *check = arg;
     bson_iter_t repaired;
@@ -428,33 +433,33 @@ truce_status truce__store_check(struct check *check, bson_error_t *error)
         repair = "";
     else if (check->repair && !strcmp(truce__field_text(check->only, "rule"), "wrong-index"))
         repair = truce__field_text(check->only, "ns");
-    return store->ops->examine(store, repair, care_tell_fault, check, error);
+    return store->ops->examine(store, repair, maintenance_report_fault, check, error);
 }
 
 /* ---- databases ------------------------------------------------------------------------------- */
 
-void truce__care_tell(const bson_t *finding, void *arg)
+void truce__maintenance_report(const bson_t *finding, void *arg)
 {
-    const struct care_teller *teller = arg;
+    const struct maintenance_reporter *reporter = arg;
     bson_t named = BSON_INITIALIZER;
     bson_iter_t at;
 
-    if (!teller->function)
+    if (!reporter->function)
         return;
-    if (!teller->database[0] || !bson_iter_init(&at, finding)) {
-        teller->function(finding, teller->arg);
+    if (!reporter->database[0] || !bson_iter_init(&at, finding)) {
+        reporter->function(finding, reporter->arg);
         return;
     }
     while (bson_iter_next(&at)) {
-        if (!strcmp(bson_iter_key(&at), teller->field) && BSON_ITER_HOLDS_UTF8(&at)) {
-            char *name = bson_strdup_printf("%s.%s", teller->database, bson_iter_utf8(&at, NULL));
+        if (!strcmp(bson_iter_key(&at), reporter->field) && BSON_ITER_HOLDS_UTF8(&at)) {
+            char *name = bson_strdup_printf("%s.%s", reporter->database, bson_iter_utf8(&at, NULL));
 
-            BSON_APPEND_UTF8(&named, teller->field, name);
+            BSON_APPEND_UTF8(&named, reporter->field, name);
             bson_free(name);
         } else {
             BSON_APPEND_VALUE(&named, bson_iter_key(&at), bson_iter_value(&at));
         }
     }
-    teller->function(&named, teller->arg);
+    reporter->function(&named, reporter->arg);
     bson_destroy(&named);
 }

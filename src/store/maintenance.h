@@ -3,8 +3,8 @@
 
 /*
  * The interface of maintenance: each part of truce (the commit, a pattern) provides a step of the
- * sweep and rules of the check. src/maintenance/registry.c lists them; a new pattern adds one line
- * there.
+ * sweep and rules of the check. src/maintenance/maintenance_registry.c lists them; a new pattern
+ * adds one line there.
  *
  * A document that cannot be repaired is reported and stops nothing: a step reports it by
  * truce__sweep_failed, a rule by a finding, and both continue with the next document. A status
@@ -58,7 +58,7 @@ struct finding {
     const bson_oid_t *commit; /* NULL: none */
 };
 
-void truce__check_tell(struct check *check, const struct finding *finding, bool repaired);
+void truce__check_report(struct check *check, const struct finding *finding, bool repaired);
 /* Returns whether the finding is to be repaired. */
 bool truce__check_repairs(const struct check *check, const struct finding *finding);
 
@@ -70,35 +70,37 @@ typedef truce_status check_function(struct check *check, const char *collection,
 truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
                                check_function *function, void *arg, bson_error_t *error);
 
-/* A check that needs other documents reads those of CARE_BATCH documents at once. One message for
- * each document would make the check of a server take as many round trips. The function sets
- * suspect[i] for each document that needs a closer check. That check reads the document again, so a
- * suspicion may be wrong. */
-#define CARE_BATCH 500
+/* A check that needs other documents reads those of MAINTENANCE_BATCH documents at once. One
+ * message for each document would make the check of a server take as many round trips. The function
+ * sets suspect[i] for each document that needs a closer check. That check reads the document again,
+ * so a suspicion may be wrong. */
+#define MAINTENANCE_BATCH 500
 typedef truce_status suspect_function(struct check *check, bson_t *const *documents, uint32_t count,
                                       bool *suspect, void *arg, bson_error_t *error);
 
-/* As truce__check_each, for the suspects only. If `find` fails, all of its documents are
- * suspects. */
+/* Does what truce__check_each does, for the suspects only. If `find` fails, all of its documents
+ * are suspects. */
 truce_status truce__check_suspects(struct check *check, const char *collection,
                                    const bson_t *filter, suspect_function *find,
                                    check_function *function, void *arg, bson_error_t *error);
 
 /* Ids that documents refer to, with the numbers of these documents in their batch. */
-struct care_links {
+struct maintenance_links {
     bson_t ids; /* array */
     uint32_t *owners;
     uint32_t count;
 };
 
-void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t owner);
-void truce__care_links_release(struct care_links *links);
+void truce__maintenance_link(struct maintenance_links *links, const bson_value_t *id,
+                             uint32_t owner);
+void truce__maintenance_links_release(struct maintenance_links *links);
 /* Suspects each owner of an id for which `to` has no document that matches `filter`. Releases the
  * links. */
-truce_status truce__care_follow(struct check *check, const char *to, const bson_t *filter,
-                                struct care_links *links, bool *suspect, bson_error_t *error);
+truce_status truce__maintenance_follow(struct check *check, const char *to, const bson_t *filter,
+                                       struct maintenance_links *links, bool *suspect,
+                                       bson_error_t *error);
 
-/* The check of the store itself, for the table in src/maintenance/registry.c. */
+/* Checks the store itself; an entry of the table in src/maintenance/maintenance_registry.c. */
 truce_status truce__store_check(struct check *check, bson_error_t *error);
 
 /* ---- both ---- */
@@ -113,9 +115,10 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
 /* Returns the _id, borrowed from the document; null: it has none. */
 bson_value_t truce__document_id(const bson_t *document);
 
-/* Maintenance runs for each database of a store (store/decorators/database.h). A finding outside of
- * the own database names its database: {ns: "school.students"} for the students of school. */
-struct care_teller {
+/* Maintenance runs for each database of a store (store/decorators/database_view.h). A finding
+ * outside of the own database names its database: {ns: "school.students"} for the students of
+ * school. */
+struct maintenance_reporter {
     void (*function)(const bson_t *finding, void *arg); /* NULL: findings are not reported. */
     void *arg;
     const char *database; /* "": the own one. */
@@ -123,8 +126,8 @@ struct care_teller {
     const char *field;
 };
 
-/* A truce_finding_function; `arg` is the struct care_teller. */
-void truce__care_tell(const bson_t *finding, void *arg);
+/* Reports a finding (a truce_finding_function); `arg` is the struct maintenance_reporter. */
+void truce__maintenance_report(const bson_t *finding, void *arg);
 
 /* ---- an entry of the registry ---------------------------------------------------------------- */
 

@@ -23,7 +23,7 @@
 
 #define DATABASE_NAME_MAX 63
 #define PLACE_MAX         (TRUCE_PLACE_NAME_MAX + 1)
-/* The views of a database (views.h). */
+/* The views of a database (view_cache.h). */
 #define VIEWS_COLLECTION "system.views"
 
 /* Returns whether the collection is one of the server's own. */

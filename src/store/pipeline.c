@@ -13,7 +13,7 @@
  * A pipeline reads one snapshot: if a stage reads other collections ($lookup, $unionWith), a view
  * of the store is opened first, and both the input and these stages read from it. $out and $merge
  * write to the store itself, and their writes are not read. A name may be an alias of a pipeline
- * over another collection (alias.h).
+ * over another collection (collection_alias.h).
  */
 #include "store/pipeline.h"
 
@@ -28,8 +28,8 @@
 #include "base/random.h"
 #include "bson/array.h"
 #include "query/expression/expression.h"
-#include "query/incoming.h"
-#include "store/alias.h"
+#include "query/input_check.h"
+#include "store/collection_alias.h"
 
 /* The cost of a document that passes through the pipeline. */
 #define STEPS_OF_DOCUMENT 256

@@ -3,7 +3,7 @@
 
 /* Aggregation over a store: turns a compiled pipeline and a backend's documents into a cursor. */
 #include "query/aggregate/aggregate.h"
-#include "query/context.h"
+#include "query/evaluation_context.h"
 #include "store/store.h"
 
 /* Opens a cursor over the stages of `pipeline` from number `first` on, which read `input`. Always

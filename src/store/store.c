@@ -16,13 +16,45 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
+#include "base/forks.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "query/expression/expression.h"
-#include "query/incoming.h"
 #include "query/index/index_span.h"
-#include "store/view.h"
+#include "query/input_check.h"
+#include "store/snapshot_view.h"
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+truce_status truce__store_not_inherited(const truce_store *store, bson_error_t *error)
+{
+    if (!store->opened_after || store->opened_after == truce__forks() + 1)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the store was opened before this process was forked and belongs to the "
+                       "parent: fork first and then open the store in each process, or start a "
+                       "program (exec)");
+}
+
+truce_status truce__handle_usable(const truce_store *store, bool refused,
+                                  const bson_error_t *refusal, bson_error_t *error)
+{
+    if (!refused)
+        return truce__store_not_inherited(store, error);
+    if (error)
+        *error = *refusal;
+    return TRUCE_INVALID;
+}
+
+/* Starts a call on a collection. */
+static truce_status store_check_name(const truce_store *store, const char *collection,
+                                     bson_error_t *error)
+{
+    truce_status status = truce__store_not_inherited(store, error);
+
+    return status ? status : truce__collection_name_check(collection, error);
+}
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
@@ -68,7 +100,8 @@ void truce_store_close(truce_store *store)
     struct truce_holds *holds;
     uint32_t ended = 0;
 
-    if (!store)
+    /* In a forked child, closing the parent's files and connections would disturb the parent. */
+    if (!store || truce__store_not_inherited(store, NULL))
         return;
     if (store->commands)
         store->commands->free(store->commands);
@@ -134,7 +167,7 @@ truce_status truce_index_create(truce_store *store, const char *collection, cons
                                 bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__check_required(index, "index", error);
@@ -170,7 +203,7 @@ truce_status truce_index_drop(truce_store *store, const char *collection, const 
                               bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__view_guard(store, "drop an index of", collection, error);
@@ -184,7 +217,7 @@ truce_status truce_index_modify(truce_store *store, const char *collection, cons
                                 const bson_t *changes, bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__check_required(changes, "changes of an index", error);
@@ -202,7 +235,7 @@ truce_status truce_index_list(truce_store *store, const char *collection, bson_t
     RETURN_IF_NULL(indexes, error);
 
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (status) {
         bson_init(indexes);
@@ -219,7 +252,7 @@ truce_status truce_collection_create(truce_store *store, const char *collection,
                                      bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__view_guard(store, "create", collection, error);
@@ -232,7 +265,7 @@ truce_status truce_collection_create(truce_store *store, const char *collection,
 truce_status truce_collection_drop(truce_store *store, const char *collection, bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__view_guard(store, "drop", collection, error);
@@ -246,7 +279,7 @@ truce_status truce_collection_rename(truce_store *store, const char *from, const
                                      bool drop_target, bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(from, error);
+    truce_status status = store_check_name(store, from, error);
 
     if (!status)
         status = truce__collection_name_check(to, error);
@@ -266,7 +299,7 @@ truce_status truce_collection_validate(truce_store *store, const char *collectio
 {
     static const bson_t none = BSON_INITIALIZER;
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!validator)
         validator = &none;
@@ -287,8 +320,10 @@ truce_status truce_collection_list(truce_store *store, const truce_list_options 
 
     static const truce_list_options defaults = {0};
     bson_error_t caught = {0};
-    truce_status status = ROOM_CHECK(options, "truce_list_options", error);
+    truce_status status = truce__store_not_inherited(store, error);
 
+    if (!status)
+        status = ROOM_CHECK(options, "truce_list_options", error);
     if (status) {
         bson_init(collections);
         return status;
@@ -302,8 +337,10 @@ truce_status truce_collection_list(truce_store *store, const truce_list_options 
 truce_status truce_settle(truce_store *store, bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = store->ops->settle ? store->ops->settle(store, &caught) : TRUCE_OK;
+    truce_status status = truce__store_not_inherited(store, &caught);
 
+    if (!status && store->ops->settle)
+        status = store->ops->settle(store, &caught);
     return truce__pass_error(status, &caught, error);
 }
 
@@ -382,10 +419,11 @@ static truce_status check_span(const truce_find_options *options, bson_error_t *
                                             options->sort, error);
 }
 
-static truce_status check_find(const char *collection, const bson_t *filter,
-                               const truce_find_options *options, bson_error_t *error)
+static truce_status check_find(const truce_store *store, const char *collection,
+                               const bson_t *filter, const truce_find_options *options,
+                               bson_error_t *error)
 {
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = ROOM_CHECK(options, "truce_find_options", error);
@@ -408,6 +446,8 @@ static truce_status check_find(const char *collection, const bson_t *filter,
 
 static void set_interrupted(truce_store *store, bool on)
 {
+    if (truce__store_not_inherited(store, NULL))
+        return;
     __atomic_store_n(&store->interrupted, on, __ATOMIC_SEQ_CST);
     if (store->ops->interrupt)
         store->ops->interrupt(store, on);
@@ -435,8 +475,10 @@ truce_status truce__store_interrupted(const truce_store *store, bson_error_t *er
 /* Checks for an interrupt at the start of a call that may compile expressions. */
 static truce_status store_begin(const truce_store *store, bson_error_t *error)
 {
-    truce__expression_fold_anew();
-    return truce__store_interrupted(store, error);
+    truce_status status = truce__store_not_inherited(store, error);
+
+    truce__expression_fold_again();
+    return status ? status : truce__store_interrupted(store, error);
 }
 
 void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct budget *budget)
@@ -470,7 +512,7 @@ static truce_status store_open_cursor(truce_store *store, const char *collection
 
     *cursor = NULL;
     options = find_options_or_default(options);
-    status = check_find(collection, filter, options, error);
+    status = check_find(store, collection, filter, options, error);
     if (!status)
         status = store_begin(store, error);
     if (status)
@@ -501,6 +543,9 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
     truce_status status;
 
     *document = NULL;
+    status = cursor->store ? truce__store_not_inherited(cursor->store, error) : TRUCE_OK;
+    if (status)
+        return status;
     if (cursor->store && store_is_closed(cursor->store))
         return truce__fail(TRUCE_INVALID, error, "the store of the cursor was closed");
     status = cursor->ops->next(cursor, document, &caught);
@@ -514,7 +559,7 @@ void truce_cursor_close(truce_cursor *cursor)
     truce_store *store = cursor ? cursor->store : NULL;
     uint32_t place = cursor ? cursor->hold : 0;
 
-    if (!cursor)
+    if (!cursor || (store && truce__store_not_inherited(store, NULL)))
         return;
     cursor->ops->close(cursor);
     if (store)
@@ -559,7 +604,7 @@ truce_status truce_count(truce_store *store, const char *collection, const bson_
 
     *count = 0;
     if (!status)
-        status = check_find(collection, filter, &as_find, error);
+        status = check_find(store, collection, filter, &as_find, error);
     if (!status)
         status = store_begin(store, error);
     if (status)
@@ -576,7 +621,7 @@ truce_status truce_distinct(truce_store *store, const char *collection, const ch
     RETURN_EMPTY_IF_NULL(path, values, error);
 
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__check_optional(filter, "filter", error);
@@ -602,7 +647,7 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
 
     static const truce_aggregate_options defaults;
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     *cursor = NULL;
     options = options ? options : &defaults;
@@ -633,7 +678,7 @@ truce_status truce__store_explain(truce_store *store, const char *collection, co
     bson_error_t caught = {0};
     truce_status status;
 
-    status = check_find(collection, filter, options, error);
+    status = check_find(store, collection, filter, options, error);
     if (!status)
         status = store_begin(store, error);
     if (status) {
@@ -713,7 +758,7 @@ truce_status truce_wait(truce_store *store, const char *collection, uint64_t *to
 
     bson_error_t caught = {0};
     uint64_t before = *token;
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = truce__view_guard(store, "wait for changes of", collection, error);
@@ -737,7 +782,9 @@ truce_status truce__store_token(truce_store *store, const char *collection, uint
 
 uint64_t truce__store_structure(truce_store *store)
 {
-    return store->ops->structure ? store->ops->structure(store) : 0;
+    return store->ops->structure && !truce__store_not_inherited(store, NULL)
+               ? store->ops->structure(store)
+               : 0;
 }
 
 uint64_t truce__store_version(truce_store *store)
@@ -745,7 +792,8 @@ uint64_t truce__store_version(truce_store *store)
     bson_error_t ignored;
 
     /* A call on an interrupted store fails, so its caller must make it. */
-    if (!store->ops->version || truce__store_interrupted(store, &ignored))
+    if (!store->ops->version || truce__store_not_inherited(store, NULL) ||
+        truce__store_interrupted(store, &ignored))
         return 0;
     return store->ops->version(store);
 }
@@ -761,11 +809,11 @@ bool truce__store_sees_drops(const truce_store *store)
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__store_not_inherited(store, &caught);
 
     bson_init(facts);
     BSON_APPEND_UTF8(facts, "store", store->ops->scheme);
-    if (store->ops->facts)
+    if (!status && store->ops->facts)
         status = store->ops->facts(store, facts, &caught);
     return truce__pass_error(status, &caught, error);
 }
@@ -774,9 +822,9 @@ truce_status truce__store_keep_images(truce_store *store, const char *collection
                                       bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__store_not_inherited(store, &caught);
 
-    if (store->ops->keep_images)
+    if (!status && store->ops->keep_images)
         status = store->ops->keep_images(store, collection, on, &caught);
     return truce__pass_error(status, &caught, error);
 }
@@ -788,7 +836,7 @@ void truce_store_count(truce_store *store, truce_store_counters *counters)
     if (!counters)
         return;
     *counters = (truce_store_counters){0};
-    if (store->ops->counters)
+    if (store->ops->counters && !truce__store_not_inherited(store, NULL))
         store->ops->counters(store, counters);
 }
 
@@ -1217,11 +1265,11 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
 truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bson_error_t *error)
 {
     bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(rewrite->collection, error);
+    truce_status status = store_check_name(store, rewrite->collection, error);
 
     if (!status && !(store->capabilities & TRUCE_CAN_REWRITE))
-        status =
-            truce__fail(TRUCE_INVALID, error, "a %s: store cannot rewrite", store->ops->scheme);
+        status = truce__fail(TRUCE_INVALID, error, "a %s: store does not support rewrites",
+                             store->ops->scheme);
     if (!status)
         status = truce__view_guard(store, "write to", rewrite->collection, error);
     if (!status)
@@ -1306,7 +1354,7 @@ static truce_status store_check_modify(const truce_store *store, const char *col
                                        const bson_t *filter, const bson_t *update,
                                        const truce_modify_options *options, bson_error_t *error)
 {
-    truce_status status = truce__collection_name_check(collection, error);
+    truce_status status = store_check_name(store, collection, error);
 
     if (!status)
         status = ROOM_CHECK(options, "truce_modify_options", error);

@@ -12,6 +12,14 @@ void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct 
 /* A backend checks at least this often whether it is interrupted. */
 #define INTERRUPT_MS 50
 
+/* Fails with INVALID in a forked child if a parent opened the store. */
+truce_status truce__store_not_inherited(const truce_store *store, bson_error_t *error);
+
+/* Starts a call on a pattern's handle, before it takes any lock: fails with the error of its
+ * options if they were invalid, or as above. `error` may be NULL. */
+truce_status truce__handle_usable(const truce_store *store, bool refused,
+                                  const bson_error_t *refusal, bson_error_t *error);
+
 /* Fails with TIMEOUT while the store is interrupted. */
 truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error);
 
@@ -47,9 +55,9 @@ truce_status truce__store_explain(truce_store *store, const char *collection, co
 /* Returns the options that a count shares with a find: hint, skip, limit, and deadline_ms. */
 truce_find_options truce__count_as_find(const truce_count_options *options);
 
-/* As truce_index_create, for an index that truce needs. The index may have been modified since
- * (truce_index_modify: hidden, or another expiry) and still counts as the same. Without a hidden
- * index, truce is slower but correct. */
+/* Does what truce_index_create does, for an index that truce needs. The index may have been
+ * modified since (truce_index_modify: hidden, or another expiry) and still counts as the same.
+ * Without a hidden index, truce is slower but correct. */
 truce_status truce__index_ensure(truce_store *store, const char *collection, const bson_t *index,
                                  bson_error_t *error);
 

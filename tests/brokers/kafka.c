@@ -2,12 +2,15 @@
  * The program truce and a real Kafka (tests/brokers/serve kafka): jobs from three partitions with
  * consumers that are killed, numbers from the positions of the log, and errors by their name.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
 #include <librdkafka/rdkafka.h>
 
 #include "base/clock.h"
+#include "broker/broker.h"
+#include "tests/brokers/broker_rates.h"
 #include "tests/support/broker_trial.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -189,6 +192,38 @@ TEST(each_message_is_one_job_and_one_post_despite_kills_and_rebalances)
     bson_free(store);
 }
 
+#ifdef TRUCE_TEST_LIBPQ
+/* Each consumer reads a topic from its beginning. Each number of messages has a topic. */
+static char *fill_rates(int64_t count, int64_t *total)
+{
+    static struct {
+        int64_t count, total;
+    } filled[2];
+    int which = filled[0].count && filled[0].count != count;
+    char topic[40];
+
+    snprintf(topic, sizeof topic, "rates-%lld", (long long)count);
+    if (!filled[which].count) {
+        begin();
+        make_topic(topic, PARTITIONS);
+        filled[which].count = count;
+        filled[which].total = put_all(topic, count);
+        end();
+    }
+    *total = filled[which].total;
+    return kafka_url(topic);
+}
+
+TEST(rates_of_consumers)
+{
+    if (!getenv("TRUCE_TEST_POSTGRES"))
+        test_skip("tests/brokers/rates starts the servers");
+    else
+        broker_rates_run(&(struct broker_rates){
+            .program = TRUCE_CLI, .fill = fill_rates, .id = "$body.sequence_number"});
+}
+#endif
+
 TEST(a_set_takes_its_numbers_from_the_positions)
 {
     char *url = kafka_url("classes"), *store = kafka_store("classes");
@@ -215,9 +250,9 @@ TEST(a_set_takes_its_numbers_from_the_positions)
     bson_free(store);
 }
 
-static void refuses(const char *path, int code, const char *reason)
+static void refuses_url(char *url, int code, const char *reason)
 {
-    char *url = kafka_url(path), *store = kafka_store("refused");
+    char *store = kafka_store("refused");
     const struct command *command = command_run(TRUCE_CLI, store, NULL, "consume", url, "--into",
                                                 "queue:mail", "--until-empty", NULL);
 
@@ -228,14 +263,147 @@ static void refuses(const char *path, int code, const char *reason)
     bson_free(store);
 }
 
+static void refuses(const char *path, int code, const char *reason)
+{
+    refuses_url(kafka_url(path), code, reason);
+}
+
 TEST(refuses_an_invalid_url_and_names_the_reason)
 {
     refuses("no-topic", 1, "no-topic");
     refuses("mail?nope=1", 2, "nope");
     refuses("mail?enable.auto.commit=true", 2, "truce's own");
     refuses("a/b", 2, "kafka://HOST:PORT/TOPIC");
-    /* the broker speaks no TLS */
+    /* the broker speaks no TLS there */
     refuses("mail?security.protocol=ssl", 2, "SSL");
+    refuses_url(bson_strdup_printf("%s/mail", getenv("TRUCE_TEST_KAFKA_TLS")), 2,
+                "uses TLS: write ?security.protocol=ssl");
+    refuses_url(bson_strdup_printf("%s/mail?security.protocol=ssl", getenv("TRUCE_TEST_KAFKA_TLS")),
+                2, "ssl.ca.location");
+    refuses_url(bson_strdup_printf("kafka://guest:wrong@%s/mail", getenv("TRUCE_TEST_KAFKA_LOGIN")),
+                2, "uthentication");
+}
+
+TEST(receives_by_tls_with_a_known_ca_and_with_a_password)
+{
+    char *urls[] = {
+        bson_strdup_printf("%s/safe?security.protocol=ssl&ssl.ca.location=%s",
+                           getenv("TRUCE_TEST_KAFKA_TLS"), getenv("TRUCE_TEST_BROKER_CA")),
+        bson_strdup_printf("kafka://guest:guest@%s/safe", getenv("TRUCE_TEST_KAFKA_LOGIN"))};
+
+    begin();
+    make_topic("safe", 1);
+    put("safe", 0, "{\"n\": 1}");
+    end();
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        char *store = kafka_store(i ? "password" : "tls");
+        const struct command *command = command_run(TRUCE_CLI, store, NULL, "consume", urls[i],
+                                                    "--into", "queue:mail", "--until-empty", NULL);
+
+        if (command->code)
+            test_fail(__FILE__, __LINE__, "%s: %s", urls[i], command->err);
+        CHECK_INT(count_in(store, "truce_queue", "{}"), ==, 1);
+        bson_free(store);
+        bson_free(urls[i]);
+    }
+}
+
+/* Returns a string of JSON that does not end, just below the maximum of the broker. */
+static char *long_body(void)
+{
+    static const char start[] = "{\"n\": 1, \"t\": \"";
+    size_t size = 900 * 1024;
+    char *body = bson_malloc(size + 1);
+
+    memset(body, ' ', size);
+    body[size] = 0;
+    memcpy(body, start, sizeof start - 1);
+    return body;
+}
+
+TEST(bad_messages_are_rejected_with_their_reasons)
+{
+    char *url = kafka_url("mixed"), *store = kafka_store("mixed"), *body = long_body();
+    /* the message at the offset i, and the reason; NULL: it becomes a job */
+    const char *const messages[][2] = {
+        {"{\"n\": 1}", NULL},
+        {"", "there is no document"},
+        {"no JSON", "a document or an array is expected"},
+        {"[1]", ".lane. must be a string"}, /* $body.n is an empty array */
+        {"{\"m\": 1}", "the message has no .body.n."},
+        {"{\"n\": 18446744073709551616}", "field n: the number 18446744073709551616 is beyond"},
+        {"{\"n\": 1, \"lane\": 7}", ".lane. must be a string"},
+        {body, "the text ends in the middle of a document"},
+        {"{\"n\": 9223372036854775807}", NULL},
+    };
+    size_t count = sizeof messages / sizeof *messages;
+
+    begin();
+    make_topic("mixed", 1);
+    for (size_t i = 0; i < count; i++)
+        put("mixed", 0, messages[i][0]);
+    end();
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "consume", url, "--into", "queue:mail", "--map",
+                          "{with: {n: \"$body.n\"}, lane: {$expr: \"$body.lane\"}}",
+                          "--until-empty", NULL)
+                  ->code,
+              ==, 1);
+    CHECK_INT(count_in(store, "truce_queue", "{}"), ==, 2);
+    for (size_t i = 0; i < count; i++) {
+        char filter[200];
+
+        snprintf(filter, sizeof filter, "{'_id.offset': %zu, 'reason': {'$regex': '%s'}}", i,
+                 messages[i][1] ? messages[i][1] : "");
+        CHECK_INT(count_in(store, "truce_rejects", filter), ==, messages[i][1] != NULL);
+    }
+    bson_free(body);
+    bson_free(url);
+    bson_free(store);
+}
+
+static truce_status find_no_position(void *arg, const char *stream, int32_t partition,
+                                     int64_t *next, bson_error_t *error)
+{
+    (void)arg, (void)stream, (void)partition, (void)error;
+    *next = -1;
+    return TRUCE_OK;
+}
+
+/* librdkafka ends the process if the queue of a consumer is served as that of a producer. */
+TEST(messages_are_counted_while_others_wait_in_the_client)
+{
+    const struct broker_wishes wishes = {
+        .consumer = "counted", .prefetch = 200, .find_position = find_no_position};
+    char *url = kafka_url("counted");
+    void *module = dlopen(TRUCE_BROKER_MODULE, RTLD_NOW), *symbol, *broker = NULL;
+    const struct broker_ops *ops = NULL;
+    truce_broker_function *find = NULL;
+    struct broker_message *message = NULL;
+    struct broker_address address;
+    bson_error_t error = {0};
+    int64_t waiting = -1;
+    bson_t query;
+
+    REQUIRE(module != NULL);
+    symbol = dlsym(module, "truce_broker_kafka");
+    REQUIRE(symbol != NULL);
+    memcpy(&find, &symbol, sizeof find);
+    ops = find(BROKER_VERSION);
+    begin();
+    make_topic("counted", 1);
+    for (int i = 0; i < 100; i++)
+        put("counted", 0, "{}");
+    end();
+    CHECK_OK(truce__broker_address_read(url, &query, &address, &error), error);
+    REQUIRE(!ops->open(&address, &wishes, &broker, &error));
+    for (int i = 0; i < 600 && !message; i++)
+        CHECK_OK(ops->receive(broker, 100, &message, &error), error);
+    CHECK_OK(ops->waiting(broker, &waiting, &error), error);
+    CHECK_INT(waiting, ==, 99);
+    truce__broker_message_free(message);
+    ops->close(broker);
+    bson_destroy(&query);
+    bson_free(url);
 }
 
 TEST(refuses_a_topic_with_a_long_name)
@@ -267,7 +435,7 @@ TEST(changes_have_the_key_of_their_document)
     end();
     CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "others", "{}", NULL)->code, ==, 0);
     command = command_run(TRUCE_CLI, store, NULL, "publish", "changes:things", "--to", url,
-                          "--feed-hours", "1", "--until-empty", NULL);
+                          "--feed-keep", "1h", "--until-empty", NULL);
     CHECK_INT(command->code, ==, 0);
     command = command_run("/bin/sh", store, NULL, "-c",
                           "for i in 1 2 3 4 5; do $0 insert things \"{_id: 't$i', n: 0}\" && $0 "
@@ -300,7 +468,7 @@ static void wait_for_jobs(const char *store, int64_t count)
     CHECK_INT(count_in(store, "truce_queue", "{}"), ==, count);
 }
 
-TEST(an_added_partition_is_read_and_a_deleted_topic_ends_the_consumer)
+TEST(reads_an_added_partition_and_ends_on_a_deleted_topic)
 {
     char *url = kafka_url("short?topic.metadata.refresh.interval.ms=500"), *store;
     pid_t consumer;
@@ -331,6 +499,33 @@ TEST(an_added_partition_is_read_and_a_deleted_topic_ends_the_consumer)
     if (!WIFEXITED(code) || WEXITSTATUS(code) != 1)
         test_fail(__FILE__, __LINE__, "status %d: %s", code,
                   command_run("/bin/sh", store, NULL, "-c", "cat \"$TRUCE_STORE.log\"", NULL)->out);
+    bson_free(url);
+    bson_free(store);
+}
+
+/* A topic that was deleted and created again has other messages at the positions of the store. */
+TEST(a_topic_that_was_created_again_is_refused)
+{
+    char *url = kafka_url("again"), *store = kafka_store("again");
+    const struct command *command = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        begin();
+        make_topic("again", 1);
+        put("again", 0, "{\"n\": 1}");
+        if (!i)
+            put("again", 0, "{\"n\": 2}");
+        end();
+        command = command_run(TRUCE_CLI, store, NULL, "consume", url, "--into", "queue:mail",
+                              "--until-empty", NULL);
+        begin();
+        delete_topic("again");
+        end();
+        CHECK_INT(command->code, ==, i ? 2 : 0);
+    }
+    if (!strstr(command->err, "does not have the stored position 2, but those from 0 to 1"))
+        test_fail(__FILE__, __LINE__, "%s", command->err);
+    CHECK_INT(count_in(store, "truce_queue", "{}"), ==, 2);
     bson_free(url);
     bson_free(store);
 }

@@ -14,6 +14,7 @@
 #include <amqp_tcp_socket.h>
 
 #include "base/clock.h"
+#include "tests/brokers/broker_rates.h"
 #include "tests/support/broker_trial.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -54,16 +55,21 @@ static void disconnect_broker(void)
     (void)amqp_destroy_connection(connection);
 }
 
-/* A quorum queue: a classic one may not survive a kill of the broker. */
-static void declare(const char *queue)
+static void declare_type(const char *queue, const char *name)
 {
     amqp_table_entry_t type = {.key = amqp_cstring_bytes("x-queue-type"),
                                .value = {.kind = AMQP_FIELD_KIND_UTF8}};
 
-    type.value.value.bytes = amqp_cstring_bytes("quorum");
+    type.value.value.bytes = amqp_cstring_bytes(name);
     amqp_queue_declare(connection, CHANNEL, amqp_cstring_bytes(queue), 0, 1, 0, 0,
                        (amqp_table_t){1, &type});
     CHECK_INT(amqp_get_rpc_reply(connection).reply_type, ==, AMQP_RESPONSE_NORMAL);
+}
+
+/* A quorum queue: a classic one may not survive a kill of the broker. */
+static void declare(const char *queue)
+{
+    declare_type(queue, "quorum");
 }
 
 static void delete_queue(const char *queue)
@@ -114,7 +120,8 @@ static char *store_uri(const char *name)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
-static void send_all(const char *queue, int64_t count)
+/* Returns the number of messages. */
+static int64_t send_all(const char *queue, int64_t count)
 {
     int64_t total, *order = broker_trial_order(count, &total);
     char body[250], id[32];
@@ -127,6 +134,7 @@ static void send_all(const char *queue, int64_t count)
     }
     settle();
     bson_free(order);
+    return total;
 }
 
 /* Runs the trial, and returns the number of its messages. */
@@ -143,7 +151,7 @@ static int64_t try_queue(const char *queue, const char *store, const char *into,
 
     connect_broker();
     declare(queue);
-    send_all(queue, count);
+    (void)send_all(queue, count);
     disconnect_broker();
     broker_trial_prepare(&trial);
     broker_trial_run(&trial);
@@ -171,6 +179,28 @@ TEST(each_message_is_one_job_and_one_post_despite_kills)
                              try_queue("mail", store, BROKER_TRIAL_POSTS, BROKER_TRIAL_POSTS_MAP));
     bson_free(store);
 }
+
+/* ---- rates ----------------------------------------------------------------------------------- */
+
+#ifdef TRUCE_TEST_LIBPQ
+static char *fill_rates(int64_t count, int64_t *total)
+{
+    connect_broker();
+    declare("rates");
+    CHECK_INT(waiting("rates"), ==, 0);
+    *total = send_all("rates", count);
+    disconnect_broker();
+    return url_of("TRUCE_TEST_AMQP", "rates");
+}
+
+TEST(rates_of_consumers)
+{
+    if (!getenv("TRUCE_TEST_POSTGRES"))
+        test_skip("tests/brokers/rates starts the servers");
+    else
+        broker_rates_run(&(struct broker_rates){.program = TRUCE_CLI, .fill = fill_rates});
+}
+#endif
 
 /* ---- bad input ------------------------------------------------------------------------------- */
 
@@ -207,6 +237,29 @@ TEST(refuses_an_invalid_url_and_names_the_reason)
     refuses_path("TRUCE_TEST_AMQPS", "mail", 2, "is not trusted");
     refuses_path("TRUCE_TEST_AMQPS", "mail?cacert=/nowhere", 2, "cannot read the CA file");
     bson_free(wrong);
+}
+
+/* Makes a URL of a port of the broker: that of `variable`. The caller frees it. */
+static char *port_url(const char *scheme, const char *variable, const char *options)
+{
+    return bson_strdup_printf("%s://127.0.0.1%s/mail%s", scheme, strrchr(getenv(variable), ':'),
+                              options);
+}
+
+TEST(refuses_a_port_of_another_protocol_and_a_certificate_of_another_host)
+{
+    char *options = bson_strdup_printf("?cacert=%s", getenv("TRUCE_TEST_BROKER_CA"));
+    char *urls[] = {port_url("amqps", "TRUCE_TEST_AMQP", ""),
+                    port_url("amqp", "TRUCE_TEST_AMQPS", ""),
+                    port_url("amqps", "TRUCE_TEST_AMQPS", options)};
+    static const char *const reasons[] = {"does not use TLS: write amqp://",
+                                          "uses TLS: write amqps://", "belongs to another host"};
+
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        refuses(urls[i], 2, reasons[i]);
+        bson_free(urls[i]);
+    }
+    bson_free(options);
 }
 
 TEST(receives_by_tls_with_a_known_ca)
@@ -278,6 +331,21 @@ TEST(headers_of_all_types_are_mapped_and_bad_messages_are_rejected)
     bson_free(store);
 }
 
+/* Returns the output of a command of the shell, which $0, the program, is passed to. */
+static const char *shell_out(const char *store, const char *script, const char *argument)
+{
+    const struct command *command =
+        command_run("/bin/sh", store, NULL, "-c", script, TRUCE_CLI, argument, NULL);
+
+    return command->code ? command->err : command->out;
+}
+
+static void check_part(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        test_fail(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", text, part);
+}
+
 /* Makes a file of options, with the URL. */
 static void write_options(const char *path, const char *url)
 {
@@ -288,7 +356,7 @@ static void write_options(const char *path, const char *url)
     fclose(file);
 }
 
-TEST(reads_its_options_from_a_file_and_ends_after_its_batch_by_a_signal)
+TEST(ends_after_its_batch_by_a_signal_with_options_from_a_file)
 {
     char *url = url_of("TRUCE_TEST_AMQP", "signal"), *store = store_uri("signal");
     char *options = bson_strdup_printf("%s.conf", store);
@@ -322,6 +390,55 @@ TEST(reads_its_options_from_a_file_and_ends_after_its_batch_by_a_signal)
     bson_free(store);
 }
 
+/* Reads the metrics of the server whose output is in the file $1. */
+#define READ_METRICS                                                                               \
+    "url=$(sed -n 's/.*metrics at //; s/ (Ctrl.*//p' \"$1\"); python3 -c 'import sys, "            \
+    "urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' \"$url\" | grep ^truce_consume"
+
+TEST(a_server_consumes_and_exports_the_consumers_of_all_processes)
+{
+    char *url = url_of("TRUCE_TEST_AMQP", "served"), *store = store_uri("served");
+    char *options = bson_strdup_printf("%s.conf", store),
+         *log = bson_strdup_printf("%s.log", store);
+    pid_t server;
+    int code = -1;
+
+    write_options(options, url);
+    connect_broker();
+    server =
+        command_start("/bin/sh", store, "-c",
+                      "exec \"$0\" serve \"$TRUCE_STORE\" --port 0 --metrics 0 --consume \"$1\" "
+                      ">\"$2\" 2>\"$2.err\"",
+                      TRUCE_CLI, options, log, NULL);
+    for (int i = 0; i < 100 && !*shell_out(store, "grep 'no queue' \"$1.err\" || true", log); i++)
+        truce__clock_sleep_ms(100);
+    check_part(shell_out(store, "cat \"$1.err\"", log), "consumer of queue:mail: ");
+    declare("served");
+    send("served", "{}", 2, "1", NULL);
+    send("served", "{", 1, "2", NULL);
+    settle();
+    for (int i = 0; i < 300; i++) {
+        truce__clock_sleep_ms(100);
+        if (strstr(shell_out(store, "\"$0\" consumers --json", NULL), "\"received\": 2"))
+            break;
+    }
+    check_part(shell_out(store, "\"$0\" consumers", NULL), "1 worker");
+    check_part(
+        shell_out(store, READ_METRICS, log),
+        "truce_consume_applied_total{database=\"\",consumer=\"served\",into=\"queue:mail\"} 1");
+    kill(server, SIGTERM);
+    waitpid(server, &code, 0);
+    CHECK_INT(code, ==, 0);
+    check_part(shell_out(store, "\"$0\" consumers", NULL),
+               "stopped; 2 messages, 1 applied, 1 rejected");
+    CHECK_INT(waiting("served"), ==, 0);
+    disconnect_broker();
+    bson_free(log);
+    bson_free(options);
+    bson_free(url);
+    bson_free(store);
+}
+
 TEST(a_queue_that_is_deleted_ends_the_consumer_with_its_name)
 {
     char *url = url_of("TRUCE_TEST_AMQP", "short"), *store = store_uri("short");
@@ -337,6 +454,49 @@ TEST(a_queue_that_is_deleted_ends_the_consumer_with_its_name)
     CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 1);
     disconnect_broker();
     bson_free(url);
+    bson_free(store);
+}
+
+/* A stream is read from the stored position, and its offsets are numbers of a set. */
+TEST(a_stream_is_read_from_its_position)
+{
+    char *to = url_of("TRUCE_TEST_AMQP", "?routing_key=log"), *store = store_uri("stream");
+    char *first = url_of("TRUCE_TEST_AMQP", "log?stream=first");
+    const struct command *command;
+
+    connect_broker();
+    declare_type("log", "stream");
+    disconnect_broker();
+    for (int i = 0; i < 2; i++) {
+        command = command_run(
+            "/bin/sh", store, NULL, "-c",
+            "for verb in insert delete insert; do $0 queue add out \"{operation: '$verb', "
+            "student_id: 1, element: 'A'}\" || exit; done && $0 publish queue:out --to \"$1\" "
+            "--until-empty && { [ $2 = 1 ] || $0 set define students --list classes --key "
+            "student_id --name name; }",
+            TRUCE_CLI, to, i ? "1" : "0", NULL);
+        CHECK_INT(command->code, ==, 0);
+        command =
+            command_run(TRUCE_CLI, store, NULL, "consume", first, "--into", "set:students.classes",
+                        "--map", "{seq: {$expr: {$add: [\"$headers.x-stream-offset\", 1]}}}",
+                        "--until-empty", "--json", NULL);
+        CHECK_INT(command->code, ==, 0);
+        check_part(command->out, "\"messages\": 3");
+    }
+    check_part(command_run(TRUCE_CLI, store, NULL, "find", "students", NULL)->out, "\"seq\": 6");
+    command = command_run(TRUCE_CLI, store, NULL, "consume", first, "--into", "queue:in",
+                          "--consumer", "other", "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    broker_trial_check_count(store, "truce_queue", 12);
+    refuses_path("TRUCE_TEST_AMQP", "log?stream=5", 2, "expected first, last, next, or no");
+    connect_broker();
+    declare("no-log");
+    send("no-log", "{}", 2, "1", NULL);
+    settle();
+    disconnect_broker();
+    refuses_path("TRUCE_TEST_AMQP", "no-log?stream=first", 2, "x-stream-offset");
+    bson_free(to);
+    bson_free(first);
     bson_free(store);
 }
 
@@ -410,7 +570,7 @@ TEST(changes_are_published_despite_kills_and_make_a_copy)
     declare("changes");
     CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "others", "{}", NULL)->code, ==, 0);
     CHECK_INT(command_run(TRUCE_CLI, store, NULL, "publish", "changes:things", "--to", to,
-                          "--feed-hours", "1", "--until-empty", NULL)
+                          "--feed-keep", "1h", "--until-empty", NULL)
                   ->code,
               ==, 0);
     for (int i = 0; i < 4; i++) {

@@ -62,7 +62,7 @@ TEST(letters_bundle)
     ANSWERS(0, "{\"_id\": 1}\n", STORE("find", "c", "-qjn1"));
     ANSWERS(0, "{\"_id\": 1}\n", STORE("find", "c", "-qjn", "1"));
     ANSWERS(0, "{\"count\": 2}\n", STORE("-jq", "count", "c"));
-    CHECK_TEXT("truce: there is no option -z\n", STORE("find", "c", "-qz")->err);
+    CHECK_TEXT("truce: unknown option -z\n", STORE("find", "c", "-qz")->err);
     CHECK_TEXT("truce: --limit needs a value: N\n", STORE("find", "c", "-qn")->err);
 }
 
@@ -116,7 +116,8 @@ TEST(an_input_that_is_missing_is_wrong_usage_everywhere)
     CHECK_INT(RUN("copy", "no/such/file", store)->code, ==, 3);
     CHECK_INT(RUN("find", "c", "--store", "no/such/file")->code, ==, 3);
     ANSWERS(2, "", RUN("count", "c", "--store", "memory:"));
-    CHECK(strstr(RUN("count", "c", "--store", "memory:")->err, "there is nothing in it"));
+    CHECK(strstr(RUN("count", "c", "--store", "memory:")->err,
+                 "is empty at the beginning of each command"));
 }
 
 TEST(reports_an_unreachable_server_soon)
@@ -184,7 +185,7 @@ TEST(the_processes_of_a_demonstration_end_with_it)
 {
     static const char script[] =
         "export TMPDIR=\"$2\"\n"
-        "\"$1\" demo badges --seconds 200 >/dev/null 2>&1 & parent=$!\n"
+        "\"$1\" demo badges --duration 200s >/dev/null 2>&1 & parent=$!\n"
         "for i in $(seq 600); do\n"
         "    children=$(cat /proc/$parent/task/$parent/children)\n"
         "    [ $(echo $children | wc -w) -ge 5 ] && break; sleep 0.05\n"
@@ -217,7 +218,7 @@ TEST(shows_only_a_store_that_exists)
     const struct command *c = RUN("ui", "missing.truce", "--no-open");
 
     CHECK_INT(c->code, !=, 0);
-    CHECK(strstr(c->err, "there is no store \"missing.truce\""));
+    CHECK(strstr(c->err, "the store \"missing.truce\" does not exist"));
     CHECK(access("missing.truce", F_OK));
     c = RUN("ui", "--no-open");
     CHECK_INT(c->code, ==, 2);

@@ -53,7 +53,7 @@ TEST(diffs_come_from_a_file)
     check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
     ANSWERS(1, "", "key \"count\" is 1, and was 0 for the diff", NULL, "commit", "apply", "--file",
             input);
-    ANSWERS(2, "", "cannot be read", NULL, "commit", "apply", "--file", "no/such/file");
+    ANSWERS(2, "", "cannot read", NULL, "commit", "apply", "--file", "no/such/file");
     ANSWERS(2, "", "exclude each other", NULL, "commit", "apply", "[]", "--file", input);
 }
 
@@ -120,8 +120,8 @@ TEST(commits_are_listed_by_how_their_keys_begin)
 TEST(names_errors_in_diffs)
 {
     fresh();
-    ANSWERS(2, "", "unexpected \"collektion\" in the diffs", NULL, "commit", "apply",
-            "{\"collektion\": \"data\"}");
+    ANSWERS(2, "", "unexpected \"collektion\": expected an array of changes", NULL, "commit",
+            "apply", "{\"collektion\": \"data\"}");
     ANSWERS(2, "", "diffs need \"changes\"", NULL, "commit", "apply", "{\"collection\": \"data\"}");
     ANSWERS(2, "", "diffs need a \"collection\"", NULL, "commit", "apply", "{\"changes\": {}}");
     ANSWERS(2, "", "column 16", "{\"changes\": \n5 ", "commit", "apply");

@@ -35,8 +35,7 @@ TEST(a_store_is_copied_and_compared_again)
 {
     fresh();
     ANSWERS(0, "inserted 2", NULL, "insert", "people", "{\"_id\": 1}", "{\"_id\": 2}", "-s", from);
-    ANSWERS(0, "2 documents of 1 collections, the same in both: 2 inserted", NULL, "copy", from,
-            to);
+    ANSWERS(0, "2 documents of 1 collection, the same in both: 2 inserted", NULL, "copy", from, to);
     ANSWERS(0, "the same in both: 0 inserted", NULL, "copy", from, to);
     ANSWERS(0, "\"verified\": true}\n", NULL, "copy", from, to, "--json");
     ANSWERS(0, "{\"_id\": 2}", NULL, "find", "people", "-s", to);
@@ -64,8 +63,9 @@ TEST(documents_of_others_are_refused_with_the_way_out)
     fresh();
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 9}", "-s", to);
-    ANSWERS(1, NULL, "people there already has documents: --merge adds to it", "copy", from, to);
-    ANSWERS(0, "1 others kept", NULL, "copy", from, to, "--merge");
+    ANSWERS(1, NULL, "\"people\" there already has documents: --merge adds to it", "copy", from,
+            to);
+    ANSWERS(0, ", 1 kept", NULL, "copy", from, to, "--merge");
 }
 
 TEST(copies_a_part_of_a_store_and_names_the_rest)
@@ -73,7 +73,8 @@ TEST(copies_a_part_of_a_store_and_names_the_rest)
     fresh();
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "-c", "people");
-    ANSWERS(0, "inserted 1", NULL, "insert", "truce_sets", "{\"_id\": 1}", "-s", from);
+    ANSWERS(0, "\"n\": 1", NULL, "command", "{insert: 'truce_sets', documents: [{_id: 1}]}", "-s",
+            from);
     ANSWERS(0, "0 inserted", "truce_sets are not copied", "copy", from, to, "-c", "people");
     ANSWERS(0, "2 documents of 2 collections", NULL, "copy", from, to, "-c", "truce_sets", "-c",
             "people");
@@ -82,10 +83,12 @@ TEST(copies_a_part_of_a_store_and_names_the_rest)
 TEST(open_commits_are_refused_with_the_way_out)
 {
     fresh();
-    ANSWERS(0, "inserted 1", NULL, "insert", "truce_commits",
-            "{\"_id\": {\"$oid\": \"0123456789abcdef01234567\"}, \"state\": \"pending\"}", "-s",
-            from);
-    ANSWERS(1, NULL, "1 commits are open in the store to be copied: end the writers", "copy", from,
+    ANSWERS(
+        0, "\"n\": 1", NULL, "command",
+        "{insert: 'truce_commits', documents: [{_id: {$oid: '0123456789abcdef01234567'}, state: "
+        "'pending'}]}",
+        "-s", from);
+    ANSWERS(1, NULL, "1 commit is open in the store to be copied: end the writers", "copy", from,
             to);
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "--live");
 }
@@ -105,13 +108,13 @@ TEST(wrong_calls_are_named)
     ANSWERS(2, NULL, "exclude each other", "copy", from, to, "--merge", "--replace");
     ANSWERS(2, NULL, "takes both stores as arguments", "copy", from, to, "-s", from);
     ANSWERS(2, NULL, "unknown kind of store \"http\"", "copy", from, "http://x/y");
-    ANSWERS(2, NULL, "names no database", "copy", from, "mongodb://user:secret@127.0.0.1:9");
-    ANSWERS(3, NULL, "there is no store \"/nowhere\"", "copy", "/nowhere", to);
+    ANSWERS(2, NULL, "append /NAME to the URI", "copy", from, "mongodb://user:secret@127.0.0.1:9");
+    ANSWERS(3, NULL, "the store \"/nowhere\" does not exist", "copy", "/nowhere", to);
     ANSWERS(3, NULL, "/nowhere/to.truce", "copy", from, "/nowhere/to.truce");
     ANSWERS(3, NULL, "127.0.0.1:9", "copy", from,
             "mongodb://user:secret@127.0.0.1:9/x?serverSelectionTimeoutMS=200");
-    ANSWERS(1, NULL, "no collection \"peple\" to be copied; did you mean \"people\"?", "copy", from,
-            to, "-c", "peple");
+    ANSWERS(1, NULL, "the collection \"peple\" to copy does not exist; did you mean \"people\"?",
+            "copy", from, to, "-c", "peple");
 }
 
 /* ---- kill -9 --------------------------------------------------------------------------------- */

@@ -30,8 +30,8 @@ TEST(lines_are_set_listed_paused_and_removed)
     ANSWERS(0, "resumed nightly", NULL, "cron", "resume", "nightly");
     ANSWERS(0, "{\"next\": {\"$date\": ", NULL, "--json", "cron", "set", "nightly", "reports",
             "@daily", "{}");
-    ANSWERS(1, "removed nightly\n", "there is no cron entry other", "cron", "remove", "nightly",
-            "other");
+    ANSWERS(1, "removed nightly\n", "the cron line other does not exist", "cron", "remove",
+            "nightly", "other");
     ANSWERS(0, "", NULL, "cron", "list");
 }
 
@@ -39,8 +39,9 @@ TEST(adds_jobs_for_all_workers_by_a_line)
 {
     begin();
     ANSWERS(0, "tick: next at ", NULL, "cron", "set", "tick", "mail", "@every 1000h", "{\"n\": 1}");
-    ANSWERS(0, "modified 1", NULL, "update", "truce_queue_crons", "{\"_id\": \"tick\"}",
-            "{\"$set\": {\"next\": {\"$date\": 1000}}}");
+    ANSWERS(0, "\"nModified\": 1", NULL, "command",
+            "{update: \"truce_queue_crons\", updates: [{q: {_id: \"tick\"}, "
+            "u: {$set: {next: {$date: 1000}}}}]}");
     ANSWERS(0, " done\n", NULL, "work", "--queue", "mail", "--drain", "--exec", "cat");
     ANSWERS(0, "\"cron\": {\"name\": \"tick\"", NULL, "queue", "list", "mail", "--state", "done");
     ANSWERS(0, "\"fired\": 1", NULL, "cron", "list");

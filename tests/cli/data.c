@@ -86,6 +86,19 @@ TEST(insert_reads_lines_and_names_a_bad_one)
           "{\"inserted\": 1, \"ids\": [4]}\n", NULL);
 }
 
+TEST(refuses_writes_into_collections_that_truce_writes_itself)
+{
+    fresh_store();
+    ANSWERS(2, "", "truce_queue is reserved", "insert", "truce_queue", "{\"a\": 1}");
+    ANSWERS(2, "", "truce_queue is reserved", "import", "truce_queue", "/dev/null");
+    ANSWERS(2, "", "truce_sets is reserved", "update", "truce_sets", "{}", "{$set: {a: 1}}", "-u");
+    ANSWERS(2, "", "truce_trees is reserved", "modify", "truce_trees", "{}", "{$set: {a: 1}}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "truce_mine", "{\"_id\": 1}");
+    check(__LINE__, RUN("command", "{insert: \"truce_displaced\", documents: [{_id: 1}]}"), 0,
+          "{\"n\": 1, \"ok\": 1.0}\n", NULL);
+    ANSWERS(0, "removed 1\n", NULL, "delete", "truce_displaced", "{_id: 1}");
+}
+
 TEST(bad_queries_are_wrong_usage_that_names_the_operator)
 {
     fresh_store();
@@ -136,7 +149,7 @@ TEST(indexes_are_made_listed_used_and_dropped)
     c = RUN("explain", "s", "{\"a\": 2}");
     CHECK(strstr(c->out, "IXSCAN"));
     ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "{\"a\": 2}", "--hint", "a_1");
-    ANSWERS(2, "", "there is no index \"no_such_index\"", "find", "s", "{\"a\": 2}", "--hint",
+    ANSWERS(2, "", "the index \"no_such_index\" of the hint", "find", "s", "{\"a\": 2}", "--hint",
             "no_such_index");
     ANSWERS(2, "", "has no database between @ and the dot", "insert", "@.s", "{}");
     ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "--hint", "a_1", "--min",
@@ -213,6 +226,15 @@ TEST(a_file_that_is_no_store_is_refused_and_left_alone)
     fclose(file);
 }
 
+TEST(a_truncated_file_is_refused_with_the_ways_out)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}");
+    CHECK(truncate(store, 500) == 0);
+    ANSWERS(3, "", "restore a backup or an archive, or rescue what is readable with truce salvage",
+            "count", "s");
+}
+
 /* root may write to every file, so root runs the command as another user */
 #define RUN_UNPRIVILEGED(...)                                                                      \
     (geteuid() == 0 ? command_run("/usr/bin/setpriv", store, NULL, "--reuid=65534",                \
@@ -273,7 +295,7 @@ TEST(reports_a_full_disk)
         script = bson_strdup_printf("%s --store %s %s >/dev/full", TRUCE_CLI, store, commands[i]);
         c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
         CHECK_INT(c->code, ==, 3);
-        CHECK(strstr(c->err, "cannot be written") != NULL);
+        CHECK(strstr(c->err, "cannot write") != NULL);
         bson_free(script);
     }
 }
@@ -342,14 +364,15 @@ TEST(reports_slow_calls_on_request)
         test_fail(__FILE__, __LINE__, "%s", run->err);
     run = RUN(LONG_WORK, "--slow", "1h");
     CHECK_TEXT("", run->err);
-    setenv("TRUCE_SLOW_MS", "1", 1);
+    setenv("TRUCE_SLOW", "1ms", 1);
     run = RUN(LONG_WORK);
     CHECK(strstr(run->err, "slow: next of people"));
     run = RUN(LONG_WORK, "--slow", "1h"); /* the option wins over the environment */
     CHECK_TEXT("", run->err);
-    setenv("TRUCE_SLOW_MS", "soon", 1);
+    setenv("TRUCE_SLOW", "soon", 1);
     run = RUN(LONG_WORK);
     CHECK_INT(run->code, ==, 2);
-    CHECK_TEXT("truce: TRUCE_SLOW_MS is \"soon\", not a number from 1 to 4294967295\n", run->err);
-    unsetenv("TRUCE_SLOW_MS");
+    CHECK_TEXT("truce: TRUCE_SLOW needs a duration, for example 100ms or 1s, not \"soon\"\n",
+               run->err);
+    unsetenv("TRUCE_SLOW");
 }

@@ -58,7 +58,7 @@ TEST(a_story_in_which_no_commit_got_through_has_failed)
         const struct command *c;
 
         snprintf(store, sizeof store, "%s", fake_uri(stage.fake, ""));
-        c = DEMO("keys", "--seconds", "1");
+        c = DEMO("keys", "--duration", "1s");
         check_code(c, 1, "", __LINE__);
         if (!strstr(c->out, "red 0 + green 0 = 0, any 0: wrong"))
             test_fail(__FILE__, __LINE__, "%s%s", c->out, c->err);
@@ -66,7 +66,7 @@ TEST(a_story_in_which_no_commit_got_through_has_failed)
     strike(&stage);
 }
 
-TEST(the_demonstration_of_a_broker_repeats_and_loses_nothing_with_truce)
+TEST(shows_in_the_broker_demo_that_truce_loses_nothing)
 {
     const struct command *command = command_run(TRUCE_CLI, NULL, NULL, "demo", "broker", NULL);
 

@@ -45,7 +45,7 @@ TEST(conflicts_are_shown_and_decided)
     char id[30] = "";
 
     begin();
-    ANSWERS(0, NULL, "no open conflicts", "doc", "conflicts", "posts");
+    ANSWERS(0, NULL, "no conflict is open", "doc", "conflicts", "posts");
     c = ANSWERS(1, "a (both-changed): was 1", NULL, "doc", "merge", "posts",
                 "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version", "1");
     if (strstr(c->out, "kept as "))
@@ -83,8 +83,8 @@ TEST(edits_the_merged_document_and_keeps_its_types)
     ANSWERS(0, "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 3, \"z\": 4, \"version\": 3}\n", NULL,
             "doc", "get", "posts", "1");
     ANSWERS(0, "1\n", NULL, "count", "posts", "{\"n\": {\"$type\": \"long\"}}");
-    ANSWERS(1, "", "no open conflict", "doc", "resolve", "posts", "6560f0c2a1b2c3d4e5f60718",
-            "--edit");
+    ANSWERS(1, "", "does not exist, or is resolved", "doc", "resolve", "posts",
+            "6560f0c2a1b2c3d4e5f60718", "--edit");
 }
 
 TEST(a_type_that_is_said_is_a_change)
@@ -272,7 +272,7 @@ TEST(a_conflict_of_a_removed_document_is_decided)
     ANSWERS(1, "the document does not exist", NULL, "doc", "resolve", "posts", id, "--version", "2",
             "--theirs");
     ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--new", "--mine");
-    ANSWERS(0, NULL, "no open conflicts", "doc", "conflicts", "posts");
+    ANSWERS(0, NULL, "no conflict is open", "doc", "conflicts", "posts");
 }
 
 TEST(names_in_conflicts_have_nothing_that_a_terminal_obeys)
@@ -302,8 +302,8 @@ TEST(wrong_calls_are_named)
     ANSWERS(2, "", "--new means", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version",
             "1");
     ANSWERS(2, "", "invalid id of a conflict", "doc", "resolve", "posts", "x", "--mine");
-    ANSWERS(1, "", "there is no conflict 6560f0c2a1b2c3d4e5f60718", "doc", "resolve", "posts",
-            "6560f0c2a1b2c3d4e5f60718", "--mine");
+    ANSWERS(1, "", "the conflict 6560f0c2a1b2c3d4e5f60718 does not exist", "doc", "resolve",
+            "posts", "6560f0c2a1b2c3d4e5f60718", "--mine");
 }
 
 TEST(the_story_of_the_post_goes_wrong_the_usual_way_only)

@@ -100,7 +100,7 @@ TEST(reports_to_a_read_only_user_and_changes_nothing)
         return;
     }
     if (code != 1 || !strstr(out, "this user may not write to the file") ||
-        !strstr(out, ": 0 errors, 1 warnings"))
+        !strstr(out, ": 0 errors, 1 warning"))
         test_fail(__FILE__, __LINE__, "%d: %s", code, out);
     code = as_nobody("check", out, sizeof out);
     if (code || !strstr(out, " 0 findings, 0 repaired"))

@@ -81,9 +81,9 @@ static void check(const struct cli_command *c, const char *folder, const char *s
  * it is killed. */
 static bool is_silent(const struct cli_command *c)
 {
-    static const char *const silent[] = {"set quarantine", "item index",      "doc conflicts",
-                                         "serve ",         "ledger currency", "ledger open",
-                                         "ledger rules",   "queue results",   "ui "};
+    static const char *const silent[] = {
+        "set quarantine", "item index",   "doc conflicts", "serve ", "ledger currency",
+        "ledger open",    "ledger rules", "queue results", "ui ",    "consumers "};
     char name[40];
 
     snprintf(name, sizeof name, "%s %s", c->noun, c->verb ? c->verb : "");
@@ -130,7 +130,7 @@ TEST(a_finding_that_cannot_be_written_is_exit_code_3)
         "$2 find c >/dev/full; echo $?; $2 find c --table >/dev/full; echo $?\n"
         "$2 find c --pretty >/dev/full; echo $?\n"
         "$2 export c >/dev/full; echo $?; $2 export c --output /dev/full; echo $?\n"
-        "$2 demo badges --seconds 1 >/dev/full; echo $?\n"
+        "$2 demo badges --duration 1s >/dev/full; echo $?\n"
         "$2 doctor --json >/dev/full; echo $?; $2 serve --port 0 s.truce >/dev/full; echo $?\n";
     const struct command *all = command_run("/bin/bash", NULL, NULL, "-c", calls, "bash",
                                             test_directory(), TRUCE_CLI, NULL);
@@ -155,7 +155,7 @@ TEST(reports_failed_output_once_and_with_the_reason)
     char wanted[1000] = "";
 
     for (int i = 0; i < 7; i++)
-        strcat(wanted, "truce: standard output cannot be written: No space left on device\n");
+        strcat(wanted, "truce: cannot write standard output: No space left on device\n");
     strcat(wanted, "3\n3\n3\n"); /* no error for a reader that closes the pipe early */
     CHECK_TEXT(wanted, all->out);
 }

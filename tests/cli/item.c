@@ -75,6 +75,6 @@ TEST(wrong_calls_are_named)
 TEST(the_story_of_the_badges_goes_wrong_the_usual_way_only)
 {
     snprintf(store, sizeof store, "%s/badges.truce", test_directory());
-    ANSWERS(0, NULL, NULL, "demo", "badges", "--seconds", "1", "--store", store);
+    ANSWERS(0, NULL, NULL, "demo", "badges", "--duration", "1s", "--store", store);
     ANSWERS(0, "", NULL, "collections", "list");
 }

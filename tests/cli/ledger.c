@@ -37,11 +37,20 @@ TEST(amounts_have_the_digits_of_their_currency)
             NULL, "balance", "book", "people:ada", "--json");
     ANSWERS(2, "", "too many digits", "post", "book", "bank", "people:ada", "1.005", "--id", "2");
     ANSWERS(2, "", "more than 0", "post", "book", "bank", "people:ada", "-5", "--id", "2");
+    ANSWERS(2, "", "FROM and TO are the same account, bank", "post", "book", "bank", "bank", "5",
+            "--id", "2");
+    ANSWERS(1, "", "the ledger \"bok\" does not exist", "balance", "bok", "bank");
+    ANSWERS(1, "", "the ledger \"bok\" does not exist", "report", "bok");
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
     ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
             "2", "--effective", "soon");
-    ANSWERS(1, "", "no account has the name nowhere", "post", "book", "nowhere", "people:ada", "5",
-            "--id", "2");
+    /* a day and a month in an order that depends on the country */
+    ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
+            "2", "--effective", "01/02/2026");
+    ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
+            "2", "--effective", "2026-01");
+    ANSWERS(1, "", "the account \"nowhere\" does not exist", "post", "book", "nowhere",
+            "people:ada", "5", "--id", "2");
     ANSWERS(0,
             "account     balance         available       currency  is\n"
             "bank               -100.50         -100.50  EUR       open\n"
@@ -61,7 +70,7 @@ TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
             "shop:a=b=1.90", "--also", "bank=0.05", "--id", "order");
     ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
     ANSWERS(0, "1.90 EUR\n", NULL, "balance", "book", "shop:a=b");
-    ANSWERS(1, "", "less than 0.00", "post", "book", "people:ada", "shop:sales", "88", "--also",
+    ANSWERS(1, "", "minimum is 0.00", "post", "book", "people:ada", "shop:sales", "88", "--also",
             "bank=1", "--id", "more");
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "people:ada", "shop:sales", "1",
             "--also", "bank", "--id", "more");
@@ -71,8 +80,8 @@ TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
             "bank=0.001", "--id", "more");
     ANSWERS(2, "", "64 bits", "post", "book", "people:ada", "shop:sales", "92233720368547758.07",
             "--also", "bank=92233720368547758.07", "--id", "more");
-    ANSWERS(1, "", "nowhere is not open", "post", "book", "people:ada", "shop:sales", "1", "--also",
-            "nowhere=1", "--id", "more");
+    ANSWERS(1, "", "account \"nowhere\" is not open", "post", "book", "people:ada", "shop:sales",
+            "1", "--also", "nowhere=1", "--id", "more");
     ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
 }
 
@@ -96,9 +105,9 @@ TEST(several_payers_and_currencies_are_said_by_their_entries)
     ANSWERS(2, "", "is not a valid amount", "post", "book", "--entry", "yen=-0.5", "--entry",
             "yen:bank=0.5", "--id", "3");
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
-    ANSWERS(1, "", "no account has the name nowhere", "post", "book", "--entry", "nowhere=1",
+    ANSWERS(1, "", "the account \"nowhere\" does not exist", "post", "book", "--entry", "nowhere=1",
             "--id", "3");
-    ANSWERS(2, "", "an entry of account shop has the value 0", "post", "book", "--entry", "shop=0",
+    ANSWERS(2, "", "the amount of account \"shop\" is 0", "post", "book", "--entry", "shop=0",
             "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "--id", "3");
@@ -150,7 +159,7 @@ TEST(transactions_are_searched_by_their_metadata)
     ANSWERS(0, "", NULL, "search", "book", "--before", "2020-01-01", "--account", "bank");
     ANSWERS(2, "", "can only be searched by its fields", "search", "book", "{$or: []}");
     ANSWERS(2, "", "META is not", "search", "book", "{order");
-    ANSWERS(2, "", "invalid date", "search", "book", "--from", "soon");
+    ANSWERS(2, "", "--from needs a time", "search", "book", "--from", "soon");
 }
 
 TEST(a_pending_amount_is_listed_until_it_is_settled)
@@ -165,7 +174,7 @@ TEST(a_pending_amount_is_listed_until_it_is_settled)
     ANSWERS(1, "", "reversed by \"s\"", "void", "book", "p", "--id", "v");
     ANSWERS(1, "", "no transaction has the id \"q\"", "settle", "book", "q", "--id", "v");
     ANSWERS(0, "", NULL, "pending", "book");
-    ANSWERS(1, "", "less than 0.00", "reverse", "book", "1", "--id", "r");
+    ANSWERS(1, "", "minimum is 0.00", "reverse", "book", "1", "--id", "r");
 }
 
 TEST(a_book_is_proved_and_compared_with_a_seal)
@@ -185,11 +194,11 @@ TEST(a_book_is_proved_and_compared_with_a_seal)
     ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "1", "--id", "2");
     ANSWERS(0, "6 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", path);
     ANSWERS(2, "", "incomplete", "verify", "book", "--seal", "/dev/null");
-    ANSWERS(3, "", "cannot be read", "verify", "book", "--seal", "/no/such/file");
+    ANSWERS(2, "", "cannot read", "verify", "book", "--seal", "/no/such/file");
 }
 
 /* A name may sort between another one and the accounts below that. */
-TEST(sums_of_accounts_follow_their_parts_whatever_the_order_of_names)
+TEST(shows_the_sum_of_a_group_after_its_accounts)
 {
     static const char *const names[] = {"a", "a-b", "a:b", "a:b:c", "a:b-c", "aa", "b:c:d"};
 
@@ -226,7 +235,7 @@ TEST(numbers_of_a_ledger_can_be_documents)
     ANSWERS(0, "", NULL, "open", "book", "ada", "--currency", "EUR", "--min", "0");
     ANSWERS(0, "posted\n", NULL, "post", "book", "bank", "ada", "100.5", "--id", "1");
     ANSWERS(0, "exists\n", NULL, "post", "book", "bank", "ada", "100.5", "--id", "1");
-    ANSWERS(1, "", "less than 0.00", "post", "book", "ada", "bank", "101", "--id", "2");
+    ANSWERS(1, "", "minimum is 0.00", "post", "book", "ada", "bank", "101", "--id", "2");
     CHECK_TEXT("4\n", command_run(TRUCE_CLI, store, NULL, "count", "numbers", NULL)->out);
     ANSWERS(0, "4 entries of 2 accounts, 0 findings\n", NULL, "verify", "book");
     ANSWERS(2, "", "was made with its numbers in numbers", "currency", "book", "JPY", "0",
@@ -242,7 +251,7 @@ TEST(a_doctor_finds_nothing_wrong_with_a_ledger)
 TEST(the_demonstration_loses_no_money_with_truce)
 {
     const struct command *c =
-        command_run(TRUCE_CLI, NULL, NULL, "demo", "bank", "--seconds", "1", NULL);
+        command_run(TRUCE_CLI, NULL, NULL, "demo", "bank", "--duration", "1s", NULL);
 
     CHECK_INT(c->code, ==, 0);
     CHECK(strstr(c->out, "800.00 before, 800.00 after"));

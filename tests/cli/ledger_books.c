@@ -297,13 +297,14 @@ static const struct {
 } cases[] = {
     {"hledger", "2024-01-31 x\n  a  5.005 EUR\n  b\n", "line 1: \"5.005\" has too many digits"},
     {"hledger", "2024-01-31 x\n  a  5.00 EUR\n  b  -4.00 EUR\n",
-     "line 1: it does not balance: the amounts in EUR sum to 1.00"},
-    {"hledger", "2024-01-31 x\n  a  5 USD\n  b\n", "line 1: account a is in EUR, not in USD"},
-    {"hledger", "2024-01-31 x\n  c  5 EUR\n  b\n", "line 1: there is no account c ("},
+     "line 1: the transaction does not balance: its amounts in EUR sum to 1.00"},
+    {"hledger", "2024-01-31 x\n  a  5 USD\n  b\n", "line 1: account \"a\" is in EUR, not in USD"},
+    {"hledger", "2024-01-31 x\n  c  5 EUR\n  b\n", "line 1: the account \"c\" does not exist"},
     {"hledger", "2024-01-31 x\n  a  5 EUR\n  b\n\n2024-02-30 y\n", "line 5: the day"},
     {"hledger", "2024-01-31 x\n  a  5 EUR\n  b\n\n\n  b  7\n", "line 6: the indented line"},
-    {"hledger", "2024-01-31 x\n  a  5 EUR\n\n2024-01-31 y\n  a\n  b\n", "line 1: it does not"},
-    {"hledger", "2024-01-31 x\n  a\n  b\n", "line 1: two entries without an amount"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR\n\n2024-01-31 y\n  a\n  b\n",
+     "line 1: the transaction does not balance: its amounts in EUR sum to 5.00"},
+    {"hledger", "2024-01-31 x\n  a\n  b\n", "line 1: two entries have no amount"},
     {"hledger", "2024-01-31 x\n\n", "line 1: the transaction has no postings"},
     {"hledger", "2024-01-31 x\n  a  5 EUR @ 2 USD\n  b\n", "line 2: prices (@)"},
     {"hledger", "2024-01-31 x\n  a  5 EUR = 7 EUR\n  b\n", "line 2: balance assertions"},
@@ -322,9 +323,10 @@ static const struct {
     {"beancount", "2024-01-31 balance a 5 EUR\n", "line 1: unexpected \"balance a 5 EUR\""},
     {"beancount", "2024-01-31 * \"x\"\n  a  5 EUR {2 USD}\n  b\n", "line 2: a cost"},
     {"hledger", "2024-01-31 x\n  a\n", "line 1: the transaction has no amount"},
-    {"hledger", "2024-01-31 x\n  a  0 EUR\n  b\n", "line 1: an amount of 0 (account a)"},
-    {"hledger", "D 1.00 USD\n2024-01-31 x\n  a  5\n  b\n", "line 2: account a is in EUR, not"},
-    {"beancount", "2024-01-31 * \"x\"\n  a:x  5 EUR\n  b  1 EUR\n  a\n", "there is no account a:x"},
+    {"hledger", "2024-01-31 x\n  a  0 EUR\n  b\n", "line 1: the amount of account \"a\" is 0"},
+    {"hledger", "D 1.00 USD\n2024-01-31 x\n  a  5\n  b\n", "line 2: account \"a\" is in EUR, not"},
+    {"beancount", "2024-01-31 * \"x\"\n  a:x  5 EUR\n  b  1 EUR\n  a\n",
+     "the account \"a:x\" does not exist"},
     {"ndjson", "{\"id\": 1}\n", "line 1: the transaction has no entries"},
     {"ndjson", "{\"id\": 1, \"effective\": \"2024-01-31\"}\n", "unknown field `effective`"},
     {"ndjson", "{\"id\": 1, \"meta\": 7}\n", "line 1: `meta` is a document"},
@@ -346,8 +348,8 @@ static const struct {
     {"csv",
      "id,kind,date,expires,account,amount,currency,type,meta\n1,transfer,,,a,5,EUR,,\n"
      ",,,,b,-4,EUR,,\n2,transfer,,,a,1,EUR,,\n",
-     "line 2: it does not balance"},
-    {"hledger", "2024-01-31 x\n  a  5 ABC\n  b\n", "account a is in EUR", true},
+     "line 2: the transaction does not balance"},
+    {"hledger", "2024-01-31 x\n  a  5 ABC\n  b\n", "account \"a\" is in EUR", true},
     {"hledger", "2024-01-31 x\n  c  5 ABC\n  d  -5.0\n", "line 3: the amount -5.0 has no currency",
      true},
     {"hledger", "2024-01-31 x\n  a  92233720368547758.07 EUR\n  a  1 EUR\n  b\n",
@@ -369,7 +371,7 @@ static const struct {
      "\\u00a0"},
 };
 
-TEST(a_file_with_a_wrong_line_is_refused_by_line_and_reason_and_books_nothing)
+TEST(refuses_a_file_with_a_wrong_line_and_books_nothing)
 {
     truce_store *store = begin("wrong");
     truce_ledger *ledger = book_ledger(store);
@@ -394,6 +396,26 @@ TEST(a_file_with_a_wrong_line_is_refused_by_line_and_reason_and_books_nothing)
     truce_store_close(store);
 }
 
+TEST(an_import_creates_a_store_unless_it_is_refused)
+{
+    char store[420];
+    const struct command *c;
+
+    snprintf(directory, sizeof directory, "%s", test_directory());
+    snprintf(store, sizeof store, "file:%s/fresh.truce", directory);
+    write_file("new", "2024-01-31 rent\n    a  1.00 EUR\n    b\n");
+    c = command_run(TRUCE_CLI, store, NULL, "ledger", "import", "tx", path, "--form", "hledger",
+                    NULL);
+    CHECK_INT(c->code, ==, 2);
+    CHECK(access(store + 5, F_OK) != 0);
+    c = command_run(TRUCE_CLI, store, NULL, "ledger", "import", "tx", path, "--form", "hledger",
+                    "--open", NULL);
+    CHECK_INT(c->code, ==, 0);
+    c = command_run(TRUCE_CLI, store, NULL, "ledger", "import", "tx", path, "--form", "csv",
+                    "--rules", "nosuch.json", NULL);
+    CHECK_INT(c->code, ==, 2);
+}
+
 TEST(reports_and_skips_lines_that_a_rule_forbids)
 {
     truce_store *store = begin("rule");
@@ -410,7 +432,8 @@ TEST(reports_and_skips_lines_that_a_rule_forbids)
     c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, NULL);
     CHECK_INT(c->code, ==, 1);
     CHECK_TEXT("posted 2, existed 0, refused 1\n", c->out);
-    CHECK(strstr(c->err, "line 5: account a: what is available would be -1.00 EUR"));
+    CHECK(strstr(c->err, "line 5: insufficient funds in account \"a\": available balance would be "
+                         "-1.00 EUR"));
     CHECK_INT(book_balance(ledger, "a").balance, ==, 0);
     BOOK_CHECK(ledger);
     truce_ledger_free(ledger);
@@ -458,7 +481,7 @@ static void kill_an_import(const char *to, int cycle)
     CHECK(waitpid(pid, &how, 0) == pid);
 }
 
-TEST(an_import_that_is_killed_and_run_again_books_each_transaction_once)
+TEST(books_each_transaction_once_if_an_import_is_repeated)
 {
     truce_store *store = begin("killed");
     truce_ledger *ledger = book_ledger(store);
@@ -652,7 +675,7 @@ static truce_status count_record(void *arg, int64_t line, const bson_t *record, 
     return TRUCE_OK;
 }
 
-TEST(whatever_bytes_a_file_has_it_is_read_or_refused)
+TEST(reads_or_refuses_a_file_of_any_bytes)
 {
     truce_store *store = begin("bytes");
     struct random random;
@@ -714,6 +737,9 @@ static const struct {
      "the day 2026-02-31 does not exist", 0},
     {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.2026;1;r\n", NULL,
      "\"03.04.2026\" is not a date of the form \"%d.%m.%y\"", 0},
+    {ONE "dateFormat: '%d.%m.%Y'", "Day;Sum;Ref\n03.04.26;1;r\n", NULL,
+     "\"03.04.26\" is not a date of the form \"%d.%m.%Y\"", 0},
+    {ONE "dateFormat: '%d.%m.'", "Day;Sum;Ref\n03.04.;1;r\n", NULL, "has no year", 0},
     {ONE "dateFormat: '%d.%q.%y'", "Day;Sum;Ref\n03.04.26;1;r\n", NULL, "not %q", 0},
     /* separators, line ends, cells */
     {ONE "dateFormat: '%d.%m.%y'", "Day\tSum\tRef\n03.04.26\t-1,50\tr\n", "2026-04-03", NULL, -150},
@@ -735,6 +761,14 @@ static const struct {
      -150},
     {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;-1,50;;r\n", "2026-04-03", NULL,
      -150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;1,50-;;r\n", "2026-04-03", NULL,
+     -150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;(1,50);;r\n", "2026-04-03", NULL,
+     -150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;+1,50;;r\n", "2026-04-03", NULL,
+     -150},
+    {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;;1,50-;r\n", "2026-04-03", NULL,
+     -150},
     {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;0,00;1,50;r\n", "2026-04-03",
      NULL, 150},
     {TWO "dateFormat: '%d.%m.%y'", "Day;Debit;Credit;Ref\n03.04.26;1;2;r\n", NULL,
@@ -751,6 +785,28 @@ static const struct {
     {ONE "dateFormat: '%d.%m.%y', footerLines: 1",
      "Day;Sum;Ref\r\n03.04.26;1,50;r\r\nTotal;1,50\r\n\r\n\r\n", "2026-04-03", NULL, 150},
     {ONE "headerLines: 9", "Day;Sum;Ref\n", NULL, "`headerLines`", 0},
+    /* names of columns */
+    {RULES "date: '$B.-Tag', dateFormat: '%d.%m.%y', amount: '$Betr. in EUR', "
+           "skip: {'Kto.-Nr.': '2'}",
+     "B.-Tag;Betr. in EUR;Kto.-Nr.;Ref\n03.04.26;1,50;1;r\n03.04.26;9;2;s\n", "2026-04-03", NULL,
+     150},
+    {RULES "date: '$Day 2', dateFormat: '%d.%m.%y', amount: '$Sum', "
+           "other: [{if: {$or: [{'Day.': 'x'}, {'Day 3': {$regex: '^y.z'}}]}, account: 'third'}]",
+     "Day;Day;Day;Day.;Sum;Ref\n01.01.26;03.04.26;y.z;;1,50;r\n", "2026-04-03", NULL, 150},
+    {ONE "dateFormat: '%d.%m.%y', skip: {$or: [{Day: 'x'}, {$and: [{Stat: 'open'}]}]}",
+     "Day;Sum;State;Ref\n03.04.26;1,50;open;r\n", NULL, "`skip` names the column \"Stat\"", 0},
+    {ONE "dateFormat: '%d.%m.%y', skip: {$expr: {$eq: ['$State', 'open']}}",
+     "Day;Sum;State;Ref\n03.04.26;1,50;;r\n03.04.26;1;open;s\n", "2026-04-03", NULL, 150},
+    {ONE "dateFormat: '%d.%m.%y'", ";Day;;Sum;Ref;\n-;03.04.26;-;1,50;r;\n", "2026-04-03", NULL,
+     150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.26;1,50;r;;\n", "2026-04-03", NULL, 150},
+    {ONE "dateFormat: '%d.%m.%y'", "Day;Sum;Ref\n03.04.26;1,50;r;more\n", NULL, "4 cells", 0},
+    {RULES "date: '$Day', dateFormat: '%d.%m.%y', amount: '$$ in'",
+     "Day;$ in;Ref\n03.04.26;1,50;r\n", "2026-04-03", NULL, 150},
+    {RULES "date: '$Day', amount: '$'", "Day;;Ref\n03.04.26;1,50;r\n", NULL,
+     "`amount` names the column \"\"", 0},
+    {RULES "date: '$Day', amount: '$Sum 2'", "Day;Sum;Ref\n03.04.26;1,50;r\n", NULL,
+     "the column \"Sum 2\"", 0},
 };
 
 TEST(files_of_banks_are_read_as_their_rules_say)

@@ -187,12 +187,12 @@ TEST(workflows_that_cannot_be_are_refused)
     static const struct {
         const char *flow, *word;
     } bad[] = {{"{}", "an array of jobs"},
-               {"[7]", "job 1 of the workflow: a job must be a document"},
-               {"[{name: 'a', afer: []}]", "the field 'afer'"},
+               {"[7]", "job 1: a job must be a document"},
+               {"[{name: 'a', afer: []}]", "unknown field 'afer'"},
                {"[{name: 'a', after: 'b'}]", "'after' must be an array"},
                {"[{name: 'a', after: [7]}]", "array of names"},
                {"[{name: 'a', priority: 2000}]", "from -1000 to 1000"},
-               {"[{name: 'a', after: ['a']}]", "circle: a after a"},
+               {"[{name: 'a', after: ['a']}]", "cycle: a after a"},
                {"[{name: 'a', failure: 'x'}]", "\"goOn\""}};
 
     begin();
@@ -222,7 +222,7 @@ TEST(exit_codes_say_later_or_failed)
     ANSWERS(0, "discarded ", NULL, "queue", "discard", job);
     ANSWERS(2, "", "is discarded", "queue", "cancel", job);
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
-    ANSWERS(2, "", "cannot be run", DRAIN, "--exec", "/nowhere/at/all");
+    ANSWERS(2, "", "cannot run", DRAIN, "--exec", "/nowhere/at/all");
     ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
 }
 
@@ -247,7 +247,8 @@ TEST(wrong_calls_are_refused)
     ANSWERS(2, "", "PAYLOAD", "queue", "add", "mail", "{");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(2, "", "24 hexadecimal", "queue", "show", "x");
-    ANSWERS(1, "", "there is no job", "queue", "cancel", "000000000000000000000000");
+    ANSWERS(1, "", "the job 000000000000000000000000 does not exist", "queue", "cancel",
+            "000000000000000000000000");
     ANSWERS(2, "", "--state must be ready", "queue", "list", "--state", "tired");
 }
 
@@ -407,7 +408,7 @@ TEST(does_jobs_once_despite_killed_processes)
 TEST(the_story_of_the_friends_is_right)
 {
     snprintf(store, sizeof store, "%s/friends.truce", test_directory());
-    ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--seconds", "1", "--store",
+    ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--duration", "1s", "--store",
             store);
 }
 

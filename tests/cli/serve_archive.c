@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "cli/commands.h"
-#include "cli/core/call.h"
+#include "cli/core/command_line.h"
 #include "tests/support/command.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -31,7 +31,7 @@ static struct {
     pid_t child;
     int port;
     /* Ids that were acknowledged. */
-    atomic_int next;
+    atomic_int next, answers;
     int acknowledged[CLIENTS][20000], counts[CLIENTS];
 } served;
 
@@ -148,8 +148,10 @@ static void *insert_until_killed(void *arg)
         bson_t *reply = sent ? receive_reply(end_) : NULL;
         bool fine = reply && reply_number(reply, "ok") == 1;
 
-        if (fine && !bson_has_field(reply, "writeConcernError"))
+        if (fine && !bson_has_field(reply, "writeConcernError")) {
             served.acknowledged[client][served.counts[client]++] = id;
+            atomic_fetch_add(&served.answers, 1);
+        }
         truce__buffer_release(&message);
         bson_destroy(command);
         if (reply)
@@ -174,7 +176,10 @@ static int64_t lose_disk(struct random *random)
         return 0;
     for (int i = 0; i < CLIENTS; i++)
         pthread_create(&threads[i], NULL, insert_until_killed, (void *)(intptr_t)i);
-    truce__clock_sleep_ms(100 + (int)truce__random_below(random, 300));
+    /* The first base may take a while. */
+    for (int i = 0; i < 6000 && !atomic_load(&served.answers); i++)
+        truce__clock_sleep_ms(10);
+    truce__clock_sleep_ms((int)truce__random_below(random, 300));
     serve_kill(SIGKILL);
     for (int i = 0; i < CLIENTS; i++)
         pthread_join(threads[i], NULL);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/core/call.h"
+#include "cli/core/command_line.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"

@@ -50,12 +50,48 @@ TEST(a_parent_that_does_not_exist_and_wrong_sockets_are_refused)
     kill(gone, SIGKILL);
     waitpid(gone, NULL, 0);
     snprintf(id, sizeof id, "%d", (int)gone);
-    CHECK(strstr(RUN(NULL, NULL, "serve", "memory:", "--parent", id)->err, "no such process"));
+    CHECK(strstr(RUN(NULL, NULL, "serve", "memory:", "--parent", id)->err,
+                 "the process does not exist"));
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--parent", "0")->code, ==, 2);
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket-mode", "600")->code, ==, 2);
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket", "s", "--socket-mode", "8")->code, ==,
               2);
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket", "s", "--bind", "::1")->code, ==, 2);
+}
+
+TEST(a_wrong_file_of_a_consumer_is_refused_with_its_line)
+{
+    static const struct {
+        const char *text, *reason;
+    } wrong[] = {
+        {"into = queue:mail\n", "give the URL of the broker"},
+        {"url = amqp://localhost/mail\n", "--into TARGET is missing"},
+        {"url = amqp://localhost/mail\ninto = queue:mail\nstore = x\n",
+         "line 3: a consumer of truce serve cannot have the option \"store\""},
+        {"until-empty = yes\nurl = amqp://localhost/mail\n", "line 1: a consumer of truce serve"},
+        {"prot = 1\n", "line 1: unknown option \"prot\""},
+        {"url = amqp://localhost/mail\ninto = queue:mail\nworkers = 65\n", "from 1 to 64"},
+        {"url = amqp://localhost/mail\ninto = queue:mail\nmap = {\n", "is not Extended JSON"},
+        {"url = amqp://localhost/mail\ninto = queue:mail\ndatabase = a/b\n", "a/b"},
+    };
+    char path[500];
+
+    snprintf(path, sizeof path, "%s/consumer.conf", test_directory());
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const struct command *command;
+        FILE *file = fopen(path, "w");
+
+        REQUIRE(file != NULL);
+        fputs(wrong[i].text, file);
+        fclose(file);
+        command = RUN(NULL, NULL, "serve", "memory:", "--port", "0", "--consume", path);
+        CHECK_INT(command->code, ==, 2);
+        if (!strstr(command->err, wrong[i].reason))
+            test_fail(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", command->err, wrong[i].reason);
+        CHECK(!*command->out);
+    }
+    CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--port", "0", "--consume", "/none")->code, ==,
+              2);
 }
 
 TEST(tokens_are_created_listed_and_revoked)

@@ -56,7 +56,7 @@ TEST(prints_the_result_of_each_operation)
                           "{\"nme\": \"CS 101\"}", "--seq", "1001", NULL);
     CHECK_INT(command->code, ==, 2);
     CHECK_TEXT("truce: the element has no field \"name\", which names the elements of set "
-               "students.classes\n",
+               "\"students.classes\"\n",
                command->err);
     command = command_run(TRUCE_CLI, store, NULL, "set", "show", "students", key, NULL);
     CHECK_INT(command->code, ==, 0);
@@ -80,7 +80,7 @@ TEST(consumers_records_watermark_collecting_and_quarantine_by_command)
     command = command_run(TRUCE_CLI, store, NULL, "set", "watermark", "students", "-q", NULL);
     CHECK(!strncmp(command->out, "watermark 4\n", 12));
     command = command_run(TRUCE_CLI, store, NULL, "set", "collect", "students", NULL);
-    check_answer(command, 0, "collected 1 tombstones of 1 documents, up to watermark 4\n");
+    check_answer(command, 0, "collected 1 tombstone of 1 document, up to watermark 4\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "students", key,
                           "{\"name\": \"a\"}", "--seq", "3", NULL);
     check_answer(command, 1, "quarantined\n");
@@ -265,7 +265,7 @@ static const char bad_lines[] =
     "{\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", \"sequence_number\": 9, "
     "\"sequence_number\": 10}\n";
 
-TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_applied)
+TEST(writes_bad_lines_to_the_reject_file_and_applies_the_rest)
 {
     static const char *const expected[] = {
         "{\"line\": 2, \"reason\": \"column 1: ",
@@ -292,13 +292,15 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
     REQUIRE(file);
     fputs(bad_lines, file);
     fclose(file);
-    for (int i = 0; i < 2; i++) { /* the second run finds it done, and prints the same */
+    for (int i = 0; i < 2; i++) { /* the second run finds it done */
+        const char *summary = i ? "11 messages: 0 applied now, 2 by an earlier run, 0 stale, 0 "
+                                  "duplicate, 0 quarantined, 9 rejected, see "
+                                : "11 messages: 2 applied, 0 stale, 0 duplicate, 0 quarantined, 9 "
+                                  "rejected, see ";
+
         command = command_run(TRUCE_CLI, store, NULL, "set", "apply", path, STUDENTS, NULL);
         CHECK_INT(command->code, ==, 1);
-        CHECK(!strncmp(command->out,
-                       "11 messages: 2 applied, 0 stale, 0 duplicate, 0 quarantined, 9 "
-                       "rejected, see ",
-                       70));
+        CHECK(!strncmp(command->out, summary, strlen(summary)));
         text = read_file(rejects);
         at = text;
         for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
@@ -339,7 +341,7 @@ TEST(a_line_over_the_limit_is_rejected)
     bson_free(line);
 }
 
-TEST(a_pipe_is_applied_like_a_file_and_other_field_names_by_option)
+TEST(applies_a_pipe_like_a_file)
 {
     const char *store = fresh_store();
     const struct command *command = command_run(

@@ -27,9 +27,9 @@ TEST(a_rename_reaches_the_copies)
             "{$set: {name: \"Jo\"}}", "--json");
     ANSWERS(0, "2\n", NULL, "count", "comments", "{author: \"Jo\"}");
     ANSWERS(0, "", NULL, "update", "users", "{_id: 17}", "{$set: {name: \"J\", syncing: true}}");
-    ANSWERS(0, "1 sources and 0 copies", NULL, "sync", "status");
+    ANSWERS(0, "1 source and 0 copies", NULL, "sync", "status");
     ANSWERS(0, "\"syncing\": 1", NULL, "sync", "status", "--json");
-    ANSWERS(0, "1 documents reconciled, 2 copies written\n", NULL, "sync", "run");
+    ANSWERS(0, "1 document reconciled, 2 copies written\n", NULL, "sync", "run");
     ANSWERS(0, "0 documents reconciled", NULL, "sync", "run");
     ANSWERS(0, "2\n", NULL, "count", "comments", "{author: \"J\"}");
     ANSWERS(0, "0 findings", NULL, "check");
@@ -57,8 +57,8 @@ TEST(reports_errors)
             "update", "comments", "1, w: 2", "{$set: {a: 1}}");
     ANSWERS(2, NULL, "UPDATE", "sync", "update", "comments", "1", "{$set");
     ANSWERS(2, NULL, "maintained by truce", "sync", "insert", "comments", "{synced: 1}");
-    ANSWERS(1, NULL, "no rule \"nope\"", "sync", "repair", "nope");
-    ANSWERS(1, NULL, "no rule \"nope\"", "sync", "drop", "nope");
+    ANSWERS(1, NULL, "the rule \"nope\" does not exist", "sync", "repair", "nope");
+    ANSWERS(1, NULL, "the rule \"nope\" does not exist", "sync", "drop", "nope");
 }
 
 TEST(the_story_of_the_rename_is_right)

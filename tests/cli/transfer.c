@@ -34,7 +34,7 @@ TEST(a_transfer_is_started_shown_and_listed)
     ANSWERS(0, "\"reason\": ", NULL, "transfer", "list", "moves", "--state", "canceled");
     ANSWERS(0, "\"balance\": -1", NULL, "find", "accounts", "{_id: \"A\"}");
     ANSWERS(1, NULL, "can no longer be canceled", "transfer", "cancel", "moves", "3");
-    ANSWERS(1, NULL, "no transfer", "transfer", "resume", "moves", "4");
+    ANSWERS(1, NULL, "the transfer 4 does not exist", "transfer", "resume", "moves", "4");
     ANSWERS(1, NULL, "", "transfer", "show", "moves", "4");
     ANSWERS(0, "0 findings", NULL, "check");
 }
@@ -44,11 +44,11 @@ TEST(reads_entries_and_reports_errors_in_them)
     static const char *const bad[][2] = {
         {"{}", "needs a 'collection'"},
         {"[1]", "must be a document"},
-        {"[{collection: \"accounts\", id: 1, effekt: {}}]", "the field 'effekt'"},
+        {"[{collection: \"accounts\", id: 1, effekt: {}}]", "unknown field 'effekt'"},
         {"[{collection: \"accounts\", effect: {}}]", "and an 'id'"},
         {"[{collection: \"accounts\", id: 1, when: \"soon\"}]", "\"before\" or \"after\""},
         {"[{collection: \"accounts\", id: \"A\"}]", "effect"},
-        {"[]", "1 to 100 of them"},
+        {"[]", "1 to 100 elements"},
     };
 
     begin();

@@ -48,8 +48,8 @@ TEST(merges_or_reports_concurrent_changes)
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 1, \"title\": \"t\"}\n", 0, "version 3", NULL, "tree",
                "publish", "site", "--base", "1");
     ANSWERS(0, "\"n\": 2, \"title\": \"t\"", NULL, "tree", "read", "site", "home");
-    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 9}\n", 1, "{\"conflict\": \"home\"",
-               "cannot be merged", "tree", "publish", "site", "--base", "1");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 9}\n", 1, "{\"itemId\": \"home\"", "cannot be merged",
+               "tree", "publish", "site", "--base", "1");
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 9}\n", 0, "version 4", NULL, "tree", "publish",
                "site", "--base", "1", "--prefer", "mine");
     ANSWERS(0, "\"n\": 9", NULL, "tree", "read", "site", "home");
@@ -64,13 +64,13 @@ TEST(prints_the_retained_versions)
     ANSWERS(0, "tagged launch\n", NULL, "tree", "tag", "site", "launch", "2");
     ANSWERS(2, NULL, "give --versions", "tree", "keep", "site");
     ANSWERS(0, "set the retention of site", NULL, "tree", "keep", "site", "--versions", "1");
-    ANSWERS(0, "1 items removed", NULL, "tree", "gc", "site");
+    ANSWERS(0, "1 item removed", NULL, "tree", "gc", "site");
     ANSWERS(1, NULL, "is collected", "tree", "read", "site", "--version", "1");
     ANSWERS(0, "home", NULL, "tree", "read", "site", "--tag", "launch");
     ANSWERS(0, "untagged launch\n", NULL, "tree", "untag", "site", "launch");
     ANSWERS(1, NULL, "no tag \"launch\"", "tree", "untag", "site", "launch");
     ANSWERS(0, "3 items removed", NULL, "tree", "gc", "site");
-    ANSWERS(0, "erased from 1 versions\n", NULL, "tree", "erase", "site", "about");
+    ANSWERS(0, "erased from 1 version\n", NULL, "tree", "erase", "site", "about");
     ANSWERS(1, "erased from 0 versions\n", NULL, "tree", "erase", "site", "about");
     ANSWERS(0, "-", NULL, "tree", "read", "site", "--print-token");
     ANSWERS(0, "0 findings", NULL, "check");
@@ -79,7 +79,7 @@ TEST(prints_the_retained_versions)
 TEST(reports_errors)
 {
     begin();
-    ANSWERS_TO("{\"itemId\": 1}\n", 1, NULL, "there is no tree \"other\"", "tree", "publish",
+    ANSWERS_TO("{\"itemId\": 1}\n", 1, NULL, "the tree \"other\" does not exist", "tree", "publish",
                "other");
     ANSWERS_TO("{\"itemId\": 1}\n{\"n\": 1}\n", 2, NULL, "line 2: the item has no field \"itemId\"",
                "tree", "publish", "site");
@@ -94,7 +94,7 @@ TEST(reports_errors)
     ANSWERS(2, NULL, "--at needs a time", "tree", "read", "site", "--at", "yesterday");
     ANSWERS(2, NULL, "exactly one of version", "tree", "read", "site", "--version", "1", "--tag",
             "x");
-    ANSWERS(1, NULL, "no tree \"nope\"", "tree", "log", "nope");
+    ANSWERS(1, NULL, "the tree \"nope\" does not exist", "tree", "log", "nope");
     ANSWERS(0, "1\n", NULL, "count", "truce_tree_edits", "{state: \"open\"}");
 }
 
@@ -109,7 +109,7 @@ TEST(a_branch_is_merged_and_dropped)
 {
     begin();
     ANSWERS(0, "draft is a branch of site\n", NULL, "tree", "branch", "site", "draft");
-    ANSWERS(1, NULL, "a tree \"draft\" exists already", "tree", "branch", "site", "draft");
+    ANSWERS(1, NULL, "the tree \"draft\" already exists", "tree", "branch", "site", "draft");
     ANSWERS(1, NULL, "no version 7", "tree", "branch", "site", "x", "--version", "7");
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 5}\n", 0, "version 2", NULL, "tree", "publish",
                "draft");
@@ -136,7 +136,7 @@ TEST(a_branch_is_merged_and_dropped)
     ANSWERS(0, "\"n\": 7", NULL, "tree", "read", "site", "home");
     ANSWERS(2, NULL, "drop that one first", "tree", "drop", "site");
     ANSWERS(0, "dropped draft\n", NULL, "tree", "drop", "draft");
-    ANSWERS(1, NULL, "there is no tree \"draft\"", "tree", "merge", "site", "draft");
+    ANSWERS(1, NULL, "the tree \"draft\" does not exist", "tree", "merge", "site", "draft");
     ANSWERS(0, "dropped site\n", NULL, "tree", "drop", "site");
     ANSWERS(0, "0\n", NULL, "count", "pages");
 }
@@ -153,9 +153,9 @@ TEST(a_history_goes_out_and_in)
     ANSWERS(0, "exported 2 versions\n", NULL, "tree", "export", "site", "-o", file);
     ANSWERS(0, "{\"$remove\": \"about\"}\n", NULL, "tree", "export", "site", "--from", "2");
     ANSWERS(1, NULL, "no version 3", "tree", "export", "site", "--from", "3");
-    ANSWERS(0, "2 versions published, 0 were there\n", NULL, "tree", "import", "copy", file,
+    ANSWERS(0, "2 versions published, 0 already there\n", NULL, "tree", "import", "copy", file,
             "--collection", "copies");
-    ANSWERS(0, "0 versions published, 2 were there\n", NULL, "tree", "import", "copy", file);
+    ANSWERS(0, "0 versions published, 2 already there\n", NULL, "tree", "import", "copy", file);
     ANSWERS(0, "\"up\": \"home\"", NULL, "tree", "read", "copy", "--tag", "launch");
     ANSWERS(0, "  ada: the first\n", NULL, "tree", "log", "copy");
     ANSWERS(0, "copy in copies: version 2, kept from 1 on", NULL, "tree", "status", "copy");
@@ -163,6 +163,24 @@ TEST(a_history_goes_out_and_in)
              "{\"$tree\": \"x\", \"collection\": \"xs\", \"from\": 1}\n{oops\n");
     ANSWERS_TO(lines, 2, NULL, "line 2", "tree", "import", "x");
     ANSWERS_TO("", 2, NULL, "the history must begin with", "tree", "import", "x");
-    ANSWERS(2, NULL, "cannot be read", "tree", "import", "x", other);
-    ANSWERS(1, NULL, "there is no tree \"x\"", "tree", "export", "x");
+    ANSWERS(2, NULL, "cannot read", "tree", "import", "x", other);
+    ANSWERS(1, NULL, "the tree \"x\" does not exist", "tree", "export", "x");
+}
+
+TEST(a_large_history_is_exported_whole)
+{
+    enum { ITEMS = 12000 };
+    char file[330], *items = bson_malloc(ITEMS * 32), *end = items;
+
+    snprintf(store, sizeof store, "%s/site.truce", test_directory());
+    snprintf(file, sizeof file, "%s.ndjson", store);
+    for (int i = 0; i < ITEMS; i++)
+        end += sprintf(end, "{\"itemId\": %d}\n", i);
+    ANSWERS_TO(items, 0, "version 1: 12000 items put", NULL, "tree", "publish", "site",
+               "--collection", "pages");
+    ANSWERS(0, "exported 1 version\n", NULL, "tree", "export", "site", "-o", file);
+    ANSWERS(0, "1 version published", NULL, "tree", "import", "copy", file, "--collection",
+            "copies");
+    ANSWERS(0, "{\"itemId\": 11999", NULL, "tree", "read", "copy", "11999");
+    bson_free(items);
 }

@@ -189,7 +189,7 @@ TEST(fails_the_job_of_a_dead_program_and_restarts_it)
     ANSWERS(0, "2 retried\n", NULL, "queue", "redrive", "mail");
     ANSWERS(1, " failed\n", "killed by signal 9", KEEPS, SH, NEXT "next; kill -9 $$");
     ANSWERS(0, "\"dead\": 2", NULL, "queue", "stats");
-    ANSWERS(2, "", "cannot be run", KEEPS, "--exec", "/nowhere/at/all");
+    ANSWERS(2, "", "cannot run", KEEPS, "--exec", "/nowhere/at/all");
 }
 
 TEST(a_line_that_is_no_answer_ends_the_program)
@@ -241,7 +241,7 @@ TEST(a_program_that_closes_its_output_or_its_input_is_ended)
             "exec <&-; trap '' TERM; while :; do sleep 0.05; done");
 }
 
-TEST(a_job_that_takes_too_long_is_cancelled_and_the_others_come_back)
+TEST(cancels_a_job_that_takes_too_long_and_requeues_the_others)
 {
     begin();
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50ms", "--attempts", "1",

@@ -46,28 +46,22 @@ C = {
     "CronNext": "cron_next", "LedgerOpen": "ledger_open", "LedgerRules": "ledger_rules", "LedgerPost": "ledger_post",
     "LedgerPostMany": "ledger_post_many", "LedgerBalance": "ledger_balance_of", "LedgerStatement": "ledger_statement",
     "LedgerAccounts": "ledger_balances", "LedgerSearch": "ledger_find", "LedgerPending": "ledger_pending",
-    "LedgerCurrency": "ledger_currency", "LedgerVerify": "ledger_verify", "LedgerSeal": "ledger_seal", "Transfer": "transfer_start",
+    "LedgerCurrency": "ledger_currency", "LedgerVerify": "ledger_verify", "LedgerSeal": "ledger_seal",
+    "LedgerReport": "", "LedgerImport": "", "LedgerExport": "ledger_walk", "TreeExport": "tree_export", "TreeImport": "tree_import_line",
+    "Transfer": "transfer_start",
     "TransferShow": "transfer_get", "Transfers": "", "TransferResume": "transfer_resume", "TransferCancel": "transfer_cancel",
     "SyncDeclare": "sync_declare", "SyncUpdate": "sync_update", "SyncInsert": "sync_insert", "SyncRead": "sync_read",
     "SyncReconcile": "sync_reconcile", "SyncStatus": "sync_status", "SyncRepair": "sync_walk", "SyncDrop": "sync_drop",
     "TreePublish": "tree_begin, tree_publish", "TreeRead": "tree_open, tree_find", "TreeLog": "tree_log", "TreeDiff": "tree_diff",
-    "Tree": "tree_branch, tree_merge, tree_tag", "Sweep": "sweep", "Check": "check", "Doctor": "doctor",
+    "Tree": "tree_branch, tree_merge, tree_tag", "Sweep": "sweep", "Check": "check", "Doctor": "doctor", "Consumers": "consumers",
 }  # fmt: skip
 
-# Commands that do not use the row of the operation. The others are found in the sources.
+# Commands that are not found in the sources by the row of the operation, or not all of them.
 CLI = {
-    "Help": "help", "Commit": "commit apply", "CommitShow": "commit show", "Commits": "commit list",
-    "CommitResolve": "commit resolve", "Request": "request add", "RequestState": "request show",
-    "Set": "set add, set remove, set apply", "SetSource": "set start, set void, set idle", "SetCollect": "set collect",
-    "SetQuarantine": "set quarantine", "SetReplay": "set quarantine", "SetProtect": "set protect", "SetConvert": "set convert",
-    "SetForget": "set forget", "Revision": "doc save, doc merge", "RevisionPatch": "doc patch", "RevisionLog": "doc log",
-    "Conflicts": "doc conflicts", "Resolve": "doc resolve", "Claim": "work", "Heartbeat": "work", "Done": "work", "Fail": "work",
-    "Item": "item upsert, item update, item remove", "ItemConvert": "item to-map, item to-array",
-    "LedgerOpen": "ledger open", "LedgerRules": "ledger rules", "LedgerPost": "ledger post", "LedgerPostMany": "ledger import",
-    "LedgerBalance": "ledger balance", "LedgerStatement": "ledger statement", "LedgerAccounts": "ledger accounts",
-    "LedgerSearch": "ledger search", "LedgerPending": "ledger pending", "LedgerCurrency": "ledger currency",
-    "LedgerVerify": "ledger verify", "LedgerSeal": "ledger seal", "SyncReconcile": "sync run", "TreePublish": "tree publish",
-    "TreeRead": "tree read", "TreeDiff": "tree diff", "Sweep": "sweep", "Check": "check", "Doctor": "doctor",
+    "Help": "help", "Set": "set add, set remove, set apply", "SetSource": "set start, set void, set idle", "SetCollect": "set collect",
+    "SetReplay": "set quarantine", "Revision": "doc save, doc merge", "RevisionPatch": "doc patch", "Resolve": "doc resolve",
+    "Item": "item upsert, item update, item remove", "ItemConvert": "item to-map, item to-array", "Claim": "work",
+    "Heartbeat": "work", "Done": "work", "Fail": "work", "LedgerPost": "ledger post", "LedgerCurrency": "ledger currency",
 }  # fmt: skip
 
 
@@ -118,7 +112,7 @@ class Parity:
         return {one.name for kind in classes if isinstance(kind, ast.ClassDef) for one in kind.body if isinstance(one, ast.FunctionDef)}
 
     def node(self):
-        return set(re.findall(r"^  (\w+): \{$", (ROOT / "clients/node/lib/operations.js").read_text(), re.M))
+        return set(re.findall(r"^  (\w+): \{", (ROOT / "clients/node/lib/operations.js").read_text(), re.M))
 
     def go(self):
         return set(re.findall(r"^func \(db \*Database\) (\w+)\(", (ROOT / "clients/go/operations.go").read_text(), re.M))
@@ -144,6 +138,24 @@ class Parity:
             ended = subprocess.run([self.program, "help", *one.split()], capture_output=True)
             self.require(ended.returncode == 0, f"{name}: there is no command truce {one}")
         return ", ".join(f"`truce {one}`" for one in commands) or "`truce command`"
+
+    def classes(self):
+        """The table of docs/errors.md and those of the packages give each code the same class."""
+        statuses = {"TRUCE_UNKNOWN": "OutcomeUnknown", "TRUCE_IO": "StoreFailed"}
+        wanted = {}
+        section = (ROOT / "docs/errors.md").read_text().split("## Numbers")[0]
+        for name, codes in re.findall(r"^\| [^|`]*`(\w+)`[^|]* \| ([\d, ]+) \|$", section, re.M):
+            if name.startswith("TRUCE_"):
+                name = statuses.get(name, name[len("TRUCE_"):].title().replace("_", ""))
+            wanted.update({int(code): name for code in codes.split(",")})
+        row = r"^\s*\[?(\d+)[:,] (\w+)\]?,$"
+        for file in ("clients/python/truce/errors.py", "clients/node/lib/failure.js"):
+            found = {int(code): name for code, name in re.findall(row, (ROOT / file).read_text(), re.M)}
+            self.require(found == wanted, f"{file}: the classes of codes are not those of docs/errors.md")
+        text = (ROOT / "clients/go/errors.go").read_text()
+        found = {int(code): name for code, name in re.findall(r"\b(\d+): Err(\w+)", text)}
+        wanted = {code: name for code, name in wanted.items() if name != "TruceError"}
+        self.require(found == wanted, "clients/go/errors.go: the classes of codes are not those of docs/errors.md")
 
     def page(self):
         paths, of_rows, python, node, go = self.http(), self.commands(), self.python(), self.node(), self.go()
@@ -187,6 +199,7 @@ def main():
         sys.exit("usage: parity.py [--check] BUILD-FOLDER")
     parity = Parity(Path(arguments[0]))
     page = parity.page()
+    parity.classes()
     if "--check" not in sys.argv:
         PAGE.write_text(page)
     elif not PAGE.exists() or PAGE.read_text() != page:

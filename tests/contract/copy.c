@@ -143,7 +143,7 @@ TEST(a_finished_copy_is_compared_and_never_written_to)
     truce_store_close(to);
 }
 
-TEST(documents_of_others_are_refused_kept_or_replaced_by_the_conflict_policy)
+TEST(treats_existing_documents_by_the_conflict_policy)
 {
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
@@ -178,7 +178,7 @@ TEST(documents_of_others_are_refused_kept_or_replaced_by_the_conflict_policy)
     truce_store_close(to);
 }
 
-TEST(a_replacement_finds_its_way_past_unique_keys_and_ids_of_other_types)
+TEST(replaces_documents_despite_moved_unique_keys)
 {
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
@@ -361,7 +361,7 @@ TEST(concurrent_writes_are_in_the_copy_wholly_or_not_at_all)
         copy_beside(at);
 }
 
-TEST(a_source_that_never_rests_is_copied_as_it_was_when_the_copy_began)
+TEST(copies_a_changing_source_as_of_the_beginning)
 {
     truce_store *source = copy_store("memory:"), *to = copy_store("memory:"), *from, *before;
     struct writer writer = {.store = source, .endless = true};
@@ -382,7 +382,7 @@ TEST(a_source_that_never_rests_is_copied_as_it_was_when_the_copy_began)
     truce_store_close(from);
 }
 
-TEST(a_source_without_snapshots_that_never_rests_is_never_called_the_same)
+TEST(never_calls_a_changing_source_without_snapshots_equal)
 {
     truce_store *source = old_store(), *to = copy_store("memory:"), *from;
     struct writer writer = {.store = source, .endless = true};

@@ -201,7 +201,7 @@ static void again(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_cron_remove(store, "a", &error), error);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_cron_remove(store, "a", &error), error);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_cron_pause(store, "a", &error), error);
-    CHECK(strstr(error.message, "has the name a"));
+    CHECK(strstr(error.message, "the cron line a does not exist"));
     truce_queue_free(other);
     truce_queue_free(queue);
 }

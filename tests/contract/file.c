@@ -93,7 +93,7 @@ TEST(reports_a_file_that_cannot_be_created_with_the_reason)
 }
 
 /* A zero byte of a text takes two in a key. */
-TEST(a_key_that_is_too_large_is_refused_before_anything_is_written)
+TEST(refuses_a_too_large_key_before_it_writes)
 {
     enum { BYTES = 9 << 20 };
     bson_t *index = test_bson("{'key': {'v': 1}}"), *other = test_bson("{'_id': 2, 'v': 1}");

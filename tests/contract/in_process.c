@@ -1,7 +1,10 @@
 /* truce_command: operations and MongoDB's data commands in process, on stores of each kind. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "tests/support/each_operation.h"
@@ -168,4 +171,59 @@ TEST(serves_several_threads_from_the_first_call_on)
     CHECK_INT(atomic_load(&failed), ==, 0);
     expect(shared, "shop", "{'count': 'truce_queue'}", TRUCE_OK, "\"n\" : 200");
     truce_store_close(shared);
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static truce_status run_first_command(bson_error_t *error)
+{
+    truce_store *store = open_store("memory:");
+    bson_t reply;
+    truce_status status =
+        run_json_command(store, "shop", "{insert: 'c', documents: [{}]}", &reply, error);
+
+    bson_destroy(&reply);
+    truce_store_close(store);
+    return status;
+}
+
+static atomic_bool stop_running;
+
+static void *run_first_commands(void *arg)
+{
+    while (!atomic_load(&stop_running))
+        (void)run_first_command(arg);
+    return NULL;
+}
+
+/* The first command of a store makes its state under a mutex. A child must not inherit the mutex
+ * from a thread that does not exist there. */
+TEST(serves_forked_children_of_a_process_that_begins_to_serve)
+{
+    bson_error_t errors[2];
+    pthread_t threads[2];
+
+    if (TEST_THREAD_SANITIZED) {
+        test_skip("the sanitizer does not know that a child may initialize a held mutex");
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK(!pthread_create(&threads[i], NULL, run_first_commands, &errors[i]));
+    for (int i = 0; i < 100; i++) {
+        int state;
+        pid_t child;
+
+        fflush(NULL);
+        child = fork();
+        if (!child) {
+            bson_error_t error;
+
+            alarm(20);
+            _exit(run_first_command(&error) != TRUCE_OK);
+        }
+        CHECK(waitpid(child, &state, 0) == child && !state);
+    }
+    atomic_store(&stop_running, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
 }

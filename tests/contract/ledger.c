@@ -61,7 +61,7 @@ static void refuse(truce_store *store, const struct setting *setting)
          2,
          "its amounts in EUR sum to -0.01 instead of zero"},
         {TRUCE_INVALID, {{"people:a", -5, NULL}, {"usd", 5, NULL}}, 2, "does not balance"},
-        {TRUCE_INVALID, {{"people:a", 0, NULL}}, 1, "has the value 0"},
+        {TRUCE_INVALID, {{"people:a", 0, NULL}}, 1, " is 0"},
         {TRUCE_INVALID, {{"people::a", -5, NULL}, {"people:b", 5, NULL}}, 2, "is empty"},
         {TRUCE_INVALID,
          {{NULL, -5, NULL}, {"people:b", 5, NULL}},
@@ -73,12 +73,12 @@ static void refuse(truce_store *store, const struct setting *setting)
         {TRUCE_NOT_FOUND,
          {{"people:a", -5, NULL}, {"people:c", 5, NULL}},
          2,
-         "people:c is not open"},
+         "people:c\" is not open"},
         {TRUCE_LIMIT, {{"people:b", -1, NULL}, {"people:a", 1, NULL}}, 2, "-0.01 EUR"},
         {TRUCE_LIMIT,
          {{"bank", -5001, NULL}, {"full", 5001, NULL}},
          2,
-         "50.01 EUR, more than 50.00"},
+         "50.01 EUR, maximum is 50.00"},
         {TRUCE_LIMIT,
          {{"bank", INT64_MIN, NULL}, {"bank2", INT64_MAX, NULL}, {"bank2", 1, NULL}},
          3,
@@ -124,7 +124,7 @@ static void refuse(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(refuses_a_transaction_that_breaks_a_rule_with_the_reason_and_books_nothing)
+TEST(refuses_a_transaction_that_breaks_a_rule_with_the_reason)
 {
     everywhere(refuse);
 }

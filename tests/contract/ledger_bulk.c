@@ -192,7 +192,7 @@ static void unknown(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_bulk_is_checked_against_stored_data_and_not_against_the_cache)
+TEST(checks_a_bulk_against_stored_data_not_the_cache)
 {
     everywhere(unknown);
 }
@@ -224,7 +224,7 @@ static void refused_then_made(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_transaction_that_a_bulk_refuses_and_then_makes_is_not_reported_as_existing)
+TEST(reports_a_transaction_as_new_if_the_bulk_first_refused_it)
 {
     everywhere(refused_then_made);
 }
@@ -259,7 +259,7 @@ static void mixed(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_voided_or_reversed_amount_is_available_to_the_rest_of_the_bulk)
+TEST(releases_a_voided_amount_for_the_rest_of_the_bulk)
 {
     everywhere(mixed);
 }

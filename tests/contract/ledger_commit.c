@@ -1,4 +1,5 @@
 /* Ledgers: transfers in a commit with other changes, and linked transactions. */
+#include "patterns/change_list/change_list.h"
 #include "tests/support/ledger_rig.h"
 
 /* ---- in a commit ---------------------------------------------------------------------------- */
@@ -144,6 +145,60 @@ static void linked(truce_store *store, const struct setting *setting)
     BALANCE("people:b", 100, 100);
     BOOK_CHECK(ledger);
     truce_ledger_free(ledger);
+}
+
+/* Three posts of change lists, each followed by one of another handle. */
+static truce_status post_in_turns(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct change_list_handles handles = {0};
+    struct order *order = arg;
+    truce_status status = TRUCE_OK;
+    char json[120], name[3] = "o0";
+
+    for (int i = 0; i < 3 && !status; i++) {
+        bson_t *list;
+
+        snprintf(json, sizeof json,
+                 "{'0': {'post': 'tx', 'id': %d, 'with': {'people:a': '-0.10', 'people:b': 10}}}",
+                 i);
+        list = test_bson(json);
+        status = truce__change_list_add(list, NULL, &handles, commit, error);
+        bson_destroy(list);
+        name[1] = (char)('0' + i);
+        if (!status)
+            status = book_post(order->ledger, commit, name, TRUCE_LEDGER_TRANSFER, "people:b",
+                               "people:a", 3, NULL, error);
+    }
+    if (!status && order->runs++ == 0)
+        CHECK_OK(book_transfer(order->other, "between", "people:a", "bank", 100, error), *error);
+    truce__change_list_handles_release(&handles);
+    return status;
+}
+
+static void posts_in_turns(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store), *other = book_ledger(store);
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 20000};
+    struct order order = {.ledger = ledger, .other = other};
+    bson_error_t error = {0};
+
+    if (setting->mechanism != TRUCE_MECHANISM_NATIVE ||
+        (store->capabilities & TRUCE_CAN_ATOMIC_BULK)) {
+        CHECK_OK(truce_transact(store, post_in_turns, &order, &options, &error), error);
+        CHECK_INT(order.runs, ==, 2);
+        BALANCE("people:a", 879, 879);
+        BALANCE("people:b", 21, 21);
+        CHECK_STATUS(TRUCE_DUPLICATE,
+                     truce_transact(store, post_in_turns, &order, &options, &error), error);
+        BOOK_CHECK(ledger);
+    }
+    truce_ledger_free(other);
+    truce_ledger_free(ledger);
+}
+
+TEST(posts_of_a_change_list_follow_other_posts_of_their_commit)
+{
+    everywhere(posts_in_turns);
 }
 
 TEST(linked_transactions_are_posted_together_or_not_at_all)

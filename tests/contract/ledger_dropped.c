@@ -2,35 +2,8 @@
  * Ledgers on a store that does not report that another client dropped or emptied the collection,
  * like a MongoDB server. A handle that remembers numbers of the old book never posts after them.
  */
-#include "store/decorators/decorator.h"
 #include "tests/support/ledger_rig.h"
-
-static truce_status run_plainly(struct decorator *decorator, const struct decorated_call *call,
-                                bson_error_t *error)
-{
-    return truce__decorated_run(decorator, call, error);
-}
-
-static uint64_t same_structure(truce_store *store)
-{
-    (void)store;
-    return 1;
-}
-
-/* Wraps the store; what happens to the inner store is not reported. */
-static truce_store *wrap_silently(truce_store *inner)
-{
-    static const struct decorator_kind plain = {.call = run_plainly};
-    static truce_store_ops ops;
-    struct decorator *made = bson_malloc0(sizeof *made);
-
-    truce__decorator_init(made, &plain, inner);
-    ops = *made->base.ops;
-    ops.structure = same_structure;
-    made->base.ops = &ops;
-    made->base.capabilities &= ~(uint32_t)TRUCE_CAN_COMPARE;
-    return &made->base;
-}
+#include "tests/support/silent_store.h"
 
 enum way { POST_FIRST, OPEN_FIRST, READ_FIRST, COMMIT_FIRST, WAYS };
 
@@ -107,7 +80,7 @@ static void check_way(truce_store *inner, truce_store *store, enum way way, bool
 
 static void check_setting(const struct setting *setting)
 {
-    truce_store *inner = open_setting(setting), *store = wrap_silently(inner);
+    truce_store *inner = open_setting(setting), *store = silent_store(inner);
 
     for (int way = 0; way < WAYS; way++) {
         for (int drop = 0; drop < 2; drop++) {
@@ -123,7 +96,7 @@ static void check_setting(const struct setting *setting)
     truce_store_close(store);
 }
 
-TEST(a_handle_makes_a_sound_book_after_another_client_dropped_or_emptied_the_old_one)
+TEST(makes_a_sound_book_after_the_old_one_was_dropped)
 {
     if (!book_has_slots() && server_under_test() && test_excused("ledger_numbers"))
         return;

@@ -61,7 +61,7 @@ static void pending(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_pending_amount_is_reserved_until_it_is_settled_in_whole_or_part_or_voided)
+TEST(reserves_a_pending_amount_until_it_is_settled_or_voided)
 {
     everywhere(pending);
 }

@@ -1,5 +1,5 @@
 /* Ledgers: proofs find every change of a stored book. */
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "tests/support/ledger_rig.h"
 
 /* ---- proof ---------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static void tampering(truce_store *store, const struct setting *setting)
         CHECK_OK(book_transfer(ledger, id, "people:a", "people:b", 1, &error), error);
     }
     book_take_seal(ledger, &seal);
-    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_tell, NULL, &report, &error), error);
+    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_report, NULL, &report, &error), error);
     CHECK_INT(report.findings, ==, 0);
     CHECK_INT(report.accounts, ==, 3);
     CHECK_INT(report.entries, ==, 3 + 2 + 12);
@@ -78,7 +78,7 @@ static void tampering(truce_store *store, const struct setting *setting)
     }
     BOOK_CHECK(ledger);
     CHECK_OK(book_transfer(ledger, "later", "people:a", "people:b", 1, &error), error);
-    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_tell, NULL, &report, &error), error);
+    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_report, NULL, &report, &error), error);
     CHECK_INT(report.findings, ==, 0);
     book_release_seal(&seal);
     truce_ledger_free(ledger);
@@ -104,7 +104,7 @@ static void post_with(truce_ledger *ledger, const char *by)
 
 /* An entry from another book with the same beginning: its own proof is valid, the proof of the
  * entries after it is not. */
-TEST(an_entry_that_was_exchanged_with_its_hash_breaks_the_chain_behind_it)
+TEST(detects_an_entry_replaced_together_with_its_hash)
 {
     truce_store *store = NULL, *forged = NULL;
     truce_ledger *ledger, *forgery;
@@ -463,7 +463,7 @@ static void mix_parts(truce_ledger *ledger, struct book_seal *seal)
 }
 
 /* 2,005 accounts: three parts. */
-TEST(a_seal_of_many_accounts_has_several_parts_that_belong_together)
+TEST(splits_a_seal_of_many_accounts_into_parts)
 {
     truce_store *store = NULL;
     truce_ledger *ledger;
@@ -482,10 +482,11 @@ TEST(a_seal_of_many_accounts_has_several_parts_that_belong_together)
     }
     book_take_seal(ledger, &seal);
     CHECK_INT(seal.count, ==, 3);
-    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_tell, NULL, &report, &error), error);
+    CHECK_OK(book_verify_seal(ledger, NULL, &seal, book_report, NULL, &report, &error), error);
     CHECK_INT(report.findings, ==, 0);
     CHECK_INT(report.accounts, ==, 2005);
-    CHECK_OK(book_verify_seal(ledger, "many:999", &seal, book_tell, NULL, &report, &error), error);
+    CHECK_OK(book_verify_seal(ledger, "many:999", &seal, book_report, NULL, &report, &error),
+             error);
     CHECK_INT(report.findings, ==, 0);
     CHECK_INT(report.accounts, ==, 1);
     CHECK_OK(truce_remove(store, "tx", filter, NULL, NULL, &error), error);

@@ -47,7 +47,8 @@ static void moments(truce_store *store, const struct setting *setting)
                  error);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_ledger_balance_of(ledger, "none", NULL, &balance, &error),
                  error);
-    /* value dates: yesterday and tomorrow */
+    /* value dates: yesterday and tomorrow; booked after the last time */
+    truce__clock_sleep_ms(2);
     for (int i = -1; i <= 1; i += 2) {
         bson_value_t name = text_id(i < 0 ? "old" : "new");
         truce_ledger_entry entries[] = {{"people:a", -100 * (i + 2), NULL},
@@ -73,6 +74,30 @@ static void moments(truce_store *store, const struct setting *setting)
                      error);
             CHECK_INT(balance.balance, ==, cases[i].balance);
         }
+    }
+    {
+        /* by value date, as it was known at a booking time or at a number */
+        const struct {
+            truce_ledger_moment at;
+            int64_t balance;
+        } cases[] = {{{.booked_ms = times[4], .effective_ms = times[9] + day_ms}, 5},
+                     {{.booked_ms = times[9], .effective_ms = times[4]}, 5},
+                     {{.booked_ms = times[9], .effective_ms = times[9] - day_ms}, 0},
+                     {{.booked_ms = times[9] + day_ms, .effective_ms = times[4]}, 105},
+                     {{.booked_ms = 1, .effective_ms = times[9] + day_ms}, 0},
+                     {{.number = 6, .effective_ms = times[2]}, 3},
+                     {{.number = 12, .effective_ms = times[9] - day_ms}, 100}};
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            CHECK_OK(truce_ledger_balance_of(ledger, "people:b", &cases[i].at, &balance, &error),
+                     error);
+            CHECK_INT(balance.balance, ==, cases[i].balance);
+        }
+        CHECK_STATUS(TRUCE_INVALID,
+                     truce_ledger_balance_of(ledger, "people:b",
+                                             &(truce_ledger_moment){.number = 2, .booked_ms = 1},
+                                             &balance, &error),
+                     error);
     }
     BALANCE("people:b", 410, 410);
     BOOK_CHECK(ledger);
@@ -611,7 +636,7 @@ TEST(an_interrupted_store_returns_no_remembered_balance)
     truce_store_close(store);
 }
 
-TEST(a_remembered_balance_does_not_hide_that_the_file_was_replaced)
+TEST(notices_a_replaced_file_despite_a_cached_balance)
 {
     truce_ledger_balance balance;
     truce_store *store = NULL, *other = NULL;

@@ -278,7 +278,7 @@ static void beside(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(numbers_are_given_once_among_handles_that_know_nothing_of_each_other)
+TEST(gives_each_number_once_among_independent_handles)
 {
     on_every_setting(beside);
 }

@@ -807,7 +807,7 @@ static void figures(truce_store *store, const struct setting *setting)
     truce_queue_free(mail);
 }
 
-TEST(the_figures_are_of_each_queue_and_the_oldest_of_all_priorities)
+TEST(counts_each_queue_and_the_oldest_job_of_all_priorities)
 {
     rig_everywhere(figures);
 }

@@ -438,10 +438,10 @@ static void bad_flows(truce_store *store, const struct setting *setting)
         const char *word, *edges[4][4];
         size_t count;
     } bad[] = {
-        {"in a circle: b after c after d after b",
+        {"in a cycle: b after c after d after b",
          {{"a"}, {"b", "a", "c"}, {"c", "d"}, {"d", "b"}},
          4},
-        {"in a circle: a after a", {{"a", "a"}}, 1},
+        {"in a cycle: a after a", {{"a", "a"}}, 1},
         {"\"a\" waits for \"x\", which the workflow does not contain", {{"a", "x"}}, 1},
         {"two jobs of the workflow have the name \"a\"", {{"a"}, {"a"}}, 2},
         {"job 2 of the workflow has no name", {{"a"}, {NULL}}, 2},

@@ -82,7 +82,7 @@ static void one_claim(truce_store *store, const struct setting *setting)
     for (size_t i = 0; i < count; i++)
         truce_job_free(jobs[i]);
     CHECK_INT(claim_all(lives, 5, 1, 4 * LEASE_MS), ==, 5);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(lives);
     truce_queue_free(dies);
 }
@@ -116,7 +116,7 @@ static void one_lives(truce_store *store, const struct setting *setting)
         truce_job_free(jobs[i]);
     for (size_t i = 0; i < got; i++)
         truce_job_free(taken[i]);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(lives);
     truce_queue_free(dies);
 }
@@ -161,7 +161,7 @@ TEST(requeues_jobs_of_dead_workers_in_many_queues)
     CHECK_INT(back, ==, QUEUES);
     for (int i = 0; i < QUEUES; i++)
         truce_queue_free(queues[i]);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_store_close(store);
 }
 
@@ -190,7 +190,7 @@ TEST(requeues_thousands_of_jobs_of_one_queue)
     add_many(queue, DEAD);
     CHECK_INT(claim_all(queue, DEAD, 1000, 0), ==, DEAD);
     CHECK_INT(claim_all(queue, DEAD, 1000, 40 * LEASE_MS), ==, DEAD);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(queue);
     truce_queue_free(slow);
     truce_store_close(store);
@@ -237,11 +237,11 @@ static void due_at_once(truce_store *store, size_t each)
             break;
     }
     CHECK_INT(left, ==, 0);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(queue);
 }
 
-TEST(keeps_the_order_of_priorities_when_thousands_become_due_at_once)
+TEST(keeps_priorities_when_thousands_become_due_together)
 {
     static const size_t each[] = {3, 1000};
 
@@ -282,7 +282,7 @@ static void alive(truce_store *store, const struct setting *setting)
         }
         CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
         truce_job_free(job);
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         truce_queue_free(other);
         truce_queue_free(worker);
     }
@@ -316,7 +316,7 @@ static void dead(truce_store *store, const struct setting *setting)
         if (CHECK(job != NULL))
             CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
         truce_job_free(job);
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         truce_queue_free(other);
         truce_queue_free(worker);
     }
@@ -325,6 +325,51 @@ static void dead(truce_store *store, const struct setting *setting)
 TEST(requeues_the_job_of_a_dead_worker_whose_clock_was_wrong)
 {
     rig_everywhere(dead);
+}
+
+static void end_job(truce_job *job)
+{
+    bson_error_t error;
+
+    if (CHECK(job != NULL))
+        CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+}
+
+/* Jobs that wait for their turn, or for another job, were added by a process with a wrong clock. */
+static void held(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = queue_of(store, setting, "mail");
+
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        bson_oid_t first, turn, after, late;
+        truce_job *job;
+
+        right_clocks();
+        first = rig_add(queue, "{'n': 1}", &(truce_job_options){.lane = "x"});
+        job = rig_claim(queue);
+        no_sleep_skew_ms = skews[i];
+        turn = rig_add(queue, "{'n': 2}", &(truce_job_options){.lane = "x"});
+        after = rig_add(queue, "{'n': 3}",
+                        &(truce_job_options){.after = &first, .after_count = 1, .priority = -1});
+        no_sleep_skew_ms = 0;
+        late = rig_add(queue, "{'n': 4}", &(truce_job_options){.lane = "x", .delay_ms = HOUR_MS});
+        end_job(job);
+        CHECK_STATE("ready", queue, &turn);
+        CHECK_STATE("ready", queue, &after);
+        end_job(rig_claim(queue));
+        CHECK_STATE("delayed", queue, &late);
+        end_job(rig_claim(queue));
+        truce__clock_sleep_ms(HOUR_MS);
+        end_job(rig_claim(queue));
+    }
+    truce__environment_use(NULL);
+    truce_queue_free(queue);
+}
+
+TEST(starts_a_held_job_whatever_the_clock_of_its_adder_said)
+{
+    rig_everywhere(held);
 }
 
 /* The recovery pass does the same, for queues without workers. */
@@ -351,7 +396,7 @@ TEST(sweeps_jobs_of_dead_workers_whose_clocks_were_wrong)
         truce__clock_sleep_ms(20 * LEASE_MS);
     }
     CHECK_INT(count_json(store, "truce_queue", "{'state': 'running'}"), ==, 0);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_store_close(store);
 }
 
@@ -396,7 +441,7 @@ static void end_alone(truce_store *store, truce_queue *queue, truce_job *job)
 {
     truce_job_free(job);
     truce_queue_free(queue);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_store_close(store);
 }
 

@@ -106,7 +106,7 @@ static void two_clocks(truce_store *store, enum kind kind, int64_t skew_ms)
     CHECK_INT(most_in_window(&begins, from_ms + PER_MS, PER_MS), <=, RATE);
     CHECK_INT(begins.count, >=, 3 * RATE); /* and it continues */
     no_sleep_skew_ms = 0;
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(second);
     truce_queue_free(first);
 }
@@ -146,7 +146,7 @@ TEST(begins_at_most_one_rate_for_each_clock)
         no_sleep_skew_ms = 0;
         CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, skews[i] ? 2 * RATE : RATE);
         CHECK_INT(begins.count, >=, 5 * RATE);
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         truce_queue_free(second);
         truce_queue_free(first);
         truce_store_close(store);
@@ -175,7 +175,7 @@ TEST(continues_when_the_clock_that_was_ahead_is_gone)
         }
         CHECK_INT(begins.count, >=, 3 * RATE);
         CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, RATE);
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         truce_queue_free(queue);
         truce_store_close(store);
     }
@@ -209,7 +209,7 @@ static void after_an_outage(truce_store *store, const struct setting *setting)
         }
         CHECK_INT(begins.count, ==, JOBS / 4);
         CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, RATE);
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         truce_queue_free(queue);
     }
 }
@@ -244,7 +244,7 @@ static void again(truce_store *store, const struct setting *setting)
     }
     CHECK_INT(begins.count, ==, 8);
     CHECK_INT(most_in_window(&begins, 0, PER_MS), ==, 2);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(queue);
 }
 
@@ -274,7 +274,7 @@ static void others(truce_store *store, const struct setting *setting)
     for (int i = 0; i < 4; i++)
         claim_some(queue, 1, &begins);
     CHECK_INT(begins.count, ==, 3);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_queue_free(queue);
 }
 

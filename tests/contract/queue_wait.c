@@ -226,7 +226,7 @@ static void held(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_waiting_job_keeps_its_place_in_the_lane_and_none_under_a_limit)
+TEST(keeps_the_place_of_a_waiting_job_in_its_lane)
 {
     rig_everywhere(held);
 }

@@ -13,7 +13,9 @@
  */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
+#include "tests/support/silent_store.h"
 #include "tests/support/still_calls.h"
 
 static const char *const story[] = {
@@ -64,9 +66,11 @@ static const char *const story[] = {
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-enum kind { MEMORY, JOURNAL, ONE_FILE, KINDS };
+/* SILENT: a store that does not report the blow (silent_store.h). */
+enum kind { MEMORY, JOURNAL, ONE_FILE, KINDS, SILENT = KINDS };
 
 static char *path;
+static truce_store *silent_inner;
 
 static truce_store *open_store(enum kind kind)
 {
@@ -81,6 +85,10 @@ static truce_store *open_store(enum kind kind)
     if (kind == JOURNAL)
         store->capabilities &=
             ~(uint32_t)(TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_CHECK | TRUCE_CAN_REWRITE);
+    if (kind == SILENT) {
+        silent_inner = store;
+        store = silent_store(store);
+    }
     return store;
 }
 
@@ -118,7 +126,7 @@ static void append_plain(bson_t *to, bson_iter_t *from)
         append_field(to, from);
 }
 
-static char *told(const char *json)
+static char *reply_text(const char *json)
 {
     bson_t *typed = command_of(json), *command = bson_new(), reply, plain = BSON_INITIALIZER;
     bson_iter_t at;
@@ -210,7 +218,7 @@ static void begin(enum kind kind)
 {
     still_connect(still_serve(open_store(kind), NULL));
     for (size_t i = 0; i < STEPS; i++)
-        fresh[i] = told(story[i]);
+        fresh[i] = reply_text(story[i]);
     fresh_left = left_in(server->store);
 }
 
@@ -287,8 +295,10 @@ static void run_blow(enum kind kind, const char *only, blow_function *blow)
 
     if (kind == ONE_FILE)
         CHECK_OK(truce_store_open(path, NULL, &other, &error), error);
+    else if (kind == SILENT)
+        other = silent_inner;
     each_place(other, only, blow);
-    if (other != server->store)
+    if (kind == ONE_FILE)
         truce_store_close(other);
 }
 
@@ -341,14 +351,15 @@ static void try_after(enum kind kind, size_t steps, const char *name, const char
     bson_t *left;
 
     each_place(server->store, NULL, drop);
+    silent_number++;
     for (size_t i = 0; i < steps; i++)
-        bson_free(told(story[i]));
+        bson_free(reply_text(story[i]));
     if (blow)
         run_blow(kind, only, blow);
     else
-        bson_free(told("{dropDatabase: 1}"));
+        bson_free(reply_text("{dropDatabase: 1}"));
     for (size_t i = 0; i < STEPS; i++) {
-        char *text = told(story[i]);
+        char *text = reply_text(story[i]);
 
         if (total && strcmp(text, fresh[i]) != 0)
             test_fail(__FILE__, __LINE__, "%s after %zu steps: %s is answered with %s, not %s",
@@ -357,19 +368,23 @@ static void try_after(enum kind kind, size_t steps, const char *name, const char
     }
     left = left_in(server->store);
     check_indexes(left, steps, name);
-    if (total)
+    if (total && kind != SILENT)
         check_left(left, steps, name);
     bson_destroy(left);
 }
 
+static void try_between(enum kind kind, const char *name, blow_function *blow, bool total)
+{
+    begin(kind);
+    for (size_t steps = 0; steps <= STEPS; steps += kind == MEMORY ? 1 : 3)
+        try_after(kind, steps, name, NULL, blow, total);
+    end();
+}
+
 static void try_everywhere(const char *name, blow_function *blow, bool total)
 {
-    for (int kind = 0; kind < KINDS; kind++) {
-        begin((enum kind)kind);
-        for (size_t steps = 0; steps <= STEPS; steps += kind == MEMORY ? 1 : 3)
-            try_after((enum kind)kind, steps, name, NULL, blow, total);
-        end();
-    }
+    for (int kind = 0; kind < KINDS; kind++)
+        try_between((enum kind)kind, name, blow, total);
 }
 
 TEST(is_a_fresh_database_after_drop_database)
@@ -390,6 +405,56 @@ TEST(is_a_fresh_database_after_all_collections_were_renamed)
 TEST(is_a_fresh_database_after_all_documents_were_removed)
 {
     try_everywhere("deleteMany", empty, true);
+}
+
+/* ---- a store that does not report the blow --------------------------------------------------- */
+
+#define NOTICED_MS 20000 /* It takes a second. */
+
+TEST(is_a_fresh_database_after_a_silent_removal_of_all_documents)
+{
+    try_between(SILENT, "silent deleteMany", empty, true);
+}
+
+static int64_t count_in(const char *collection)
+{
+    char *place = bson_strdup_printf(PREFIX "%s", collection);
+    bson_error_t error = {0};
+    int64_t count = 0;
+
+    CHECK_OK(truce_count(silent_inner, place, NULL, NULL, &count, &error), error);
+    bson_free(place);
+    return count;
+}
+
+/* Runs a step, which defines something, until its definition is stored again. */
+static void define_again(const char *collection, const char *step)
+{
+    int64_t begun_ns = truce__clock_monotonic_ns();
+
+    do {
+        bson_free(reply_text(step));
+        truce__clock_sleep_ms(50);
+    } while (!count_in(collection) &&
+             truce__clock_monotonic_ns() - begun_ns < NOTICED_MS * INT64_C(1000000));
+    CHECK_INT(count_in(collection), ==, 1);
+}
+
+TEST(defines_again_what_was_removed_without_a_report)
+{
+    begin(SILENT);
+    each_place(silent_inner, NULL, empty);
+    define_again("truce_sets", "{truceSet: 'students', key: {student_id: 1}, field: 'classes', "
+                               "name: 'name', add: {name: 'math'}, seq: 5}");
+    define_again("truce_transfers",
+                 "{truceTransfer: 'moves', id: 17, source: 'a', destination: 'b', amount: 1, "
+                 "accounts: 'accounts', field: 'n'}");
+    define_again("truce_ledgers", "{truceLedgerOpen: 'book', currency: 'EUR', digits: 2, account: "
+                                  "'ada', min: -100000}");
+    bson_free(reply_text("{truceCommit: [{insert: 'accounts', with: {_id: 'c'}}], key: 'l', "
+                         "keyTime: 1767225600000}"));
+    CHECK_INT(count_in("truce_commits"), ==, 2); /* and the horizon */
+    end();
 }
 
 /* Replaces each collection alone, after all of the story: none has lost an index. */

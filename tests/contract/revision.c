@@ -563,7 +563,7 @@ static void new_disagreement(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(a_resolution_that_comes_too_late_for_a_new_change_leaves_the_conflict_open)
+TEST(leaves_the_conflict_open_after_a_late_resolution)
 {
     on_every_store(new_disagreement);
 }
@@ -975,7 +975,7 @@ static void removed_by_others(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(a_number_is_not_reused_after_another_program_removed_the_document)
+TEST(does_not_reuse_the_number_of_a_removed_document)
 {
     on_every_store(removed_by_others);
 }
@@ -1203,7 +1203,7 @@ TEST(a_save_whose_process_died_can_be_done_again)
             fprintf(stderr, "    (%s, %s call %d)\n", crash.lacks ? "journal" : "as the store can",
                     troubles[crash.trouble], (int)at);
     }
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 /* ---- exactly once ---- */
@@ -1271,5 +1271,5 @@ TEST(a_save_under_a_key_counts_once_however_often_it_is_requested)
             at += step;
         CHECK_INT(at, >, 2);
     }
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }

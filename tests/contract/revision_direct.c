@@ -174,7 +174,7 @@ TEST(a_lost_answer_that_cannot_be_determined_is_unknown)
     check_losses((enum loss[4]){LOST_UNDONE, OTHERS_FIRST}, false, TRUCE_UNKNOWN);
 }
 
-TEST(a_lost_answer_next_to_a_plain_write_of_the_same_number_is_unknown)
+TEST(reports_unknown_for_a_lost_answer_next_to_a_plain_write)
 {
     truce_store *store = open_store((enum loss[4]){LOST_UNDONE});
     truce_revision_outcome outcome;
@@ -188,7 +188,7 @@ TEST(a_lost_answer_next_to_a_plain_write_of_the_same_number_is_unknown)
     truce_store_close(store);
 }
 
-TEST(a_read_document_is_stale_under_another_number_whatever_its_content)
+TEST(treats_a_document_under_another_number_as_stale)
 {
     truce_store *store = open_store(NULL);
     truce_revision_outcome outcome;

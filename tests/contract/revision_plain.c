@@ -155,7 +155,7 @@ TEST(a_plain_write_that_raises_no_number_is_merged_or_reported)
     on_every_store(all_scenes);
 }
 
-TEST(a_number_that_got_another_type_keeps_it_where_mine_leaves_it_alone)
+TEST(keeps_the_new_type_of_a_number_that_mine_did_not_change)
 {
     on_every_store(all_types);
 }

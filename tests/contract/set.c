@@ -204,7 +204,7 @@ static void seed_in_order(truce_store *store)
     check_document(store, SEED_REMOVED);
 }
 
-TEST(the_updates_of_the_description_work_as_plain_updates_in_order)
+TEST(applies_the_descriptions_updates_in_order)
 {
     on_every_store(seed_in_order);
 }
@@ -218,7 +218,7 @@ static void seed_out_of_order(truce_store *store)
     check_document(store, SEED_REMOVED);
 }
 
-TEST(the_updates_of_the_description_work_as_plain_updates_out_of_order)
+TEST(applies_the_descriptions_updates_out_of_order)
 {
     on_every_store(seed_out_of_order);
 }
@@ -235,7 +235,7 @@ static void seed_documents(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(a_set_and_the_updates_of_the_description_understand_each_other)
+TEST(works_with_the_updates_of_the_patterns_description)
 {
     on_every_store(seed_documents);
 }
@@ -1006,17 +1006,17 @@ static void wrong_calls(truce_store *store)
 
     refused(set, "{'student_id': 1}", "{'nme': 'CS 101'}", 1,
             "the element has no field \"name\", which names the elements of set "
-            "students.classes");
+            "\"students.classes\"");
     refused(
         set, "{}", "{'name': 'CS 101'}", 1,
-        "the key has no field \"student_id\", by which set students.classes finds its documents");
+        "the key has no field \"student_id\", by which set \"students.classes\" finds its documents");
     refused(set, "{'student_id': [1]}", "{'name': 'CS 101'}", 1,
             "the key's field \"student_id\" is [1], which cannot identify a document");
     refused(set, "{'student_id': 1, 'x': 1}", "{'name': 'CS 101'}", 1,
-            "the key has more fields than the key of set students.classes");
+            "the key has more fields than the key of set \"students.classes\"");
     refused(
         set, "{'student_id': 1}", "{'name': 'CS 101', 'seq': 4}", 1,
-        "the element must not have a field \"seq\": set students.classes stores its own value there");
+        "the element must not have a field \"seq\": set \"students.classes\" stores its own value there");
     refused(set, "{'student_id': 1}", "{'name': null}", 1,
             "the element's field \"name\" is null, which cannot name an element");
     refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 0,
@@ -1048,10 +1048,11 @@ static void definitions(truce_store *store)
     check_outcome(set, TRUCE_SET_ADD, "CS 101", 1, TRUCE_SET_APPLIED);
     refused(
         other, "{'student_id': 1}", "{'title': 'CS 101'}", 1,
-        "set students.classes was created with name \"name\" and cannot be opened with \"title\"");
-    refused(shared, "{'student_id': 1}", "{'name': 'chess'}", 1,
-            "set students.clubs needs a watermark field of its own: \"_wm\" of collection students "
-            "belongs to another set");
+        "set \"students.classes\" was created with name \"name\" and cannot be opened with \"title\"");
+    refused(
+        shared, "{'student_id': 1}", "{'name': 'chess'}", 1,
+        "set \"students.clubs\" needs a watermark field of its own: \"_wm\" of collection \"students\" "
+        "belongs to another set");
     CHECK_OK(apply(beside, TRUCE_SET_ADD, "{'student_id': 1}", "{'name': 'chess'}", 1, NULL,
                    &outcome, &error),
              error);
@@ -1061,7 +1062,7 @@ static void definitions(truce_store *store)
     truce_set_free(beside);
 }
 
-TEST(a_set_is_opened_as_it_was_made_and_has_a_watermark_of_its_own)
+TEST(refuses_a_set_opened_otherwise_or_with_a_shared_watermark)
 {
     on_every_store(definitions);
 }
@@ -1270,7 +1271,7 @@ static void without_index(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(operations_are_applied_without_the_index_and_refused_by_another)
+TEST(applies_operations_without_the_index)
 {
     if (!server_under_test()) /* some have no sparse indexes of lists */
         on_every_store(without_index);

@@ -223,7 +223,7 @@ static void no_second_document(truce_set_form form)
     place_close(&place);
 }
 
-TEST(trap_a_a_guard_that_does_not_match_inserts_no_second_document)
+TEST(trap_a_inserts_no_second_document_if_a_guard_fails)
 {
     no_second_document(TRUCE_SET_FORM_CLASSIC);
     no_second_document(TRUCE_SET_FORM_PIPELINE);
@@ -358,7 +358,7 @@ static void overtake(const bson_t *event, void *arg)
     intruder->done = true;
 }
 
-TEST(trap_e_lists_that_are_empty_again_differ_from_those_that_a_batch_read)
+TEST(trap_e_distinguishes_lists_that_are_empty_again)
 {
     const struct model_operation operations[] = {A(1), R(2), A(3), R(4)};
     const int twice[] = {2, 2};
@@ -477,7 +477,7 @@ static void start_source(const bson_t *event, void *arg)
     CHECK_INT(first, ==, 1);
 }
 
-TEST(a_source_that_starts_while_a_collector_announces_loses_nothing)
+TEST(loses_nothing_of_a_source_that_starts_during_collection)
 {
     const struct model_operation operations[] = {
         {true, 1, "web", 1, 0}, {false, 2, "web", 1, 0}, {true, 1, "late", 1, 1}};

@@ -169,7 +169,7 @@ static void with_the_rest(const struct place *place)
     CHECK_MEMBERS("CS 0");
 }
 
-TEST(an_operation_in_a_commit_takes_effect_with_the_rest_or_not_at_all)
+TEST(applies_an_operation_in_a_commit_with_the_rest_or_not)
 {
     everywhere(with_the_rest);
 }
@@ -357,7 +357,7 @@ static bool insert_behind(const struct setting *setting, const truce_set_options
     return hit;
 }
 
-TEST(a_document_that_another_client_inserts_is_a_conflict_whichever_read_has_no_answer)
+TEST(reports_a_conflict_with_another_clients_insert)
 {
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
         for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
@@ -531,7 +531,7 @@ static void while_held(held_function *function, enum death death, bool exists)
             truce_set_free(place.set);
             truce_store_close(place.store);
         }
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         CHECK_INT(met, >, 0);
         if (test_failures() > before)
             fprintf(stderr, "    (with %s)\n", forms[f].name);
@@ -544,7 +544,8 @@ static void check_marks(const struct place *place, int wanted)
     truce_sweep_report report;
     bson_error_t error = {0};
 
-    truce__clock_sleep_ms(3); /* past twice the lease */
+    CHECK_OK(truce_sweep(place->store, &options, &report, &error), error);
+    truce__clock_sleep_ms(3); /* past the lease */
     CHECK_OK(truce_sweep(place->store, &options, &report, &error), error);
     CHECK_DOCUMENT(place->store, "data", "e",
                    wanted ? "{'_id': 'e', 'n': 1}" : "{'_id': 'e', 'n': 0}");
@@ -589,7 +590,7 @@ static void batch_while_held(const struct place *place, enum death death)
     check_marks(place, death == DECIDED);
 }
 
-TEST(a_batch_encounters_the_commit_that_holds_one_of_its_documents)
+TEST(completes_a_batch_that_encounters_another_commit)
 {
     while_held(batch_while_held, DECIDED, true);
     while_held(batch_while_held, PREPARED, true);

@@ -101,7 +101,7 @@ static void goes_and_stays(int batch)
     close_place(&place);
 }
 
-TEST(tombstones_of_the_layout_by_element_go_and_nothing_comes_back)
+TEST(collects_tombstones_by_element_without_resurrection)
 {
     goes_and_stays(1);
     goes_and_stays(OPERATIONS);
@@ -258,7 +258,7 @@ static bool die_holding(struct place *place, uint64_t at)
 
 /* The next client that encounters the commit ends it; the element that it leaves is proved
  * before the guard rises. */
-TEST(an_element_that_a_dead_commit_holds_is_proved_before_its_key_is_collected)
+TEST(proves_an_element_of_a_dead_commit_before_collection)
 {
     static const struct model_operation messages[] = {A(1, 0), R(2, 1), A(50, 0)};
     int met = 0;
@@ -282,6 +282,6 @@ TEST(an_element_that_a_dead_commit_holds_is_proved_before_its_key_is_collected)
         }
         close_place(&place);
     }
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(met, >=, 2);
 }

@@ -391,7 +391,7 @@ TEST(records_from_before_count_and_are_archived)
 
 /* ---- two of one name, and damage ---- */
 
-TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
+TEST(skips_an_unreadable_record_in_collection)
 {
     static const char *const damaged[] = {
         "{'_id': {'set': 'students.classes', 'source': '', 'shift': 18, 'block': 0, 'consumer': 'x'},"

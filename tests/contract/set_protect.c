@@ -279,7 +279,7 @@ static void collect_unmarked(const bson_t *event, void *arg)
     bson_destroy(update);
 }
 
-TEST(refuses_a_collector_that_does_not_mark_and_repairs_one_in_the_midst)
+TEST(refuses_an_unmarked_collector_and_repairs_interrupted_ones)
 {
     struct place place;
     truce_trace_options options = {.function = collect_unmarked, .arg = &place, .beginnings = true};
@@ -330,7 +330,7 @@ static bool die_holding(struct place *place, uint64_t at)
 }
 
 /* A document that a commit holds is unmarked in its next state; any client may release it first. */
-TEST(a_document_that_a_dead_commit_holds_is_released_and_protected)
+TEST(releases_and_protects_a_document_held_by_a_dead_commit)
 {
     truce_sweep_options options = {.retention_ms = -1};
     truce_sweep_report report;
@@ -361,13 +361,13 @@ TEST(a_document_that_a_dead_commit_holds_is_released_and_protected)
         }
         place_close(&place);
     }
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(met, >=, 2);
 }
 
 /* A validator that came while a commit held its document, whose members are not marked yet,
  * blocks no release. */
-TEST(a_validator_that_comes_in_the_midst_holds_no_release_for_ever)
+TEST(completes_releases_despite_a_validator_that_was_added)
 {
     truce_sweep_options options = {.retention_ms = -1};
     truce_sweep_report report;
@@ -406,7 +406,7 @@ TEST(a_validator_that_comes_in_the_midst_holds_no_release_for_ever)
         }
         place_close(&place);
     }
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(met, >=, 2);
     bson_destroy(rule);
 }

@@ -207,6 +207,81 @@ TEST(adopts_flags_of_plain_writers)
     rig_everywhere(beside);
 }
 
+/* A flag may have any value, also one that looks like truce's own. */
+static void flags_of_any_type(truce_store *store, const struct setting *setting)
+{
+    static const char *const flags[] = {"true",
+                                        "false",
+                                        "null",
+                                        "1",
+                                        "''",
+                                        "{'$date': '2026-01-01T00:00:00Z'}",
+                                        "{'$oid': '6b0b4db2d5b89be50c2cc667'}",
+                                        "{'$oid': '0b0b4db2d5b89be50c2cc667'}",
+                                        "{'$binary': {'base64': 'AA==', 'subType': '00'}}",
+                                        "{'by': 'a program'}",
+                                        "{'token': 1}",
+                                        "{'at': {'$date': '2999-01-01T00:00:00Z'}}",
+                                        "[]",
+                                        "[true]",
+                                        "{'$maxKey': 1}"};
+    truce_sync *sync = begin(store, setting);
+    char update[200], name[20];
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        snprintf(name, sizeof name, "name %zu", i);
+        snprintf(update, sizeof update, "{'$set': {'name': '%s', 'syncing': %s}}", name, flags[i]);
+        write_plainly(store, "users", "{'_id': 'u'}", update);
+        snprintf(update, sizeof update, "{'$set': {'user': '%s', 'unchecked': %s}}",
+                 i % 2 ? "v" : "u", flags[i]);
+        write_plainly(store, "comments", "{'_id': 'c1'}", update);
+        rig_sweep(store);
+        CHECK_FIELD(i % 2 ? "Vera" : name, "comments", "c1", "author");
+        CHECK_FIELD(name, "comments", "c2", "author");
+        rig_in_step(sync, store, "author");
+    }
+    truce_sync_free(sync);
+}
+
+TEST(flags_of_plain_writers_may_have_any_type)
+{
+    rig_everywhere(flags_of_any_type);
+}
+
+/* A comment is the source of likes. A plain writer replaces it. */
+static void replaces_a_middle_document(truce_store *store, const struct setting *setting)
+{
+    static const struct {
+        const char *document, *of;
+    } again[] = {{"{'_id': 'c1', 'user': 'nobody', 'unchecked': true}", ""},
+                 {"{'_id': 'c1', 'user': 'v', 'unchecked': true}", "Vera"},
+                 {"{'_id': 'c1', 'unchecked': true}", ""}};
+    truce_sync *sync = begin(store, setting);
+    bson_t *filter = test_bson("{'_id': 'c1'}");
+    bson_error_t error = {0};
+
+    insert_json(store, "likes", "{'_id': 'l1', 'comment': 'c1', 'unchecked': true}");
+    CHECK_OK(rig_declare(sync, "liked", "comments", "likes", "comment", "{'of': 'author'}", &error),
+             error);
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Long'}}", NULL, &error), error);
+    rig_sweep(store);
+    CHECK_FIELD("Long", "likes", "l1", "of");
+    for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
+        CHECK_OK(truce_remove(store, "comments", filter, NULL, NULL, &error), error);
+        insert_json(store, "comments", again[i].document);
+        rig_sweep(store);
+        CHECK_FIELD(again[i].of, "likes", "l1", "of");
+    }
+    rig_in_step(sync, store, "liked");
+    bson_destroy(filter);
+    truce_sync_free(sync);
+}
+
+TEST(copies_a_replaced_middle_document_to_its_dependents)
+{
+    rig_everywhere(replaces_a_middle_document);
+}
+
 static void reads(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);
@@ -498,7 +573,7 @@ TEST(repairs_a_single_dependent)
     rig_everywhere(repairs_one);
 }
 
-TEST(a_copy_that_a_plain_writer_moves_has_the_values_of_its_new_source)
+TEST(gives_a_moved_copy_the_values_of_its_new_source)
 {
     rig_everywhere(moves_plainly);
 }

@@ -92,7 +92,7 @@ static void puts_again(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(the_last_put_of_an_edit_counts_and_nothing_put_is_nothing_published)
+TEST(publishes_the_last_put_of_each_item)
 {
     rig_everywhere(puts_again);
 }
@@ -749,7 +749,7 @@ static void keeps_shape(truce_store *store, const struct setting *setting)
         TRUCE_INVALID,
         shape(tree, (const char *const[]){"{'itemId': 'a', 'up': 'c'}", NULL}, NULL, &error),
         error);
-    CHECK(strstr(error.message, "circle"));
+    CHECK(strstr(error.message, "cycle"));
     CHECK_STATUS(
         TRUCE_INVALID,
         shape(tree, (const char *const[]){"{'itemId': 'a', 'up': 'a'}", NULL}, NULL, &error),
@@ -761,14 +761,14 @@ static void keeps_shape(truce_store *store, const struct setting *setting)
                            "{'itemId': 'r', 'up': 'q'}", "{'itemId': 'n', 'up': 'p'}", NULL},
                        NULL, &error),
                  error);
-    CHECK(strstr(error.message, "circle"));
+    CHECK(strstr(error.message, "cycle"));
     CHECK_OK(shape(tree, (const char *const[]){"{'itemId': 'c', 'up': 'a'}", NULL}, "b", &error),
              error);
     CHECK_OK(shape(tree, (const char *const[]){NULL}, "c", &error), error);
     truce_tree_free(tree);
 }
 
-TEST(no_version_has_an_orphan_or_a_circle)
+TEST(no_version_has_an_orphan_or_a_cycle)
 {
     rig_everywhere(keeps_shape);
 }

@@ -397,7 +397,7 @@ static void goes_on_dropping(truce_store *store, const struct setting *setting)
     truce_tree_free(site);
 }
 
-TEST(a_drop_that_died_is_ended_by_the_sweep_or_by_the_next_tree_of_the_name)
+TEST(completes_a_crashed_drop_by_the_sweep_or_the_next_tree)
 {
     rig_everywhere(goes_on_dropping);
 }

@@ -28,6 +28,20 @@
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
+/* Inserts without a wait for the disk. */
+static bool insert_relaxed(int id)
+{
+    const truce_write_options options = {.relaxed = true};
+    bson_t document = BSON_INITIALIZER;
+    bson_error_t error;
+    bool fine;
+
+    BSON_APPEND_INT32(&document, "_id", id);
+    fine = CHECK_OK(truce_insert(world.store, "things", &document, &options, &error), error);
+    bson_destroy(&document);
+    return fine;
+}
+
 TEST(restores_what_was_archived)
 {
     bson_error_t error;
@@ -47,18 +61,78 @@ TEST(restores_what_was_archived)
 
 TEST(begins_a_generation_after_the_log_was_lost_to_the_archive)
 {
+    struct restore_options options = {.at_ms = INT64_MAX};
+    struct restore_report report;
     bson_error_t error;
 
     REQUIRE(world_open() && insert_many(1, 20, 10));
     CHECK_OK(archive_once(world.target, &error), error);
-    /* The last program that closes the store moves the log into the file. */
-    truce_store_close(world.store);
+    CHECK_OK(restore_to(&options, &report, &error), error);
+    options.at_commit = report.commit;
+    world_lose_log();
     REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
     REQUIRE(insert_many(21, 30, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 2);
     CHECK_INT(restored_last(), ==, 30);
     CHECK(verifies());
+    /* The base of the new generation has later commits, and another number. */
+    CHECK_OK(restore_to(&options, &report, &error), error);
+    CHECK_INT(report.commit, ==, options.at_commit);
+    CHECK_INT(report.generation, ==, 1);
+    CHECK_INT(restored_things(), ==, 20);
+    world_close();
+}
+
+/* The last process that closes the store leaves a log that the archive continues, so the next
+ * archiver needs no new base. The file has everything without the log. */
+TEST(continues_after_the_store_was_closed)
+{
+    bson_error_t error;
+    int things = 0;
+
+    REQUIRE(world_open());
+    for (int i = 0; i < 4; i++) {
+        REQUIRE(insert_one(++things, 3000));
+        CHECK_OK(archive_once(world.target, &error), error);
+        for (int opened = 0; opened < 2; opened++) {
+            truce_store_close(world.store);
+            REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+            REQUIRE(insert_one(++things, 3000));
+        }
+    }
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 1);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_CONTINUES]), ==, 4);
+    CHECK_INT(restored_last(), ==, things);
+    CHECK(verifies());
+    world_lose_log();
+    REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+    REQUIRE(insert_one(++things, 3000));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, things);
+    world_close();
+}
+
+/* A log that is too long to be read at each opening is removed. */
+TEST(removes_a_long_log_when_the_store_is_closed)
+{
+    bson_error_t error;
+    char log[310];
+
+    REQUIRE(world_open() && insert_one(1, 100));
+    snprintf(log, sizeof log, "%s-wal", world.path);
+    CHECK_OK(archive_once(world.target, &error), error);
+    truce_store_close(world.store);
+    CHECK(!access(log, F_OK));
+    REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+    for (int i = 2; i < 12; i++)
+        REQUIRE(insert_one(i, 2000000));
+    truce_store_close(world.store);
+    CHECK(access(log, F_OK) != 0);
+    REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 11);
     world_close();
 }
 
@@ -72,19 +146,22 @@ TEST(removes_what_no_restore_of_the_period_needs)
 
     REQUIRE(world_open() && insert_many(1, 20, 10));
     CHECK_OK(archive_once(world.target, &error), error);
-    truce_store_close(world.store);
+    world_lose_log();
     REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
     REQUIRE(insert_many(21, 30, 10));
     world.options.keep_ms = 3600000;
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_INT(atomic_load(&world.events[ARCHIVE_REMOVED]), ==, 0);
+    /* The age of the base is measured from a later segment. */
     truce__clock_sleep_ms(5);
+    REQUIRE(insert_one(31, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
     world.options.keep_ms = 1;
     CHECK_OK(archive_once(world.target, &error), error);
     CHECK_INT(atomic_load(&world.events[ARCHIVE_REMOVED]), ==, 1);
     snprintf(name, sizeof name, "%s/00000001", world.archive);
     CHECK(access(name, F_OK) != 0);
-    CHECK_INT(restored_last(), ==, 30);
+    CHECK_INT(restored_last(), ==, 31);
     CHECK(verifies());
     CHECK_STATUS(TRUCE_NOT_FOUND, restore_to(&options, &report, &error), error);
     world_close();
@@ -214,7 +291,7 @@ TEST(survives_kills_at_every_call)
             REQUIRE(insert_many(things + 1, things + 3, 2000));
             things += 3;
             /* A child process must open the file itself. */
-            truce_store_close(world.store);
+            world_lose_log();
             code = run_child(kind, call);
             REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
             CHECK(code == 0 || code == 9);
@@ -297,20 +374,17 @@ TEST(gives_the_log_up_at_its_limit_and_begins_a_generation)
     REQUIRE(world_open() && insert_many(1, 5, 10));
     world.options.log_limit = 20000000;
     archiver_start(world_faulty(FAULT_NONE, 0));
-    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_BASE]); i++)
-        truce__clock_sleep_ms(1);
+    REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
     CHECK_INT(atomic_load(&world.events[ARCHIVE_BASE]), ==, 1);
     atomic_store(&world.faulty.down, true);
     REQUIRE(insert_many(6, 60, 500000));
-    for (int i = 0; i < 10000 && !atomic_load(&world.events[ARCHIVE_LIMIT]); i++)
-        truce__clock_sleep_ms(1);
+    REQUIRE(wait_for_event(ARCHIVE_LIMIT, 1));
     CHECK_INT(atomic_load(&world.events[ARCHIVE_FAILS]), ==, 1);
     CHECK_INT(atomic_load(&world.events[ARCHIVE_LIMIT]), ==, 1);
     atomic_store(&world.faulty.down, false);
     CHECK(checkpoint_now());
     REQUIRE(insert_one(61, 10));
-    for (int i = 0; i < 10000 && atomic_load(&world.events[ARCHIVE_BASE]) < 2; i++)
-        truce__clock_sleep_ms(1);
+    REQUIRE(wait_for_event(ARCHIVE_BASE, 2));
     archiver_end();
     CHECK_OK(world.status, world.error);
     CHECK_INT(atomic_load(&world.events[ARCHIVE_WORKS]), ==, 1);
@@ -336,8 +410,7 @@ TEST(refuses_a_second_archiver)
 
     REQUIRE(world_open() && insert_many(1, 5, 10));
     archiver_start(world.target);
-    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_BASE]); i++)
-        truce__clock_sleep_ms(1);
+    REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
     /* The first archiver is writing a segment. */
     snprintf(hidden, sizeof hidden, "%s/00000001/.0000000009.log.1", world.archive);
     CHECK(write_file(hidden));
@@ -383,8 +456,7 @@ TEST(ends_if_another_archiver_uses_the_target)
     REQUIRE(world_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     archiver_start(world.target);
-    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_CONTINUES]); i++)
-        truce__clock_sleep_ms(1);
+    REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
     from = bson_strdup_printf("%s/00000001/0000000001.log", world.archive);
     to = bson_strdup_printf("%s/00000001/0000000004.log", world.archive);
     command = bson_strdup_printf("cp '%s' '%s'", from, to);
@@ -398,6 +470,74 @@ TEST(ends_if_another_archiver_uses_the_target)
     bson_free(from);
     bson_free(to);
     bson_free(command);
+    world_close();
+}
+
+/* The directory of the archive is removed, and another one has its name. */
+TEST(ends_if_the_directory_is_replaced_and_then_begins_again)
+{
+    bson_error_t error;
+    char *command;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    archiver_start(world.target);
+    REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
+    command = bson_strdup_printf("rm -r '%s'", world.archive);
+    CHECK_INT(system(command), ==, 0);
+    bson_free(command);
+    REQUIRE(insert_one(6, 10));
+    REQUIRE(wait_for_event(ARCHIVE_FAILS, 1));
+    CHECK(!mkdir(world.archive, 0700));
+    pthread_join(world.thread, NULL);
+    CHECK_STATUS(TRUCE_CORRUPT, world.status, world.error);
+    CHECK(strstr(world.error.message, "is another directory now") != NULL);
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 6);
+    CHECK(verifies());
+    world_close();
+}
+
+/* A commit that is longer than a segment is restored wholly or not at all. */
+TEST(restores_a_commit_of_several_segments)
+{
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_one(1, 100));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(insert_one(2, 3 * SEGMENT_PAGES_MAX * SEGMENT_PAGE_BYTES));
+    /* After a list and a read, the third call stores a part of the commit. */
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(TRUCE_IO, archive_once(world_faulty(FAULT_FAIL_AFTER, 3), &error), error);
+        CHECK_INT(restored_last(), ==, 1);
+    }
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 2);
+    CHECK(verifies());
+    world_close();
+}
+
+/* A restored copy has the same id, and its archiver begins a generation in the same archive. The
+ * other archiver must not continue, because restores would no longer find its commits. */
+TEST(ends_if_a_copy_of_the_store_is_archived_to_the_target)
+{
+    struct archive_options options;
+    struct target *target;
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 5);
+    REQUIRE(!truce__target_directory(world.archive, false, &target, &error));
+    archiver_start(world.target);
+    REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
+    options = world.options;
+    options.once = true;
+    CHECK_OK(truce__archive_run(world.restored, world.id, target, &options, &error), error);
+    truce__target_close(target);
+    REQUIRE(insert_one(6, 10));
+    pthread_join(world.thread, NULL);
+    CHECK_STATUS(TRUCE_CONFLICT, world.status, world.error);
+    CHECK(strstr(world.error.message, "another archiver") != NULL);
     world_close();
 }
 
@@ -415,8 +555,7 @@ TEST(ends_if_the_file_is_replaced)
                  error);
     CHECK(strstr(error.message, "exists") != NULL);
     archiver_start(world.target);
-    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_CONTINUES]); i++)
-        truce__clock_sleep_ms(1);
+    REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
     CHECK_INT(restored_last(), ==, 5);
     REQUIRE(!rename(world.restored, world.path));
     truce__clock_sleep_ms(50);
@@ -505,6 +644,48 @@ TEST(refuses_damaged_and_missing_segments)
         REQUIRE(!verify_faults());
     }
     truce__archive_list_release(&list);
+    world_close();
+}
+
+/* A damaged segment ends what can be restored. The errors name the last commit before it, and how an
+ * archiver continues. */
+TEST(names_what_can_be_restored_without_a_damaged_segment)
+{
+    struct restore_options options = {.at_ms = INT64_MAX};
+    char name[SEGMENT_NAME_BYTES], wanted[100], path[400], away[400];
+    struct verify_report whole, report;
+    struct restore_report restored;
+    struct archive_list list;
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_many(1, 5, 100));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_OK(truce__archive_verify(world.target, NULL, NULL, &whole, &error), error);
+    REQUIRE(insert_many(6, 9, 100));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(!truce__archive_list(world.target, &list, &error));
+    truce__segment_name(&list.names[list.count - 1], name);
+    truce__archive_list_release(&list);
+    flip(name, 270);
+
+    CHECK_OK(truce__archive_verify(world.target, NULL, NULL, &report, &error), error);
+    CHECK_INT(report.faults, ==, 1);
+    CHECK_INT(report.last_commit, ==, whole.last_commit);
+    CHECK_INT(report.last_ms, ==, whole.last_ms);
+    CHECK_STATUS(TRUCE_CORRUPT, restore_to(&options, &restored, &error), error);
+    snprintf(wanted, sizeof wanted, "--at-commit %lld", (long long)whole.last_commit);
+    CHECK(strstr(error.message, wanted) != NULL);
+    options.at_commit = whole.last_commit;
+    CHECK_OK(restore_to(&options, &restored, &error), error);
+    CHECK_INT(restored_things(), ==, 5);
+
+    CHECK_STATUS(TRUCE_CORRUPT, archive_once(world.target, &error), error);
+    CHECK(strstr(error.message, "to continue after the one before it") != NULL);
+    snprintf(path, sizeof path, "%s/%s", world.archive, name);
+    snprintf(away, sizeof away, "%s.away", world.path);
+    CHECK(!rename(path, away));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 9);
     world_close();
 }
 
@@ -614,6 +795,39 @@ TEST(knows_the_time_of_a_commit_whose_process_died_after_it)
     CHECK_INT(report.commit_ms, >=, time_ms);
     CHECK_INT(report.commit_ms, <=, options.at_ms);
     CHECK_INT(restored_things(), ==, 4);
+    world_close();
+}
+
+/* The target takes much longer than the shared page has times for. */
+TEST(knows_the_times_of_commits_while_the_target_does_not_answer)
+{
+    struct restore_options options = {0};
+    struct restore_report report;
+    int64_t ended_ms[4];
+    bson_error_t error;
+    int things = 0;
+
+    REQUIRE(world_open());
+    archiver_start(world_faulty(FAULT_NONE, 0));
+    REQUIRE(wait_for_event(ARCHIVE_BASE, 1));
+    atomic_store(&world.faulty.stuck, true);
+    for (int i = 0; i < 4; i++) {
+        /* Commits of one millisecond share a place. */
+        for (int k = 0; k < COMMIT_TIMES / 2; k++) {
+            REQUIRE(insert_relaxed(++things));
+            truce__clock_sleep_ms(1);
+        }
+        ended_ms[i] = truce__clock_wall_ms();
+        truce__clock_sleep_ms(50);
+    }
+    atomic_store(&world.faulty.stuck, false);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    for (int i = 0; i < 4; i++) {
+        options.at_ms = ended_ms[i] + 10;
+        CHECK_OK(restore_to(&options, &report, &error), error);
+        CHECK_INT(restored_things(), ==, COMMIT_TIMES / 2 * (i + 1));
+    }
     world_close();
 }
 

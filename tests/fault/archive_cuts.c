@@ -28,6 +28,7 @@
 #include "engine/engine.h"
 #include "store/file/file.h"
 #include "tests/support/archive_load.h"
+#include "tests/support/descriptor.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
 
@@ -56,12 +57,7 @@ static struct {
 
 static bool path_of(int file, char path[PATH_BYTES])
 {
-    char name[64];
-    ssize_t size;
-
-    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
-    size = readlink(name, path, PATH_BYTES - 1);
-    path[size > 0 ? size : 0] = 0;
+    descriptor_path(file, path, PATH_BYTES);
     return disk.directory[0] && !strncmp(path, disk.directory, strlen(disk.directory));
 }
 
@@ -407,7 +403,7 @@ static void life_check(void)
     truce_store_close(replay);
 }
 
-TEST(an_archive_on_a_disk_that_loses_power_keeps_what_was_answered)
+TEST(keeps_acknowledged_commits_in_an_archive_after_a_power_cut)
 {
     long cuts = test_scale("TRUCE_ARCHIVE_CUTS", 10), steps = 0, answered = 0;
     struct random random;

@@ -24,8 +24,11 @@ static struct {
     int socket, port;
     pthread_t thread;
     atomic_bool stop;
-    /* The status of every answer, or 0; -1: the connection is closed without an answer; -2: the
-     * request is executed, and the connection is closed without an answer. */
+    /* The status of every answer, or 0. Negative numbers are other faults.
+     * -1: the connection is closed without an answer.
+     * -2: the request is executed, and the connection is closed without an answer.
+     * -3: there is no answer. -4: it comes a byte at a time. -5: it is a page of HTML.
+     * -6: it is a list that ends too early. */
     atomic_int fault;
     atomic_int requests;
     struct {
@@ -34,6 +37,8 @@ static struct {
     } objects[OBJECTS_MAX];
     int count;
 } s3;
+/* Protects the objects. */
+static pthread_mutex_t s3_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int s3_find_object(const char *name)
 {
@@ -62,13 +67,59 @@ static void s3_answer(int client, int status, const void *bytes, size_t size)
     }
 }
 
+/* Sends a byte from time to time, or nothing, until the fault ends. */
+static void s3_answer_slowly(int client, int fault)
+{
+    static const char text[] = "HTTP/1.1 200 OK\r\nX-Slow: ";
+
+    for (size_t sent = 0; atomic_load(&s3.fault) == fault && !atomic_load(&s3.stop); sent++) {
+        const char *byte = sent < sizeof text - 1 ? text + sent : "x";
+
+        if (fault == -4 && send(client, byte, 1, MSG_NOSIGNAL) != 1)
+            return;
+        truce__clock_sleep_ms(10);
+    }
+}
+
+/* Answers with one name after this one. */
+static void s3_answer_after(int client, const char *after)
+{
+    bson_string_t *xml = bson_string_new("<?xml version=\"1.0\"?><ListBucketResult>");
+    char name[1000];
+    size_t size = 0;
+
+    for (; *after && *after != '&' && size < sizeof name - 1; after++) {
+        bool slash = !strncmp(after, "%2F", 3);
+
+        name[size++] = slash ? '/' : *after;
+        after += slash ? 2 : 0;
+    }
+    name[size] = 0;
+    for (int i = 0; i < s3.count; i++) {
+        if (strcmp(s3.objects[i].name, name) > 0) {
+            bson_string_append_printf(xml, "<Contents><Key>%s</Key></Contents>",
+                                      s3.objects[i].name);
+            break;
+        }
+    }
+    bson_string_append(xml, "<IsTruncated>false</IsTruncated></ListBucketResult>");
+    s3_answer(client, 200, xml->str, (size_t)xml->len);
+    bson_string_free(xml, true);
+}
+
 /* Lists the names after the token, which is a number. */
 static void s3_answer_list(int client, const char *path)
 {
     const char *token = strstr(path, "continuation-token=");
+    const char *after = strstr(path, "start-after=");
     int from = token ? atoi(token + 19) : 0, to = from + PAGE;
-    bson_string_t *xml = bson_string_new("<?xml version=\"1.0\"?><ListBucketResult>");
+    bson_string_t *xml;
 
+    if (after) {
+        s3_answer_after(client, after + 12);
+        return;
+    }
+    xml = bson_string_new("<?xml version=\"1.0\"?><ListBucketResult>");
     for (int i = from; i < to && i < s3.count; i++)
         bson_string_append_printf(xml, "<Contents><Key>%s</Key></Contents>", s3.objects[i].name);
     bson_string_append_printf(xml, "<IsTruncated>%s</IsTruncated>",
@@ -100,6 +151,19 @@ static void s3_execute(int client, const char *method, const char *path, const c
         static const char text[] = "<Error><Code>Fault</Code><Message>as asked</Message></Error>";
 
         s3_answer(client, fault, text, sizeof text - 1);
+        return;
+    }
+    if (fault == -3 || fault == -4) {
+        s3_answer_slowly(client, fault);
+        return;
+    }
+    if (fault == -5 || fault == -6) {
+        static const char *const pages[] = {
+            "<html>Hello</html>",
+            "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"};
+        const char *page = pages[fault == -6];
+
+        s3_answer(client, 200, page, strlen(page));
         return;
     }
     if (fault == -1 || strncmp(path, "/bucket/", 8) != 0)
@@ -143,7 +207,9 @@ static void s3_serve_client(int client)
     }
     if (end && sscanf((char *)request.bytes, "%15s %999s", method, path) == 2) {
         atomic_fetch_add(&s3.requests, 1);
+        pthread_mutex_lock(&s3_lock);
         s3_execute(client, method, path, (char *)request.bytes, (uint8_t *)end + 4, size);
+        pthread_mutex_unlock(&s3_lock);
     }
     truce__buffer_release(&request);
 }
@@ -159,6 +225,16 @@ static void *s3_serve(void *arg)
         close(client);
     }
     return arg;
+}
+
+static int s3_count(void)
+{
+    int count;
+
+    pthread_mutex_lock(&s3_lock);
+    count = s3.count;
+    pthread_mutex_unlock(&s3_lock);
+    return count;
 }
 
 static bool s3_begin(void)
@@ -217,6 +293,8 @@ static void own_event(enum archive_event event, const struct segment_head *head,
     (void)arg;
 }
 
+static struct target_patience own_patience = {20, 60};
+
 static bool own_open(void)
 {
     const char *directory = test_directory();
@@ -228,7 +306,7 @@ static bool own_open(void)
     snprintf(own.restored, sizeof own.restored, "%s/restored.truce", directory);
     if (!s3_begin())
         return false;
-    status = truce__target_s3("s3://bucket/a/prefix", &own.target, &error);
+    status = truce__target_s3("s3://bucket/a/prefix", &own_patience, &own.target, &error);
     if (status && strstr(error.message, "libcurl")) {
         test_skip("%s", error.message);
         s3_end();
@@ -265,6 +343,7 @@ static bool own_insert(int first, int last)
 
 static int64_t own_restored(void)
 {
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-lock"};
     const struct restore_options options = {.at_ms = INT64_MAX};
     struct restore_report report;
     truce_store *store;
@@ -272,7 +351,12 @@ static int64_t own_restored(void)
     bson_t all = BSON_INITIALIZER;
     int64_t count = -1;
 
-    unlink(own.restored);
+    for (int i = 0; i < 4; i++) {
+        char name[310];
+
+        snprintf(name, sizeof name, "%s%s", own.restored, suffixes[i]);
+        unlink(name);
+    }
     if (CHECK_OK(truce__archive_restore(own.target, own.restored, &options, &report, &error),
                  error) &&
         CHECK_OK(truce_store_open(own.restored, NULL, &store, &error), error)) {
@@ -320,12 +404,12 @@ TEST(archives_to_a_bucket_and_restores)
         REQUIRE(own_insert(11 + i, 11 + i));
     }
     CHECK_OK(own_archive(&error), error);
-    CHECK_INT(s3.count, >, PAGE);
+    CHECK_INT(s3_count(), >, PAGE);
     CHECK(!strncmp(s3.objects[0].name, "a/prefix/00000001/0000000001.", 29));
     CHECK_INT(own_restored(), ==, 14);
     CHECK_OK(truce__archive_verify(own.target, NULL, NULL, &report, &error), error);
     CHECK_INT(report.faults, ==, 0);
-    CHECK_INT((int)report.segments, ==, s3.count);
+    CHECK_INT((int)report.segments, ==, s3_count());
     own_close();
 }
 
@@ -353,6 +437,98 @@ TEST(repeats_calls_that_the_service_fails)
     own_close();
 }
 
+/* A call ends, and is repeated, if the service does not answer, or answers too slowly. */
+TEST(ends_calls_to_a_service_that_stalls)
+{
+    static const struct target_patience patience[] = {{1, 60}, {1, 60}, {60, 1}};
+    static const int faults[] = {-3, -4, -4};
+
+    for (int i = 0; i < 3 && !test_failures(); i++) {
+        own_patience = patience[i];
+        if (!own_open())
+            break;
+        REQUIRE(own_insert(1, 10));
+        pthread_create(&own.thread, NULL, own_run, NULL);
+        own_wait(&own.bases, 1);
+        atomic_store(&s3.fault, faults[i]);
+        REQUIRE(own_insert(11, 11));
+        own_wait(&own.fails, 1);
+        atomic_store(&s3.fault, 0);
+        own_wait(&own.works, 1);
+        atomic_store(&own.stop, 1);
+        pthread_join(own.thread, NULL);
+        CHECK_OK(own.status, own.error);
+        CHECK_INT(own_restored(), ==, 11);
+        own_close();
+    }
+    own_patience = (struct target_patience){20, 60};
+}
+
+/* Another archiver, of a copy of the store, begins a generation in the same place. */
+TEST(ends_if_another_archiver_uses_the_bucket)
+{
+    if (!own_open())
+        return;
+    REQUIRE(own_insert(1, 10));
+    own.target->look_ms = 20;
+    pthread_create(&own.thread, NULL, own_run, NULL);
+    own_wait(&own.bases, 1);
+    truce__clock_sleep_ms(50);
+    CHECK_OK(own.status, own.error);
+    pthread_mutex_lock(&s3_lock);
+    CHECK_INT(s3_store("a/prefix/00000002/0000000001.log", (const uint8_t *)"x", 1), ==, 200);
+    pthread_mutex_unlock(&s3_lock);
+    pthread_join(own.thread, NULL);
+    CHECK_STATUS(TRUCE_CONFLICT, own.status, own.error);
+    CHECK(strstr(own.error.message, "another archiver") != NULL);
+    own_close();
+}
+
+/* A server that knows nothing of S3 must not look like an empty bucket. */
+TEST(refuses_a_server_that_is_not_s3)
+{
+    bson_error_t error;
+
+    if (!own_open())
+        return;
+    for (int fault = -5; fault >= -6; fault--) {
+        atomic_store(&s3.fault, fault);
+        CHECK_STATUS(TRUCE_IO, own_archive(&error), error);
+        CHECK(strstr(error.message, "AWS_ENDPOINT_URL") != NULL);
+    }
+    own_close();
+}
+
+/* The fault ends after one request. */
+static void *end_fault(void *arg)
+{
+    int before = atomic_load(&s3.requests);
+
+    while (atomic_load(&s3.requests) < before + 1)
+        truce__clock_sleep_ms(1);
+    atomic_store(&s3.fault, 0);
+    return arg;
+}
+
+/* A restore repeats a call that fails for a moment. */
+TEST(a_restore_survives_a_service_that_fails_for_a_moment)
+{
+    static const int faults[] = {500, 503, 429, -1};
+    bson_error_t error;
+
+    if (!own_open())
+        return;
+    REQUIRE(own_insert(1, 10));
+    CHECK_OK(own_archive(&error), error);
+    for (int i = 0; i < 4 && !test_failures(); i++) {
+        atomic_store(&s3.fault, faults[i]);
+        pthread_create(&own.thread, NULL, end_fault, NULL);
+        CHECK_INT(own_restored(), ==, 10);
+        pthread_join(own.thread, NULL);
+    }
+    own_close();
+}
+
 TEST(names_what_the_service_answers)
 {
     bson_error_t error;
@@ -374,8 +550,8 @@ TEST(refuses_wrong_names_and_settings)
     setenv("AWS_ACCESS_KEY_ID", "key", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     for (int i = 0; i < 4; i++)
-        CHECK_STATUS(TRUCE_INVALID, truce__target_s3(names[i], &target, &error), error);
+        CHECK_STATUS(TRUCE_INVALID, truce__target_s3(names[i], NULL, &target, &error), error);
     unsetenv("AWS_SECRET_ACCESS_KEY");
-    CHECK_STATUS(TRUCE_INVALID, truce__target_s3("s3://bucket", &target, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce__target_s3("s3://bucket", NULL, &target, &error), error);
     CHECK(strstr(error.message, "AWS_SECRET_ACCESS_KEY") != NULL);
 }

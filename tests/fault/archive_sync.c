@@ -103,6 +103,36 @@ TEST(reports_what_a_failing_target_does_not_have)
     sync_close();
 }
 
+/* A target that does not answer, and does not fail either. */
+TEST(refuses_writes_after_the_target_did_not_answer)
+{
+    bson_error_t error;
+
+    REQUIRE(sync_open(SHORT_MS));
+    archiver_start(world_faulty(FAULT_NONE, 0));
+    REQUIRE(sync_begins() && insert_one(1, 100));
+    CHECK_OK(sync_wait(&error), error);
+    atomic_store(&world.faulty.stuck, true);
+    REQUIRE(insert_one(2, 100));
+    /* The bound of the caller alone says nothing about the target. */
+    CHECK_STATUS(
+        TRUCE_UNKNOWN,
+        truce__archive_sync_wait(&sync_, own_durable(), truce__clock_monotonic_ns(), &error),
+        error);
+    CHECK_OK(sync_ready(&error), error);
+    CHECK_STATUS(TRUCE_UNKNOWN, sync_wait(&error), error);
+    CHECK(strstr(error.message, "does not answer") != NULL);
+    CHECK_STATUS(TRUCE_LOCKED, sync_ready(&error), error);
+    CHECK(strstr(error.message, "does not answer") != NULL);
+    atomic_store(&world.faulty.stuck, false);
+    REQUIRE(sync_begins());
+    CHECK_OK(sync_ready(&error), error);
+    CHECK_INT(restored_last(), ==, 2);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    sync_close();
+}
+
 /* A target that fails for a moment delays a write. */
 TEST(a_write_waits_for_a_target_that_fails_for_a_moment)
 {
@@ -141,7 +171,7 @@ TEST(waits_for_the_base_of_the_generation)
     archiver_end();
 
     /* A new generation, because the log is gone. */
-    truce_store_close(world.store);
+    world_lose_log();
     REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
     atomic_store(&world.faulty.no_base, true);
     truce__archive_sync_release(&sync_);
@@ -169,7 +199,7 @@ TEST(a_number_that_was_not_promised_does_not_count)
     CHECK_STATUS(TRUCE_UNKNOWN, sync_wait(&error), error);
     truce__archive_sync_note(&sync_, truce__durable_promised(own_durable()) - 1);
     CHECK_STATUS(TRUCE_UNKNOWN, sync_wait(&error), error);
-    CHECK(strstr(error.message, "the archive is slow") != NULL);
+    CHECK(strstr(error.message, "does not answer, or is too slow") != NULL);
     truce__archive_sync_note(&sync_, truce__durable_promised(own_durable()));
     CHECK_OK(sync_wait(&error), error);
     sync_close();

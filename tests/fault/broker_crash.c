@@ -135,6 +135,8 @@ static void rig_check(struct broker_rig *rig, const char *what, uint64_t at)
 
     CHECK_OK(rig_consume(rig, false, &error), error);
     CHECK_OK(truce_sweep(rig->store, &sweep, &report, &error), error);
+    no_sleep_on(NULL, 60000); /* past the leases that the sweep saw */
+    CHECK_OK(truce_sweep(rig->store, &sweep, &report, &error), error);
     CHECK_INT(count_json(rig->store, story->collection, story->filter), ==, story->effects);
     CHECK_INT(count_json(rig->store, "truce_rejects", "{}"), ==, story->rejects);
     CHECK_INT(fake_broker_left(), ==, 0);
@@ -198,17 +200,17 @@ static void die_everywhere(bool journal)
         }
 }
 
-TEST(a_consumer_that_dies_at_any_store_call_applies_each_message_once)
+TEST(applies_each_message_once_if_a_consumer_dies_anywhere)
 {
     die_everywhere(false);
 }
 
-TEST(a_consumer_that_dies_at_any_call_of_the_journal_applies_each_message_once)
+TEST(applies_each_message_once_if_the_consumer_dies_at_any_call)
 {
     die_everywhere(true);
 }
 
-TEST(a_connection_that_fails_at_any_call_applies_each_message_once)
+TEST(applies_each_message_once_if_the_connection_fails_anywhere)
 {
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         for (int stops = 0; stops < 2; stops++) {

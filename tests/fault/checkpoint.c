@@ -11,6 +11,7 @@
 #include "engine/documents/document_store.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/open_lock.h"
+#include "tests/support/resting.h"
 #include "tests/support/test.h"
 
 static struct engine *engine;
@@ -138,6 +139,36 @@ TEST(neither_checkpoints_nor_writers_wait_long_for_a_reader)
     ask();
     CHECK_INT(checkpoints(), ==, 1);
     CHECK_INT(checkpointer->refused, ==, 0);
+    truce__engine_close(engine);
+}
+
+TEST(a_checkpoint_does_not_wait_for_connections_that_rest)
+{
+    REQUIRE(begin());
+    for (int i = 1; i <= 3; i++) {
+        write_one();
+        REQUIRE(read_until_one_rests(engine));
+        ask();
+        CHECK_INT(checkpoints(), ==, i);
+    }
+    truce__engine_close(engine);
+}
+
+/* The second engine is like a process that enters while connections of the first one rest. */
+TEST(repeats_another_processs_checkpoint_until_none_rests)
+{
+    const truce_store_options options = {0};
+    struct engine *other;
+    bson_error_t error;
+
+    REQUIRE(begin());
+    REQUIRE(read_until_one_rests(engine));
+    REQUIRE(CHECK_OK(truce__engine_open(engine->path, &options, &other, &error), error));
+    write_one();
+    checkpointer = &other->checkpointer;
+    ask();
+    CHECK_INT(checkpoints(), ==, 1);
+    truce__engine_close(other);
     truce__engine_close(engine);
 }
 

@@ -36,7 +36,7 @@ static uint64_t draw(void *arg)
     return truce__random_next(&chance);
 }
 
-static const struct world no_sleep = {NULL, slept, slept_ns, sleep_on, draw, NULL};
+static const struct environment no_sleep = {NULL, slept, slept_ns, sleep_on, draw, NULL};
 
 /* Two faults, one around the other: the inner loses the answer of call n, the outer lets nothing
  * through from the next call on. Together they act like a death right after the effect of call
@@ -255,14 +255,14 @@ static void every_call(const struct setting *setting, bool twice)
 TEST(a_commit_that_dies_at_any_call_is_whole_or_nothing)
 {
     truce__random_seed(&chance, 1);
-    truce__world_use(&no_sleep);
+    truce__environment_use(&no_sleep);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         every_call(&settings[i], false);
 }
 
 TEST(resumes_a_recovery_that_died_too)
 {
-    truce__world_use(&no_sleep);
+    truce__environment_use(&no_sleep);
     every_call(&settings[1], true);
 }
 

@@ -271,7 +271,7 @@ TEST(reports_a_write_that_a_release_overwrites_whichever_process_dies)
                               .displaced = {"{'values': {'p': 'n', 'v': 100}}"}});
 }
 
-TEST(keeps_a_write_that_merges_with_a_commit_whichever_process_dies)
+TEST(keeps_a_write_merged_with_a_commit_whichever_process_dies)
 {
     both_ways(
         &(struct story){.change = "{'$push': {'l': 4}, '$inc': {'n': 3}, '$set': {'d.e': 1}}",
@@ -280,7 +280,7 @@ TEST(keeps_a_write_that_merges_with_a_commit_whichever_process_dies)
                         .merges = true});
 }
 
-TEST(reports_writes_that_the_release_of_a_removed_document_removes_whichever_process_dies)
+TEST(reports_writes_lost_to_the_release_of_a_removed_document)
 {
     both_ways(
         &(struct story){.plain = {"{'$set': {'n': 100}}"},
@@ -288,7 +288,7 @@ TEST(reports_writes_that_the_release_of_a_removed_document_removes_whichever_pro
                         .displaced = {"{'values.p': '', 'values.v._id': 'a', 'values.v.n': 100}"}});
 }
 
-TEST(keeps_an_entry_in_the_way_whichever_process_dies_and_whatever_came_later)
+TEST(keeps_an_entry_in_the_way_whichever_process_dies)
 {
     both_ways(&(struct story){
         .change = "{'$set': {'d.e': 1}}",

@@ -117,12 +117,12 @@ static uint64_t suffer_everywhere(truce_mechanism mechanism)
     return at;
 }
 
-TEST(whatever_call_is_the_last_a_time_gives_one_job_by_the_journal)
+TEST(adds_one_job_per_time_after_a_crash_by_the_journal)
 {
     CHECK_INT(suffer_everywhere(TRUCE_MECHANISM_JOURNAL), >, 10);
 }
 
-TEST(whatever_call_is_the_last_a_time_gives_one_job_by_the_stores_own_commits)
+TEST(adds_one_job_per_time_after_a_crash_by_native_commits)
 {
     CHECK_INT(suffer_everywhere(TRUCE_MECHANISM_NATIVE), >, 2);
 }

@@ -16,8 +16,8 @@
 
 #include "base/random.h"
 #include "engine/documents/document_store.h"
-#include "engine/storage/kv_page.h"
-#include "engine/storage/kv_wal.h"
+#include "engine/storage/checksum_vfs.h"
+#include "engine/storage/wal_vfs.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
 #include "truce/sweep.h"
@@ -455,8 +455,8 @@ TEST(entries_and_definitions_that_truce_did_not_write_crash_nothing)
         "DROP TABLE x3",
         "DROP TABLE c2",
         "DROP TABLE c0",
-        "DROP TABLE c2; CREATE VIEW c2(id, body) AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
-        "SELECT i+1 FROM n) SELECT i, x'0500000000' FROM n",
+        ("DROP TABLE c2; CREATE VIEW c2(id, body) AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
+         "SELECT i+1 FROM n) SELECT i, x'0500000000' FROM n"),
         "CREATE TRIGGER t AFTER INSERT ON c2 BEGIN DELETE FROM c0; END",
         "CREATE TABLE x900(a)",
         "CREATE INDEX i ON c2(body)",

@@ -270,7 +270,7 @@ TEST(a_full_disk_fails_operations_cleanly_until_there_is_room)
     run_all(DISK_FULL, 3);
 }
 
-TEST(after_a_sync_that_failed_the_operation_is_there_whole_or_not_at_all)
+TEST(keeps_an_operation_wholly_or_not_after_a_failed_sync)
 {
     run_all(DISK_SYNC_FAILS, 1);
 }

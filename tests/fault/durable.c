@@ -485,12 +485,12 @@ TEST(a_set_reports_no_duplicate_before_it_is_on_the_disk)
     repeats_wait(TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_AUTO);
 }
 
-TEST(a_set_that_reads_before_it_writes_reports_no_duplicate_before_it_is_on_the_disk)
+TEST(reports_a_set_duplicate_only_once_it_is_durable)
 {
     repeats_wait(TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_PIPELINE);
 }
 
-TEST(a_set_by_element_reports_no_duplicate_before_it_is_on_the_disk)
+TEST(reports_a_duplicate_by_element_only_once_it_is_durable)
 {
     repeats_wait(TRUCE_SET_BY_ELEMENT, TRUCE_SET_FORM_AUTO);
 }
@@ -511,7 +511,7 @@ TEST(a_reader_completes_the_commit_of_a_dead_writer)
     truce__engine_close(engine);
 }
 
-TEST(a_reader_syncs_the_write_of_a_writer_that_died_before_its_sync)
+TEST(syncs_in_a_reader_the_write_of_a_dead_writer)
 {
     struct call find = {.filter = "{'n': 1}"};
     int64_t calls;
@@ -528,7 +528,7 @@ TEST(a_reader_syncs_the_write_of_a_writer_that_died_before_its_sync)
     truce__engine_close(engine);
 }
 
-TEST(a_waiter_for_readers_does_not_deadlock_with_a_waiter_for_a_dead_writer)
+TEST(avoids_deadlock_of_readers_with_waiters_for_a_dead_writer)
 {
     struct call find = {.filter = "{'n': 1}"};
 
@@ -606,7 +606,7 @@ TEST(a_promised_commit_does_not_count_before_it_is_written)
 
 /* The reader may show the commit of the stopped writer: a sync of its own confirms that it is on
  * the disk. */
-TEST(a_reader_does_not_wait_for_a_writer_that_was_stopped_in_its_commit)
+TEST(does_not_wait_in_reads_for_a_writer_stopped_in_its_commit)
 {
     struct call finds[] = {{.filter = "{'n': 1}"}, {.filter = "{'_id': 1}"}, {.filter = "{}"}};
     struct lock other;
@@ -644,7 +644,7 @@ TEST(a_store_opens_while_a_writer_is_stopped_in_its_commit)
 
 /* The first caller in the queue waits for the lock, the second for the first, each until its own
  * deadline. */
-TEST(a_write_ends_at_its_deadline_where_the_lock_is_held_and_names_the_holder)
+TEST(ends_a_write_at_its_deadline_and_names_the_lock_holder)
 {
     struct call writes[] = {
         {.filter = "{'_id': 1}", .update = "{'$set': {'n': 1}}", .deadline_ms = 300},
@@ -719,7 +719,7 @@ static void nothing_goes(void)
 
     for (size_t i = 1; i < 3; i++) {
         CHECK_STATUS(TRUCE_IO, do_now(&calls[i]), calls[i].error);
-        CHECK(strstr(calls[i].error.message, "open it again"));
+        CHECK(strstr(calls[i].error.message, "open the store again"));
     }
     (void)do_now(&calls[0]); /* in the cache, and durable, or not */
     CHECK(calls[0].status || calls[0].n == 1);
@@ -779,7 +779,7 @@ static void fail_a_sync(bool spoil)
     truce__engine_close(engine);
 }
 
-TEST(after_a_failed_sync_no_call_is_answered_until_the_store_is_reopened)
+TEST(refuses_every_call_after_a_failed_sync_until_reopened)
 {
     fail_a_sync(false);
 }

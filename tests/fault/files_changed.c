@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
+#include "truce/commit.h"
 #include "truce/store.h"
 
 enum { BEFORE = 16, AFTER = 4, FIRST_AFTER = 1000 };
@@ -366,6 +367,49 @@ TEST(a_reader_is_refused_before_long)
     }
 }
 
+static truce_status read_cached(bool many, bson_error_t *error)
+{
+    const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 3};
+    truce_read_request request = {.collection = "c", .id = &id};
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(3)), document = BSON_INITIALIZER;
+    truce_status status = many ? truce_read_many(store, &request, 1, NULL, error)
+                               : truce_find_one(store, "c", filter, NULL, &document, error);
+
+    if (many)
+        bson_destroy(&request.document);
+    bson_destroy(&document);
+    bson_destroy(filter);
+    return status;
+}
+
+/* The cache alone would return the document forever. */
+TEST(a_cached_document_of_a_replaced_file_is_refused_before_long)
+{
+    static const enum way ways[] = {REPLACE_BY_ITSELF, REMOVE_AND_CREATE};
+    static const char *const of[] = {"", "-wal"};
+
+    for (size_t i = 0; i < 8; i++) {
+        int64_t until_ns = truce__clock_monotonic_ns() + INT64_C(60000000000);
+        bool many = i % 2;
+        truce_status status = TRUCE_OK;
+        bson_error_t error = {0};
+
+        new_path();
+        REQUIRE(make_open());
+        CHECK_OK(read_cached(many, &error), error);
+        CHECK_OK(read_cached(many, &error), error);
+        harm(of[i / 4], ways[i / 2 % 2]);
+        while (!status && truce__clock_monotonic_ns() < until_ns) {
+            status = read_cached(many, &error);
+            truce__clock_sleep_ms(5);
+        }
+        CHECK_STATUS(TRUCE_CORRUPT, status, error);
+        CHECK(strstr(error.message, name_of(of[i / 4])));
+        CHECK_STATUS(TRUCE_CORRUPT, read_cached(many, &error), error);
+        truce_store_close(store);
+    }
+}
+
 /* The process that still has the log moves all of it into the file. */
 TEST(a_log_that_was_removed_is_not_lost_if_the_store_is_closed)
 {
@@ -440,6 +484,33 @@ TEST(a_killed_store_does_not_open_without_its_log)
         }
         image_release(&older);
     }
+}
+
+/* SQLite would treat such a log as empty. */
+TEST(refuses_to_open_a_killed_store_with_a_damaged_log_header)
+{
+    enum { HEADER = 32 };
+
+    bson_error_t error;
+    int64_t count;
+
+    make_killed();
+    REQUIRE(image_read(&older, name_of("-wal")));
+    for (int i = 0; i < 2 * HEADER; i++) {
+        older.bytes[i % HEADER] ^= 16;
+        write_in_place(name_of("-wal"), &older, false);
+        if (i == HEADER)
+            REQUIRE(!unlink(name_of("-lock")));
+        CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+        CHECK(strstr(error.message, name_of("-wal")));
+        older.bytes[i % HEADER] ^= 16;
+    }
+    write_in_place(name_of("-wal"), &older, false);
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    CHECK_OK(count_all(store, &count, &error), error);
+    CHECK_INT(count, ==, BEFORE);
+    truce_store_close(store);
+    image_release(&older);
 }
 
 /* SQLite would remove the log, whose commits may be all that is left. */

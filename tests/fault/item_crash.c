@@ -149,17 +149,17 @@ static void suffer_everywhere(truce_item_form form)
     CHECK_INT(at, >, 12);
 }
 
-TEST(whatever_call_is_the_last_the_operator_can_be_done_again)
+TEST(repeats_the_operator_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_ITEM_FORM_OPERATOR);
 }
 
-TEST(whatever_call_is_the_last_array_filters_can_be_done_again)
+TEST(repeats_array_filters_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_ITEM_FORM_FILTERS);
 }
 
-TEST(whatever_call_is_the_last_the_positional_form_can_be_done_again)
+TEST(repeats_the_positional_form_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_ITEM_FORM_POSITIONAL);
 }

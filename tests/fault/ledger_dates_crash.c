@@ -1,7 +1,7 @@
 /* A process dies at each store call of the post that completes a run of stored sums, or of the
  * balance that builds one. Balances at value dates are right after that, and the proof finds
  * nothing. */
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "tests/support/book.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/trouble.h"
@@ -134,12 +134,12 @@ static void die_at_each(int posts, bool drops)
     }
 }
 
-TEST(a_process_that_dies_while_it_posts_the_last_number_of_a_run_leaves_right_balances)
+TEST(keeps_balances_right_after_a_crash_at_the_end_of_a_run)
 {
     die_at_each(RUN - 2, false);
 }
 
-TEST(a_process_that_dies_while_it_builds_missing_runs_leaves_right_balances)
+TEST(keeps_balances_right_after_a_crash_in_building_runs)
 {
     die_at_each(2 * RUN, true);
 }

@@ -24,6 +24,14 @@ enum locks { OF_LOCK_FILE = 1, OF_SQLITE = 2, OF_BOTH = 3 };
 
 static atomic_uint refused; /* enum locks */
 static int refusal;
+/* calls until the single one that is refused, acquisition or release; 0: none */
+static atomic_int left;
+
+static bool is_next(int command)
+{
+    return (command == F_OFD_SETLK || command == F_SETLK) && atomic_load(&left) &&
+           atomic_fetch_sub(&left, 1) == 1;
+}
 
 static bool is_refused(int command, const struct flock *range)
 {
@@ -45,7 +53,7 @@ static bool is_refused(int command, const struct flock *range)
         va_start(list, command);                                                                   \
         argument = va_arg(list, void *);                                                           \
         va_end(list);                                                                              \
-        if (!is_refused(command, argument))                                                        \
+        if (!is_next(command) && !is_refused(command, argument))                                   \
             return real(file, command, argument);                                                  \
         errno = refusal;                                                                           \
         return -1;                                                                                 \
@@ -112,6 +120,73 @@ TEST(a_file_system_without_locks_is_refused_at_once)
             try_locks(kind, numbers[i]);
             if (test_failures() > before)
                 printf("that is with locks %u refused by %s\n", kind, strerror(numbers[i]));
+        }
+    }
+}
+
+/* ---- a single refusal ------------------------------------------------------------------------ */
+
+static int count_documents(truce_store *store)
+{
+    int64_t count = -1;
+
+    CHECK_OK(truce_count(store, "c", NULL, NULL, &count, &error), error);
+    return (int)count;
+}
+
+/* Refuses one call. Returns false if the operation makes fewer calls. */
+static bool refuse_one(const char *path, bool read_only, int number, int *documents)
+{
+    const truce_store_options options = {.deadline_ms = DEADLINE_MS, .read_only = read_only};
+    bson_t document = BSON_INITIALIZER;
+    truce_status status;
+    truce_store *store;
+    int64_t count;
+    bool hit;
+
+    atomic_store(&left, number);
+    status = truce_store_open(path, &options, &store, &error);
+    CHECK(status == TRUCE_OK || status == TRUCE_IO);
+    if (!status) {
+        if (read_only) {
+            status = truce_count(store, "c", NULL, NULL, &count, &error);
+            CHECK(status || count == *documents);
+        } else if (!truce_insert(store, "c", &document, NULL, &error)) {
+            ++*documents;
+        }
+        truce_store_close(store);
+    }
+    hit = !atomic_load(&left);
+    atomic_store(&left, 0);
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    CHECK_INT(count_documents(store), >=, *documents);
+    *documents = count_documents(store);
+    CHECK_OK(truce_insert(store, "c", &document, NULL, &error), error);
+    ++*documents;
+    truce_store_close(store);
+    bson_destroy(&document);
+    return hit;
+}
+
+/* The call may fail; the process goes on, and the next one finds a sound store. */
+TEST(one_refused_call_ends_no_process_and_no_store)
+{
+    static const int numbers[] = {EIO, ENOLCK, EINTR};
+    char path[600];
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        for (int read_only = 0; read_only < 2; read_only++) {
+            int documents = 0, number = 1;
+
+            snprintf(path, sizeof path, "%s/one.%zu.%d.truce", test_directory(), i, read_only);
+            if (read_only)
+                CHECK(refuse_one(path, false, 1, &documents));
+            refusal = numbers[i];
+            while (refuse_one(path, read_only, number, &documents) && number < 1000)
+                number++;
+            CHECK_INT(number, >, 10);
+            CHECK_INT(number, <, 1000);
         }
     }
 }

@@ -108,7 +108,7 @@ static int live_and_die(struct random *random, bool honest, bool tell)
     disk_reset();
     for (int i = 0; i < LUCK; i++) {
         snprintf(path, sizeof path, "%s/%d/s.truce", directory, i);
-        wrong += school_judge(path, &run.notes, WORKERS, !run.relaxed, tell);
+        wrong += school_check(path, &run.notes, WORKERS, !run.relaxed, tell);
     }
     return wrong;
 }

@@ -217,22 +217,22 @@ static void suffer_everywhere(truce_mechanism mechanism, enum shape shape)
     CHECK_INT(at, >, 40);
 }
 
-TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_journal)
+TEST(completes_jobs_after_a_crash_at_any_call_by_the_journal)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, PLAIN);
 }
 
-TEST(whatever_call_is_the_last_a_lane_continues_and_a_limiter_counts_right)
+TEST(continues_lanes_and_counts_limits_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, LANE);
 }
 
-TEST(whatever_call_is_the_last_no_job_waits_for_ever_or_begins_too_early)
+TEST(starts_no_job_early_or_never_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, FLOW);
 }
 
-TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
+TEST(completes_jobs_after_a_crash_at_any_call_by_native_commits)
 {
     truce_store *store = server_or_memory();
     bool has = store->capabilities & TRUCE_CAN_ATOMIC_BULK;

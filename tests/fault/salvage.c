@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
 #include "engine/storage/page_recovery.h"
 #include "tests/support/command.h"
 #include "tests/support/damage.h"

@@ -2,8 +2,8 @@
  * sound in a collection that is not its own. */
 #include <string.h>
 
-#include "engine/storage/kv_format.h"
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
+#include "engine/storage/file_format.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
 #include "truce/salvage.h"

@@ -116,7 +116,7 @@ static void begin_transaction(void)
         "{'insert': 'c', 'documents': [{'_id': 2}], 'startTransaction': true" TAIL "school'}", 0);
 }
 
-TEST(a_commit_that_found_the_disk_full_has_not_happened_and_may_be_run_again)
+TEST(repeats_a_commit_after_the_disk_was_full)
 {
     begin_transaction();
     disk_fail(DISK_FULL, 1, true);
@@ -128,7 +128,7 @@ TEST(a_commit_that_found_the_disk_full_has_not_happened_and_may_be_run_again)
     end();
 }
 
-TEST(a_commit_that_was_written_and_not_synced_is_found_by_the_next_server)
+TEST(finds_a_written_but_unsynced_commit_in_the_next_server)
 {
     begin_transaction();
     disk_fail(DISK_SYNC_FAILS, 1, true);

@@ -222,8 +222,9 @@ TEST(a_refused_sync_of_the_log_loses_nothing)
 }
 
 /* SQLite does not report it: the next process that opens the store hears of it. */
-TEST(a_refused_sync_at_the_close_is_reported_at_the_next_opening)
+static void refuse_at_the_close(bool read_only)
 {
+    const truce_store_options options = {.read_only = read_only};
     struct random random;
     bson_error_t error;
 
@@ -236,9 +237,19 @@ TEST(a_refused_sync_at_the_close_is_reported_at_the_next_opening)
     disk_fail(DISK_SYNC_LOSES, 1, false);
     truce__engine_close(engine);
     CHECK_INT(disk_faults(), ==, 1);
-    REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
+    REQUIRE(CHECK_OK(truce__engine_open(path, &options, &engine, &error), error));
     judge(engine);
     judge_images(&random);
+}
+
+TEST(a_refused_sync_at_the_close_is_reported_at_the_next_opening)
+{
+    refuse_at_the_close(false);
+}
+
+TEST(repairs_a_failed_sync_at_close_in_a_reading_process)
+{
+    refuse_at_the_close(true);
 }
 
 /* The one that was asked for. */
@@ -272,7 +283,7 @@ static void refuse_in_checkpoint(int n)
     wait_for_checkpoint();
     CHECK_INT(disk_faults(), ==, 1);
     CHECK_STATUS(TRUCE_IO, set_n(2, 2, &error), error);
-    CHECK(strstr(error.message, "open it again"));
+    CHECK(strstr(error.message, "open the store again"));
     truce__engine_close(engine);
     engine = other;
     CHECK_STATUS(TRUCE_IO, set_n(2, 2, &error), error);
@@ -283,7 +294,7 @@ static void refuse_in_checkpoint(int n)
     truce__engine_close(engine);
 }
 
-TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_all_processes)
+TEST(refuses_all_calls_after_a_failed_sync_of_a_checkpoint)
 {
     for (int n = 1; n <= 4; n++)
         refuse_in_checkpoint(n);

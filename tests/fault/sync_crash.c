@@ -117,12 +117,12 @@ static void suffer_everywhere(truce_mechanism mechanism)
     CHECK_INT(at, >, 30);
 }
 
-TEST(whatever_call_is_the_last_the_sweep_reconciles_copies)
+TEST(reconciles_copies_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_MECHANISM_AUTO);
 }
 
-TEST(whatever_call_is_the_last_the_sweep_reconciles_copies_by_the_journal)
+TEST(reconciles_copies_by_journal_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL);
 }

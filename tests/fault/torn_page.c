@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
 #include "tests/support/command.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
@@ -180,7 +180,7 @@ TEST(a_torn_page_is_damage_only_if_the_log_does_not_have_it)
     CHECK_INT(lost, >, 5);
 }
 
-TEST(whatever_reads_a_torn_file_takes_the_page_from_the_log)
+TEST(reads_a_torn_page_from_the_log)
 {
     struct random random;
     uint32_t last = 0;

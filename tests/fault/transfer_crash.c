@@ -109,12 +109,12 @@ static void suffer_everywhere(truce_mechanism mechanism, int least)
     CHECK_INT(at, >, least);
 }
 
-TEST(whatever_call_is_the_last_transfers_are_made_once_step_by_step)
+TEST(transfers_once_in_steps_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, 25);
 }
 
-TEST(whatever_call_is_the_last_transfers_are_made_once_in_one_step)
+TEST(transfers_once_in_one_step_after_a_crash_at_any_call)
 {
     suffer_everywhere(TRUCE_MECHANISM_AUTO, 8);
 }

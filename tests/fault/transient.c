@@ -20,6 +20,7 @@
 
 #include "base/random.h"
 #include "tests/support/damage.h"
+#include "tests/support/descriptor.h"
 #include "tests/support/test.h"
 #include "truce/compact.h"
 #include "truce/copy.h"
@@ -47,16 +48,11 @@ static bool fails_at(const char *path, enum kind kind)
 
 static bool file_fails(int file, enum kind kind)
 {
-    char link[40], path[500];
-    ssize_t size;
+    char path[500];
 
     if (!atomic_load(&left) || kind != failing)
         return false;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    size = readlink(link, path, sizeof path - 1);
-    if (size < 0)
-        return false;
-    path[size] = 0;
+    descriptor_path(file, path, sizeof path);
     return fails_at(path, kind);
 }
 

@@ -174,7 +174,7 @@ static bool suffer(enum trouble first, uint64_t at, enum trouble second, uint64_
     return hit;
 }
 
-TEST(whatever_call_is_the_last_no_change_is_lost_and_no_branch_is_left)
+TEST(loses_no_change_or_branch_after_a_crash_at_any_call)
 {
     uint64_t at,
         stride = (uint64_t)test_scale("TRUCE_TREE_CRASH_STEP", server_under_test() ? 17 : 3);

@@ -116,7 +116,7 @@ static bool suffer(enum trouble first, uint64_t at, enum trouble second, uint64_
     return hit;
 }
 
-TEST(whatever_call_is_the_last_a_version_is_whole)
+TEST(keeps_versions_whole_after_a_crash_at_any_call)
 {
     uint64_t at,
         stride = (uint64_t)test_scale("TRUCE_TREE_CRASH_STEP", server_under_test() ? 17 : 2);

@@ -1,14 +1,14 @@
 /*
- * A mapping, a message, and a URL from the input, which zero bytes separate. A mapping that compiles
- * is applied, and its result must be well-formed BSON. Changes that pass the check of a target are
- * added to a commit, which is dropped.
+ * A mapping, a message, and a URL from the input, which zero bytes separate. A mapping that
+ * compiles is applied, and its result must be well-formed BSON. Changes that pass the check of a
+ * target are added to a commit, which is dropped.
  */
 #include <string.h>
 
 #include "base/assert.h"
 #include "broker/broker.h"
-#include "broker/effect.h"
-#include "broker/template.h"
+#include "broker/message_effect.h"
+#include "broker/message_template.h"
 #include "bson/json.h"
 #include "bson/value.h"
 #include "truce/store.h"
@@ -61,7 +61,7 @@ static void fuzz_effect(struct effect_target *target, const bson_t *message)
 
 static void fuzz_mapping(const char *into, const char *mapping, const char *message_text)
 {
-    struct json_reader mapping_reader = {.typed = true}, message_reader = {0};
+    struct json_reader mapping_reader = {.typed = true}, message_reader = {.exact = true};
     struct effect_target *target = NULL;
     bson_t map, message;
     bson_error_t error;

@@ -1,21 +1,21 @@
 /*
- * Writes and answers that come from another process (engine/documents/delegated.h). Whatever the
- * bytes are, a write is refused or runs, and an answer is refused or is one that a store's wrappers
- * would let pass.
+ * Writes and answers that come from another process (engine/documents/delegated_writes.h). Whatever
+ * the bytes are, a write is refused or runs, and an answer is refused or is one that a store's
+ * wrappers would let pass.
  *
  * The first byte chooses between raw bytes, and a request made from decisions of which now and then
  * a byte is changed.
  */
-#include "engine/documents/delegated.h"
+#include "engine/documents/delegated_writes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "engine/documents/bulk.h"
+#include "engine/documents/bulk_write.h"
 #include "engine/documents/document_store.h"
-#include "engine/documents/modify.h"
+#include "engine/documents/find_and_modify.h"
 #include "tests/support/fuzz_input.h"
 
 static char directory[] = "/tmp/truce-fuzz-XXXXXX";

@@ -2,7 +2,7 @@
  * Two documents from the input: their keys must order as the documents do, neither may be a prefix
  * of the other, and a descending key is the mirror image.
  */
-#include "bson/keys.h"
+#include "bson/key_encoding.h"
 
 #include <stdlib.h>
 

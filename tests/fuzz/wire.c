@@ -3,7 +3,7 @@
  * reads it, and answered from a store in memory. Whatever comes, the answer is one sound document
  * with `ok`.
  */
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 
 #include <string.h>
 

@@ -230,7 +230,7 @@ static void end(truce_store *store, const bool *crashed, void *arg)
     check_none(store, "students.classes");
     check_none(store, "marks");
     truce_set_free(set);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 static void explore(struct scene *scene, struct turns_budget budget, const char *what)
@@ -386,7 +386,7 @@ static void end_diffs(truce_store *store, const bool *crashed, void *arg)
     after = "{'_id': 'b', 'x': 1, 'y': 1}";
     if (diffs->after)
         CHECK_DOCUMENT(store, "data", "b", after);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 static const truce_mechanism both[] = {TRUCE_MECHANISM_NATIVE, TRUCE_MECHANISM_JOURNAL};

@@ -187,7 +187,7 @@ static void check_store(const char *uri, bool strict)
     truce_store_close(store);
 }
 
-TEST(one_of_two_equal_commits_at_once_takes_effect_and_the_other_is_earlier)
+TEST(applies_one_of_two_equal_concurrent_commits)
 {
     char uri[400];
 

@@ -137,27 +137,27 @@ static void kill_many(long cycles, uint32_t big)
         CHECK(kill_one(children[victim]));
         children[victim] = start(path, victim);
         if (i % 50 == 49)
-            CHECK(!school_judge(path, notes, 0, true, true));
+            CHECK(!school_check(path, notes, 0, true, true));
     }
     for (int i = 0; i < 60000 && compacts && !atomic_load(given); i++)
         truce__clock_sleep_ms(1);
     for (int i = 0; i < PROCESSES; i++)
         CHECK(kill_one(children[i]));
-    CHECK(!school_judge(path, notes, PROCESSES * THREADS, true, true));
+    CHECK(!school_check(path, notes, PROCESSES * THREADS, true, true));
     munmap(notes, sizeof *notes);
 }
 
-TEST(writers_killed_at_any_moment_leave_everything_that_was_acknowledged)
+TEST(keeps_acknowledged_writes_if_writers_die_at_any_time)
 {
     kill_many(test_scale("TRUCE_KILL_CYCLES", 300), 0);
 }
 
-TEST(writers_killed_among_checkpoints_leave_everything_that_was_acknowledged)
+TEST(keeps_acknowledged_writes_if_writers_die_at_checkpoints)
 {
     kill_many(test_scale("TRUCE_KILL_CYCLES", 300) / 3, 300000);
 }
 
-TEST(writers_killed_while_space_is_given_back_leave_everything_that_was_acknowledged)
+TEST(keeps_acknowledged_writes_if_writers_die_in_compaction)
 {
     given = mmap(NULL, sizeof *given, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(given != MAP_FAILED);

@@ -254,17 +254,17 @@ static void poll_through(truce_item_form form, const char *name)
     munmap(shared, sizeof *shared);
 }
 
-TEST(readers_never_miss_an_item_that_is_changed_through_the_operator)
+TEST(shows_an_item_during_an_operator_update_to_every_reader)
 {
     poll_through(TRUCE_ITEM_FORM_OPERATOR, "operator");
 }
 
-TEST(readers_never_miss_an_item_that_is_changed_through_array_filters)
+TEST(shows_an_item_during_an_array_filter_update_to_every_reader)
 {
     poll_through(TRUCE_ITEM_FORM_FILTERS, "filters");
 }
 
-TEST(readers_never_miss_an_item_that_is_changed_through_the_positional_operator)
+TEST(shows_an_item_during_a_positional_update_to_every_reader)
 {
     poll_through(TRUCE_ITEM_FORM_POSITIONAL, "positional");
 }

@@ -204,7 +204,7 @@ static void *reverse(void *arg)
     return NULL;
 }
 
-TEST(of_settling_and_giving_up_one_takes_place_and_of_reversals_one)
+TEST(settles_or_voids_once_and_reverses_once)
 {
     struct race race;
     bson_error_t error = {0};

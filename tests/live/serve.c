@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "server/server.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -237,7 +237,7 @@ TEST(lists_come_in_batches_of_the_size_that_is_asked_for)
     end();
 }
 
-TEST(old_handshakes_and_checksums_are_answered_and_a_wrong_sum_ends_the_connection)
+TEST(answers_old_handshakes_and_refuses_a_wrong_checksum)
 {
     bson_t *hello = test_bson("{'isMaster': 1}"), *ping = test_bson("{'ping': 1, '$db': 'admin'}");
     struct buffer old = {0}, summed = message_of(ping, 1), wrong = message_of(ping, 1);

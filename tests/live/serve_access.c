@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "server/auth/users.h"
-#include "server/command/serve_operations.h"
+#include "server/command/serve_pattern_operations.h"
 #include "server/commands.h"
 #include "server/net/compress.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "tests/support/each_operation.h"
 #include "tests/support/kept_log.h"
 #include "tests/support/scram_client.h"
@@ -101,7 +101,7 @@ static void expect_on(int end_, const char *json, int64_t code)
 
 /* ---- starting ------------------------------------------------------------------------------- */
 
-TEST(refuses_to_start_with_auth_and_no_users_or_without_auth_on_a_network)
+TEST(refuses_to_start_without_users_or_open_on_a_network)
 {
     const struct server_options auth = {.auth = true}, open = {.address = "0.0.0.0"};
     const struct server_options both = {.auth = true, .address = "0.0.0.0"};
@@ -158,7 +158,7 @@ TEST(declares_permissions_of_every_command_and_requires_a_login)
     end();
 }
 
-TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
+TEST(requires_a_login_for_patterns_except_their_help)
 {
     int end_;
 
@@ -171,7 +171,7 @@ TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
 
         if (pattern == &truce_help_operation) {
             CHECK_INT(need->kind, ==, NEED_NOTHING);
-        } else if (group->rows == care_operations) {
+        } else if (group->rows == maintenance_operations) {
             CHECK_INT(need->kind, ==, NEED_SERVER);
             CHECK(need->actions == ACTION_SERVER || need->actions == ACTION_KILL);
             expect_on(end_, json, CODE_UNAUTHORIZED);
@@ -550,7 +550,7 @@ TEST(lists_only_databases_that_the_user_may_read)
 }
 
 /* Without logins no client has a role: all data is open, except the users' records. */
-TEST(without_auth_the_users_records_are_closed_and_all_else_is_open)
+TEST(protects_only_the_users_records_without_auth)
 {
     bson_error_t error = {0};
 
@@ -604,7 +604,7 @@ TEST(logins_succeed_with_the_password_alone)
             check_failure("root", "wrong password");
             try.name = "Root";
             CHECK_INT(scram_login(end_, &try), ==, CODE_AUTHENTICATION_FAILED);
-            check_failure("Root", "there is no such user");
+            check_failure("Root", "the user does not exist");
             try.name = "root";
             try.database = "school";
             try.password = "root";

@@ -6,9 +6,9 @@
 #include "base/limits.h"
 #include "engine/documents/document_store.h"
 #include "server/call/call_error.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/net/compress.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"
 #include "tests/support/talk.h"
@@ -342,7 +342,7 @@ static void expect_empty(int64_t id, bool empty)
     bson_destroy(reply);
 }
 
-TEST(an_empty_timestamp_that_is_to_stay_is_refused_where_it_would_not)
+TEST(refuses_an_empty_timestamp_where_it_cannot_stay_empty)
 {
     static const char *const refused[] = {
         "'insert': 'c', 'documents': [{'_id': 2}, {'_id': 3, 'z': " EMPTY "}], '$db': 'test'",
@@ -357,8 +357,8 @@ TEST(an_empty_timestamp_that_is_to_stay_is_refused_where_it_would_not)
         "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'z': " EMPTY
         "}}}, {'q': {'_id': 1}, 'u': [{'$set': {'y': 1}}]}], '$db': 'test'",
         "'findAndModify': 'c', 'query': {'_id': 9}, 'remove': true, '$db': 'test'",
-        "'bulkWrite': 1, 'ops': [{'delete': 0, 'filter': {'_id': 9}}], 'nsInfo': [{'ns': "
-        "'test.c'}], '$db': 'admin'"};
+        ("'bulkWrite': 1, 'ops': [{'delete': 0, 'filter': {'_id': 9}}], 'nsInfo': [{'ns': "
+         "'test.c'}], '$db': 'admin'")};
     char text[400];
     bson_t *reply;
 

@@ -260,7 +260,7 @@ static void put_section(struct buffer *message, const char *name, const char *co
         message->bytes[at + (size_t)i] = (uint8_t)((message->size - at) >> 8 * i);
 }
 
-TEST(operations_and_namespaces_come_in_sections_of_the_message_too)
+TEST(reads_operations_and_namespaces_from_sections)
 {
     static const char *const ops[] = {"{'insert': 1, 'document': {'_id': 1}}",
                                       "{'insert': 0, 'document': {'_id': 2}}",
@@ -399,7 +399,7 @@ static bson_t *insert_one_id(bool bulk)
     return reply;
 }
 
-TEST(the_errors_of_many_statements_have_words_until_there_is_a_megabyte_of_them)
+TEST(omits_messages_after_a_megabyte_of_statement_errors)
 {
     bson_t *reply;
 

@@ -288,7 +288,7 @@ static void listed_uuid(char text[33])
     bson_destroy(reply);
 }
 
-TEST(the_uuid_of_a_collection_is_the_same_in_lists_and_events_and_stays)
+TEST(keeps_the_uuid_of_a_collection_in_lists_and_events)
 {
     struct stream_of stream;
     char told[33], listed[33];

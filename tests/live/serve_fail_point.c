@@ -373,7 +373,7 @@ TEST(a_write_that_was_done_is_not_answered_and_is_done_once)
     end();
 }
 
-TEST(a_write_that_is_not_to_be_is_answered_with_the_code_and_not_done)
+TEST(answers_a_refused_write_with_its_code)
 {
     bson_t *reply;
 

@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "server/auth/tokens.h"
 #include "server/auth/users.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "tests/support/certificate.h"
 #include "tests/support/command.h"
 #include "tests/support/http_client.h"
@@ -150,9 +150,13 @@ TEST(cursors_are_read_on_with_other_connections)
 TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
 {
     begin();
+    POST_HAS("/v1/shop/truceSet", "{\"collectio\": \"students\"}", 400,
+             "has no field 'collectio', and needs the field 'collection'");
     POST("/v1/shop/insert", "{\"collection\": \"c\", \"documents\": [{\"_id\": 1}]}", 200);
     /* the request */
     POST_HAS("/v1/shop/ping", "{", 400, "\"status\": \"invalid\"");
+    POST_HAS("/v1/shop/find", "{\"collection\": \"c\", \"collection\": \"d\"}", 400,
+             "the field 'collection' is given twice");
     POST("/v1/shop/ping", "[]", 400);
     POST("/v1/shop/ping", "7", 400);
     POST("/v1/shop/ping", "\"text\"", 400);
@@ -692,7 +696,7 @@ TEST(a_client_that_drips_a_head_loses_its_connection)
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-TEST(a_stopping_server_ends_idle_connections_long_polls_and_watches)
+TEST(ends_idle_connections_and_waits_when_the_server_stops)
 {
     int64_t begun_ns;
     struct http_reply reply;
@@ -910,7 +914,7 @@ static int curl(const char *ca, const char *certificate)
     return code;
 }
 
-TEST(tls_is_served_and_clients_need_a_certificate_if_the_server_says_so)
+TEST(serves_tls_and_requires_client_certificates_on_request)
 {
     const char *folder = test_directory();
     char *own = bson_strdup_printf("%s/own", folder),

@@ -80,6 +80,11 @@ TEST(accounts_and_transactions_are_listed_by_pages)
         {"{truceLedgerAccounts: 'book', after: 'ada'}", 0, "accounts.0.account", "\"assets:cash\""},
         {"{truceLedgerAccounts: 'book', prefix: 'assets'}", 0, "accounts.0.max", "9"},
         {"{truceLedgerAccounts: 'book', prefix: 'assets'}", 0, "accounts.2", NULL},
+        {"{truceLedgerAccounts: 'book', prefix: 'assets', after: 'ada'}", 0, "accounts.0.account",
+         "\"assets:cash\""},
+        {"{truceLedgerAccounts: 'book', prefix: 'assets', after: 'assets:cash'}", 0,
+         "accounts.0.account", "\"assets:gold\""},
+        {"{truceLedgerAccounts: 'book', prefix: 'assets', after: 'bank'}", 0, "accounts", "[]"},
         {"{truceLedgerAccounts: 'none'}", 0, "accounts", "[]"},
         {"{truceLedgerSearch: 'book', meta: {order: 2}}", 0, "transactions.0._id", "2"},
         {"{truceLedgerSearch: 'book', meta: {order: 2}}", 0, "transactions.1", NULL},
@@ -100,15 +105,13 @@ TEST(accounts_and_transactions_are_listed_by_pages)
     end();
 }
 
-static char *with_parts(const char *command)
+/* Returns the request that verifies the book against a seal, which is taken part by part. */
+static char *verify_sealed(void)
 {
-    int end_ = dial();
-    bson_t *reply = send_typed(end_, "{truceLedgerSeal: 'book'}");
-    char *parts = shown(reply, "parts"), *whole = bson_strdup_printf(command, parts);
+    char *parts = all_pages("{truceLedgerSeal: 'book', limit: 1", "parts", NULL),
+         *whole = bson_strdup_printf("{truceLedgerVerify: 'book', seal: %s}", parts);
 
     bson_free(parts);
-    bson_destroy(reply);
-    close(end_);
     return whole;
 }
 
@@ -131,10 +134,159 @@ TEST(a_book_is_verified_against_its_seal)
     begin();
     TELL(opened);
     TELL(steps);
-    sealed = with_parts("{truceLedgerVerify: 'book', seal: %s}");
+    sealed = verify_sealed();
     tell(&(struct step){sealed, 0, "findings", "[]"}, 1);
     TELL(forge);
     tell(&(struct step){sealed, 0, "findings.0.account", "\"ada\""}, 1);
     bson_free(sealed);
+    end();
+}
+
+TEST(parts_of_a_seal_follow_each_other_over_several_replies)
+{
+    static const struct step wrong[] = {
+        {"{truceLedgerSeal: 'book', after: {part: 1}}", 40414},
+        {"{truceLedgerSeal: 'book', after: {part: 1, account: 'ada', hash: 'short'}}", 2},
+        {"{truceLedgerSeal: 'book', after: {part: 0, account: 'ada', hash: 1}}", 2},
+        {"{truceLedgerSeal: 'book', limit: 0}", 2},
+    };
+    struct buffer records = {0};
+    char *whole, *paged, *sealed;
+
+    truce__buffer_append_text(&records, "{truceLedgerImport: 'book', records: [");
+    for (int i = 0; i < 2001; i++) {
+        char record[80];
+
+        snprintf(record, sizeof record, "{open: 'many:%d', currency: 'EUR'}, ", i);
+        truce__buffer_append_text(&records, record);
+    }
+    truce__buffer_append_text(&records, "{currency: 'EUR', digits: 2}]}");
+    truce__buffer_append_byte(&records, 0);
+    begin();
+    TELL(opened);
+    tell(&(struct step){(const char *)records.bytes, 0}, 1);
+    TELL(wrong);
+    whole = all_pages("{truceLedgerSeal: 'book'", "parts", "none");
+    paged = all_pages("{truceLedgerSeal: 'book', limit: 2", "parts", "none");
+    CHECK_INT(strlen(paged), ==, strlen(whole)); /* they differ in times and hashes */
+    sealed = verify_sealed();
+    tell(&(struct step){sealed, 0, "found", "0"}, 1);
+    bson_free(whole);
+    bson_free(paged);
+    bson_free(sealed);
+    truce__buffer_release(&records);
+    end();
+}
+
+TEST(pages_of_an_export_are_the_whole_book_and_make_the_same_one)
+{
+    static const struct step steps[] = {
+        {"{truceLedgerPostMany: 'book', transactions: [{" MOVE(1, 5) ", meta: {order: 1}}, {" MOVE(
+             2, 6) "}, {" MOVE(3, 7) ", kind: 'pending'}]}",
+         0, "results.2.status", "\"ok\""},
+        {"{truceLedgerPost: 'book', id: 4, kind: 'settle', of: 3}", 0},
+        {"{truceLedgerRules: 'book', account: 'ada', min: -5}", 0},
+        {"{truceLedgerExport: 'none'}", 0, "records.0", NULL},
+        {"{truceLedgerExport: 'book', after: [7]}", 2},
+        {"{truceLedgerExport: 'book', after: [{account: 'bob', number: 1}]}", 2},
+        {"{truceLedgerExport: 'book', after: [{account: 'ada', number: 100}]}", 2},
+        {"{truceLedgerExport: 'book', limit: 0}", 2},
+    };
+    static const struct step same[] = {
+        {"{truceLedgerBalance: 'other', account: 'ada'}", 0, "balance", "18"},
+        {"{truceLedgerAccounts: 'other', prefix: 'ada'}", 0, "accounts.0.min", "-5"},
+        {"{truceLedgerSearch: 'other', meta: {order: 1}}", 0, "transactions.0._id", "1"},
+        {"{truceLedgerVerify: 'other'}", 0, "found", "0"},
+    };
+    char *whole = NULL, *paged = NULL, *command;
+    struct step import = {NULL, 0, "posted", "4"};
+
+    begin();
+    TELL(opened);
+    TELL(steps);
+    for (int limit = 10; limit; limit--) {
+        command = bson_strdup_printf("{truceLedgerExport: 'book', limit: %d", limit);
+        paged = all_pages(command, "records", "digits");
+        whole = whole ? whole : bson_strdup(paged);
+        CHECK_TEXT(whole, paged);
+        bson_free(paged);
+        bson_free(command);
+    }
+    import.command = command =
+        bson_strdup_printf("{truceLedgerImport: 'other', records: %s}", whole);
+    tell(&import, 1);
+    TELL(same);
+    import.text = "0";
+    tell(&import, 1);
+    bson_free(command);
+    bson_free(whole);
+    end();
+}
+
+#define LINE(account, amount) "{account: '" account "', amount: '" amount "', currency: 'EUR'}"
+
+TEST(a_wrong_record_refuses_the_import_by_its_number)
+{
+    static const struct step steps[] = {
+        {"{truceLedgerImport: 'book'}", 40414},
+        {"{truceLedgerImport: 'book', records: [7]}", 2, "errmsg",
+         "\"record 1: must be a document\""},
+        {"{truceLedgerImport: 'book', records: [{currency: 'EUR', digits: 2}, {nothing: 1}]}", 2},
+        {"{truceLedgerImport: 'book', records: [{currency: 'EUR', digits: '2'}]}", 2},
+        {"{truceLedgerImport: 'book', records: [{currency: 'EUR', digits: 3}]}", 2, "status",
+         "\"invalid\""},
+        {"{truceLedgerImport: 'book', records: [{id: 1, entries: [" LINE("bank", "-0.05") ", " LINE(
+             "ada", "0.05") "]}, {id: 2, entries: [" LINE("bank", "-0.05") ", " LINE("ada",
+                                                                                     "0.06") "]}]}",
+         2, "errmsg",
+         "\"record 2: the transaction does not balance: its amounts in EUR sum to 0.01 instead of zero\""},
+        {"{truceLedgerImport: 'book', records: [{id: 1, entries: [" LINE("bank", "-0.05") ", " LINE(
+             "bob", "0.05") "]}]}",
+         2, "errmsg",
+         "\"record 1: the account \\\"bob\\\" does not exist: open it, or set 'open'\""},
+        {"{truceLedgerSearch: 'book'}", 0, "transactions.0", NULL},
+        {"{truceLedgerImport: 'book', check: true, open: true, records: [{id: 1, entries: [" LINE(
+             "bank", "-0.05") ", " LINE("bob", "0.05") "]}]}",
+         0, "records", "1"},
+        {"{truceLedgerBalance: 'book', account: 'bob'}", 0, "status", "\"not found\""},
+        {"{truceLedgerImport: 'book', open: true, records: [{id: 1, entries: [" LINE(
+             "bank",
+             "-0.05") ", " LINE("bob",
+                                "0.05") "]}, {id: 2, entries: [" LINE("ada",
+                                                                      "-0.05") ", " LINE("bob",
+                                                                                         "0.05") "]}]}",
+         0, "refusals.0.record", "2"},
+        {"{truceLedgerBalance: 'book', account: 'bob'}", 0, "balance", "5"},
+    };
+
+    begin();
+    TELL(opened);
+    TELL(steps);
+    end();
+}
+
+TEST(changes_of_accounts_are_reported_by_groups)
+{
+    static const struct step steps[] = {
+        {"{truceLedgerPostMany: 'book', transactions: [{" MOVE(1, 5) ", effectiveMS: 1767225600000, meta: {order: 'a'}}, {" MOVE(
+             2,
+             6) ", effectiveMS: 1769904000000, meta: {order: 'a'}}, {" MOVE(3,
+                                                                            7) ", effectiveMS: 1769904000000}]}",
+         0, "results.2.status", "\"ok\""},
+        {"{truceLedgerReport: 'book'}", 0, "rows.0.group", "\"2026-01\""},
+        {"{truceLedgerReport: 'book'}", 0, "rows.2.change", "13"},
+        {"{truceLedgerReport: 'book'}", 0, "rows.2.balance", "18"},
+        {"{truceLedgerReport: 'book', by: 'year', prefix: 'bank'}", 0, "rows.0.change", "-18"},
+        {"{truceLedgerReport: 'book', by: 'meta.order', prefix: 'ada'}", 0, "rows.1.change", "11"},
+        {"{truceLedgerReport: 'book', by: 'week'}", 2, "status", "\"invalid\""},
+        {"{truceLedgerReport: 'book', depth: 0}", 2},
+        {"{truceLedgerSearch: 'book', limit: 1, after: 1}", 0, "transactions.0._id", "2"},
+        {"{truceLedgerSearch: 'book', limit: 1, after: 3}", 0, "transactions.0", NULL},
+        {"{truceLedgerSearch: 'book', after: 9}", 0, "status", "\"not found\""},
+    };
+
+    begin();
+    TELL(opened);
+    TELL(steps);
     end();
 }

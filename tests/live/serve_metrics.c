@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "tests/support/archive_rig.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -279,6 +281,38 @@ static void check_status(const char *lines, const char *status)
     if (!CHECK(!strncmp(text, "HTTP/1.1 ", 9) && !strncmp(text + 9, status, 3)))
         printf("%.60s... is answered %.60s\n", lines, text);
     bson_free(text);
+}
+
+/* The lag of the archiver is there while one runs, and grows while its target fails. */
+TEST(shows_how_far_the_archive_is_behind)
+{
+    const struct server_options options = {.metrics = "0"};
+    bson_error_t error;
+
+    REQUIRE(world_open());
+    REQUIRE(!server_start(world.store, &options, &server, &error));
+    CHECK(value_of("truce_archive_behind_bytes") == -1);
+    archiver_start(world_faulty(FAULT_NONE, 0));
+    (void)wait_for_event(ARCHIVE_BASE, 1);
+    for (int i = 0; i < 5000 && value_of("truce_archive_behind_bytes") != 0; i++)
+        truce__clock_sleep_ms(1);
+    CHECK(value_of("truce_archive_failing_seconds") == 0);
+    atomic_store(&world.faulty.down, true);
+    REQUIRE(insert_one(1, 10000));
+    for (int i = 0; i < 5000 && value_of("truce_archive_failing_seconds") <= 0; i++)
+        truce__clock_sleep_ms(1);
+    CHECK(value_of("truce_archive_failing_seconds") > 0);
+    CHECK(value_of("truce_archive_behind_seconds") > 0);
+    CHECK(value_of("truce_archive_behind_bytes") >= 10000);
+    atomic_store(&world.faulty.down, false);
+    for (int i = 0; i < 5000 && value_of("truce_archive_behind_bytes") != 0; i++)
+        truce__clock_sleep_ms(1);
+    CHECK(value_of("truce_archive_failing_seconds") == 0);
+    CHECK(value_of("truce_archive_behind_seconds") == 0);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    server_stop(server, 5000);
+    world_close();
 }
 
 TEST(refuses_requests_other_than_get_metrics)

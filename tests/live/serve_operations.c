@@ -209,7 +209,7 @@ struct asker {
     int over;
 };
 
-/* Runs for ever: the triple product of the documents. */
+/* Runs forever: the triple product of the documents. */
 static void *ask_for_ever(void *arg)
 {
     struct asker *asker = arg;

@@ -1,5 +1,6 @@
 /*
- * docs/commands.md is made of the table of the patterns' commands. With TRUCE_TEST_WRITE_PAGE=1 it is written, else compared.
+ * docs/commands.md is made of the table of the patterns' commands. With TRUCE_TEST_WRITE_PAGE=1 it
+ * is written, else compared.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -27,7 +28,7 @@ static void put(const char *text)
         bson_free(put_text);                                                                       \
     } while (0)
 
-/* ---- a value in a language ---------------------------------------------------------------------- */
+/* ---- a value in a language ------------------------------------------------------------------- */
 
 enum language { PYTHON, NODE };
 
@@ -94,11 +95,28 @@ static void put_example(const char *example, enum language language)
     bson_destroy(&whole);
 }
 
-/* ---- the page ----------------------------------------------------------------------------------- */
+/* ---- the page -------------------------------------------------------------------------------- */
+
+/* Puts a help with each {...} in backticks. Without them, the site takes it for attributes of
+ * HTML. */
+static void put_help(const char *help)
+{
+    int depth = 0;
+
+    for (bool code = false; *help; help++) {
+        code ^= *help == '`';
+        if (*help == '{' && !code && !depth++)
+            put("`");
+        PUT("%c", *help);
+        if (*help == '}' && !code && depth && !--depth)
+            put("`");
+    }
+}
 
 static void put_field(const struct operation_field *field)
 {
-    PUT("| `%s` | %s | %s", field->field.name, truce__operation_type(field), field->help);
+    PUT("| `%s` | %s | ", field->field.name, truce__operation_type(field));
+    put_help(field->help);
     if (field->least || field->most) {
         put(" (");
         if (field->most == INT64_MAX)
@@ -131,7 +149,7 @@ static void put_operation(const struct operation_row *row)
         row->fields->field.name ? "\n" : "", row->answer, roles[row->role],
         row->ways & OPERATION_TRANSACTS ? "Runs" : "Does not run",
         row->ways & OPERATION_COMMITS ? " May be part of `truceCommit`." : "",
-        row->ways & OPERATION_AGAIN ? " Repeating it is harmless." : "");
+        row->ways & OPERATION_REPEATABLE ? " Repeating it is harmless." : "");
     put("In Python:\n\n");
     put_example(row->example, PYTHON);
     put("\nIn Node:\n\n");
@@ -151,7 +169,7 @@ static const char introduction[] =
     "| outcome unknown, input or output failed | 8 UnknownError | the command may have taken effect; or the disk or the network failed. |\n"
     "| duplicate | 11000 DuplicateKey | a unique key exists, or a key was used for something else. |\n"
     "| expired, not found | 125 CommandFailed | the key is too old, or another worker has the job; or a guard does not match. |\n"
-    "| refused | 20 IllegalOperation | a transfer is canceled or decided, for good. |\n"
+    "| refused | 20 IllegalOperation | a transfer is canceled or decided, permanently. |\n"
     "| invalid | 2 BadValue and others | the command is wrong; sending it again fails again. |\n"
     "| limit reached | 146 ExceededMemoryLimit and others | a maximum was reached. |\n"
     "| timed out | 50 MaxTimeMSExpired | `maxTimeMS` has passed. |\n"
@@ -159,7 +177,7 @@ static const char introduction[] =
     "If an error has the label `RetryableWriteError`, you can send the command again. Drivers do not do this for commands, so\n"
     "check the label.\n\n"
     "**Lists.** A reply with a list (jobs, items of trees, transfers, lines of ledgers) has a maximum size, some MiB, and a `limit`.\n"
-    "If `more` is true, other elements exist, and the operation describes the field with which you continue. All pages of a\n"
+    "If `more` is true, continue with the field named below. All pages of a\n"
     "version of a tree are of that version.\n\n"
     "**Fields.** A field that is unknown (40415) or occurs twice (40413) is refused. A string with a zero byte fails with error 2,\n"
     "and a name with error 73. A field that is `null` counts as absent. `maxTimeMS` ends a command at any point. With\n"

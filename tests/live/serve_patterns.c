@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/command/serve_operations.h"
+#include "server/command/serve_pattern_operations.h"
 #include "server/commands.h"
 #include "tests/support/each_operation.h"
 #include "tests/support/served_claim.h"
@@ -50,6 +50,26 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
     end();
 }
 
+/* The packages report an unknown outcome if such a call was interrupted. */
+TEST(says_of_each_operation_whether_it_may_write)
+{
+    static const struct step steps[] = {
+        {"{truceHelp: 'truceSequence'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceSet'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceSetCollect'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceRevision'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceSyncRepair'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceTree'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceCheck'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceEnqueue'}", 0, "writes", "true"},
+        {"{truceHelp: 'truceJobs'}", 0, "writes", "false"},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 /* An unknown field, a field of a wrong type, a missing field, and numbers out of range. */
 TEST(refuses_unknown_fields_by_name)
 {
@@ -68,6 +88,8 @@ TEST(refuses_unknown_fields_by_name)
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k'}", 72},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], keyTime: 5}", 72},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 0}", 2},
+        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 1767225600}", 2},
+        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 99999999999999}", 2},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 7, keyTime: 5}", 14},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], leave: {a: 1}}", 72},
         {"{truceCommit: [{insert: '', with: {_id: 1}}]}", 73},
@@ -151,7 +173,8 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
         {"{truceCommitShow: 'k'}", 0, "commit.key", "\"k\""},
         {"{truceCommitShow: 'k'}", 0, "commit.input.changes.0.id", "\"a\""},
         {"{truceCommitShow: 'none'}", 0, "status", "\"not found\""},
-        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'long ago', keyTime: 1}", 0},
+        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'long ago', keyTime: 1000000000000}",
+         0},
         /* a generated _id, and a request that its input identifies */
         {"{truceCommit: [{insert: 'letters', with: {n: 1}}]}", 0, "earlier", "false"},
         {"{truceCommit: [{insert: 'letters', with: {n: 2}}], key: 'letter', input: {n: 7},"
@@ -348,6 +371,14 @@ TEST(databases_have_keys_sequences_and_requests_of_their_own)
         {"{truceSequence: 's', $db: 'school'}", 0, "last", "0"},
         {"{truceSequence: 's', raise: 100}", 0, "last", "100"},
         {"{truceSequence: 's'}", 0, "last", "100"},
+        {"{truceCommit: [{truceSequence: 's', take: 2}, {truceSequence: 's', take: 1}, {insert: 'c', with: {_id: 's'}}]}",
+         0, "results.1.first", "103"},
+        {"{truceCommit: [{truceSequence: 's', take: 2}, {insert: 'c', with: {_id: 's'}}]}", 11000},
+        {"{truceCommit: [{truceSequence: 's'}]}", 72},
+        {"{truceCommit: [{truceSequence: 's', take: 1}, {insert: 'c', with: {_id: 't'}}], journal: true}",
+         2},
+        {"{truceCommit: [{truceSequence: 'new', take: 5}]}", 0, "results.0.last", "5"},
+        {"{truceSequence: 's', take: 1}", 0, "first", "104"},
         {"{truceRequest: 'r', name: 'mail', input: {to: 'ada'}, $db: 'school'}", 0},
         {"{truceRequest: 'r', name: 'mail', input: {to: 'ada'}, $db: 'school'}", 0},
         {"{truceRequest: 'r', name: 'mail', input: {to: 'bob'}, $db: 'school'}", 11000},
@@ -438,6 +469,8 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          0, "conflict.conflicts.0.path", "\"title\""},
         {"{truceConflicts: 'posts'}", 0, "conflicts.0.collection", "\"posts\""},
         {"{truceConflicts: 'posts', $db: 'school'}", 0, "conflicts", "[]"},
+        {"{truceConflicts: 'posts', conflict: " NOBODYS "}", 0, "status", "\"not found\""},
+        {"{truceConflicts: 'posts', conflict: 1}", 14},
         {"{truceResolve: 'posts', conflict: " NOBODYS ", take: 'mine'}", 0, "status",
          "\"not found\""},
         {"{truceResolve: 'posts', conflict: " NOBODYS ", take: 'yours'}", 2},
@@ -478,6 +511,11 @@ TEST(a_document_is_patched_and_its_kept_versions_are_listed)
          125},
         {"{truceCommit: [{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, keep: 5}]}", 0,
          "results.0.document.n", "8"},
+        {"{truceCommit: [{truceRevision: 'posts', save: {_id: 1, title: 'd'}, version: 1, keep: 5}, {insert: 'log', with: {_id: 1}}]}",
+         112},
+        {"{truceCommit: [{truceRevisionPatch: 'posts', id: 1, kind: 'merge', patch: {title: 'd'}, version: 1, keep: 5}]}",
+         112},
+        {"{count: 'log'}", 0, "n", "0"},
         {"{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, keep: 5" FIRST(1), 0},
         {ABORT(1), 0},
         {"{truceRevision: 'posts', get: 1}", 0, "document.n", "8"},
@@ -637,7 +675,7 @@ TEST(jobs_are_added_found_and_looked_after)
         {"{truceEnqueue: 'mail', payload: {}, priority: -1001}", 2},
         {"{truceEnqueue: 'mail', payload: {}, delayMS: -1}", 2},
         {"{truceEnqueue: 'mail', payload: {}, uniqueScope: 'x'}", 2},
-        {"{truceEnqueue: 'mail', payload: {}, on_conflict: 'x'}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, onConflict: 'x'}", 2},
         {"{truceEnqueue: 'mail', payload: {}, failure: 'x'}", 2},
         {"{truceEnqueue: 'mail', payload: {}, after: [1]}", 14},
         {"{truceEnqueue: 'mail', payload: {}, after: [" NOBODYS "]}", 2},
@@ -645,8 +683,8 @@ TEST(jobs_are_added_found_and_looked_after)
         {"{truceEnqueue: 'mail', payload: {to: 'ada'}, id: " JOB_1 ", unique: 'u', priority: 5}", 0,
          "added", "\"new\""},
         {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u'}", 0, "added", "\"existing\""},
-        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u', on_conflict: 'refuse'}", 11000},
-        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u', on_conflict: 'replace'}", 0,
+        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u', onConflict: 'refuse'}", 11000},
+        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u', onConflict: 'replace'}", 0,
          "added", "\"replaced\""},
         {"{truceJobs: 'mail', id: " JOB_1 "}", 0, "jobs.0.payload.to", "\"bob\""},
         {"{truceJobs: 'mail', id: " JOB_1 "}", 0, "jobs.0.undone", NULL},
@@ -848,7 +886,7 @@ TEST(a_conflict_of_the_inbox_is_decided_by_its_id)
         {"{truceRevision: 'posts', get: 1}", 0, "document.title", "\"c\""},
         {"{truceConflicts: 'posts'}", 0, "conflicts", "[]"},
     };
-    char *id, *resolve;
+    char *id, *look, *resolve;
     bson_t *reply;
     int end_;
 
@@ -858,12 +896,15 @@ TEST(a_conflict_of_the_inbox_is_decided_by_its_id)
     reply = send_typed(end_, "{truceRevision: 'posts', merge: {_id: 1, title: 'c'}, version: 1,"
                              " keep: 5, inbox: true}");
     id = shown(reply, "inbox");
+    look = bson_strdup_printf("{truceConflicts: 'posts', conflict: %s}", id ? id : "1");
     resolve =
         bson_strdup_printf("{truceResolve: 'posts', conflict: %s, take: 'mine'}", id ? id : "1");
+    take_step(end_, &(struct step){look, 0, "conflicts.0.mine.title", "\"c\""});
     take_step(end_, &(struct step){resolve, 0, "outcome", "\"saved\""});
     close(end_);
     TELL(after);
     bson_free(resolve);
+    bson_free(look);
     bson_free(id);
     bson_destroy(reply);
     end();

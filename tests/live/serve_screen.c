@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "server/auth/users.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/http/screen_files.h"
 #include "tests/support/http_client.h"
 #include "tests/support/talk.h"
@@ -88,13 +88,15 @@ TEST(serves_each_file_with_its_type_and_the_policy)
     end();
 }
 
-TEST(serves_a_page_without_inline_scripts_styles_and_foreign_addresses)
+TEST(serves_a_page_without_inline_scripts_or_foreign_addresses)
 {
     struct http_reply reply;
+    char script[100];
 
     begin(&(struct server_options){0});
     reply = get("/ui/", NULL);
-    CHECK(strstr(reply.body, "<script type=\"module\" src=\"app.js\"></script>"));
+    snprintf(script, sizeof script, "<script src=\"%s/start.js\"></script>", truce__screen_version);
+    CHECK(strstr(reply.body, script));
     CHECK(!strstr(reply.body, "style=") && !strstr(reply.body, "<style") &&
           !strstr(reply.body, "http") && !strstr(reply.body, "=\"/"));
     http_release(&reply);
@@ -115,6 +117,25 @@ TEST(does_not_send_again_what_the_browser_has)
     HTTP_CHECK("GET", "/ui/app.js", known, NULL, 304, "ETag: ");
     HTTP_CHECK("GET", "/ui/style.css", known, NULL, 200, NULL);
     HTTP_CHECK("HEAD", "/ui/app.js", NULL, NULL, 200, "Content-Length: ");
+    end();
+}
+
+TEST(lets_a_browser_keep_the_files_of_its_version_and_compare_the_page)
+{
+    char path[100];
+
+    begin(&(struct server_options){0});
+    CHECK_INT(strlen(truce__screen_version), ==, 12);
+    snprintf(path, sizeof path, "/ui/%s/app.js", truce__screen_version);
+    HTTP_CHECK("GET", path, NULL, NULL, 200, "Cache-Control: max-age=31536000, immutable\r\n");
+    HTTP_CHECK("GET", path, NULL, NULL, 200, "Content-Security-Policy: default-src 'self'; ");
+    HTTP_CHECK("GET", "/ui/app.js", NULL, NULL, 200, "Cache-Control: no-cache\r\n");
+    HTTP_CHECK("GET", "/ui/", NULL, NULL, 200, "Cache-Control: no-cache\r\n");
+    snprintf(path, sizeof path, "/ui/%s/", truce__screen_version);
+    HTTP_CHECK("GET", path, NULL, NULL, 404, NULL);
+    snprintf(path, sizeof path, "/ui/%sapp.js", truce__screen_version);
+    HTTP_CHECK("GET", path, NULL, NULL, 404, NULL);
+    HTTP_CHECK("GET", "/ui/000000000000/app.js", NULL, NULL, 404, NULL);
     end();
 }
 

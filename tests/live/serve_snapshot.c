@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "engine/documents/document_store.h"
 #include "server/session/change_stream.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 #include "store/file/file.h"
 #include "tests/support/half_commit.h"
 #include "tests/support/talk.h"
@@ -189,7 +189,7 @@ static void expect_second(int64_t id, uint64_t time)
     bson_destroy(reply);
 }
 
-TEST(a_cursor_is_of_its_own_moment_and_ended_whatever_is_sent_along)
+TEST(reads_a_cursor_in_its_own_snapshot_and_ends_it)
 {
     char command[200];
     uint64_t time;
@@ -211,7 +211,7 @@ TEST(a_cursor_is_of_its_own_moment_and_ended_whatever_is_sent_along)
     end();
 }
 
-TEST(so_many_are_kept_and_the_one_that_was_idle_for_longest_makes_room)
+TEST(evicts_the_longest_idle_one_at_the_maximum)
 {
     uint64_t times[TRUCE_SERVER_PASTS_MAX + 1], time;
     int64_t id;
@@ -440,7 +440,7 @@ static bool see_half(const char *database, uint64_t at, int seen_so[2])
     return died;
 }
 
-TEST(every_read_of_a_snapshot_session_shows_a_commit_wholly_or_not_at_all)
+TEST(shows_a_commit_wholly_or_not_at_all_in_a_snapshot_session)
 {
     static const char *const databases[] = {"test", "shop"};
 

@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "server/auth/users.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/net/compress.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "tests/support/scram_client.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -148,7 +148,7 @@ TEST(a_connection_that_has_not_logged_in_ends_when_it_stops)
     end();
 }
 
-TEST(a_connection_that_has_logged_in_may_be_idle_and_ends_within_a_message)
+TEST(allows_idle_logged_in_connections_and_ends_stalled_messages)
 {
     int end_;
 
@@ -162,7 +162,7 @@ TEST(a_connection_that_has_logged_in_may_be_idle_and_ends_within_a_message)
     end();
 }
 
-TEST(without_logins_a_connection_may_be_idle_and_ends_within_a_message)
+TEST(allows_idle_connections_without_logins)
 {
     int end_;
 

@@ -10,7 +10,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "tests/support/certificate.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"

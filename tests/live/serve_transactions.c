@@ -82,7 +82,7 @@ static void expect_label(const char *command, int64_t code, const char *label)
     bson_destroy(reply);
 }
 
-TEST(a_transaction_is_seen_when_it_is_committed_and_its_commit_may_be_asked_for_again)
+TEST(shows_a_transaction_once_committed_and_repeats_its_commit)
 {
     bson_t *reply;
 
@@ -129,7 +129,7 @@ TEST(refuses_impossible_commands_by_their_codes)
     end();
 }
 
-TEST(returns_a_transient_error_to_the_second_of_two_conflicting_transactions)
+TEST(returns_a_transient_error_to_the_second_of_two_transactions)
 {
     begin();
     expect_code(FIRST(A, 1, SET_1), 0);

@@ -102,7 +102,7 @@ TEST(refuses_invalid_trees_by_name)
         {PUBLISH("revert: 0"), 2},
         {PUBLISH("changes: {}"), 14},
         {PUBLISH("changes: [1]"), 14, "errmsg",
-         "\"change 0: must be {put: ITEM} or {remove: itemId}\""},
+         "\"change 1: must be {put: ITEM} or {remove: itemId}\""},
         {PUBLISH("changes: [{}]"), 14},
         {PUBLISH("changes: [{set: 1}]"), 40415},
         {PUBLISH("changes: [{put: 1}]"), 14},
@@ -110,7 +110,6 @@ TEST(refuses_invalid_trees_by_name)
         {PUBLISH("changes: [{put: {title: 'no id'}}]"), 2, "status", "\"invalid\""},
         {PUBLISH("changes: [{put: {itemId: 1, pub: true}}]"), 2},
         {PUBLISH("changes: [{remove: {a: 1}}]"), 2},
-        {PUBLISH("changes: [{put: {itemId: 1}}], merge: true"), 72},
         {PUBLISH("changes: [{put: {itemId: 1}}], prefer: 'mine'"), 72},
         {PUBLISH("changes: [{put: {itemId: 1}}], rules: {a: 'sum'}"), 72},
         {PUBLISH("changes: [{put: {itemId: 1}}], base: 'new', merge: true, prefer: 'ours'"), 2},
@@ -406,5 +405,62 @@ TEST(a_version_is_a_part_of_a_transaction)
 
     begin();
     TELL(steps);
+    end();
+}
+
+TEST(pages_of_a_history_are_the_whole_and_make_the_same_tree)
+{
+    static const struct step steps[] = {
+        {SITE(
+             PUT("a", "1") ", " PUT("b", "1") ", " PUT(
+                 "c",
+                 "1") ", {put: {itemId: 7}}, {put: "
+                      "{itemId: true}}, {put: {itemId: {$date: '2026-03-01T09:00:00Z'}}}, {put: {itemId: "
+                      "{$oid: '0123456789abcdef01234567'}}}",
+             ", base: 'new', message: 'one'"),
+         0},
+        {SITE(PUT("a", "2") ", {remove: 'b'}, {put: {itemId: 7, n: 1}}, {remove: true}", ""), 0},
+        {"{truceTree: 'site', tag: 'launch', version: 1}", 0},
+        {"{truceTreeExport: 'site', after: {from: 1, to: 2, item: 'a'}}", 2},
+        {"{truceTreeExport: 'site', after: {from: 1, to: 2, version: 1, item: {a: 1}}}", 2},
+        {"{truceTreeRead: 'site', after: {a: 1}}", 2},
+        {"{truceTreeExport: 'none'}", 0, "status", "\"not found\""},
+        {"{truceTreeExport: 'site', from: 9}", 0, "status", "\"not found\""},
+        {"{truceTreeExport: 'site', after: {from: 1}}", 40414},
+        {"{truceTreeExport: 'site', after: {from: 1, to: 2, version: 3}}", 2},
+        {"{truceTreeExport: 'site', from: 1, after: {from: 1, to: 2, version: 1}}", 72},
+        {"{truceTreeImport: 'other', lines: [7]}", 14},
+        {"{truceTreeImport: 'other', lines: []}", 2},
+        {"{truceTreeImport: 'other', lines: [{$tree: 'site', collection: 'copies', from: 1, to: 1, "
+         "whole: true}, {$version: 1}]}",
+         2, "status", "\"invalid\""},
+    };
+    static const struct step same[] = {
+        {"{truceTreeRead: 'other', id: 'a'}", 0, "item.text", "\"2\""},
+        {"{truceTreeRead: 'other', tag: 'launch', id: 'b'}", 0, "item.text", "\"1\""},
+        {"{truceTree: 'other'}", 0, "current", "2"},
+    };
+    char *whole = NULL;
+
+    begin();
+    TELL(steps);
+    for (int limit = 10; limit; limit--) {
+        char *command = bson_strdup_printf("{truceTreeExport: 'site', limit: %d", limit),
+             *paged = all_pages(command, "lines", NULL);
+
+        whole = whole ? whole : bson_strdup(paged);
+        CHECK_TEXT(whole, paged);
+        bson_free(paged);
+        bson_free(command);
+    }
+    for (int i = 0; i < 2; i++) {
+        char *command = bson_strdup_printf(
+            "{truceTreeImport: 'other', collection: 'copies', lines: %s}", whole);
+
+        tell_one(command, 0, "published", i ? "0" : "2");
+        bson_free(command);
+    }
+    TELL(same);
+    bson_free(whole);
     end();
 }

@@ -224,7 +224,7 @@ TEST(refuses_the_end_of_an_unknown_transaction_as_mongodb_does)
     end();
 }
 
-TEST(unknown_options_of_an_index_are_ignored_only_if_the_client_asks_for_it)
+TEST(ignores_unknown_index_options_only_on_request)
 {
     static const struct step steps[] = {
         {"{createIndexes: 'c', indexes: [{key: {a: 1}, name: 'a_1', unique: true}],"

@@ -67,7 +67,7 @@ TEST(refuses_writes_to_the_servers_own_names)
     end();
 }
 
-TEST(a_name_is_a_views_or_a_collections_and_a_view_that_is_made_again_must_be_the_same)
+TEST(refuses_a_view_under_a_name_that_is_taken)
 {
     begin();
     OK(ADULTS SCHOOL);
@@ -111,7 +111,7 @@ TEST(refuses_an_invalid_definition_at_the_creation_of_a_view)
     end();
 }
 
-TEST(a_view_is_changed_by_collmod_and_a_collection_is_not_made_one)
+TEST(changes_a_view_by_collmod_but_makes_no_collection_a_view)
 {
     begin();
     OK("{'collMod': 'adults', 'viewOn': 'people', 'pipeline': [{'$match': {'age': {'$gte': 40}}}], " SCHOOL);
@@ -275,7 +275,7 @@ TEST(a_view_is_written_by_nothing)
     end();
 }
 
-TEST(a_statement_that_writes_to_a_view_is_refused_and_its_command_is_not)
+TEST(refuses_the_statement_that_writes_to_a_view_alone)
 {
     begin();
     SEE("{'insert': 'adults', 'documents': [{'_id': 8}, {'_id': 9}], " SCHOOL, "writeErrors.0",
@@ -382,7 +382,7 @@ static void see_at(int port, const char *command, const char *path, const char *
 }
 
 /* First, before this process has threads: the others are threads by then. */
-TEST(aa_a_view_that_another_process_made_changed_or_dropped_is_seen_at_once)
+TEST(aa_sees_views_of_another_process_immediately)
 {
     char path[600];
     int port = -1, other = -1;
@@ -413,7 +413,7 @@ TEST(aa_a_view_that_another_process_made_changed_or_dropped_is_seen_at_once)
     waitpid(second, NULL, 0);
 }
 
-TEST(a_server_knows_the_views_of_more_databases_than_it_keeps_lists)
+TEST(serves_views_of_more_databases_than_its_cache_keeps)
 {
     char text[300];
 
@@ -458,7 +458,7 @@ static void add_user(const char *name, const char *role, const char *database)
     "'pipeline': [{'$lookup': {'from': {'db': 'vault', 'coll': 'secrets'}, 'pipeline': [], 'as': " \
     "'s'}}], "
 
-TEST(requires_permission_on_the_source_to_create_a_view_but_not_to_read_it)
+TEST(requires_access_to_the_source_only_to_create_a_view)
 {
     const struct server_options options = {.auth = true, .login_delay_ms = 1};
     bson_error_t error = {0};

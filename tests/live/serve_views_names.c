@@ -181,7 +181,7 @@ static void check_taken(truce_status status, const bson_error_t *error, int line
 
 #define TAKEN(call) check_taken(call, &error, __LINE__)
 
-TEST(the_store_of_a_server_makes_no_collection_that_has_the_name_of_a_view)
+TEST(refuses_a_collection_with_the_name_of_a_view)
 {
     bson_t *document = test_bson("{'_id': 1}"), *index = test_bson("{'key': {'a': 1}}"),
            *update = test_bson("{'$set': {'a': 1}}");
@@ -221,7 +221,7 @@ static void see_within(const char *command, int number, const char *database, co
     see_on(-1, text, path, wanted, line);
 }
 
-TEST(a_transaction_whose_collection_has_become_a_view_is_run_again)
+TEST(repeats_a_transaction_whose_collection_became_a_view)
 {
     begin_at(file("within"));
     see_within("{'create': 'late', 'startTransaction': true, " TRANSACTION, 1, "school", "ok",

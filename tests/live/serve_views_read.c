@@ -6,7 +6,7 @@
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-TEST(a_view_is_read_as_its_stages_over_its_collection_and_a_view_on_a_view_as_those_of_both)
+TEST(reads_a_view_as_its_stages_over_its_collection)
 {
     begin();
     BATCH("{'find': 'adults', " SCHOOL, "[{'_id': 1, 'n': 'ada', 'age': 36, 'of': 'a'}, "
@@ -136,7 +136,7 @@ TEST(a_graph_is_searched_in_a_view_and_of_one_moment)
     end();
 }
 
-TEST(a_view_whose_stages_read_views_is_read_in_batches_and_from_other_stages)
+TEST(reads_nested_views_in_batches_and_from_other_stages)
 {
     bson_t *reply;
     char more[300];
@@ -184,7 +184,7 @@ TEST(reads_views_again_for_each_command_of_a_connection)
     end();
 }
 
-TEST(a_filter_of_a_view_of_filters_is_served_by_an_index_of_the_collection)
+TEST(serves_filters_of_nested_views_by_an_index)
 {
     begin_at(file("indexed"));
     OK("{'createIndexes': 'people', 'indexes': [{'key': {'of': 1}, 'name': 'of_1'}], " SCHOOL);
@@ -269,7 +269,7 @@ TEST(
     end();
 }
 
-TEST(a_view_is_not_made_in_a_transaction_and_a_write_to_one_ends_it)
+TEST(refuses_to_create_or_write_views_in_a_transaction)
 {
     begin_at(file("ended"));
     REFUSED("{'create': 'v', 'viewOn': 'people', " FIRST TXN(1) SCHOOL, 263);

@@ -657,7 +657,8 @@ static void *write_on(void *arg)
 }
 
 /* Follows the stream from the token, and advances the token, until the server ends, which may be
- * before the stream opens, or (until >= 0) that number arrived. Each number arrives once, in order. */
+ * before the stream opens, or (until >= 0) that number arrived. Each number arrives once, in
+ * order. */
 static void follow(int port, char token[100], int *next, int until)
 {
     struct stream_of stream;

@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/field.h"
+#include "base/random.h"
 #include "operations/named_request.h"
+#include "tests/support/changed_bson.h"
 #include "tests/support/command.h"
 #include "tests/support/each_operation.h"
 #include "tests/support/http_client.h"
@@ -115,13 +118,16 @@ static bson_t *by_remote(const bson_t *command)
 static bson_t *by_wire(const bson_t *command)
 {
     bson_t *sent = bson_copy(command), *reply;
-    char *json;
+    struct buffer message;
+    int end_;
 
     BSON_APPEND_UTF8(sent, "$db", "test");
-    json = bson_as_canonical_extended_json(sent, NULL);
     server = sides[WAY_WIRE].server;
-    reply = ask(json);
-    bson_free(json);
+    message = message_of(sent, 0);
+    end_ = dial();
+    reply = send_all(end_, message.bytes, message.size) ? receive_reply(end_) : NULL;
+    close(end_);
+    truce__buffer_release(&message);
     bson_destroy(sent);
     return reply ? reply : bson_new();
 }
@@ -184,7 +190,7 @@ static bool is_own(const char *key)
     size_t size = strlen(key);
 
     return (size >= 2 && (!strcmp(key + size - 2, "MS") || !strcmp(key + size - 2, "ms"))) ||
-           !strcmp(key, "token") || is_of_the_file(key);
+           !strcmp(key, "token") || !strcmp(key, "date") || is_of_the_file(key);
 }
 
 static void mask(const bson_t *from, bson_t *to, const char *without);
@@ -259,63 +265,264 @@ static bson_t *error_of(const bson_t *reply)
     return error;
 }
 
-/* On another server, commits are those of the journal, whose documents and capabilities differ. */
-static bool differs_on_servers(const char *json)
+/* Returns why a reply of a store on a server is not compared; NULL: it is. */
+static const char *skip_reason(enum way way, const char *json)
 {
-    static const char *const differing[] = {"{truceCommitShow:", "{truceCommits:",
-                                            "{truceSetProtect:", "{truceCheck:", "{truceDoctor:"};
+    static const char *const of_journal[] = {"{truceCommitShow:", "{truceCommits:",
+                                             "{truceSetProtect:", "{truceCheck:", "{truceDoctor:"};
     const char *name = getenv("TRUCE_TEST_SERVER");
 
-    for (size_t i = 0;
-         name && strncmp(name, "truce", 5) && i < sizeof differing / sizeof *differing; i++)
-        if (!strncmp(json, differing[i], strlen(differing[i])))
-            return true;
-    return false;
+    if (!sides[way].server || way < WAY_REMOTE)
+        return NULL;
+    if (strncmp(json, "{truce", 6) != 0)
+        return "the server runs MongoDB's commands by itself";
+    if (way != WAY_REMOTE || !name || !strncmp(name, "truce", 5))
+        return NULL;
+    for (size_t i = 0; i < sizeof of_journal / sizeof *of_journal; i++)
+        if (!strncmp(json, of_journal[i], strlen(of_journal[i])))
+            return "commits there are those of the journal, whose documents and capabilities differ";
+    return NULL;
 }
 
-static bool is_operation(const char *json)
+/* The reasons, and how many replies were not compared. */
+static struct {
+    const char *reason;
+    int count;
+} skips[2];
+
+static void count_skip(const char *reason)
 {
-    return !strncmp(json, "{truce", 6);
+    size_t i = 0;
+
+    while (skips[i].reason && skips[i].reason != reason)
+        i++;
+    skips[i].reason = reason;
+    skips[i].count++;
 }
 
-static void compare(const char *json)
+static void print_skips(void)
 {
-    static bson_t *(*const ways[])(const bson_t *) = {by_library, by_wire, by_http, by_remote,
+    for (size_t i = 0; i < 2 && skips[i].reason; i++) {
+        printf("    not compared: %d replies: %s\n", skips[i].count, skips[i].reason);
+        skips[i].count = 0;
+    }
+}
+
+static bson_t *(*const ways[WAYS])(const bson_t *) = {by_library, by_wire, by_http, by_remote,
                                                       by_program};
-    char *error_text = NULL;
-    bson_t *command = read_json(json);
-    char *texts[WAYS];
+
+/* Sends a request by each way, and compares the replies. */
+static void compare_requests(const char *const jsons[WAYS], bson_t *replies[WAYS])
+{
+    char *error_text = NULL, *texts[WAYS];
     bool classless = false;
 
     for (int way = 0; way < WAYS; way++) {
-        bson_t *reply = ways[way](command);
+        bson_t *command = read_json(jsons[way]);
+        const char *expected, *reason = skip_reason(way, jsons[way]);
 
-        const char *expected;
-
+        replies[way] = ways[way](command);
+        bson_destroy(command);
         if (way == WAY_LIBRARY) {
-            bson_t *error = error_of(reply);
+            bson_t *error = error_of(replies[way]);
 
-            classless = !bson_has_field(reply, "status");
+            classless = !bson_has_field(replies[way], "status");
             error_text = error ? comparable(error, classless) : NULL;
             if (error)
                 bson_destroy(error);
         }
-        texts[way] = comparable(reply, classless);
-        bson_destroy(reply);
+        texts[way] = comparable(replies[way], classless);
         expected = way == WAY_PROGRAM && error_text ? error_text : texts[WAY_LIBRARY];
-        /* A store on a server runs MongoDB's commands by itself: only operations are compared. */
-        if (sides[way].server && way >= WAY_REMOTE &&
-            (!is_operation(json) || (way == WAY_REMOTE && differs_on_servers(json))))
-            continue;
-        if (strcmp(texts[way], expected) != 0)
-            test_fail(__FILE__, __LINE__, "%s\n  by %s: %s\n  by %s: %s", json,
+        if (reason)
+            count_skip(reason);
+        else if (strcmp(texts[way], expected) != 0)
+            test_fail(__FILE__, __LINE__, "%s\n  by %s: %s\n  by %s: %s", jsons[way],
                       way_names[WAY_LIBRARY], expected, way_names[way], texts[way]);
     }
     for (int way = 0; way < WAYS; way++)
         bson_free(texts[way]);
     bson_free(error_text);
+}
+
+static void release_replies(bson_t *replies[WAYS])
+{
+    for (int way = 0; way < WAYS; way++)
+        bson_destroy(replies[way]);
+}
+
+static void compare(const char *json)
+{
+    const char *const jsons[WAYS] = {json, json, json, json, json};
+    bson_t *replies[WAYS];
+
+    compare_requests(jsons, replies);
+    release_replies(replies);
+}
+
+#ifndef TEST_ON_SERVER
+/* ---- wrong requests -------------------------------------------------------------------------- */
+
+/* One of this many wrong requests is sent. */
+static int64_t wrong_part(void)
+{
+    const char *all = getenv("TRUCE_WAYS_PART");
+
+    return all ? atoll(all) : 40;
+}
+
+/* Returns the class of a reply: its code and its status, or why it is not a clear answer. */
+static char *class_of(const bson_t *reply)
+{
+    int64_t code = reply_number(reply, "code");
+
+    if (reply_number(reply, "ok") == 1)
+        return bson_strdup(truce__field_text(reply, "status"));
+    if (code <= 1 || code == 8 || !*truce__field_text(reply, "errmsg"))
+        return bson_strdup_printf("no clear error: code %lld, \"%s\"", (long long)code,
+                                  truce__field_text(reply, "errmsg"));
+    return bson_strdup_printf("%lld %s", (long long)code, truce__field_text(reply, "status"));
+}
+
+/* Returns whether JSON cannot express the request, so that its code differs from that of the same
+ * BSON. */
+static bool is_json_refused(const bson_t *reply)
+{
+    const char *message = truce__field_text(reply, "errmsg");
+
+    return strstr(message, "documents nest deeper than") || strstr(message, "is not valid UTF-8");
+}
+
+/* Sends a wrong request by each way but the program, and compares the classes of the replies. */
+static void compare_wrong(const bson_t *command, bool by_http_too)
+{
+    char *classes[WAYS] = {NULL}, *json;
+
+    for (int way = 0; way < WAY_PROGRAM; way++) {
+        bson_t *reply;
+
+        if (way == WAY_HTTP && !by_http_too)
+            continue;
+        reply = ways[way](command);
+        classes[way] = class_of(reply);
+        if ((strcmp(classes[way], classes[WAY_LIBRARY]) != 0 && !is_json_refused(reply)) ||
+            !strncmp(classes[way], "no clear", strlen("no clear"))) {
+            json = truce_json_write(command, false, TRUCE_JSON_CANONICAL);
+            test_fail(__FILE__, __LINE__, "%.2000s\n  by %s: %s\n  by %s: %s \"%s\"", json,
+                      way_names[WAY_LIBRARY], classes[WAY_LIBRARY], way_names[way], classes[way],
+                      truce__field_text(reply, "errmsg"));
+            bson_free(json);
+        }
+        bson_destroy(reply);
+    }
+    for (int way = 0; way < WAY_PROGRAM; way++)
+        bson_free(classes[way]);
+}
+
+/* Returns whether a request may wait for a long time. */
+static bool waits_long(const bson_t *command)
+{
+    return reply_number(command, "waitMS") > 100;
+}
+
+/* Over HTTP, the value of an operation without a target is not sent. */
+static void compare_wrong_of(const struct operation_row *row, struct random *random)
+{
+    bson_t *command = read_json(row->example);
+
+    for (uint32_t place = 0; place < bson_places(command); place++) {
+        for (uint32_t change = place ? 0 : 2; change < bson_changes; change++) {
+            bson_t *changed;
+
+            if (truce__random_below(random, (uint64_t)wrong_part()))
+                continue;
+            changed = bson_changed(command, place, change);
+            if (!waits_long(changed) &&
+                bson_validate(changed, BSON_VALIDATE_UTF8 | BSON_VALIDATE_UTF8_ALLOW_NULL, NULL))
+                compare_wrong(changed, place || row->target);
+            bson_destroy(changed);
+        }
+    }
     bson_destroy(command);
 }
+
+#endif
+
+/* ---- claimed jobs ---------------------------------------------------------------------------- */
+
+/* Claims a job by each way, and sends the operations to it. "CLAIM" is its _id and the token. */
+static void compare_claimed(const char *const *operations)
+{
+    static const char *const same = "{truceClaim: 'claimed', leaseMS: 60000, worker: 'w'}";
+    const char *const claims[WAYS] = {same, same, same, same, same};
+    bson_t *claimed[WAYS], *replies[WAYS];
+    bson_iter_t at, id, token;
+
+    compare("{truceEnqueue: 'claimed', payload: {n: 1}}");
+    compare_requests(claims, claimed);
+    for (; *operations; operations++) {
+        const char *rest = strstr(*operations, "CLAIM");
+        char *jsons[WAYS];
+
+        for (int way = 0; way < WAYS; way++) {
+            char id_text[25], token_text[25];
+
+            REQUIRE(bson_iter_init(&at, claimed[way]) &&
+                    bson_iter_find_descendant(&at, "jobs.0._id", &id) &&
+                    bson_iter_init(&at, claimed[way]) &&
+                    bson_iter_find_descendant(&at, "jobs.0.token", &token));
+            bson_oid_to_string(bson_iter_oid(&id), id_text);
+            bson_oid_to_string(bson_iter_oid(&token), token_text);
+            jsons[way] = bson_strdup_printf("%.*sid: {$oid: '%s'}, token: {$oid: '%s'}%s",
+                                            (int)(rest - *operations), *operations, id_text,
+                                            token_text, rest + strlen("CLAIM"));
+        }
+        compare_requests((const char *const *)jsons, replies);
+        if (strcmp(truce__field_text(replies[WAY_LIBRARY], "status"), "ok") != 0)
+            test_fail(__FILE__, __LINE__, "%s: %s", jsons[WAY_LIBRARY],
+                      truce__field_text(replies[WAY_LIBRARY], "errmsg"));
+        release_replies(replies);
+        for (int way = 0; way < WAYS; way++)
+            bson_free(jsons[way]);
+    }
+    release_replies(claimed);
+}
+
+static void compare_workers(void)
+{
+    static const char *const done[] = {
+        "{truceHeartbeat: 'claimed', CLAIM, progress: {percent: 50}}",
+        "{truceJobStep: 'claimed', CLAIM, name: 'book', changes: [{insert: 'booked', with: {_id: "
+        "1}}], result: {booked: true}}",
+        "{truceJobStep: 'claimed', CLAIM, name: 'book'}",
+        "{truceDone: 'claimed', CLAIM, result: {sent: true}}", NULL};
+    const char *server_name = getenv("TRUCE_TEST_SERVER");
+    bool may_journal = server_name && strncmp(server_name, "truce", 5) != 0;
+    /* A commit of the journal takes no numbers. */
+    const char *const committed[] = {
+        "{truceJobSleep: 'claimed', CLAIM, name: 'no time', delayMS: 0}",
+        may_journal
+            ? "{truceJobCommit: 'claimed', CLAIM, changes: [{insert: 'booked', with: {_id: 2}}]}"
+            : "{truceJobCommit: 'claimed', CLAIM, changes: [{insert: 'booked', with: {_id: 2}}, "
+              "{truceSequence: 'n', take: 1}]}",
+        NULL};
+    static const char *const failed[] = {
+        "{truceFail: 'claimed', CLAIM, error: 'no answer', delayMS: 60000000}", NULL};
+    static const char *const snoozed[] = {"{truceSnooze: 'claimed', CLAIM, delayMS: 60000000}",
+                                          NULL};
+    static const char *const discarded[] = {
+        "{truceDiscard: 'claimed', CLAIM, error: 'no such address'}", NULL};
+    static const char *const waiting[] = {
+        "{truceJobWait: 'claimed', CLAIM, name: 'approved', timeoutMS: 0}", NULL};
+
+    compare_claimed(done);
+    compare_claimed(committed);
+    compare_claimed(failed);
+    compare_claimed(snoozed);
+    compare_claimed(discarded);
+    compare_claimed(waiting);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static void compare_all(void)
 {
@@ -341,19 +548,27 @@ static void compare_all(void)
         "{getMore: {$numberLong: '4711'}, collection: 'accounts'}",
         "{killCursors: 'accounts', cursors: [{$numberLong: '4711'}]}",
         "{drop: 'empty'}",
-        "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}",
     };
+    /* The first operation of the ledger says where its numbers are. */
+    const char *const book =
+        test_excused("ledger_numbers")
+            ? "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales', slots: "
+              "'bank_numbers'}"
+            : "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}";
     static const char *const after[] = {"{dropDatabase: 1}", "{count: 'accounts'}",
                                         "{truceQueues: 1}"};
 
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
         compare(data[i]);
+    compare(book);
     EACH_OPERATION(pattern)
     {
         compare(pattern->example);
     }
+    compare_workers();
     for (size_t i = 0; i < sizeof after / sizeof *after; i++)
         compare(after[i]);
+    print_skips();
 }
 
 TEST(replies_are_equal_on_stores_in_memory)
@@ -364,6 +579,19 @@ TEST(replies_are_equal_on_stores_in_memory)
 }
 
 #ifndef TEST_ON_SERVER
+TEST(wrong_requests_have_one_class_by_each_way)
+{
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    begin(false);
+    EACH_OPERATION(pattern)
+    {
+        compare_wrong_of(pattern, &random);
+    }
+    end();
+}
+
 TEST(replies_are_equal_on_files)
 {
     begin(true);

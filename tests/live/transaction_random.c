@@ -182,7 +182,7 @@ static bool run_epoch(uint64_t seed, long epoch, long *committed)
     return test_failures() == 0;
 }
 
-TEST(reads_and_commits_the_same_as_a_store)
+TEST(reads_and_commits_as_the_store_does)
 {
     uint64_t seed = test_seed(), refused_by_one = 2615101871693832638u;
     long epochs = test_scale("TRUCE_TRANSACTION_EPOCHS", 40), committed = 0;

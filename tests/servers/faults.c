@@ -75,12 +75,12 @@ TEST(a_native_commit_is_whole_whatever_a_dying_server_says)
     any(WIRE_NATIVE);
 }
 
-TEST(a_commit_with_a_key_is_done_once_whatever_a_dying_server_says)
+TEST(applies_a_keyed_commit_once_if_the_server_dies)
 {
     any(WIRE_KEY);
 }
 
-TEST(a_commit_of_one_document_is_done_once_whatever_a_dying_server_says)
+TEST(applies_a_single_document_once_if_the_server_dies)
 {
     any(WIRE_ONE);
 }

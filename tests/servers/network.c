@@ -120,12 +120,12 @@ TEST(a_native_commit_is_whole_whatever_message_is_corrupted)
     wire_spoil_all(&wire_commits[WIRE_NATIVE]);
 }
 
-TEST(a_commit_with_a_key_is_done_once_whatever_message_is_corrupted)
+TEST(applies_a_keyed_commit_once_at_any_corrupted_message)
 {
     wire_spoil_all(&wire_commits[WIRE_KEY]);
 }
 
-TEST(a_commit_of_one_document_is_done_once_whatever_message_is_corrupted)
+TEST(applies_a_single_document_once_at_any_corrupted_message)
 {
     wire_spoil_all(&wire_commits[WIRE_ONE]);
 }
@@ -218,7 +218,7 @@ static int64_t number_of(truce_store *store, const char *id)
     return number;
 }
 
-TEST(a_server_that_is_killed_and_comes_back_has_done_everything_once)
+TEST(applies_everything_once_if_the_server_is_killed)
 {
     struct worker worker = {.store = server_store(), .mutex = PTHREAD_MUTEX_INITIALIZER};
     int64_t a;

@@ -316,13 +316,13 @@ static void check_by_element(truce_store *store, truce_status told)
     check_students(store, &by_element);
 }
 
-TEST(single_operations_of_a_set_count_once_whatever_message_is_corrupted)
+TEST(applies_single_set_operations_once_at_any_corrupted_message)
 {
     wire_spoil_all(
         &(struct wire_operation){"set add", 0, prepare_students, apply_usual, check_usual});
 }
 
-TEST(the_classic_form_of_a_set_counts_once_whatever_message_is_corrupted)
+TEST(applies_the_classic_set_form_once_at_any_corrupted_message)
 {
     wire_spoil_all(&(struct wire_operation){"set add, classic", 0, prepare_students, apply_classic,
                                             check_usual});
@@ -439,7 +439,7 @@ static void check_look(truce_store *store, truce_status told)
     CHECK_INT(count_json(store, "data", "{}"), ==, 2);
 }
 
-TEST(a_read_of_several_documents_is_right_whatever_message_is_corrupted)
+TEST(reads_several_documents_right_at_any_corrupted_message)
 {
     wire_spoil_all(&(struct wire_operation){"read many", 0, prepare_pair, look, check_look});
 }

@@ -146,7 +146,7 @@ static void *pay_often(void *arg)
     return NULL;
 }
 
-TEST(threads_that_post_and_change_one_document_do_not_block_each_other)
+TEST(avoids_blocking_of_threads_that_post_and_change_a_document)
 {
     truce_store *store = server_store();
     truce_ledger *book = truce_ledger_new(store, &(truce_ledger_options){.collection = "book"});

@@ -69,12 +69,12 @@ TEST(a_save_of_a_revision_is_one_round_trip)
     hold_promises("revision");
 }
 
-TEST(a_journal_commit_of_n_documents_is_n_and_4_round_trips_a_transaction_n_and_2)
+TEST(takes_n_plus_4_round_trips_by_journal_and_n_plus_2_natively)
 {
     hold_promises("commit");
 }
 
-TEST(jobs_postings_transfers_copies_and_versions_take_the_round_trips_that_are_promised)
+TEST(takes_the_promised_round_trips_for_each_pattern)
 {
     hold_promises("queue");
     hold_promises("ledger");

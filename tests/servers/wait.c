@@ -122,6 +122,7 @@ TEST(a_silent_stream_delays_no_caller)
 TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
 {
     truce_store *store = server_store();
+    _Atomic uint64_t structure = 0;
     struct mongo_listener *listener;
     mongoc_uri_t *parsed;
     uint64_t token = 0;
@@ -132,7 +133,7 @@ TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
     if (!has_streams(store))
         return;
     parsed = mongoc_uri_new(server_uri(uri, sizeof(uri), ""));
-    listener = truce__mongo_listener_new(parsed, 50);
+    listener = truce__mongo_listener_new(parsed, 50, &structure);
     CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 0, &error), error);
     for (int i = 0; i < 2; i++) {
         truce_status status = TRUCE_OK;
@@ -154,12 +155,13 @@ TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
 TEST(waits_for_an_unreachable_server_by_polling)
 {
     mongoc_uri_t *uri = mongoc_uri_new("mongodb://127.0.0.1:9/x");
+    _Atomic uint64_t structure = 0;
     struct mongo_listener *listener;
     uint64_t token = 0;
     bson_error_t error;
 
     CHECK_OK(truce__mongoc_load(NULL, &error), error);
-    listener = truce__mongo_listener_new(uri, 60000);
+    listener = truce__mongo_listener_new(uri, 60000, &structure);
     for (int i = 0; i < 4; i++)
         CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 60000, &error),
                  error);
@@ -178,7 +180,7 @@ struct watcher {
     const char *collection;
 };
 
-/* Waits until all changes are there: a missed change would be waited for for ever. */
+/* Waits until all changes are there: a missed change would be waited for forever. */
 static void *watch(void *arg)
 {
     const struct watcher *watcher = arg;

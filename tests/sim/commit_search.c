@@ -60,7 +60,7 @@ static void search_named(const char *const *names, struct budget budget, long ru
     }
 }
 
-/* To its end: where both may begin again, one by one (journal.c, K3), there are many. */
+/* To its end: where both may begin again, one by one (journal.c, CK3), there are many. */
 static long runs_of_all(const struct sim_scenario *scenario)
 {
     return strcmp(scenario->name, "two commits read and write a, b") != 0 ? 20000 : 250000;
@@ -105,7 +105,7 @@ TEST(a_call_that_lands_late_does_no_harm)
     search_named(larger, (struct budget){.lates = 1, .jumps = 1}, 10000, false);
 }
 
-TEST(all_small_cases_with_every_kind_of_fault_as_far_as_the_bound_goes)
+TEST(explores_all_small_cases_with_every_kind_of_fault)
 {
     search_all((struct budget){.crashes = 1, .jumps = 1});
     search_all((struct budget){.lates = 2, .jumps = 1});

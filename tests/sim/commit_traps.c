@@ -63,7 +63,7 @@ TEST(a_missing_require_is_read_before_the_others)
     search("a missing require is looked at first", 0, 0, 0, 0);
 }
 
-TEST(one_write_with_a_require_elsewhere_does_not_take_the_fast_path)
+TEST(avoids_the_fast_path_for_a_write_with_a_require)
 {
     search("write skew: require a, write b; require b, write a", 0, 0, 0, 0);
 }
@@ -142,7 +142,7 @@ TEST(a_unique_value_that_is_only_reserved_is_not_taken)
     search_some(800, "a commit inserts a unique value; another insert wants it", 0, 0, 0, 1);
 }
 
-TEST(a_unique_value_without_keys_is_searched_after_the_reservation)
+TEST(searches_a_unique_value_without_keys_after_reserving_it)
 {
     search("no keys yet: a commit next to the fast path", 0, 0, 0, 0);
     search("no keys yet: two commits change unique values", 0, 0, 0, 0);
@@ -154,7 +154,7 @@ TEST(the_first_keys_of_a_document_are_reserved_and_released)
     search_some(800, "no keys yet: a commit wants what a touched document has", 1, 0, 0, 1);
 }
 
-TEST(a_reservation_that_lands_after_its_commit_is_gone_is_released)
+TEST(releases_a_reservation_that_lands_after_its_commit)
 {
     search_some(800, "a unique value, a sweeper that purges", 1, 0, 1, 1);
 }
@@ -164,7 +164,7 @@ TEST(unique_values_are_not_exchanged_within_one_commit)
     search("unique values are exchanged, and moved", 0, 0, 0, 0);
 }
 
-TEST(a_fast_write_that_finds_its_value_taken_after_one_without_an_answer_is_unknown)
+TEST(reports_unknown_if_the_value_is_taken_after_a_lost_answer)
 {
     search_some(800, "a unique value changes; an update wants the new one", 0, 0, 1, 0);
 }

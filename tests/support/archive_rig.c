@@ -40,6 +40,8 @@ static truce_status faulty_put(struct target *target, const char *name, const vo
 
     if (strikes && faulty->kind == FAULT_DIE_BEFORE)
         _exit(9);
+    while (atomic_load(&faulty->stuck))
+        truce__clock_sleep_ms(1);
     if (atomic_load(&faulty->no_base) && strstr(name, ".base"))
         return faulty_fail(error);
     if (atomic_load(&faulty->down) || (strikes && faulty->kind == FAULT_FAIL_BEFORE))
@@ -72,6 +74,14 @@ static truce_status faulty_list(struct target *target, target_name_function *fun
     return faulty->real->calls->list(faulty->real, function, arg, error);
 }
 
+static truce_status faulty_has_after(struct target *target, const char *name, bool *found,
+                                     bson_error_t *error)
+{
+    struct faulty *faulty = faulty_of(target);
+
+    return faulty->real->calls->has_after(faulty->real, name, found, error);
+}
+
 static truce_status faulty_remove(struct target *target, const char *name, bson_error_t *error)
 {
     struct faulty *faulty = faulty_of(target);
@@ -86,8 +96,11 @@ static truce_status faulty_remove(struct target *target, const char *name, bson_
     return status;
 }
 
-static const struct target_calls faulty_calls = {
-    .put = faulty_put, .get = faulty_get, .list = faulty_list, .remove = faulty_remove};
+static const struct target_calls faulty_calls = {.put = faulty_put,
+                                                 .get = faulty_get,
+                                                 .list = faulty_list,
+                                                 .has_after = faulty_has_after,
+                                                 .remove = faulty_remove};
 
 /* ---- a store and its archive ---------------------------------------------------------------- */
 
@@ -116,6 +129,18 @@ bool world_open(void)
     return CHECK_OK(truce_store_open(world.path, NULL, &world.store, &error), error) &&
            CHECK_OK(truce__archive_store_id(world.store, world.id, &error), error) &&
            CHECK_OK(truce__target_directory(world.archive, true, &world.target, &error), error);
+}
+
+void world_lose_log(void)
+{
+    static const char *const suffixes[] = {"-wal", "-shm", "-lock"};
+    char name[320];
+
+    truce_store_close(world.store);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s%s", world.path, suffixes[i]);
+        unlink(name);
+    }
 }
 
 void world_close(void)
@@ -155,6 +180,13 @@ void archiver_start(struct target *target)
 {
     atomic_store(&world.stop, 0);
     pthread_create(&world.thread, NULL, archive_thread, target);
+}
+
+bool wait_for_event(enum archive_event event, int count)
+{
+    for (int i = 0; i < 10000 && atomic_load(&world.events[event]) < count; i++)
+        truce__clock_sleep_ms(1);
+    return CHECK_INT(atomic_load(&world.events[event]), >=, count);
 }
 
 void archiver_end(void)

@@ -22,6 +22,8 @@ struct faulty {
     } kind;
     /* All calls fail while this is true. */
     atomic_bool down;
+    /* A call that stores a segment waits while this is true. */
+    atomic_bool stuck;
     /* Only segments of bases fail. */
     atomic_bool no_base;
     atomic_int calls;
@@ -47,6 +49,8 @@ extern struct archive_world {
 /* Opens a store and a directory as its archive, both new. */
 bool world_open(void);
 void world_close(void);
+/* Closes the store and removes its log, which the archive continues. The file has everything. */
+void world_lose_log(void);
 /* Returns the world's target with a fault, or without one until `world.faulty.down`. */
 struct target *world_faulty(int kind, int until);
 
@@ -55,6 +59,9 @@ truce_status archive_once(struct target *target, bson_error_t *error);
 /* Starts the archiver, and ends it; then `world.status` and `world.error` have its result. */
 void archiver_start(struct target *target);
 void archiver_end(void);
+/* Waits until the archiver has reported the event `count` times. Returns false, and fails the test,
+ * if this takes more than about 10 seconds. */
+bool wait_for_event(enum archive_event event, int count);
 
 /* Inserts documents with these ids and a string of `pad` bytes. */
 bool insert_one(int id, int pad);

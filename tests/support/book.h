@@ -71,7 +71,7 @@ static inline truce_ledger_balance book_balance(truce_ledger *ledger, const char
     return balance;
 }
 
-static inline void book_tell(const bson_t *finding, void *arg)
+static inline void book_report(const bson_t *finding, void *arg)
 {
     char *text = bson_as_relaxed_extended_json(finding, NULL);
 
@@ -156,7 +156,8 @@ static inline void book_check(truce_ledger *ledger, int line)
 {
     truce_ledger_report report = {0};
     bson_error_t error = {0};
-    truce_status status = truce_ledger_verify(ledger, NULL, NULL, book_tell, NULL, &report, &error);
+    truce_status status =
+        truce_ledger_verify(ledger, NULL, NULL, book_report, NULL, &report, &error);
     int64_t sum = book_sum(ledger);
 
     if (status || report.findings || sum)

@@ -81,8 +81,7 @@ void broker_trial_message(int64_t seq, char body[250], char id[32])
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* TRUCE_TEST_PROGRAM names another program, which a build does not replace during a long run. */
-static const char *trial_program(const char *program)
+const char *broker_trial_program(const char *program)
 {
     const char *other = getenv("TRUCE_TEST_PROGRAM");
 
@@ -100,7 +99,7 @@ void broker_trial_prepare(const struct broker_trial *trial)
         "for i in $(seq 0 %d); do $t ledger open book students:$i --currency EUR || exit; done",
         STUDENTS - 1);
     CHECK_INT(command_run("/bin/sh", trial->store, NULL, "-c", script,
-                          trial_program(trial->program), NULL)
+                          broker_trial_program(trial->program), NULL)
                   ->code,
               ==, 0);
 }
@@ -111,8 +110,8 @@ static pid_t trial_start(const struct broker_trial *trial, int which)
 
     return command_start(
         "/bin/sh", trial->store, "-c", "exec \"$0\" consume \"$@\" >>\"$TRUCE_STORE.log\" 2>&1",
-        trial_program(trial->program), trial->url, "--into", trial->into, "--map", trial->map,
-        "--workers", workers[which], trial->id ? "--id" : NULL, trial->id, NULL);
+        broker_trial_program(trial->program), trial->url, "--into", trial->into, "--map",
+        trial->map, "--workers", workers[which], trial->id ? "--id" : NULL, trial->id, NULL);
 }
 
 static void trial_kill(pid_t consumer)
@@ -164,9 +163,9 @@ void broker_trial_run(const struct broker_trial *trial)
     trial_kill_all(trial, consumers);
     for (int i = 0; i < PROCESSES; i++)
         trial_kill(consumers[i]);
-    command = command_run(trial_program(trial->program), trial->store, NULL, "consume", trial->url,
-                          "--into", trial->into, "--map", trial->map, "--until-empty", "--workers",
-                          "5", trial->id ? "--id" : NULL, trial->id, NULL);
+    command = command_run(broker_trial_program(trial->program), trial->store, NULL, "consume",
+                          trial->url, "--into", trial->into, "--map", trial->map, "--until-empty",
+                          "--workers", "5", trial->id ? "--id" : NULL, trial->id, NULL);
     CHECK_INT(command->code, ==, 0);
     if (trial->full)
         fprintf(stderr, "    the last consumer: %s", command->out);
@@ -232,9 +231,10 @@ void broker_trial_check_posts(const char *program, const char *store, int64_t co
 
     broker_trial_check_count(store, "truce_queue", count);
     broker_trial_check_count(store, "truce_rejects", 0);
-    command = command_run(trial_program(program), store, NULL, "ledger", "verify", "book", NULL);
+    command =
+        command_run(broker_trial_program(program), store, NULL, "ledger", "verify", "book", NULL);
     CHECK_INT(command->code, ==, 0);
-    command = command_run(trial_program(program), store, NULL, "ledger", "balance", "book",
+    command = command_run(broker_trial_program(program), store, NULL, "ledger", "balance", "book",
                           "external:bank", "--json", NULL);
     snprintf(expected, sizeof expected, "\"-%lld.%02lld\"", (long long)count / 100,
              (long long)count % 100);

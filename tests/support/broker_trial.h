@@ -2,13 +2,13 @@
 #define TRUCE_TESTS_SUPPORT_BROKER_TRIAL_H
 
 /*
- * The trial of a broker: enrolments arrive out of order, every tenth one twice, at five consumers in
- * three processes. Consumers are killed with SIGKILL, and in the long form the broker, too, and the
- * disk of the store is full once. Then a last consumer reads the rest.
+ * The trial of a broker: enrolments arrive out of order, every tenth one twice, at five consumers
+ * in three processes. Consumers are killed with SIGKILL, and in the long form the broker, too, and
+ * the disk of the store is full once. Then a last consumer reads the rest.
  *
- * TRUCE_BROKER_MESSAGES sets the number of messages. TRUCE_TEST_BROKER_KILL is the command that kills
- * the broker and starts it again. TRUCE_TEST_DISK is a command that makes the disk of TMPDIR full
- * ("full") and frees it again ("free"); tests/brokers/trial sets it.
+ * TRUCE_BROKER_MESSAGES sets the number of messages. TRUCE_TEST_BROKER_KILL is the command that
+ * kills the broker and starts it again. TRUCE_TEST_DISK is a command that makes the disk of TMPDIR
+ * full ("full") and frees it again ("free"); tests/brokers/trial sets it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +28,9 @@ int64_t broker_trial_count(bool *full);
 /* Makes the order of the messages: the numbers 1 to `count`, some of them twice. The caller frees
  * it. */
 int64_t *broker_trial_order(int64_t count, int64_t *total);
+/* Returns the program of TRUCE_TEST_PROGRAM, which a build does not replace during a long run;
+ * otherwise `program`. */
+const char *broker_trial_program(const char *program);
 /* Writes the body and the id of a message. */
 void broker_trial_message(int64_t seq, char body[250], char id[32]);
 

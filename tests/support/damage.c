@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
 #include "tests/support/test.h"
 
 bool image_read(struct image *image, const char *path)

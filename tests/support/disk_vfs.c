@@ -1,6 +1,7 @@
 #include "tests/support/disk_vfs.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -47,7 +48,8 @@ static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static bool honest = true, cut, lasting, holds;
 static int syncs_held;
 static unsigned sync_us;
-static int64_t calls, cut_at, cut_later, fail_at, faults;
+static int64_t calls, cut_at, cut_later, fail_at, faults, cuts, states;
+static pid_t installer;
 static enum disk_fault fault;
 static const char *only; /* the suffix of the names of files with the fault; NULL: all */
 
@@ -173,8 +175,10 @@ static void lose(struct content *content)
 static int next_call(struct content *content, bool is_sync)
 {
     calls++;
-    if (cut_at && --cut_at == 0)
+    if (cut_at && --cut_at == 0) {
+        cuts += !cut;
         cut = true;
+    }
     if (cut)
         return is_sync ? SQLITE_IOERR_FSYNC : SQLITE_IOERR_WRITE;
     if (!concerns(content, is_sync) || (fail_at > 1 && fail_at--) || (!fail_at && !lasting))
@@ -391,8 +395,18 @@ static int do_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
     return dead ? SQLITE_IOERR_DELETE : real_vfs->xDelete(real_vfs, name, sync_directory);
 }
 
+/* tools/coverage adds up these lines. */
+static void report_cuts(void)
+{
+    if (getpid() == installer && cuts)
+        printf("disk: the power was cut %" PRId64 " times, and %" PRId64 " states were opened\n",
+               cuts, states);
+}
+
 void disk_install(void)
 {
+    installer = getpid();
+    atexit(report_cuts);
     real_vfs = sqlite3_vfs_find(NULL);
     disk_vfs = *real_vfs;
     disk_vfs.zName = "disk";
@@ -445,6 +459,7 @@ void disk_cut_after(int64_t number)
 void disk_cut(void)
 {
     pthread_mutex_lock(&mutex);
+    cuts += !cut;
     cut = true;
     pthread_mutex_unlock(&mutex);
 }
@@ -586,6 +601,7 @@ static bool name_survives(const struct content *content, struct random *random)
 void disk_restore(const char *directory, struct random *random)
 {
     pthread_mutex_lock(&mutex);
+    states++;
     for (int i = 0; i < files_count; i++) {
         struct content copy = files[i];
 

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 
 #define MESSAGE_MAX     (1024 * 1024)
 #define REMEMBERED      200
@@ -28,7 +28,7 @@ struct fake {
     int32_t wire;
     fake_answer *answer;
     void *arg;
-    int listener, port, behind;
+    int listener, port, upstream;
     pthread_t accepter;
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;
@@ -41,7 +41,7 @@ struct fake {
 struct connection {
     struct fake *fake;
     int end, number;
-    int behind; /* to the server behind it; 0: not yet */
+    int upstream; /* the connection to the upstream server; 0: not yet */
 };
 
 static bool move_bytes(int end, uint8_t *bytes, size_t size, bool out)
@@ -164,22 +164,22 @@ static int reach(int port)
     return end;
 }
 
-/* Asks the server behind this one, and passes its answer on. */
-static bool ask_behind(struct connection *connection, const uint8_t *message, uint32_t size)
+/* Asks the upstream server, and passes on its answer. */
+static bool ask_upstream(struct connection *connection, const uint8_t *message, uint32_t size)
 {
     uint8_t head[4], *bytes;
     uint32_t length;
     bool going;
 
-    if (!connection->behind)
-        connection->behind = reach(connection->fake->behind);
-    if (!move_bytes(connection->behind, (uint8_t *)message, size, true) ||
-        !move_bytes(connection->behind, head, sizeof head, false))
+    if (!connection->upstream)
+        connection->upstream = reach(connection->fake->upstream);
+    if (!move_bytes(connection->upstream, (uint8_t *)message, size, true) ||
+        !move_bytes(connection->upstream, head, sizeof head, false))
         return false;
     memcpy(&length, head, 4);
     bytes = malloc(length);
     memcpy(bytes, head, 4);
-    going = move_bytes(connection->behind, bytes + 4, length - 4, false) &&
+    going = move_bytes(connection->upstream, bytes + 4, length - 4, false) &&
             move_bytes(connection->end, bytes, length, true);
     free(bytes);
     return going;
@@ -196,7 +196,7 @@ static bool reply_to(struct connection *connection, const uint8_t *message, uint
     memcpy(&operation, message + 12, 4);
     if (take_command(message, size, &command))
         act = answer(connection->fake, &command, &reply);
-    sent = act == FAKE_SILENT || (act == FAKE_BEHIND && ask_behind(connection, message, size));
+    sent = act == FAKE_SILENT || (act == FAKE_UPSTREAM && ask_upstream(connection, message, size));
     if (act == FAKE_ANSWER) {
         bool old = operation == 2004;
         size_t before = old ? sizeof of_reply : sizeof of_message;
@@ -242,8 +242,8 @@ static void *serve(void *arg)
     pthread_mutex_lock(&fake->mutex);
     fake->ends[connection.number] = 0;
     close(connection.end);
-    if (connection.behind)
-        close(connection.behind);
+    if (connection.upstream)
+        close(connection.upstream);
     fake->connections--;
     pthread_cond_broadcast(&fake->gone);
     pthread_mutex_unlock(&fake->mutex);
@@ -305,9 +305,9 @@ struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answ
     return fake;
 }
 
-void fake_behind(struct fake *fake, int port)
+void fake_upstream(struct fake *fake, int port)
 {
-    fake->behind = port;
+    fake->upstream = port;
 }
 
 void fake_freeze(struct fake *fake, bool frozen)

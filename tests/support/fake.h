@@ -12,11 +12,11 @@
 enum fake_deployment { FAKE_STANDALONE, FAKE_REPLICA_SET, FAKE_SHARDED };
 
 enum fake_act {
-    FAKE_CUT,    /* the connection ends instead */
-    FAKE_ANSWER, /* `reply` */
-    FAKE_SILENT, /* no answer comes, and the connection stays */
-    FAKE_PASS,   /* the next rule answers (stage.h) */
-    FAKE_BEHIND, /* the answer of the server behind it (fake_behind) */
+    FAKE_CUT,      /* the connection ends instead */
+    FAKE_ANSWER,   /* `reply` */
+    FAKE_SILENT,   /* no answer comes, and the connection stays */
+    FAKE_PASS,     /* the next rule answers (stage.h) */
+    FAKE_UPSTREAM, /* the answer of the upstream server (fake_upstream) */
 };
 
 /* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. `command`
@@ -28,8 +28,8 @@ struct fake;
 /* `wire` is its maxWireVersion. */
 struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answer *answer,
                         void *arg);
-/* FAKE_BEHIND asks the server at this port of 127.0.0.1; call it before the first client comes. */
-void fake_behind(struct fake *fake, int port);
+/* FAKE_UPSTREAM asks the server at this port of 127.0.0.1; call it before the first client comes. */
+void fake_upstream(struct fake *fake, int port);
 /* "mongodb://127.0.0.1:PORT/db" and the options, which are borrowed */
 const char *fake_uri(const struct fake *fake, const char *options);
 /* Returns a copy of the last command of that name since the last call; NULL: no such command

@@ -3,7 +3,7 @@
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
 #include "store/file/file.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "tests/support/test.h"
 
 #define READ_AT_ONCE 100

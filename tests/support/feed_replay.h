@@ -3,7 +3,7 @@
 
 /* Replays the feed of changes: a client that follows it from its beginning has the documents of
  * the store. */
-#include "engine/documents/feed.h"
+#include "engine/documents/change_feed.h"
 #include "truce/store.h"
 
 /* The documents of a follower, and its place in the feed. */

@@ -3,7 +3,7 @@
 
 /*
  * A fuzzer's input read as a sequence of decisions, so that its mutations change the shape of a
- * document and not the length prefixes of its bytes. A used-up input decides 0 for ever.
+ * document and not the length prefixes of its bytes. A used-up input decides 0 forever.
  */
 #include <bson/bson.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 
 /* A log of JSON in a file without a name, from which a test reads the logged lines. One at a
  * time. */
-#include "server/admin/log.h"
+#include "server/admin/server_log.h"
 
 struct log *kept_log_new(void);
 void kept_log_free(void);

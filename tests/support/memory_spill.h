@@ -1,11 +1,11 @@
 #ifndef TRUCE_TESTS_SUPPORT_MEMORY_SPILL_H
 #define TRUCE_TESTS_SUPPORT_MEMORY_SPILL_H
 
-/* Spills (query/sort/spill.h) that keep their bytes in memory and check how they are used:
+/* Spills (query/sort/spill_file.h) that keep their bytes in memory and check how they are used:
  * written, then rewound once, then read. */
 #include <stddef.h>
 
-#include "query/sort/spill.h"
+#include "query/sort/spill_file.h"
 
 struct memory_spills {
     int opened, freed, open_most; /* how many in total; how many at once */

@@ -178,7 +178,7 @@ static const struct mongos_layout *layout_of(const struct mongos *mongos, const 
     return NULL;
 }
 
-static void tell_layouts(const struct mongos *mongos, const bson_t *command, bson_t *reply)
+static void report_layouts(const struct mongos *mongos, const bson_t *command, bson_t *reply)
 {
     bson_t filter, cursor, batch;
     const char *only = "";
@@ -220,17 +220,17 @@ static enum fake_act be_mongos(const bson_t *command, bson_t *reply, void *arg)
     if (bson_iter_init(&iter, command) && bson_iter_next(&iter) && BSON_ITER_HOLDS_UTF8(&iter))
         collection = bson_iter_utf8(&iter, NULL);
     if (!strcmp(text_of(command, "$db"), "config") && !strcmp(collection, "collections")) {
-        tell_layouts(mongos, command, reply);
+        report_layouts(mongos, command, reply);
         return FAKE_ANSWER;
     }
     layout = layout_of(mongos, collection);
     if (!layout)
-        return FAKE_BEHIND;
+        return FAKE_UPSTREAM;
     key = test_bson(layout->key);
     code = refusal_of(command, key);
     bson_destroy(key);
     if (!code)
-        return FAKE_BEHIND;
+        return FAKE_UPSTREAM;
     atomic_fetch_add(&mongos->refused, 1);
     BSON_APPEND_DOUBLE(reply, "ok", 0);
     BSON_APPEND_INT32(reply, "code", code);
@@ -253,7 +253,7 @@ struct mongos *mongos_start(void)
         server_start(mongos->store, &options, &mongos->server, &error))
         abort();
     mongos->fake = fake_start(FAKE_SHARDED, WIRE, be_mongos, mongos);
-    fake_behind(mongos->fake, server_port(mongos->server));
+    fake_upstream(mongos->fake, server_port(mongos->server));
     return mongos;
 }
 

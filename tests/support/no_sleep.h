@@ -48,13 +48,13 @@ static const char *no_sleep_name(void *arg)
     return atomic_load(&no_sleep_clock);
 }
 
-/* This thread uses the environment until truce__world_use(NULL). */
+/* This thread uses the environment until truce__environment_use(NULL). */
 static inline void no_sleep_use(void)
 {
-    static const struct world world = {NULL,        no_sleep_wall, no_sleep_monotonic,
-                                       no_sleep_on, no_sleep_draw, no_sleep_name};
+    static const struct environment environment = {NULL,        no_sleep_wall, no_sleep_monotonic,
+                                                   no_sleep_on, no_sleep_draw, no_sleep_name};
 
-    truce__world_use(&world);
+    truce__environment_use(&environment);
 }
 
 /* Starts the environment from its beginning. */

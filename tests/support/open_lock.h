@@ -3,7 +3,7 @@
 
 /* The lock file of a store, opened next to processes that have the store open, or alone. */
 #include "base/clock.h"
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 static inline truce_status open_lock(const char *path, struct lock *lock, bson_error_t *error)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "bson/keys.h"
+#include "bson/key_encoding.h"
 #include "bson/value.h"
 
 /* ---- arguments ------------------------------------------------------------------------------ */

@@ -222,7 +222,7 @@ static int64_t count(struct checker *checker, const bson_t *filter)
     return number;
 }
 
-static void judge_counter(struct checker *checker, int worker)
+static void diagnose_counter(struct checker *checker, int worker)
 {
     int64_t begun = atomic_load(&checker->notes->begun[worker]);
     int64_t acknowledged = checker->durable ? atomic_load(&checker->notes->counted[worker]) : 0;
@@ -239,7 +239,7 @@ static void judge_counter(struct checker *checker, int worker)
  * and a worker that continues counts its rounds from `begun`. So the check asks for each
  * acknowledged round only if no round ever failed, which `logged` == `begun` - 1 or `begun`
  * means. */
-static void judge_log(struct checker *checker, int worker)
+static void diagnose_log(struct checker *checker, int worker)
 {
     int64_t begun = atomic_load(&checker->notes->begun[worker]);
     int64_t acknowledged = checker->durable ? atomic_load(&checker->notes->logged[worker]) : 0;
@@ -253,7 +253,7 @@ static void judge_log(struct checker *checker, int worker)
 }
 
 /* Reads all accounts in one snapshot: other workers may be running. */
-static void judge_money(struct checker *checker)
+static void diagnose_money(struct checker *checker)
 {
     truce_read_request looks[SCHOOL_ACCOUNTS];
     bson_value_t ids[SCHOOL_ACCOUNTS];
@@ -277,7 +277,7 @@ static void judge_money(struct checker *checker)
         blame(checker, "the accounts hold %lld", (long long)sum);
 }
 
-int school_judge(const char *path, const struct school_notes *notes, int workers, bool durable,
+int school_check(const char *path, const struct school_notes *notes, int workers, bool durable,
                  bool tell)
 {
     struct checker checker = {.notes = notes, .durable = durable, .tell = tell};
@@ -291,10 +291,10 @@ int school_judge(const char *path, const struct school_notes *notes, int workers
     if (truce__engine_check(checker.engine, NULL, NULL, &error))
         blame(&checker, "%s", error.message);
     for (int i = 0; i < workers; i++) {
-        judge_counter(&checker, i);
-        judge_log(&checker, i);
+        diagnose_counter(&checker, i);
+        diagnose_log(&checker, i);
     }
-    judge_money(&checker);
+    diagnose_money(&checker);
     truce__engine_close(checker.engine);
     return checker.wrong;
 }

@@ -48,7 +48,7 @@ truce_status school_round(truce_store *store, struct school_notes *notes, int wo
  *     the money of all accounts together is unchanged
  *     indexes and documents agree (truce__engine_check)
  */
-int school_judge(const char *path, const struct school_notes *notes, int workers, bool durable,
+int school_check(const char *path, const struct school_notes *notes, int workers, bool durable,
                  bool tell);
 
 #endif

@@ -72,6 +72,48 @@ static inline bson_t *send_typed(int end_, const char *command)
     return reply ? reply : bson_new();
 }
 
+/* Sends the command ("{truceTreeExport: 'site', limit: 3", without its end) until the reply has no
+ * `after`, and returns the elements of all its lists as JSON. The caller frees it. If `once` is not
+ * NULL, only the first element with this field is returned. */
+static inline char *all_pages(const char *command, const char *list, const char *once)
+{
+    bson_t all = BSON_INITIALIZER, array;
+    char *after = NULL, *whole;
+    uint32_t count = 0;
+    int end_ = dial();
+
+    BSON_APPEND_ARRAY_BEGIN(&all, "all", &array);
+    for (int pages = 0; pages < 100 && (after || !pages); pages++) {
+        char *page =
+            bson_strdup_printf("%s%s%s}", command, after ? ", after: " : "", after ? after : "");
+        bson_t *reply = send_typed(end_, page);
+        bson_iter_t elements, at, field;
+        bool found =
+            bson_iter_init_find(&elements, reply, list) && bson_iter_recurse(&elements, &at);
+
+        CHECK(found);
+        bson_free(page);
+        bson_free(after);
+        after = shown(reply, "after");
+        while (found && bson_iter_next(&at)) {
+            bool is_once = once && bson_iter_recurse(&at, &field) && bson_iter_find(&field, once);
+            char key[12];
+
+            if (is_once && count)
+                continue;
+            snprintf(key, sizeof key, "%u", count++);
+            bson_append_iter(&array, key, -1, &at);
+        }
+        bson_destroy(reply);
+    }
+    bson_append_array_end(&all, &array);
+    whole = shown(&all, "all");
+    bson_free(after);
+    bson_destroy(&all);
+    close(end_);
+    return whole;
+}
+
 static inline void take_step(int end_, const struct step *step)
 {
     bson_t *reply = send_typed(end_, step->command);

@@ -19,7 +19,8 @@ void done(const char *json);
 /* "": there is no such text. */
 const char *text_of(const bson_t *document, const char *name);
 
-/* The name of the collection comes from the reply. `reply` NULL: the server ended before it replied. */
+/* The name of the collection comes from the reply. `reply` NULL: the server ended before it
+ * replied. */
 struct stream_of open_stream_at(int port, const char *aggregate);
 struct stream_of open_stream(const char *aggregate);
 /* Opens a stream of c with these options (or "") and stages (", ..." or ""). */

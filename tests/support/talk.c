@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "server/net/compress.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "tests/support/test.h"
 
 truce_store *store;

@@ -257,7 +257,7 @@ static bool wanted(const char *name, int words, char **word)
 }
 
 /* Reports the running test when the runner interrupts the program. */
-static void tell_running(int number)
+static void report_running(int number)
 {
     (void)number;
     (void)!write(STDERR_FILENO, running, strlen(running));
@@ -285,7 +285,7 @@ int test_run_all(int argc, char **argv)
     double began_s;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    signal(SIGTERM, tell_running);
+    signal(SIGTERM, report_running);
     signal(SIGINT, SIG_DFL); /* a shell that starts jobs in the background has it ignored */
     atexit(remove_directory);
     for (int i = 0; i < tests_count; i++) {

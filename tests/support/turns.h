@@ -28,7 +28,7 @@ struct turns_run {
     void *arg;
     struct turns_budget budget;
     /* so many calls are tried in every order; after them the clients take turns in bursts, so
-     * that no two keep each other waiting for ever. 0: all calls */
+     * that no two keep each other waiting forever. 0: all calls */
     int branch_max;
 };
 

@@ -1,5 +1,6 @@
-/* Names of pipelines (store/alias.h): the filter that reaches the collection of a view. */
-#include "store/alias.h"
+/* Names of pipelines (store/collection_alias.h): the filter that reaches the collection of a
+ * view. */
+#include "store/collection_alias.h"
 
 #include "bson/value.h"
 #include "tests/support/pipeline.h"

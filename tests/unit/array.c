@@ -1,6 +1,6 @@
 #include "bson/array.h"
 
-#include "bson/filter.h"
+#include "bson/id_filter.h"
 #include "tests/support/test.h"
 
 static void check(const char *expected, const bson_t *actual)

@@ -29,7 +29,7 @@ TEST(the_limit_doubles_up_to_the_maximum)
     CHECK_INT(longest(40, 2, 64), ==, 63);
     CHECK_INT(longest(UINT32_MAX, UINT32_MAX, 20), ==, 19);
     CHECK_INT(longest(3, 0, 20), ==, 0);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 TEST(sleeps_for_less_than_the_limit)
@@ -44,5 +44,5 @@ TEST(sleeps_for_less_than_the_limit)
         slept_ms += truce__clock_wall_ms() - begin_ms;
     }
     CHECK(slept_ms > 0);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }

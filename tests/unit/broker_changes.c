@@ -1,5 +1,6 @@
 /* The publisher of changes with a broker in this process: changes become CloudEvents, in order for
- * each document, and at least once (invariants F1 to F4). */
+ * each document, and at least once (invariants BF1 to BF4). */
+#include "base/clock.h"
 #include "broker/feed_events.h"
 #include "broker/publisher.h"
 #include "store/file/file.h"
@@ -17,15 +18,33 @@ struct feed_case {
     truce_publish_options options;
     truce_publish_counts counts;
     int turns;
+    /* In this turn, the unread changes are removed; 0: never. `removes_feed`: with the feed. */
+    int removes_at;
+    bool removes_feed;
     char path[400];
 };
+
+static void feed_case_remove(struct feed_case *c)
+{
+    bson_error_t error = {0};
+    bool more = true;
+
+    CHECK_OK(truce__engine_feed_keep(c->engine, c->removes_feed ? 0 : 1, 0, &error), error);
+    truce__clock_sleep_ms(10);
+    while (more && !c->removes_feed &&
+           CHECK_OK(truce__engine_feed_prune(c->engine, NULL, &more, &error), error))
+        continue;
+    CHECK_OK(truce__engine_feed_keep(c->engine, 3600000, 0, &error), error);
+}
 
 static bool feed_case_stop(const truce_publish_counts *counts, void *arg)
 {
     struct feed_case *c = arg;
 
     (void)counts;
-    return ++c->turns > 100;
+    if (++c->turns == c->removes_at)
+        feed_case_remove(c);
+    return c->turns > 100;
 }
 
 static void feed_case_open(struct feed_case *c)
@@ -232,7 +251,7 @@ static void check_published(const char *what, uint64_t at)
             again |= same;
             if (!same && !strcmp(fake_broker.published_key[i], fake_broker.published_key[k]) &&
                 strcmp(fake_broker.published_id[i], fake_broker.published_id[k]) > 0)
-                CHECK_INT(fake_broker.published_after[i], >, k); /* invariant F3 */
+                CHECK_INT(fake_broker.published_after[i], >, k); /* invariant BF3 */
         }
         for (size_t k = i + 1; k < fake_broker.published_count && !again; k++)
             if (!strcmp(fake_broker.published_key[i], fake_broker.published_key[k]) &&
@@ -272,7 +291,7 @@ TEST(a_connection_that_fails_at_any_call_loses_no_change)
     }
 }
 
-TEST(a_publisher_that_dies_at_any_call_of_the_broker_loses_no_change)
+TEST(loses_no_change_if_a_publisher_dies_at_any_broker_call)
 {
     bool hit = true;
 
@@ -347,6 +366,24 @@ TEST(refuses_to_skip_removed_changes)
     feed_case_end(&c);
 }
 
+TEST(ends_if_changes_are_removed_while_it_publishes)
+{
+    for (int removes_feed = 0; removes_feed < 2; removes_feed++) {
+        struct feed_case c;
+
+        feed_case_begin(&c);
+        publish_well(&c);
+        feed_case_fill(&c);
+        c.removes_at = 2;
+        c.removes_feed = removes_feed;
+        publish_badly(&c, TRUCE_EXPIRED, "were removed from the feed");
+        CHECK_INT(c.counts.published, >, 0);
+        c.removes_at = 0;
+        publish_badly(&c, TRUCE_EXPIRED, "were removed from the feed");
+        feed_case_end(&c);
+    }
+}
+
 TEST(begins_at_the_oldest_or_the_latest_change)
 {
     struct feed_case c;
@@ -391,7 +428,7 @@ TEST(refuses_a_store_without_changes)
 
     feed_case_begin(&c);
     c.options.feed_ms = 0;
-    publish_badly(&c, TRUCE_INVALID, "--feed-hours 24");
+    publish_badly(&c, TRUCE_INVALID, "--feed-keep 24h");
     c.options.changes = "truce_queue";
     c.options.feed_ms = 1000;
     publish_badly(&c, TRUCE_INVALID, "a collection of truce");
@@ -402,7 +439,7 @@ TEST(refuses_a_store_without_changes)
     c.options.queue = NULL;
     c.options.changes = "students";
     c.engine = NULL; /* that of a decorated store is not found */
-    publish_badly(&c, TRUCE_INVALID, "is a file");
+    publish_badly(&c, TRUCE_INVALID, "a store in a file");
     feed_case_end(&c);
 }
 

@@ -1,6 +1,6 @@
 /* URLs of brokers, and the templates that map messages. */
 #include "broker/broker.h"
-#include "broker/template.h"
+#include "broker/message_template.h"
 #include "tests/support/test.h"
 
 static truce_status read_url(const char *text, struct broker_address *address, char **copy,

@@ -3,7 +3,7 @@
  * would leave them. The check reports each fault once, under its rule, and nothing else. A repair
  * fixes the repairable faults, and changes nothing else.
  */
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 #include "tests/support/bank.h"
 
 /* A commit and a document that it may hold; times are long past. */

@@ -24,7 +24,7 @@ static const char *const secrets[] = {
     "'}, id: {$oid: '0123456789abcdef0123456b'}, unique: '" SECRET "'}",
     "{truceEnqueue: 'hidden', payload: {word: '" SECRET "'}, $db: 'other'}",
     "{truceCommit: [{insert: 'secrets', with: {_id: 't', word: '" SECRET
-    "'}}], key: 'hidden', keyTime: 1767225600000, leave: "
+    "'}}], key: 'hidden', keyTime: 1700000000000, leave: "
     "{word: '" SECRET "'}, $db: 'other'}",
     "{truceRequest: 'hidden', name: 'mail', input: {word: '" SECRET "'}, $db: 'other'}",
     "{truceRevision: 'secrets', save: {_id: 'r', word: '" SECRET "'}, keep: 5, $db: 'other'}",

@@ -46,7 +46,7 @@ static struct server *serve_file(const char *path)
         .replica_set = "rs0", .feed = &feed, .test_commands = true};
     truce_store *store;
 
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     truce_assert(!truce_store_open(path, NULL, &store, NULL));
     return still_serve(store, &options);
 }

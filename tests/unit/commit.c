@@ -5,6 +5,7 @@
 #include "bson/value.h"
 
 #include "tests/support/bank.h"
+#include "tests/support/no_sleep.h"
 #include "truce/sys/decorate.h"
 
 static truce_commit *begin(truce_store *store, const struct setting *setting)
@@ -372,6 +373,32 @@ static void keyed(truce_store *store, const struct setting *setting)
     bson_destroy(other);
 }
 
+static truce_status without_message(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)commit;
+    (void)error;
+    return *(truce_status *)arg;
+}
+
+static void unexplained(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {.mechanism = setting->mechanism, .tries_max = 2};
+    truce_status status = TRUCE_CONFLICT;
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_CONFLICT, truce_transact(store, without_message, &status, &options, &error),
+                 error);
+    CHECK(strstr(error.message, "in each of 2 runs"));
+    status = (truce_status)99;
+    CHECK_INT(truce_transact(store, without_message, &status, &options, &error), ==, 99);
+    CHECK(strstr(error.message, "returned 99"));
+}
+
+TEST(a_function_that_fails_without_a_message_is_explained)
+{
+    on_every_setting(unexplained);
+}
+
 TEST(a_key_takes_effect_once_for_ever)
 {
     on_every_setting(keyed);
@@ -467,7 +494,7 @@ TEST(a_taken_unique_value_refuses_the_whole_commit)
 
 /* ---- cost ----------------------------------------------------------------------------------- */
 
-TEST(a_commit_of_the_journal_that_has_read_nothing_costs_a_write_for_each_document_and_four)
+TEST(costs_a_blind_journal_commit_one_write_per_document_and_four)
 {
     truce_store *inner = open_setting(&settings[1]), *store;
     truce_fault_options count = {.kind = TRUCE_FAULT_NONE, .writes_only = true};
@@ -494,7 +521,7 @@ TEST(a_commit_of_the_journal_that_has_read_nothing_costs_a_write_for_each_docume
     truce_store_close(store);
 }
 
-TEST(a_release_that_failed_is_made_again_before_the_commit_is_done)
+TEST(repeats_a_failed_release_before_the_commit_is_done)
 {
     truce_fault_options none = {0}, fail = {.kind = TRUCE_FAULT_FAIL, .writes_only = true};
     truce_store *store = truce_fault_wrap(open_setting(&settings[1]), &none);
@@ -569,6 +596,39 @@ static void requests(truce_store *store, const struct setting *setting)
 TEST(runs_a_request_once_and_continues_after_a_failing_one)
 {
     on_every_setting(requests);
+}
+
+/* The process that added the request, or that tried it, had a clock that was ahead. */
+TEST(runs_requests_of_processes_whose_clocks_were_wrong)
+{
+    const int64_t skews[] = {-86400000, 60000, 86400000, INT64_C(400) * 86400000};
+    int runs = 0;
+    truce_request_handler good = {"book", book, &runs}, bad = {"book", fail, NULL};
+    truce_store *store = open_setting(&settings[0]);
+    truce_request_report report;
+    bson_error_t error;
+    char key[20];
+
+    no_sleep_begin();
+    two_accounts(store);
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        atomic_store(&no_sleep_skew_ms, skews[i]);
+        snprintf(key, sizeof key, "k%zu", i);
+        CHECK_OK(truce_request_add(store, key, "book", NULL, &error), error);
+        atomic_store(&no_sleep_skew_ms, 0);
+        CHECK_OK(truce_request_run(store, &good, 1, 0, NULL, &report, &error), error);
+        CHECK_INT(report.done, ==, 1);
+    }
+    CHECK_OK(truce_request_add(store, "tried", "book", NULL, &error), error);
+    atomic_store(&no_sleep_skew_ms, 86400000);
+    CHECK_OK(truce_request_run(store, &bad, 1, 0, NULL, &report, &error), error);
+    CHECK_INT(report.failed, ==, 1);
+    atomic_store(&no_sleep_skew_ms, 0);
+    CHECK_OK(truce_request_run(store, &good, 1, 0, NULL, &report, &error), error);
+    CHECK_INT(report.done, ==, 1);
+    CHECK_INT(runs, ==, 5);
+    truce__environment_use(NULL);
+    truce_store_close(store);
 }
 
 /* ---- looks ---------------------------------------------------------------------------------- */

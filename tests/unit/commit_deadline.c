@@ -183,7 +183,7 @@ static void in_no_time(truce_store *store, const struct setting *setting)
 {
     no_sleep_begin();
     all_wait(store, setting);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 TEST(returns_locked_or_timeout_at_the_deadline_of_a_wait)
@@ -281,7 +281,7 @@ TEST(an_error_is_untouched_where_the_answer_is_ok)
             for (uint64_t at = 1; !past && at < 40; at++) {
                 no_sleep_begin();
                 check_untouched(&settings[s], calls[c], at, &past);
-                truce__world_use(NULL);
+                truce__environment_use(NULL);
             }
             CHECK(past);
         }

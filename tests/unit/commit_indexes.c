@@ -119,7 +119,7 @@ TEST(a_unique_index_that_truce_cannot_keep_is_named)
     truce_store_close(store);
 }
 
-TEST(a_hidden_unique_index_counts_and_that_of_a_clustered_collection_is_ids)
+TEST(counts_hidden_and_clustered_unique_indexes)
 {
     truce_store_ops ops;
     truce_store *store =

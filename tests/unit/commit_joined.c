@@ -127,7 +127,7 @@ static uint64_t calls_of(int documents, bool more, const char *validator)
     return calls;
 }
 
-TEST(a_commit_of_any_number_of_documents_that_were_read_is_five_writes)
+TEST(costs_five_writes_to_commit_any_number_of_read_documents)
 {
     CHECK_INT(calls_of(2, false, NULL), ==, 5);
     CHECK_INT(calls_of(THINGS, false, NULL), ==, 5);
@@ -245,7 +245,7 @@ static void one_part(int hit, size_t done, bool lands)
     truce_store_close(store);
 }
 
-TEST(whatever_part_of_a_call_was_done_the_commit_is_whole)
+TEST(keeps_the_commit_whole_after_any_part_of_a_call)
 {
     for (int hit = 1; hit <= 2; hit++) {
         for (size_t done = 0; done <= THINGS; done++) {
@@ -269,7 +269,7 @@ static void change_plainly(truce_store *store, const char *id)
     bson_destroy(&filter);
 }
 
-TEST(a_document_that_is_not_as_it_was_read_is_a_conflict_and_named)
+TEST(names_a_changed_document_as_the_conflict)
 {
     for (int changed = 0; changed < 3; changed++) {
         truce_store *store = open_memory();

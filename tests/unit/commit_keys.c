@@ -308,7 +308,7 @@ static void makes_ids(truce_store *store, const struct setting *setting)
     bson_destroy(input);
 }
 
-TEST(a_commit_makes_the_id_of_a_document_that_has_none_and_reports_it_again)
+TEST(makes_missing_ids_and_reports_them_again_on_repetition)
 {
     on_every_setting(makes_ids);
 }

@@ -1,12 +1,15 @@
 /*
  * Leases of the journal's commits, with a simulated clock. An active commit is not undone, a silent
- * commit is, and the recovery pass counts exactly its actions.
+ * commit is, whatever the wall clocks say, and the recovery pass counts exactly its actions.
  */
+#include "base/deadline.h"
+#include "commit/journal.h"
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
 #include "truce/sys/decorate.h"
 
 #define LEASE_MS 300
+#define HOUR_MS  INT64_C(3600000)
 
 /* Another client reads everything after each write of the owner. A write takes step_ms. */
 struct owner_life {
@@ -14,6 +17,10 @@ struct owner_life {
     int64_t step_ms;
     bool looking; /* not at itself */
 };
+
+/* How far the clock of the other client is ahead, and whether the owner's clock is frozen. */
+static int64_t ahead_ms;
+static bool owner_is_frozen;
 
 static void after_each_call(const bson_t *event, void *arg)
 {
@@ -25,8 +32,18 @@ static void after_each_call(const bson_t *event, void *arg)
     if (!life->step_ms || life->looking)
         return;
     life->looking = true;
+    if (life->step_ms == LEASE_MS / 4 && !owner_is_frozen) { /* no renewal is lost */
+        char late[100];
+
+        snprintf(late, sizeof late,
+                 "{'state': 'pending', 'lease.until': {'$lte': {'$numberLong': '%lld'}}}",
+                 (long long)no_sleep_ms);
+        CHECK_INT(count_json(life->inner, "truce_commits", late), ==, 0);
+    }
     no_sleep_ms += life->step_ms;
+    no_sleep_skew_ms = ahead_ms;
     CHECK_OK(truce_sweep(life->inner, NULL, &report, &error), error);
+    no_sleep_skew_ms = owner_is_frozen ? INT64_C(1700000000000) - no_sleep_ms : 0;
     life->looking = false;
 }
 
@@ -81,12 +98,12 @@ static truce_status while_others_look(int64_t step_ms, uint64_t lost, uint64_t l
     status = commit_four(store, &error);
     life.step_ms = 0;
     CHECK_INT(count_json(life.inner, "things", "{'n': 1}"), ==, status ? 0 : 8);
-    if (status) /* and reports the reason */
+    if (status && ahead_ms < HOUR_MS) /* and reports the reason, unless it was purged */
         CHECK_INT(count_json(life.inner, "truce_commits",
                              "{'state': 'aborted', 'why': {'$regex': 'lease'}}"),
                   ==, 1);
     truce_store_close(store);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     return status;
 }
 
@@ -125,23 +142,248 @@ TEST(a_commit_that_is_silent_for_longer_than_its_lease_is_undone)
     CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS, 0, 0), error);
 }
 
-TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
+/* ---- wrong clocks ---- */
+
+static const int64_t skews[] = {25 * HOUR_MS, -25 * HOUR_MS, LEASE_MS, -LEASE_MS,
+                                5 * LEASE_MS, -5 * LEASE_MS, 0};
+
+TEST(does_not_undo_a_commit_at_work_if_another_clock_is_wrong)
 {
-    truce_store *store = open_setting(&settings[1]);
+    bson_error_t error = {0};
+
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        ahead_ms = skews[i];
+        CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4, 0, 0), error);
+        CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS, 0, 0), error);
+    }
+    ahead_ms = 0;
+}
+
+TEST(does_not_undo_a_commit_at_work_whose_clock_is_frozen)
+{
+    bson_error_t error = {0};
+
+    owner_is_frozen = true;
+    CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4, 0, 0), error);
+    CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS, 0, 0), error);
+    owner_is_frozen = false;
+}
+
+/* Inserts a pending commit whose owner is dead, and whose lease ended at that time. */
+static bson_oid_t insert_dead(truce_store *store, int64_t until_ms)
+{
     bson_t commit = BSON_INITIALIZER, lease;
-    truce_sweep_report report;
     bson_error_t error = {0};
     bson_oid_t id;
 
-    no_sleep_begin();
     bson_oid_init(&id, NULL);
     BSON_APPEND_OID(&commit, "_id", &id);
     BSON_APPEND_UTF8(&commit, "state", "pending");
     BSON_APPEND_DOCUMENT_BEGIN(&commit, "lease", &lease);
     BSON_APPEND_INT32(&lease, "ms", LEASE_MS);
-    BSON_APPEND_INT64(&lease, "until", no_sleep_ms + 3600000);
+    BSON_APPEND_INT64(&lease, "until", until_ms);
     bson_append_document_end(&commit, &lease);
     CHECK_OK(truce_insert(store, "truce_commits", &commit, NULL, &error), error);
+    bson_destroy(&commit);
+    return id;
+}
+
+static int64_t sweep_once(truce_store *store)
+{
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    return report.undone;
+}
+
+/* Sweeps like processes of cron: each one opens the store and ends. Returns the number of the one
+ * that undid the commit, 0: none did. `renewed_in`: the lease is renewed before that one. */
+static int undone_by_round(int64_t until_ms, const char *second_clock, int renewed_in)
+{
+    static int number;
+    char uri[300];
+    int by = 0;
+
+    snprintf(uri, sizeof uri, "file:%s/brief-%d.truce", test_directory(), number++);
+    no_sleep_begin();
+    no_sleep_clock = "11111111-1111-1111-1111-111111111111";
+    for (int round = 0; round < 12 && !by; round++) {
+        truce_store *store;
+        bson_error_t error = {0};
+
+        if (!CHECK_OK(truce_store_open(uri, NULL, &store, &error), error))
+            return -1;
+        if (!round)
+            (void)insert_dead(store, until_ms);
+        if (round && round == renewed_in) {
+            bson_t *update = test_bson("{'$inc': {'lease.until': 1}}"), all = BSON_INITIALIZER;
+
+            CHECK_OK(truce_update(store, "truce_commits", &all, update, NULL, NULL, &error), error);
+            bson_destroy(update);
+        }
+        if (round && second_clock)
+            no_sleep_clock = second_clock[0] ? second_clock : NULL;
+        if (sweep_once(store))
+            by = round;
+        truce_store_close(store);
+        no_sleep_ms += LEASE_MS / 3;
+    }
+    no_sleep_clock = NULL;
+    truce__environment_use(NULL);
+    return by;
+}
+
+TEST(short_processes_undo_a_dead_commit_a_lease_after_the_first_saw_it)
+{
+    const int64_t now_ms = 1700000000000;
+
+    CHECK_INT(undone_by_round(now_ms - 25 * HOUR_MS, NULL, 0), ==, 3);
+    CHECK_INT(undone_by_round(now_ms + 25 * HOUR_MS, NULL, 0), ==, 3);
+    /* its owner is probably alive until the lease ends */
+    CHECK_INT(undone_by_round(now_ms + LEASE_MS / 2, NULL, 0), ==, 5);
+    CHECK_INT(undone_by_round(now_ms - 25 * HOUR_MS, NULL, 2), ==, 5);
+    CHECK_INT(undone_by_round(now_ms - 25 * HOUR_MS, "22222222-2222-2222-2222-222222222222", 0), ==,
+              4);
+    CHECK_INT(undone_by_round(now_ms - 25 * HOUR_MS, "", 0), ==, 0);
+}
+
+TEST(does_not_undo_a_commit_that_was_renewed_after_its_lease_was_over)
+{
+    truce_store *store = open_setting(&settings[1]);
+    bson_t seen, *update = test_bson("{'$inc': {'lease.until': 1}}"), all = BSON_INITIALIZER;
+    bson_error_t error = {0};
+    struct worker worker;
+    bson_oid_t id;
+    bool changed;
+
+    no_sleep_begin();
+    id = insert_dead(store, no_sleep_ms);
+    truce__worker_init(&worker, store, 0);
+    CHECK_OK(truce__commit_find(store, &id, &seen, &error), error);
+    CHECK(!truce__journal_lease_over(&worker, &id, &seen));
+    no_sleep_ms += LEASE_MS;
+    CHECK(truce__journal_lease_over(&worker, &id, &seen));
+    CHECK_OK(truce_update(store, "truce_commits", &all, update, NULL, NULL, &error), error);
+    CHECK_OK(truce__journal_abort(&worker, &id, &seen, "over", &changed, &error), error);
+    CHECK(!changed);
+    bson_destroy(&seen);
+    CHECK_OK(truce__commit_find(store, &id, &seen, &error), error);
+    CHECK_OK(truce__journal_abort(&worker, &id, &seen, "over", &changed, &error), error);
+    CHECK(changed);
+    bson_destroy(&seen);
+    bson_destroy(update);
+    truce_store_close(store);
+    truce__environment_use(NULL);
+}
+
+/* ---- check and resolve ---- */
+
+static void rule_of(const bson_t *finding, void *arg)
+{
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, finding, "rule"))
+        snprintf(arg, 40, "%s", bson_iter_utf8(&iter, NULL));
+}
+
+/* Checks a store with a commit whose lease ended at that time. `renewing`: its owner is alive, and
+ * renews the lease by a clock that is behind, before each look. */
+static void renew_at_each_find(const bson_t *event, void *arg)
+{
+    bson_t *update = test_bson("{'$inc': {'lease.until': 1}}"), all = BSON_INITIALIZER;
+
+    (void)event;
+    (void)!truce_update(arg, "truce_commits", &all, update, NULL, NULL, NULL);
+    bson_destroy(update);
+}
+
+static const char *checked(int64_t until_ms, bool renewing, int64_t *took_ms)
+{
+    static char rule[40];
+    truce_store *inner = open_setting(&settings[1]), *store = inner;
+    truce_check_report report;
+    bson_error_t error = {0};
+
+    rule[0] = 0;
+    no_sleep_begin();
+    (void)insert_dead(inner, until_ms);
+    if (renewing)
+        store = truce_trace_wrap(
+            inner, &(truce_trace_options){.function = renew_at_each_find, .arg = inner});
+    *took_ms = no_sleep_ms;
+    {
+        DEADLINE_SCOPE(10 * LEASE_MS);
+
+        CHECK_OK(truce_check(store, NULL, rule_of, rule, &report, &error), error);
+    }
+    *took_ms = no_sleep_ms - *took_ms;
+    CHECK_INT(count_json(inner, "truce_commits", "{'lease.seen': {'$exists': true}}"), ==, 0);
+    truce_store_close(store);
+    truce__environment_use(NULL);
+    return rule;
+}
+
+TEST(a_check_watches_the_lease_of_a_commit_that_is_probably_dead)
+{
+    const int64_t now_ms = 1700000000000;
+    int64_t took_ms;
+
+    for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {
+        if (skews[i] == LEASE_MS)
+            continue;
+        CHECK_TEXT(checked(now_ms + skews[i], false, &took_ms), "expired-lease");
+        CHECK_INT(took_ms, >=, LEASE_MS);
+        CHECK_INT(took_ms, <=, 3 * LEASE_MS);
+    }
+    CHECK_TEXT(checked(now_ms + LEASE_MS, false, &took_ms), ""); /* probably alive */
+    CHECK_INT(took_ms, ==, 0);
+    CHECK_TEXT(checked(now_ms - 25 * HOUR_MS, true, &took_ms), "unchecked");
+    CHECK_INT(took_ms, <=, 11 * LEASE_MS);
+}
+
+static truce_status resolved(int64_t until_ms, int64_t *took_ms)
+{
+    truce_store *store = open_setting(&settings[1]);
+    bson_error_t error = {0};
+    truce_status status;
+    bson_t document;
+    bson_oid_t id;
+
+    no_sleep_begin();
+    id = insert_dead(store, until_ms);
+    *took_ms = no_sleep_ms;
+    status = truce_commit_resolve(store, &id, &document, &error);
+    *took_ms = no_sleep_ms - *took_ms;
+    if (!status)
+        CHECK_TEXT(truce__commit_state(&document), "aborted");
+    bson_destroy(&document);
+    truce_store_close(store);
+    truce__environment_use(NULL);
+    return status;
+}
+
+TEST(resolving_watches_the_lease_of_a_commit_that_is_probably_dead)
+{
+    const int64_t now_ms = 1700000000000;
+    bson_error_t error = {0};
+    int64_t took_ms;
+
+    CHECK_STATUS(TRUCE_OK, resolved(now_ms - 25 * HOUR_MS, &took_ms), error);
+    CHECK_INT(took_ms, >=, LEASE_MS);
+    CHECK_INT(took_ms, <=, 2 * LEASE_MS);
+    CHECK_STATUS(TRUCE_LOCKED, resolved(now_ms + LEASE_MS / 2, &took_ms), error);
+    CHECK_INT(took_ms, ==, 0);
+}
+
+TEST(undoes_a_commit_with_a_fast_clock_one_lease_after_its_sight)
+{
+    truce_store *store = open_setting(&settings[1]);
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    (void)insert_dead(store, no_sleep_ms + HOUR_MS);
     for (int round = 0; round < 3; round++) {
         CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
         CHECK_INT(report.undone, ==, round == 2);
@@ -154,9 +396,8 @@ TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
     no_sleep_ms += 3600000; /* attempts that came to nothing are not kept for days */
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     CHECK_INT(report.purged, ==, 0); /* `created` is missing: of no age that is known */
-    bson_destroy(&commit);
     truce_store_close(store);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 /* Each write of a recovery pass fails in turn. */
@@ -202,7 +443,7 @@ TEST(purges_failed_attempts_within_the_hour_but_not_done_commits)
     CHECK_INT(report.purged, ==, 1);
     CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 1);
     truce_store_close(store);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 /* ---- a look that dies ------------------------------------------------------------------------ */
@@ -249,7 +490,7 @@ TEST(holds_missing_documents_of_a_dead_read_for_a_short_lease)
     }
     CHECK(no_sleep_ms - begun < 1000);
     truce_store_close(store);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 static truce_status add_one(truce_commit *commit, void *arg, bson_error_t *error)
@@ -287,7 +528,7 @@ static void ends_soon(truce_store *store, const struct setting *setting)
     status = truce_transact(store, wait_for_oneself, store, &options, &error);
     CHECK(status == TRUCE_TIMEOUT || status == TRUCE_LOCKED);
     CHECK_INT(no_sleep_ms - begun_ms, <=, 2500);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 TEST(a_commit_of_a_short_deadline_has_a_short_lease)

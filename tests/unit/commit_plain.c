@@ -662,10 +662,13 @@ static void in_front(truce_store *store, const struct setting *setting)
                 "{'_id': 'd', '_intent': {'c': {'$oid': '0000000000000000000000c3'}}}");
     CHECK_OK(truce_sweep(store, &options, &report, &error), error);
     CHECK_INT(report.finished, ==, 1);
-    CHECK_INT(report.undone, ==, 1);
+    CHECK_INT(report.undone, ==, 0); /* it was seen for the first time */
     CHECK_INT(report.stripped, ==, 1);
     CHECK_INT(report.failed, ==, 5);
     CHECK_INT(report.more, ==, false);
+    truce__clock_sleep_ms(2);
+    CHECK_OK(truce_sweep(store, &options, &report, &error), error);
+    CHECK_INT(report.undone, ==, 1);
     CHECK_INT(count_json(store, "things", "{'_intent.c': {'$exists': true}}"), ==, 0);
 }
 
@@ -674,7 +677,7 @@ TEST(continues_past_commits_that_cannot_be_repaired)
     on_every_setting(in_front);
 }
 
-TEST(one_impossible_thing_of_each_kind_stops_neither_sweep_nor_check)
+TEST(continues_sweep_and_check_past_corrupted_documents)
 {
     on_every_setting(impossible);
 }

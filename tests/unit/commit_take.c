@@ -93,7 +93,7 @@ static truce_status lose(truce_store *store, const struct setting *setting, stru
     loser->mechanism = setting->mechanism;
     fill(store);
     status = truce_transact(store, think, loser, &options, &error);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     return status;
 }
@@ -181,17 +181,17 @@ static void ends_by_its_deadline(truce_store *store, const struct setting *setti
     CHECK_STATUS(TRUCE_LOCKED, truce_transact(store, wait_for_itself, &loser, &options, &error),
                  error);
     CHECK_INT(no_sleep_ms - begun_ms, <, 2000);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(loser.runs, ==, 4);
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
 }
 
-TEST(a_function_that_waits_for_its_own_commit_ends_by_its_deadline)
+TEST(ends_a_function_that_waits_for_its_own_commit)
 {
     on_every_setting(ends_by_its_deadline);
 }
 
-/* T8: reads documents outside the commit, including a missing one. */
+/* CT8: reads documents outside the commit, including a missing one. */
 static void look_beside(const struct loser *loser, int32_t m)
 {
     bson_value_t c = text_id("c"), none = text_id("none");
@@ -232,7 +232,7 @@ static void sees_what_it_took(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_OK, truce_transact(store, looks_beside, &loser, &options, &error), error);
     CHECK_INT(loser.runs, ==, 4);
     look_beside(&loser, 3); /* no commit is active */
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
 TEST(reads_the_current_value_of_a_locked_document)
@@ -285,7 +285,7 @@ static void sees_through_two(truce_store *store, const struct setting *setting)
     no_sleep_begin();
     fill(store);
     CHECK_STATUS(TRUCE_OK, truce_transact(store, calls_another, &loser, &options, &error), error);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(count_json(store, "things", "{'_id': {'$in': ['c', 'h']}, 'n': 1}"), ==, 2);
 }
 
@@ -338,14 +338,14 @@ static void takes_what_is_left(truce_store *store, const struct setting *setting
     fill(store);
     CHECK_STATUS(TRUCE_OK, truce_transact(store, see_it_vanish, &vanishing, &options, &error),
                  error);
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
     CHECK_INT(vanishing.loser.runs, ==, 4);
     CHECK_INT(count_json(store, "things", "{'n': 1}"), ==, 1);
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(count_json(store, "things", "{}"), ==, DOCUMENTS - 1);
 }
 
-TEST(a_document_that_is_gone_costs_no_try_of_those_that_take_first)
+TEST(spends_no_try_on_a_removed_document)
 {
     on_every_setting(takes_what_is_left);
 }
@@ -410,7 +410,7 @@ static void intrude_at_every_call(truce_store *store, const struct setting *sett
         CHECK_STATUS(TRUCE_OK, truce_transact(store, function, &loser, &options, &error), error);
         armed = false;
         store->ops = own;
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         entered = calls >= enter_at;
         CHECK_INT(loser.runs, >=, 4);
         look(store, setting);
@@ -473,7 +473,7 @@ static void loses_none_of_one(truce_store *store, const struct setting *setting)
     intrude_at_every_call(store, setting, take_one_at_last, has_both_for_certain);
 }
 
-TEST(no_plain_write_is_lost_to_a_commit_of_one_document_that_was_taken)
+TEST(loses_no_plain_write_to_a_commit_of_a_taken_document)
 {
     on_every_setting(loses_none_of_one);
 }
@@ -501,7 +501,7 @@ static void loses_none_of_two(truce_store *store, const struct setting *setting)
     intrude_at_every_call(store, setting, take_two_at_last, has_both_in_one_step);
 }
 
-TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
+TEST(loses_no_plain_write_after_documents_were_taken)
 {
     on_every_setting(loses_no_plain_write);
     on_every_setting(loses_none_of_two);
@@ -554,7 +554,7 @@ static void happens_once(const struct setting *setting, bool keyed)
         status = truce_transact(store, take_then_fault, &loser, &options, &error);
         hit = truce_fault_hits(store) > 0;
         truce_fault_arm(store, &(truce_fault_options){0});
-        truce__world_use(NULL);
+        truce__environment_use(NULL);
         CHECK(status == TRUCE_OK || (fault.kind == TRUCE_FAULT_FAIL && status == fault.status));
         CHECK_INT(count_json(store, "things", status ? "{'n': 1}" : "{'n': {'$ne': 1}}"), ==,
                   status ? 0 : DOCUMENTS - 1);
@@ -573,7 +573,7 @@ static void happens_once(const struct setting *setting, bool keyed)
     truce_store_close(store);
 }
 
-TEST(a_commit_that_took_its_documents_happens_once_whatever_call_has_no_answer)
+TEST(applies_a_commit_of_taken_documents_once_at_any_lost_answer)
 {
     static const truce_fault_options faults[] = {
         {.kind = TRUCE_FAULT_LOSE},
@@ -620,12 +620,12 @@ static void is_undone_or_not(truce_store *store, const struct setting *setting)
     intrude_at_every_call(store, setting, take_at_last, is_no_aborted_one);
 }
 
-TEST(a_commit_that_took_its_documents_and_was_undone_takes_no_effect)
+TEST(undoes_a_commit_that_took_its_documents_without_effect)
 {
     on_every_setting(is_undone_or_not);
 }
 
-/* ---- T2: calls of a function that do not go through its commit ------------------------------- */
+/* ---- CT2: calls of a function that do not go through its commit ------------------------------ */
 
 /* Each reads or writes, apart from the commit, documents that another pending commit holds. */
 static truce_status reads_many(truce_store *store, bson_error_t *error)
@@ -759,10 +759,10 @@ static void keeps_no_one_waiting(truce_store *store, const struct setting *setti
         if (test_failures() > before)
             fprintf(stderr, "    (%s)\n", aparts[i].name);
     }
-    truce__world_use(NULL);
+    truce__environment_use(NULL);
 }
 
-TEST(a_function_whose_commit_holds_documents_waits_for_no_other_commit_by_any_call)
+TEST(does_not_wait_for_other_commits_while_it_holds_documents)
 {
     on_every_setting(keeps_no_one_waiting);
 }

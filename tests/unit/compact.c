@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "engine/documents/document_store.h"
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
 #include "tests/support/command.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"

@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "server/net/compress.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "tests/support/test.h"
 
 #define OP_MSG_BYTES 4

@@ -2,6 +2,7 @@
 #include "maintenance/doctor.h"
 
 #include "base/clock.h"
+#include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 #include "truce/truce.h"
 
@@ -287,6 +288,14 @@ TEST(reports_retained_changes_and_changes_that_are_never_pruned)
     JUDGED(FILE_HEAD("420") LOCK FEED(1, 990000000, 3600000), "note changes /d/s.truce\n");
 }
 
+#define WRITER(ms) ", 'writer': {'process': 77, 'held_ms': " #ms "}}"
+
+TEST(reports_a_process_that_holds_the_lock_for_ten_seconds)
+{
+    JUDGED(FILE_HEAD("420") LOCK WRITER(9999), "");
+    JUDGED(FILE_HEAD("420") LOCK WRITER(10000), "warning long-write process 77\n");
+}
+
 TEST(reports_the_process_that_pins_the_log)
 {
     JUDGED(FILE_HEAD("420") LOCK ", 'pins': []}", "");
@@ -483,11 +492,14 @@ TEST(reports_stalled_lanes_limits_crons_and_requests)
     insert(store, "truce_queue_limiters",
            "{'_id': {'queue': 'q'}, 'rate': 5, 'at': {'$date': 7258118400000}}");
     insert(store, "truce_queue_crons", "{'_id': 'c', 'paused': true}");
+    insert(store, "truce_queue_crons",
+           "{'_id': 'd', 'last': {'$date': 7258118400000}, 'next': {'$date': 7258204800000}}");
     insert(store, "truce_requests", "{'_id': 'k', 'state': 'waiting', 'due': {'$date': 0}}");
     insert(store, "truce_requests",
            "{'_id': 'l', 'state': 'waiting', 'due': {'$date': 7258118400000}}");
-    FINDS("warning stalled-lanes truce_queue_lanes\nwarning rate-ahead truce_queue_limiters\n"
-          "note paused-cron truce_queue_crons\nwarning late-requests truce_requests\n");
+    FINDS(
+        "warning stalled-lanes truce_queue_lanes\nwarning rate-ahead truce_queue_limiters\n"
+        "warning cron-ahead truce_queue_crons\nnote paused-cron truce_queue_crons\nwarning late-requests truce_requests\n");
     truce_store_close(store);
 }
 
@@ -617,6 +629,35 @@ TEST(a_store_that_commits_have_used_is_in_good_order)
     truce_store_close(store);
 }
 
+/* A process that died holding the lock is not reported. */
+TEST(names_the_process_that_holds_the_lock_to_write)
+{
+    struct lock lock = {.file = -1};
+    truce_store *store = NULL;
+    truce_doctor_report report;
+    struct heard heard = {""};
+    bson_iter_t iter;
+    char path[400];
+    bson_error_t error;
+
+    snprintf(path, sizeof path, "%s/writer.truce", test_directory());
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error) ||
+        !CHECK_OK(open_lock(path, &lock, &error), error) ||
+        !CHECK_OK(truce__lock_acquire(&lock, INT64_MAX, &error), error))
+        return;
+    CHECK_OK(truce_doctor(store, hear, &heard, &report, &error), error);
+    CHECK(truce__doctor_fact(&report.facts, "writer.process", &iter) &&
+          bson_iter_int32(&iter) == (int)getpid());
+    bson_destroy(&report.facts);
+    truce__lock_release(&lock);
+    atomic_store(&lock.page->holder, 4711);
+    CHECK_OK(truce_doctor(store, hear, &heard, &report, &error), error);
+    CHECK(!truce__doctor_fact(&report.facts, "writer.process", &iter));
+    bson_destroy(&report.facts);
+    truce__lock_close(&lock);
+    truce_store_close(store);
+}
+
 static void hear_pin(const bson_t *finding, void *arg)
 {
     char *text = arg;
@@ -645,8 +686,8 @@ TEST(reports_an_open_snapshot_with_its_process)
     CHECK_OK(truce_snapshot(store, &unlimited, &view, &error), error);
     insert(store, "things", "{'_id': 1}");
     CHECK_OK(truce_doctor(other, hear_pin, text, &report, &error), error);
-    snprintf(process, sizeof process,
-             "note process %d: 1 cursors and snapshots are open (1 of them", (int)getpid());
+    snprintf(process, sizeof process, "note process %d: 1 cursor or snapshot is open (1 of them",
+             (int)getpid());
     if (!CHECK(strstr(text, process) && strstr(text, "0 MB were written since")))
         fprintf(stderr, "  %s\n", text);
     bson_destroy(&report.facts);

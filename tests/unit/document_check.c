@@ -60,7 +60,7 @@ static uint32_t walk(struct value value)
     return sum;
 }
 
-TEST(a_damaged_byte_is_refused_or_leaves_a_document_that_can_be_walked)
+TEST(refuses_a_damaged_byte_or_leaves_a_valid_document)
 {
     bson_t *document = all_types();
     size_t size = document->len;
@@ -87,7 +87,7 @@ TEST(a_damaged_byte_is_refused_or_leaves_a_document_that_can_be_walked)
     bson_destroy(document);
 }
 
-TEST(random_damage_is_refused_or_leaves_a_document_that_can_be_walked)
+TEST(refuses_random_damage_or_leaves_a_valid_document)
 {
     bson_t *document = all_types();
     size_t size = document->len;

@@ -1,12 +1,12 @@
 /*
  * Documents of every pattern, truce's own among them, that another program has changed: a field is
  * missing, duplicated, or changed. A call that reads one returns an error or continues. No call
- * crashes or waits for ever.
+ * crashes or waits forever.
  */
 #include <string.h>
 
 #include "base/random.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "tests/support/bank.h"
 #include "tests/support/changed_bson.h"
 #include "tests/support/each_operation.h"
@@ -268,7 +268,7 @@ TEST(answers_commands_on_built_documents)
     still_end();
 }
 
-/* Regression: values that once blocked a call for ever, or until memory was exhausted. */
+/* Regression: values that once blocked a call forever, or until memory was exhausted. */
 TEST(survives_numbers_that_truce_never_writes)
 {
     static const struct {

@@ -1,5 +1,6 @@
 #include "engine/documents/document_store.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/support/json_command.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 
@@ -147,7 +149,7 @@ TEST(opens_a_store_in_a_child_that_its_parent_closed_before_the_fork)
     truce_store_close(store);
 }
 
-TEST(a_lock_that_is_held_refuses_writes_after_the_deadline_and_no_reads)
+TEST(refuses_writes_not_reads_while_the_lock_is_held)
 {
     truce_write_options options = {.deadline_ms = 100};
     bson_t document = BSON_INITIALIZER;
@@ -160,7 +162,8 @@ TEST(a_lock_that_is_held_refuses_writes_after_the_deadline_and_no_reads)
     CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK_OK(truce__lock_acquire(&lock, truce__clock_monotonic_ns() + 1000000000, &error), error);
     CHECK_STATUS(TRUCE_LOCKED, truce_insert(store, "c", &document, &options, &error), error);
-    snprintf(wanted, sizeof wanted, "process %d is writing to \"%s\", for ", (int)getpid(), path);
+    snprintf(wanted, sizeof wanted, "while process %d was writing to \"%s\", for ", (int)getpid(),
+             path);
     CHECK(strstr(error.message, wanted));
     CHECK_INT(count("{}"), ==, 1);
     truce__lock_release(&lock);
@@ -237,7 +240,7 @@ static void remount_read_only(const char *directory)
         _exit(77);
 }
 
-TEST(a_store_on_read_only_media_can_be_read_and_says_why_it_cannot_be_written)
+TEST(reads_a_store_on_read_only_media_and_refuses_writes)
 {
     truce_store_options options = {.read_only = true};
     bson_error_t error;
@@ -260,6 +263,52 @@ TEST(a_store_on_read_only_media_can_be_read_and_says_why_it_cannot_be_written)
         CHECK_STATUS(TRUCE_IO, truce_store_open(path, NULL, &store, &error), error);
         CHECK(strstr(error.message, "ead-only"));
         if (CHECK_OK(truce_store_open(path, &options, &store, &error), error)) {
+            bson_t reply;
+
+            CHECK_INT(count("{'_id': 1}"), ==, 1);
+            CHECK_OK(run_json_command(store, NULL, "{count: 'c'}", &reply, &error), error);
+            bson_destroy(&reply);
+            truce_store_close(store);
+        }
+        test_child_exit();
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        test_skip("no permission to mount");
+    else
+        CHECK_INT(status, ==, 0);
+}
+
+/* SQLite reports that it cannot extend the index of the log, without a reason. */
+TEST(reads_a_store_on_a_full_disk_and_refuses_writes)
+{
+    truce_store_options options = {.read_only = true};
+    char *folder = bson_strdup_printf("%s/full", test_directory());
+    static const char zeros[4096];
+    bson_error_t error;
+    int status;
+    pid_t child;
+
+    REQUIRE(!mkdir(folder, 0700));
+    child = fork();
+    if (!child) {
+        int file;
+
+        if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount("tmpfs", folder, "tmpfs", 0, "size=2m"))
+            _exit(77);
+        snprintf(path, sizeof path, "%s/s.truce", folder);
+        CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+        insert("{'_id': 1}");
+        truce_store_close(store);
+        strcat(path, ".fill");
+        file = open(path, O_WRONLY | O_CREAT, 0600);
+        path[strlen(path) - 5] = 0;
+        while (write(file, zeros, sizeof zeros) > 0)
+            continue;
+        CHECK_STATUS(TRUCE_IO, truce_store_open(path, NULL, &store, &error), error);
+        CHECK(strstr(error.message, "the disk is full"));
+        if (CHECK_OK(truce_store_open(path, &options, &store, &error), error)) {
             CHECK_INT(count("{'_id': 1}"), ==, 1);
             truce_store_close(store);
         }
@@ -270,6 +319,7 @@ TEST(a_store_on_read_only_media_can_be_read_and_says_why_it_cannot_be_written)
         test_skip("no permission to mount");
     else
         CHECK_INT(status, ==, 0);
+    bson_free(folder);
 }
 
 TEST(one_file_under_two_names_is_one_store)
@@ -381,7 +431,7 @@ TEST(drops_cached_documents_with_their_collection)
 
 /* ---- cursors -------------------------------------------------------------------------------- */
 
-TEST(a_cursor_shows_the_documents_of_its_beginning_while_others_come_and_go)
+TEST(shows_a_cursor_the_documents_of_its_beginning)
 {
     truce_cursor *cursor;
     bson_error_t error;

@@ -212,7 +212,7 @@ TEST(one_expression_is_evaluated_by_several_threads_at_once)
     bson_destroy(source);
 }
 
-TEST(characters_are_found_and_trimmed_as_they_are_whatever_their_number)
+TEST(finds_and_trims_characters_of_any_length)
 {
     EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', 'b']}", "{}", "2");
     EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', 'b', 3]}", "{}", "4");

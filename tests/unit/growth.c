@@ -112,7 +112,7 @@ TEST(very_long_texts_and_documents_grow)
               100000);
 }
 
-TEST(a_text_that_grows_is_seen_as_it_is)
+TEST(shows_a_growing_string_as_it_is)
 {
     static const char join[] = "{'$concat': ['$$value', {'$cond': [{'$eq': ['$$value', '']}, '', "
                                "', ']}, '$$this']}";

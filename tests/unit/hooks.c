@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "store/decorators/slow.h"
+#include "store/decorators/slow_calls.h"
 #include "tests/support/test.h"
 #include "truce/sys/decorate.h"
 #include "truce/truce.h"

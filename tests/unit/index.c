@@ -186,7 +186,7 @@ TEST(an_index_has_at_most_32_fields_and_a_name_of_limited_length)
     bson_destroy(&specification);
 }
 
-TEST(an_array_has_a_key_for_each_element_and_an_empty_one_has_undefined)
+TEST(gives_an_array_a_key_per_element_and_an_empty_one_undefined)
 {
     check_keys("{'key': {'a': 1}}", "{'a': [1, 2, 1.0, [3]]}", "{'v': [[1], [2], [[3]]]}");
     check_keys("{'key': {'a': -1}}", "{'a': []}", "{'v': [[{'$undefined': true}]]}");
@@ -253,7 +253,7 @@ TEST(a_wildcard_index_has_each_leaf_with_its_path)
     check_keys("{'key': {'a.$**': 1}}", "{'b': 1}", "{'v': []}");
 }
 
-TEST(a_document_has_a_limited_number_of_keys_in_an_index_but_may_be_sorted)
+TEST(limits_the_keys_of_a_document_in_an_index_not_in_a_sort)
 {
     bson_t document = BSON_INITIALIZER, list;
     struct field_keys keys = {0}, unbounded = {0};

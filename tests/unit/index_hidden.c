@@ -171,7 +171,7 @@ TEST(that_an_index_is_hidden_is_known_to_all_and_kept)
 }
 
 /* Reads the row of c in the catalog, as a program without support for hidden indexes would. */
-TEST(programs_that_know_of_no_hidden_indexes_find_definitions_that_they_know)
+TEST(shows_older_programs_definitions_without_hidden_indexes)
 {
     struct kv_cursor cursor = {0};
     uint32_t version;

@@ -376,7 +376,7 @@ TEST(a_file_and_a_transaction_answer_as_memory_does)
 }
 
 /* Without arrays, so that the index could give the order, walked backward. */
-TEST(of_equal_documents_of_a_sort_the_first_of_the_index_comes_first)
+TEST(returns_equal_documents_of_a_sort_in_index_order)
 {
     bson_t *hint = test_bson("{'a': 1}"), *min = test_bson("{'a': 0}"),
            *sort = test_bson("{'a': -1}");

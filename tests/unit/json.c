@@ -477,3 +477,35 @@ TEST(a_text_of_any_length_ends_where_it_says)
         bson_destroy(&document);
     }
 }
+
+TEST(an_exact_reader_refuses_whole_numbers_beyond_64_bits)
+{
+    static const struct {
+        const char *text;
+        bool fits;
+    } cases[] = {
+        {"{\"n\": 9223372036854775807}", true},
+        {"{\"n\": -9223372036854775808}", true},
+        {"{\"n\": 9223372036854775808}", false},
+        {"{\"a\": [{\"n\": -9223372036854775809}]}", false},
+        {"[18446744073709551616]", false},
+        {"{\"n\": 1e30, \"m\": 9223372036854775808.5}", true},
+        {"{\"n\": \"9223372036854775808\"}", true},
+        {"{\"n\": {\"$numberDecimal\": \"9223372036854775808\"}}", true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int exact = 0; exact < 2; exact++) {
+            struct json_reader reader = {.exact = exact};
+            bson_error_t error = {0};
+            bool is_array;
+            bson_t document;
+            truce_status status = truce__json_read(&reader, cases[i].text, strlen(cases[i].text),
+                                                   &document, &is_array, &error);
+
+            CHECK_INT(status, ==, exact && !cases[i].fits ? TRUCE_INVALID : TRUCE_OK);
+            if (status && !strstr(error.message, "is beyond 64 bits"))
+                test_fail(__FILE__, __LINE__, "%s: %s", cases[i].text, error.message);
+            truce__json_reader_release(&reader);
+        }
+}

@@ -1,8 +1,8 @@
 #include "engine/storage/kv.h"
 #include "base/budget.h"
 #include "base/status.h"
-#include "engine/storage/kv_seen.h"
-#include "engine/storage/kv_wal.h"
+#include "engine/storage/body_fingerprints.h"
+#include "engine/storage/wal_vfs.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -100,6 +100,67 @@ TEST(shows_only_earlier_commits_in_a_snapshot)
     close_both();
 }
 
+static void look_and_rest(int64_t expected)
+{
+    bson_error_t error;
+    uint32_t version;
+
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    CHECK_INT(count(reader), ==, expected);
+    CHECK(truce__kv_snapshot_rest(reader));
+}
+
+static truce_status restart_log(void)
+{
+    bson_error_t error;
+    uint32_t damaged;
+    int pages, moved;
+
+    truce__kv_patience(writer, 1);
+    return truce__kv_checkpoint(writer, true, 0, &pages, &moved, &damaged, &error);
+}
+
+/* A transaction that began after the first checkpoint would not block the second one, because all
+ * pages were moved. */
+TEST(keeps_a_resting_transaction_until_a_commit)
+{
+    REQUIRE(open_both());
+    begin();
+    insert("one");
+    commit();
+    look_and_rest(1);
+    CHECK_INT(restart_log(), ==, TRUCE_LOCKED);
+    look_and_rest(1);
+    CHECK_INT(restart_log(), ==, TRUCE_LOCKED);
+    begin();
+    insert("two");
+    commit();
+    look_and_rest(2);
+    truce__kv_snapshot_end(reader);
+    CHECK_INT(restart_log(), ==, TRUCE_OK);
+    look_and_rest(2);
+    truce__kv_snapshot_end(reader);
+    close_both();
+}
+
+TEST(a_connection_that_reads_the_file_alone_does_not_rest)
+{
+    struct kv *alone;
+    bson_error_t error;
+    uint32_t version;
+
+    REQUIRE(open_both());
+    begin();
+    insert("one");
+    commit();
+    close_both();
+    CHECK_OK(truce__kv_open(path, KV_READ_ONLY | KV_IMMUTABLE, 1000, &alone, &error), error);
+    CHECK_OK(truce__kv_snapshot_begin(alone, &version, &error), error);
+    CHECK_INT(count(alone), ==, 1);
+    CHECK(!truce__kv_snapshot_rest(alone));
+    truce__kv_close(alone);
+}
+
 /* Begins and ends a snapshot. Returns its version. */
 static struct kv_snapshot look(struct kv *kv)
 {
@@ -114,7 +175,7 @@ static struct kv_snapshot look(struct kv *kv)
     return moment;
 }
 
-TEST(snapshots_of_one_moment_are_known_by_it_and_a_commit_is_between_two)
+TEST(compares_snapshots_by_the_commits_between_them)
 {
     struct kv_snapshot before, same, after, nothing = {0};
     struct kv *other;
@@ -215,7 +276,9 @@ static void check_scan(const char *key, int64_t row, bool descending, const char
     bson_error_t error;
     char shown[200] = "";
 
-    CHECK_OK(truce__kv_keys_seek(writer, 7, 0, text(key), row, descending, &cursor, &error), error);
+    CHECK_OK(
+        truce__kv_keys_seek(writer, 7, 0, text(key), row, text(""), descending, &cursor, &error),
+        error);
     while (!truce__kv_cursor_next(&cursor, &error))
         sprintf(shown + strlen(shown), "%.*s:%d ", (int)cursor.key.size,
                 (const char *)cursor.key.data, (int)cursor.row);
@@ -414,7 +477,7 @@ TEST(a_body_that_is_vouched_for_is_not_looked_at_in_its_row_alone)
     truce__seen_free(seen);
 }
 
-TEST(a_body_that_one_connection_has_checked_is_not_checked_by_another_one)
+TEST(checks_each_body_once_for_all_connections)
 {
     struct seen *seen = truce__seen_new();
     bson_error_t error;
@@ -651,11 +714,16 @@ TEST(ends_calls_of_sqlite_with_the_budget)
     CHECK_OK(truce__kv_keys_within(reader, 1, text("0"), text("9"), 0, &number, &error), error);
     CHECK_INT(number, ==, 2000);
     CHECK_INT(count(reader), ==, 2000);
+    /* A call that failed may have ended the transaction. */
+    CHECK(!truce__kv_snapshot_rest(reader));
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    CHECK_INT(count(reader), ==, 2000);
+    CHECK(truce__kv_snapshot_rest(reader));
     truce__kv_snapshot_end(reader);
     close_both();
 }
 
-TEST(the_version_of_the_data_changes_with_each_commit_and_with_nothing_else)
+TEST(changes_the_data_version_with_each_commit_alone)
 {
     uint64_t versions[8];
     int pages, moved;

@@ -1,6 +1,6 @@
 /* The lock file: invalid files, the consequences of its removal, and files that are never
  * written. */
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine/storage/fork_guard.h"
 #include "engine/storage/lock_bytes.h"
 #include "tests/support/damage.h"
 #include "tests/support/open_lock.h"
@@ -183,7 +184,7 @@ TEST(a_file_of_something_else_is_left_as_it_is)
     REQUIRE(make_closed());
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         write_file(lock_path, letters, sizes[i]);
-        check_refused(TRUCE_CORRUPT, "something else");
+        check_refused(TRUCE_CORRUPT, "not a lock file");
         CHECK(has_content(lock_path, letters, sizes[i]));
     }
     unlink(lock_path);
@@ -245,7 +246,8 @@ TEST(a_page_of_another_version_in_use_is_refused)
     REQUIRE(make_closed());
     CHECK_OK(open_lock(path, &lock, &error), error);
     lock.page->version = LOCK_VERSION + 1;
-    check_refused(TRUCE_CORRUPT, "another version of truce");
+    check_refused(TRUCE_LOCKED, "another version of truce");
+    check_refused(TRUCE_LOCKED, "end the other programs, or use their version");
     lock.page->version = LOCK_VERSION;
     check_opens_with(1);
     atomic_store(&lock.page->whole, 0);
@@ -307,7 +309,7 @@ TEST(cut_while_it_is_open_it_is_no_fault_and_refuses_everything)
         CHECK_OK(insert(i, &error), error);
         REQUIRE(!truncate(lock_path, sizes[i]));
         CHECK_STATUS(TRUCE_CORRUPT, insert(100 + i, &error), error);
-        CHECK(strstr(error.message, "was cut"));
+        CHECK(strstr(error.message, "was truncated"));
         CHECK_STATUS(TRUCE_CORRUPT, count(&number, &error), error);
         check_refused(TRUCE_CORRUPT, "damaged while");
         truce_store_close(store);
@@ -548,13 +550,14 @@ TEST(guests_are_asked_for_once_and_keep_pages_where_they_are)
     new_path();
     CHECK_OK(open_lock(path, &lock, &error), error);
     guest = truce__lock_file_open(lock_path, O_RDONLY);
-    REQUIRE(guest >= 0 && lock_set_byte(guest, BYTE_GUEST, F_RDLCK));
+    REQUIRE(guest >= 0 && lock_set_byte(guest, BYTE_READ_ONLY, F_RDLCK));
     CHECK(!truce__lock_no_read_only(&lock));
-    CHECK(lock_set_byte(guest, BYTE_GUEST, F_UNLCK));
+    CHECK(lock_set_byte(guest, BYTE_READ_ONLY, F_UNLCK));
     CHECK(truce__lock_no_read_only(&lock));
-    CHECK(lock_set_byte(guest, BYTE_GUEST, F_RDLCK)); /* it sees that another process is present */
+    CHECK(lock_set_byte(guest, BYTE_READ_ONLY,
+                        F_RDLCK)); /* it sees that another process is present */
     CHECK(lock_has_byte(guest, BYTE_PRESENT));
     CHECK(truce__lock_no_read_only(&lock));
-    truce__process_close(guest);
+    truce__fork_guard_close(guest);
     truce__lock_close(&lock);
 }

@@ -131,7 +131,7 @@ TEST(uses_the_last_position_but_none_of_or_nor_and_not)
     check_position("{'a': 2, '$nor': [{'b': 5}]}", "{'a': [1, 2], 'b': [1, 2, 3]}", 1);
 }
 
-TEST(the_position_under_several_conditions_is_of_an_element_that_meets_all_of_them)
+TEST(finds_the_position_of_an_element_that_meets_all_conditions)
 {
     check_position("{'$and': [{'a': {'$gt': 1}}, {'a': {'$lt': 3}}]}", "{'a': [1, 2, 3]}", 1);
     check_position("{'$and': [{'a': {'$lt': 3}}, {'a': {'$gt': 1}}]}", "{'a': [3, 2, 1]}", 1);
@@ -147,7 +147,7 @@ TEST(the_position_under_several_conditions_is_of_an_element_that_meets_all_of_th
     check_position("{'b': 1, 'a': 2}", "{'a': [1, 2], 'b': [1]}", 0);
 }
 
-TEST(a_position_among_many_equalities_is_of_an_element_that_meets_all_conditions)
+TEST(finds_the_position_among_many_equalities)
 {
     bson_t *filter = bson_new(), all, operands;
     char name[16];
@@ -528,7 +528,7 @@ TEST(a_path_of_numbers_ends_in_an_error_not_in_eternity)
     bson_destroy(document);
 }
 
-/* a string of 16 MB: found, not found, and a pattern that would run for ever */
+/* a string of 16 MB: found, not found, and a pattern that would run forever */
 TEST(a_document_of_the_maximum_size_is_tested)
 {
     struct match *match = compile("{'a': {'$regex': 'b$'}}");

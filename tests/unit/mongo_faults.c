@@ -80,7 +80,7 @@ static void check_atomic(struct script script, truce_status wanted, int sent, in
                sizeof(struct atomic_case));
 }
 
-TEST(after_one_commit_without_an_answer_only_done_and_surely_not_are_answers)
+TEST(accepts_only_certain_answers_after_a_lost_commit_answer)
 {
     struct script cut = {"commitTransaction", NULL, 1, 0};
     struct script open = {"commitTransaction", NULL, 3, 0};
@@ -155,7 +155,7 @@ static void check_token(const char *options, int line)
     bson_destroy(document);
 }
 
-TEST(a_commit_by_one_mongos_has_the_token_by_which_another_finds_out)
+TEST(gives_another_mongos_the_token_of_a_commit)
 {
     check_token("", __LINE__);
     check_token("directConnection=true", __LINE__);
@@ -423,7 +423,7 @@ static void check_gone(const char *then, int line)
     bson_destroy(filter);
 }
 
-TEST(a_snapshot_that_the_server_has_no_history_for_any_more_has_expired)
+TEST(reports_expired_for_a_snapshot_without_history)
 {
     check_gone("{'ok': 0, 'code': 239, 'errmsg': 'older than the oldest'}", __LINE__);
     check_gone("{'ok': 0, 'code': 246, 'errmsg': 'the collection was changed since'}", __LINE__);

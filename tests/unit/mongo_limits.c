@@ -2,6 +2,7 @@
  * again. The time limits here are far longer than the expected waits, and far shorter than a
  * connection's own time-out. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -12,6 +13,8 @@
 
 #define DEADLINE_MS 500
 #define LONGEST_MS  60000
+/* Much longer than the second for an answer that is under way. */
+#define OPENING_MS 4000
 
 /* ---- a server that stalls -------------------------------------------------------------------- */
 
@@ -244,6 +247,89 @@ TEST(ends_a_commit_in_time_at_any_stall_of_the_server)
             abort();
     for (int i = 0; i < PLACES; i++)
         pthread_join(threads[i], NULL);
+}
+
+/* ---- an opening that stalls at one of its messages ------------------------------------------- */
+
+/* A place is the name of a command and how many of them are answered before. */
+struct opening {
+    const char *at;
+    atomic_int answered;
+    /* Set by the threads of the server. */
+    atomic_bool still;
+};
+
+static enum fake_act stand_in_opening(const bson_t *command, bson_t *reply, void *arg)
+{
+    struct opening *opening = arg;
+
+    (void)reply;
+    if (bson_has_field(command, opening->at) && bson_has_field(command, "$db"))
+        opening->still = opening->still || opening->answered-- <= 0;
+    return opening->still ? FAKE_SILENT : FAKE_PASS;
+}
+
+static void *run_opening(void *arg)
+{
+    struct opening *opening = arg;
+    struct stage stage = {.script = {.own = stand_in_opening, .arg = opening},
+                          .options = {.deadline_ms = OPENING_MS}};
+    int64_t begun_ns = truce__clock_monotonic_ns();
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_IO, raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error);
+    CHECK(opening->still);
+    CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, 3 * OPENING_MS);
+    strike(&stage);
+    return NULL;
+}
+
+TEST(ends_an_opening_in_time_at_any_stall_of_the_server)
+{
+    static struct opening openings[] = {{"delete", 0, false},
+                                        {"update", 0, false},
+                                        {"update", 1, false},
+                                        {"find", 0, false},
+                                        {"commitTransaction", 0, false}};
+    enum { OPENINGS = sizeof openings / sizeof *openings };
+    pthread_t threads[OPENINGS];
+
+    for (int i = 0; i < OPENINGS; i++)
+        if (pthread_create(&threads[i], NULL, run_opening, &openings[i]))
+            abort();
+    for (int i = 0; i < OPENINGS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* A connection that breaks says nothing of what the server supports. */
+static enum fake_act cut_once(const bson_t *command, bson_t *reply, void *arg)
+{
+    struct opening *opening = arg;
+
+    (void)reply;
+    if (!bson_has_field(command, opening->at) || opening->answered-- != 0)
+        return FAKE_PASS;
+    opening->still = true;
+    return FAKE_CUT;
+}
+
+TEST(has_every_ability_although_an_answer_was_lost_in_the_opening)
+{
+    static const struct opening openings[] = {
+        {"update", 0, false}, {"update", 1, false}, {"find", 0, false}};
+    const uint32_t abilities = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                               TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
+
+    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
+        struct opening opening = openings[i];
+        struct stage stage = {.script = {.own = cut_once, .arg = &opening}};
+        bson_error_t error = {0};
+
+        if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error))
+            CHECK((stage.store->capabilities & abilities) == abilities);
+        CHECK(opening.still);
+        strike(&stage);
+    }
 }
 
 /* ---- a server that dies and comes back ------------------------------------------------------ */

@@ -257,7 +257,7 @@ TEST(refuses_unique_ids_if_two_shards_may_hold_one)
     }
 }
 
-TEST(truces_own_collections_are_refused_with_a_key_that_does_not_keep_them_whole)
+TEST(refuses_a_shard_key_that_splits_truces_own_collections)
 {
     static const char *const by_id = "{'_id': 1}", *const by_place = "{'place.x': 1}";
 

@@ -183,7 +183,7 @@ TEST(a_killed_store_is_no_database_for_other_programs)
 }
 
 /* Without a checkpoint all that was committed is in the log. */
-TEST(a_store_that_was_killed_before_its_first_checkpoint_is_no_database_for_other_programs)
+TEST(hides_a_store_without_a_checkpoint_from_other_programs)
 {
     struct image log;
 

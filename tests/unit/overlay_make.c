@@ -106,7 +106,7 @@ static int64_t listed(truce_store *where, const char *collection)
     return documents;
 }
 
-TEST(shows_created_collections_to_the_transaction_and_to_all_after_its_commit)
+TEST(shows_created_collections_to_others_after_the_commit)
 {
     bson_t *validator = test_bson("{'v': {'$type': 'number'}}");
 

@@ -107,7 +107,7 @@ TEST(pipelines_have_a_maximum_of_stages_and_of_depth)
 
 /* ---- writing and joining -------------------------------------------------------------------- */
 
-TEST(writes_every_document_of_out_and_then_its_end_even_without_documents)
+TEST(writes_every_document_of_out_and_then_its_end)
 {
     struct pipeline_world world;
     bson_t *expected = test_array("{'v': [{'_id': 1}, {'_id': 3}, 'target']}");
@@ -180,7 +180,7 @@ TEST(union_with_gives_the_other_collection_behind_the_input)
     pipeline_world_release(&world);
 }
 
-TEST(a_lookup_pipeline_that_does_not_depend_on_the_document_runs_once)
+TEST(runs_an_independent_lookup_pipeline_once)
 {
     struct pipeline_world world;
 
@@ -315,7 +315,7 @@ TEST(a_path_below_a_variable_is_not_one_of_the_document)
     pipeline_world_release(&world);
 }
 
-TEST(a_lookup_without_an_index_reads_the_collection_once_and_finds_the_same)
+TEST(reads_the_collection_once_for_a_lookup_without_an_index)
 {
     static const struct {
         const char *foreign;
@@ -420,7 +420,7 @@ TEST(keeps_enough_documents_in_a_sort_for_later_stages)
     pipeline_world_release(&world);
 }
 
-TEST(a_facet_ends_when_all_its_pipelines_have_and_each_sees_all_of_the_input)
+TEST(ends_a_facet_after_all_its_pipelines_have_ended)
 {
     struct pipeline_world world;
 
@@ -499,7 +499,7 @@ TEST(n_accumulators_keep_the_n_first_last_least_greatest_and_best)
     pipeline_world_release(&world);
 }
 
-TEST(arrays_are_concatenated_and_united_across_the_documents_of_a_group)
+TEST(concatenates_and_unites_arrays_of_a_group)
 {
     struct pipeline_world world;
     static const char *const documents =
@@ -811,7 +811,7 @@ TEST(every_failure_of_the_disk_ends_a_group_and_frees_everything)
 
 /* ---- the other entrances -------------------------------------------------------------------- */
 
-TEST(the_head_of_a_pipeline_is_its_first_filter_a_sort_by_id_and_a_limit)
+TEST(takes_the_first_filter_sort_and_limit_as_the_pipelines_head)
 {
     static const struct {
         const char *stages;

@@ -71,7 +71,7 @@ TEST(an_operation_has_no_more_messages_than_are_promised_of_it)
     }
 }
 
-TEST(a_run_under_its_seed_is_the_same_again)
+TEST(repeats_a_run_from_its_seed)
 {
     struct scale_world world = scale_world_of(2, 500);
     const struct scale_operation *one = named("commit of 2 documents, transaction");
@@ -114,6 +114,19 @@ TEST(a_write_is_answered_when_a_majority_has_it)
     CHECK_INT(with - without, ==, MS);
 }
 
+TEST(a_server_in_front_adds_its_time_to_each_operation)
+{
+    struct scale_world world = scale_world_of(1, 0);
+    const struct scale_operation *one = named("item: update");
+    int64_t with, without;
+
+    world.callers = 1;
+    without = scale_simulate(one, &world).p50_ns;
+    world.front_ns = MS;
+    with = scale_simulate(one, &world).p50_ns;
+    CHECK_INT(with - without, ==, MS);
+}
+
 TEST(shards_are_of_use_until_a_collection_on_one_of_them_is_full)
 {
     struct scale_world world = scale_world_of(1, 0);
@@ -149,7 +162,7 @@ TEST(operations_that_fold_are_ahead_of_one_document)
     CHECK(scale_simulate(one, &world).messages > 0.99);
 }
 
-TEST(a_guard_that_failed_and_a_document_that_is_taken_cost_messages)
+TEST(counts_messages_of_failed_guards_and_taken_documents)
 {
     CHECK(simulate("revision: save", 1, 16, 1000).messages > 2);
     CHECK(simulate("commit of 2 documents, journal", 1, 16, 1000).messages > 7.5);

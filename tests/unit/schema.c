@@ -52,7 +52,7 @@ TEST(exactly_one_schema_of_one_of_holds)
     CHECK(!is_valid(schema, "{'a': 3}"));
 }
 
-TEST(the_order_of_fields_does_not_matter_where_values_are_compared)
+TEST(compares_values_without_the_order_of_fields)
 {
     CHECK(is_valid("{'properties': {'a': {'enum': [{'x': 1, 'y': [{'p': 1, 'q': 2}]}]}}}",
                    "{'a': {'y': [{'q': 2, 'p': 1.0}], 'x': 1}}"));

@@ -142,7 +142,7 @@ TEST(a_sort_that_spills_gives_the_same_order_as_one_in_memory)
     free_documents(documents);
 }
 
-TEST(a_limited_sort_gives_the_first_of_the_whole_and_keeps_no_more_in_memory)
+TEST(keeps_only_the_first_documents_of_a_limited_sort_in_memory)
 {
     static bson_t *documents[DOCUMENTS];
     struct random random;

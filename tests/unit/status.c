@@ -58,16 +58,3 @@ TEST(shows_invisible_characters_in_messages)
         CHECK_INT(strlen(error.message), <, sizeof error.message);
     }
 }
-
-TEST(a_deferred_error_is_the_first_that_was_recorded)
-{
-    struct deferred_error deferred = {0};
-    bson_error_t error;
-
-    CHECK_INT(truce__deferred_error(&deferred, NULL), ==, TRUCE_OK);
-    truce__defer_error(&deferred, "batch is at most %d copies", 5);
-    truce__defer_error(&deferred, "another");
-    CHECK_INT(truce__deferred_error(&deferred, NULL), ==, TRUCE_INVALID);
-    CHECK_STATUS(TRUCE_INVALID, truce__deferred_error(&deferred, &error), error);
-    CHECK_TEXT("batch is at most 5 copies", error.message);
-}

@@ -1,4 +1,4 @@
-#include "base/timezone.h"
+#include "bson/timezone.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -133,7 +133,7 @@ TEST(the_rule_holds_after_the_last_transition)
     truce__time_zone_free(days);
 }
 
-TEST(local_time_that_comes_twice_is_the_first_and_skipped_time_is_pushed_on)
+TEST(takes_the_first_of_two_local_times_and_moves_skipped_ones)
 {
     struct time_zone *zone = parse("CET-1CEST,M3.5.0,M10.5.0/3");
 

@@ -388,7 +388,7 @@ TEST(the_id_never_changes)
     CHECK_UPDATE("{'_id': {'x': 1}, 'b': 1, '_id2': 1}", &same);
 }
 
-TEST(a_replacement_keeps_the_id_in_front_and_stamps_empty_timestamps)
+TEST(keeps_the_id_first_and_fills_timestamps_in_a_replacement)
 {
     struct updated updated = {.update = "{'a': 1, 't': {'$timestamp': {'t': 0, 'i': 0}}, '_id': 7,"
                                         "'u': {'v': {'$timestamp': {'t': 0, 'i': 0}}}}",
@@ -418,7 +418,7 @@ TEST(an_empty_timestamp_as_id_stays)
     CHECK_UPDATE("{'_id': {'$timestamp': {'t': 0, 'i': 0}}, 'a': 1}", &updated);
 }
 
-TEST(timestamps_of_one_millisecond_differ_by_ordinal_and_grow_with_time)
+TEST(makes_distinct_growing_timestamps_within_a_millisecond)
 {
     bson_t *update = test_bson("{'$currentDate': {'t': {'$type': 'timestamp'}}}");
     bson_t *before = test_bson("{'_id': 1}");
@@ -450,7 +450,7 @@ TEST(timestamps_of_one_millisecond_differ_by_ordinal_and_grow_with_time)
     bson_destroy(before);
 }
 
-TEST(an_upsert_without_an_id_makes_one_from_the_clock_and_the_random_numbers)
+TEST(makes_an_id_for_an_upsert_from_clock_and_random_numbers)
 {
     bson_t *update = test_bson("{'$set': {'a': 1}}");
     struct update *compiled = NULL;
@@ -503,7 +503,7 @@ TEST(an_error_leaves_an_empty_document_that_can_be_destroyed)
     truce__arena_release(&arena);
 }
 
-TEST(a_replacement_is_for_one_document_and_filters_are_for_operators)
+TEST(refuses_a_replacement_of_several_documents)
 {
     struct updated multi = {.update = "{'a': 1}", .before = "{'_id': 1}", .multi = true};
     struct updated unused = {

@@ -2,8 +2,8 @@
  * file. */
 #include <string.h>
 
+#include "engine/documents/change_feed.h"
 #include "engine/documents/document_store.h"
-#include "engine/documents/feed.h"
 #include "store/file/file.h"
 #include "tests/support/test.h"
 

@@ -115,7 +115,7 @@ static int sign(int number)
     return (number > 0) - (number < 0);
 }
 
-TEST(values_of_all_types_are_in_one_total_order_with_equal_hashes_for_equals)
+TEST(orders_values_of_all_types_and_hashes_equals_equally)
 {
     struct ranked values[128];
     size_t count = load(values, 128);

@@ -1,8 +1,10 @@
 """Hooks of MkDocs for the site: what the pages in docs/ lack in a browser.
 
     1. A link to a file outside of docs/ (../examples/sets.c) leads to a page that shows this file.
-    2. A session of the shell, which is indented in docs/, is coloured.
-    3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program.
+    2. A session of the shell, which is indented in docs/, is coloured. Adjacent blocks of code in several languages
+       become tabs.
+    3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program. The pages
+       of the packages are made from their sources (api.py).
     4. A page that the navigation does not name is added to its section "Reference".
     5. In a site of several versions (TRUCE_SITE_VERSION), each page loads their list, for the menu of site.js.
     6. A script of this folder takes the place of one that the theme would load from another host, and what axe-core
@@ -13,12 +15,17 @@ import os
 import posixpath
 import re
 import subprocess
+import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import api  # noqa: E402
+import blocks  # noqa: E402
 from mkdocs.structure.files import File
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
+TABS = {"python": "Python", "js": "Node", "go": "Go"}
 COMMANDS = "reference/command-line.md"
 WORKER = "assets/worker.js"
 SHIM = re.compile(r"https://[^\"\s]*/iframe-worker/shim")  # the address that the theme has
@@ -82,6 +89,14 @@ def colour_sessions(markdown):
     return outside_code(markdown, lambda text: re.sub(r"^    \$ .*\n(?:    .*\n|\n(?=    ))*", fenced, text, flags=re.M))
 
 
+def tab_languages(markdown):
+    """Makes tabs of adjacent fenced blocks in several languages."""
+    for group in reversed(blocks.adjacent_blocks(markdown)):
+        tabs = (f'=== "{TABS[block[1]]}"\n\n' + re.sub(r"^(?=.)", "    ", block[0], flags=re.M) for block in group)
+        markdown = markdown[: group[0].start()] + "\n".join(tabs) + markdown[group[-1].end() :]
+    return markdown
+
+
 def command_page(program):
     """Returns the page of all commands of the command line, from the program's own help."""
 
@@ -122,6 +137,8 @@ def on_files(files, config):
     program = os.environ.get("TRUCE_PROGRAM")
     if program:
         add_page(files, config, COMMANDS, command_page(program))
+    for page, made in api.PAGES.items():
+        add_page(files, config, page, made(ROOT))
     waiting = []
     for file in files.documentation_pages():
         if file.abs_src_path:
@@ -150,7 +167,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     directory = posixpath.dirname(sources.get(uri) or posixpath.join("docs", uri))
-    return colour_sessions(rewrite_links(markdown, directory, uri))
+    return tab_languages(colour_sessions(rewrite_links(markdown, directory, uri)))
 
 
 def name_landmarks(output):

@@ -4,7 +4,7 @@
 //		db := trucetest.Open(t)                          // an empty database in memory
 //		register(db, "ada@example.org")
 //		trucetest.AssertEnqueued(t, db, "mail", bson.M{"to": "ada@example.org"})
-//		trucetest.RunJobs(t, db, "mail", send)           // inline; an error of send fails the test
+//		trucetest.RunJobs(t, db, "mail", send)           // an error of send fails the test
 //	}
 package trucetest
 
@@ -15,15 +15,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"truce.invalid/truce"
+	"truce.invalid/truce/internal/hook"
 )
 
 // ---- stores and servers ----
@@ -198,20 +202,86 @@ func matchesValue(stored, wanted bson.RawValue) bool {
 	return stored.Equal(wanted)
 }
 
+// A Handler works on a job, as in a worker.
+type Handler = func(ctx context.Context, job *truce.Job) (result any, err error)
+
+// RunOptions are the options of RunJobs.
+type RunOptions struct {
+	// Run delayed jobs, too, each once, as if their time had come.
+	Delayed bool
+}
+
 // RunJobs runs the jobs that are ready, one after the other, in this goroutine, and returns their
 // number. If the handler returns an error, the job fails, and so does the test.
 func RunJobs(
-	t testing.TB, db *truce.Database, queue string,
-	handler func(ctx context.Context, job *truce.Job) (any, error),
+	t testing.TB, db *truce.Database, queue string, handler Handler, opts ...RunOptions,
 ) int {
 	t.Helper()
-	for count := 0; ; {
-		jobs, err := db.ClaimJobs(context.Background(), queue, truce.ClaimOptions{})
+	total, due := 0, map[bson.ObjectID]bool{}
+	for {
+		count, err := runJobs(db, queue, handler)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(jobs) == 0 {
-			return count
+		total += count
+		if len(opts) == 0 || !opts[0].Delayed || !makeDue(t, db, queue, due) {
+			return total
+		}
+	}
+}
+
+// makeDue makes the delayed jobs ready that are not in `due`, and adds them. It returns whether
+// there are any.
+func makeDue(t testing.TB, db *truce.Database, queue string, due map[bson.ObjectID]bool) bool {
+	t.Helper()
+	found := false
+	for _, job := range Enqueued(t, db, queue, nil) {
+		id := job.Lookup("_id").ObjectID()
+		if truce.Reply(job).Text("state") != "delayed" || due[id] {
+			continue
+		}
+		found, due[id] = true, true
+		o := truce.QueueActionOptions{Action: "retry", ID: id}
+		if _, err := db.QueueAction(context.Background(), queue, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// Inline returns the same database, whose jobs run as soon as they are enqueued: the call that
+// enqueues a job returns after its handler. Jobs that are delayed stay in the queue. If a handler
+// returns an error, the job fails, and so does the test.
+//
+//	db := trucetest.Inline(t, trucetest.Open(t), map[string]trucetest.Handler{"mail": send})
+func Inline(t testing.TB, db *truce.Database, handlers map[string]Handler) *truce.Database {
+	t.Helper()
+	queues := slices.Sorted(maps.Keys(handlers))
+	var running atomic.Bool
+	after := func() {
+		if running.Swap(true) {
+			return // a handler enqueued a job
+		}
+		defer running.Store(false)
+		for again := true; again; {
+			again = false
+			for _, queue := range queues {
+				count, err := runJobs(db, queue, handlers[queue])
+				if err != nil {
+					t.Error(err)
+				}
+				again = again || count > 0 || err != nil
+			}
+		}
+	}
+	return hook.After(db, after).(*truce.Database)
+}
+
+func runJobs(db *truce.Database, queue string, handler Handler) (count int, err error) {
+	for {
+		jobs, err := db.ClaimJobs(context.Background(), queue, truce.ClaimOptions{})
+		if err != nil || len(jobs) == 0 {
+			return count, err
 		}
 		err = jobs[0].Work(context.Background(), func(ctx context.Context) error {
 			return run(ctx, jobs[0], handler)
@@ -220,16 +290,13 @@ func RunJobs(
 			continue
 		}
 		if err != nil {
-			t.Fatalf("job %s of queue %q: %v", jobs[0].ID.Hex(), queue, err)
+			return count, fmt.Errorf("job %s of queue %q: %w", jobs[0].ID.Hex(), queue, err)
 		}
 		count++
 	}
 }
 
-func run(
-	ctx context.Context, job *truce.Job,
-	handler func(ctx context.Context, job *truce.Job) (any, error),
-) error {
+func run(ctx context.Context, job *truce.Job, handler Handler) error {
 	result, err := handler(ctx, job)
 	if errors.Is(err, truce.ErrSuspended) || err == nil && job.Ended() {
 		return err

@@ -10,8 +10,10 @@
  * starts with the first call. A call that waits for a job or a change gets a thread of its own, so
  * any number of waiting calls up to WAITING_MAX leaves the pool free.
  *
- * A read by _id takes a few microseconds, less than the way to a thread and back. commandNow runs
- * it in the JavaScript thread, for QUICK_MS at most. If it does not succeed, command runs it again.
+ * A read by _id takes a few microseconds, less than the way to a thread and back. findNow runs it
+ * in the JavaScript thread, for QUICK_MS at most. If it does not succeed, command runs it again.
+ * The request and the document go through buffers of the environment, because each further buffer
+ * or string among the arguments of a call costs time.
  *
  * Each JavaScript thread (the main thread and each of worker_threads) has an environment with a
  * list of completed calls. The first call of a list wakes the JavaScript thread, which settles the
@@ -20,7 +22,7 @@
  * 1. A store is closed after its last call, by the thread that drops the last reference. References
  *    are the handle in JavaScript, until close() or garbage collection, and each call.
  * 2. After the end of its JavaScript thread, an environment gets no further completed calls. Its
- *    running calls end by themselves, and their results are discarded. A job that such a call claims
+ *    running calls end by themselves; their results are discarded. A job that such a call claims
  *    is claimed again after its lease.
  * 3. The addon is never unloaded (-z nodelete), because threads may run in it.
  *
@@ -48,6 +50,7 @@
 #define WAITING_MAX 500
 #define WATCH_US    100
 #define QUICK_MS    1
+#define ROOM_BYTES  16384
 #define STACK_BYTES (8 << 20)
 
 /* The status of a call that did not run. */
@@ -59,7 +62,7 @@
 #define DEEPBIND 0
 #endif
 
-/* ---- libtruce --------------------------------------------------------------------------------- */
+/* ---- libtruce -------------------------------------------------------------------------------- */
 
 /* The declarations of truce/store.h and of libbson, so that a build needs no headers of them. */
 typedef struct {
@@ -135,7 +138,7 @@ static const char *library_load(const char *path)
     return NULL;
 }
 
-/* ---- environments, stores, calls -------------------------------------------------------------- */
+/* ---- environments, stores, calls ------------------------------------------------------------- */
 
 struct environment {
     pthread_mutex_t mutex;
@@ -148,6 +151,9 @@ struct environment {
     napi_threadsafe_function wake;
     /* The calls whose promises are pending. Only the JavaScript thread uses it. */
     size_t pending;
+    /* The buffers of findNow. Only the JavaScript thread uses them. */
+    uint8_t *request;
+    uint8_t *found;
 };
 
 struct store {
@@ -297,7 +303,7 @@ static void call_end(struct call *call)
         store_release(store);
 }
 
-/* ---- the pool ---------------------------------------------------------------------------------- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 
 /*
  * A call that is ready costs less than the wake of a thread, so one thread runs calls as long as
@@ -484,7 +490,7 @@ static bool pool_submit_waiting(struct call *call)
     return false;
 }
 
-/* ---- results ----------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -619,7 +625,7 @@ static void environment_drain(napi_env env, napi_value callback, void *context, 
         napi_unref_threadsafe_function(env, environment->wake);
 }
 
-/* ---- the functions of the addon ---------------------------------------------------------------- */
+/* ---- the functions of the addon -------------------------------------------------------------- */
 
 /* Queues a call, and returns its promise. */
 static napi_value call_start(napi_env env, struct call *call, bool waits)
@@ -762,37 +768,71 @@ static napi_value addon_command(napi_env env, napi_callback_info info)
     return call_start(env, call, argument_true(env, arguments[3]));
 }
 
-/* commandNow(handle, database, request, room): writes the reply into the buffer `room`, and returns
- * its length. Returns 0 if the command failed, its time is over, or the room is too small. It must
- * be a command that reads. */
-static napi_value addon_command_now(napi_env env, napi_callback_info info)
+/* Finds the document in the reply of a find with one at most. Returns false if the reply has
+ * another form: {cursor: {firstBatch: [DOCUMENT], ...}, ...}. Without a document, it is NULL. */
+static bool reply_first(const bson_t *reply, const uint8_t **document, uint32_t *size)
 {
-    size_t count = 4, length = 0, space = 0, written = 0;
-    napi_value arguments[4], value = NULL;
+    static const char cursor[] = "\3cursor", batch[] = "\4firstBatch", first[] = {3, '0', 0};
+    const uint8_t *at = lib.bson_get_data(reply), *end = at + reply->len;
+
+    *document = NULL;
+    at += 4;
+    if (reply->len < 64 || memcmp(at, cursor, sizeof cursor) != 0)
+        return false;
+    at += sizeof cursor + 4;
+    if (memcmp(at, batch, sizeof batch) != 0)
+        return false;
+    at += sizeof batch + 4;
+    if (!*at)
+        return true;
+    if (memcmp(at, first, sizeof first) != 0)
+        return false;
+    *document = at + sizeof first;
+    memcpy(size, *document, sizeof *size);
+    return *size <= (size_t)(end - *document);
+}
+
+/* findNow(handle, database, length): runs a find of one document, whose command is in the buffer
+ * `request` of the exports. Writes the document into the buffer `found`, and returns its length, or
+ * -1 without a document. Returns 0 if the command failed, its time is over, or the document is too
+ * large. */
+static napi_value addon_find_now(napi_env env, napi_callback_info info)
+{
+    size_t count = 3, length = 0;
+    napi_value arguments[3], value = NULL;
+    struct environment *environment;
     struct handle *handle;
-    void *bytes = NULL, *room = NULL;
     bson_t request, reply;
+    const uint8_t *document;
+    uint32_t size = 0;
+    int32_t found = 0;
     int64_t before;
-    char *name;
+    char name[128];
 
     TRY(napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
     handle = argument_handle(env, arguments[0]);
     if (!handle)
         return NULL;
-    TRY(napi_get_buffer_info(env, arguments[2], &bytes, &length));
-    TRY(napi_get_buffer_info(env, arguments[3], &room, &space));
-    name = argument_text(env, arguments[1]);
-    lib.bson_init_static(&request, bytes, length);
-    before = lib.truce_deadline_begin(QUICK_MS);
-    if (!lib.truce_command(handle->store->store, name, &request, &reply, NULL) &&
-        reply.len <= space) {
-        written = reply.len;
-        memcpy(room, lib.bson_get_data(&reply), written);
+    environment = handle->environment;
+    /* a longer name, which is refused, runs as a command */
+    if (napi_get_value_string_utf8(env, arguments[1], name, sizeof name, &length) != napi_ok)
+        length = 0;
+    if (length < sizeof name - 1) {
+        lib.bson_init_static(&request, environment->request, argument_number(env, arguments[2]));
+        before = lib.truce_deadline_begin(QUICK_MS);
+        if (!lib.truce_command(handle->store->store, length ? name : NULL, &request, &reply,
+                               NULL) &&
+            reply_first(&reply, &document, &size)) {
+            found = document ? (int32_t)size : -1;
+            if (document && size <= ROOM_BYTES)
+                memcpy(environment->found, document, size);
+            else if (document)
+                found = 0;
+        }
+        lib.truce_deadline_end(before);
+        lib.bson_destroy(&reply);
     }
-    lib.truce_deadline_end(before);
-    lib.bson_destroy(&reply);
-    free(name);
-    napi_create_uint32(env, (uint32_t)written, &value);
+    napi_create_int32(env, found, &value);
     return value;
 }
 
@@ -831,13 +871,26 @@ static void environment_end(void *data)
     environment_release(environment);
 }
 
+/* Makes a buffer that lives as long as the environment. */
+static uint8_t *exports_buffer(napi_env env, napi_value exports, const char *name)
+{
+    napi_value buffer = NULL;
+    napi_ref reference;
+    void *data = NULL;
+
+    TRY(napi_create_buffer(env, ROOM_BYTES, &data, &buffer));
+    TRY(napi_create_reference(env, buffer, 1, &reference));
+    TRY(napi_set_named_property(env, exports, name, buffer));
+    return data;
+}
+
 static napi_value addon_init(napi_env env, napi_value exports)
 {
     const napi_property_descriptor functions[] = {
         {"load", NULL, addon_load, NULL, NULL, NULL, napi_enumerable, NULL},
         {"open", NULL, addon_open, NULL, NULL, NULL, napi_enumerable, NULL},
         {"command", NULL, addon_command, NULL, NULL, NULL, napi_enumerable, NULL},
-        {"commandNow", NULL, addon_command_now, NULL, NULL, NULL, napi_enumerable, NULL},
+        {"findNow", NULL, addon_find_now, NULL, NULL, NULL, napi_enumerable, NULL},
         {"close", NULL, addon_close, NULL, NULL, NULL, napi_enumerable, NULL},
     };
     struct environment *environment = calloc(1, sizeof *environment);
@@ -854,6 +907,10 @@ static napi_value addon_init(napi_env env, napi_value exports)
     /* After the hook of the function: hooks run in the reverse order. */
     napi_add_env_cleanup_hook(env, environment_end, environment);
     TRY(napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions));
+    environment->request = exports_buffer(env, exports, "request");
+    environment->found = exports_buffer(env, exports, "found");
+    if (!environment->request || !environment->found)
+        return NULL; /* an exception is pending */
     return exports;
 }
 

@@ -3,8 +3,8 @@
  * Calls that end with an AbortSignal.
  *
  * A call that runs cannot be taken back. If it may have changed something, its error is therefore
- * OutcomeUnknown; otherwise the error is the reason of the signal. The jobs of a claim that ends too
- * late return to the queue.
+ * OutcomeUnknown; otherwise the error is the reason of the signal. The jobs of a claim that ends
+ * too late return to the queue.
  */
 const errors = require("./errors.js");
 const rows = require("./operations.js");

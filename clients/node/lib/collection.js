@@ -118,6 +118,16 @@ class Collection {
     }
 
     async findOne(filter, options) {
+        const command = () => this.#findOneCommand(filter, options);
+        if (filter?._id !== undefined) {
+            const plain = options === undefined ? filter : undefined;
+            const found = this.#database._findNow(this.collectionName, plain, command);
+            if (found !== undefined) return found;
+        }
+        return (await this.#run(command())).cursor.firstBatch[0] ?? null;
+    }
+
+    #findOneCommand(filter, options) {
         const { sort, ...given } = checked(options, FIND_ONE, "findOne");
         const command = {
             find: this.collectionName,
@@ -127,11 +137,7 @@ class Collection {
             singleBatch: true,
         };
         if (sort !== undefined) command.sort = sortOf(sort);
-        const found =
-            command.filter._id === undefined ? undefined : this.#database._findNow(command);
-        return found !== undefined
-            ? found
-            : ((await this.#run(command)).cursor.firstBatch[0] ?? null);
+        return command;
     }
 
     async countDocuments(filter, options) {

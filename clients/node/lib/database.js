@@ -133,10 +133,11 @@ class Database {
         return reply;
     }
 
-    /* Returns the document of a find by _id at once, or undefined if it must run as a command. */
-    _findNow(document) {
+    /* Returns the document of a find by _id at once, or undefined if it must run as a command.
+     * `filter` is the filter of a find without options; `command` returns the command. */
+    _findNow(collection, filter, command) {
         if (this.#session || this.#signal) return undefined;
-        return this.#transport.findNow?.(this.databaseName, document);
+        return this.#transport.findNow?.(this.databaseName, collection, filter, command);
     }
 
     _run(document, again) {

@@ -1,20 +1,57 @@
 "use strict";
 /* The errors of replies, and of MongoDB's driver. */
 const errors = require("./errors.js");
+const { similar } = require("./options.js");
+const rows = require("./operations.js");
 
-const { Conflict, Duplicate, Timeout, TruceError, Unauthorized, Unreachable, WrongServer } = errors;
+const {
+    Conflict,
+    Duplicate,
+    Invalid,
+    Limit,
+    Locked,
+    NotFound,
+    OutcomeUnknown,
+    StoreFailed,
+    Timeout,
+    TruceError,
+    Unauthorized,
+    Unreachable,
+    WrongServer,
+} = errors;
+
+const COMMANDS = Object.values(rows).map((row) => row.command);
 
 const BY_STATUS = new Map(
     Object.values(errors)
         .filter((one) => one.status !== undefined)
         .map((one) => [one.status, one]),
 );
+// The classes of codes, for replies without a status: the table of docs/errors.md.
 const BY_CODE = new Map([
+    [undefined, TruceError],
+    [1, TruceError],
+    [8, OutcomeUnknown],
+    [11, NotFound],
     [13, Unauthorized],
+    [15, Limit],
     [18, Unauthorized],
+    [24, Locked],
+    [26, NotFound],
+    [27, NotFound],
+    [43, NotFound],
+    [48, Duplicate],
     [50, Timeout],
     [112, Conflict],
+    [125, TruceError],
+    [146, Limit],
+    [262, Timeout],
+    [292, Limit],
+    [10334, Limit],
     [11000, Duplicate],
+    [11601, Timeout],
+    [14031, StoreFailed],
+    [51003, Duplicate],
 ]);
 const COMMAND_NOT_FOUND = 59;
 
@@ -24,10 +61,16 @@ function ofReply(reply, command, { status = reply.status, cause } = {}) {
     let message = reply.errmsg ?? "the command failed";
     let kind = code === 13 || code === 18 ? Unauthorized : BY_STATUS.get(status);
     if (code === COMMAND_NOT_FOUND && command.startsWith("truce")) {
-        kind = WrongServer;
-        message += `: this is not truce, or a version without ${command}`;
+        if (kind === undefined) {
+            kind = WrongServer;
+            message += `: this is not truce, or a version without ${command}`;
+        } else {
+            const meant = similar(command, COMMANDS);
+            message = `unknown command "${command}"`;
+            if (meant) message += `: did you mean "${meant}"?`;
+        }
     }
-    kind ??= BY_CODE.get(code) ?? TruceError;
+    kind ??= BY_CODE.get(code) ?? Invalid;
     if (kind !== TruceError) status = kind.status;
     return new kind(message, { status, code, reply, labels: reply.errorLabels ?? [], cause });
 }
@@ -38,6 +81,8 @@ const DISCONNECTED =
 /* Returns the error for one of the driver. Errors of other kinds are returned as they are. */
 function ofDriver(error, command) {
     if (error instanceof TruceError || !error?.name?.startsWith("Mongo")) return error;
+    if (/ wire version /.test(error.message))
+        return new WrongServer(`the server is not truce: ${error.message}`, { cause: error });
     if (DISCONNECTED.test(error.name))
         return new Unreachable(error.message, {
             labels: [...(error.errorLabels ?? [])],

@@ -2,6 +2,7 @@
 /* A claimed job. */
 const { changesOf } = require("./changes.js");
 const errors = require("./errors.js");
+const { consoleLogger } = require("./logger.js");
 const { checked, milliseconds } = require("./options.js");
 const telemetry = require("./telemetry.js");
 
@@ -12,8 +13,19 @@ const textOf = (error) => (error instanceof Error ? error.message || error.name 
 const isResult = (value) =>
     value !== null && typeof value === "object" && !Array.isArray(value) && !value._bsontype;
 
+const isWrong = (error) => error instanceof errors.Limit || error instanceof errors.Invalid;
+
+const OUTCOMES = {
+    done: "is done",
+    jobCommit: "is done",
+    snooze: "returned to the queue",
+    discard: "was discarded",
+};
+
 class Job {
     #database;
+    #claimed = performance.now();
+    #logger;
     #lost = new AbortController();
 
     /* Whether this worker has reported the end of the job. */
@@ -49,7 +61,16 @@ class Job {
             database[method](this.queue, { ...this.#claim, ...fields }),
         );
         this.ended = true;
+        if (OUTCOMES[method]) this.#log("info", OUTCOMES[method]);
         return reply;
+    }
+
+    /* Logs the end of a job that a worker runs. */
+    #log(level, outcome) {
+        const took = Math.round(performance.now() - this.#claimed);
+        this.#logger?.[level]?.(
+            `${this.#name} ${outcome} (attempt ${this.attempt}, ${took} ms)`,
+        );
     }
 
     /* ---- the end ---- */
@@ -62,6 +83,7 @@ class Job {
     async fail(error, options) {
         const { delayMS, database } = checked(options, FAIL, "fail");
         await this.#end("fail", { error: textOf(error), delayMS }, database);
+        this.#log("error", `failed: ${textOf(error)}`);
     }
 
     async snooze(delayMS = 0, options = undefined) {
@@ -112,6 +134,7 @@ class Job {
     #checkSuspended(reply) {
         if (reply.status !== "not found") return;
         this.ended = true;
+        this.#log("info", "is suspended");
         throw new errors.Suspended(`job ${this.id} of queue ${this.queue} is suspended`);
     }
 
@@ -136,7 +159,8 @@ class Job {
      * Runs the handler and reports the outcome. If the handler throws, the job fails.
      * Errors of the report are logged.
      */
-    run(handler, logger = console) {
+    run(handler, logger = consoleLogger) {
+        this.#logger = logger;
         return telemetry.work(this, () => this.#run(handler, logger));
     }
 
@@ -148,8 +172,18 @@ class Job {
             await this.#failed(error, logger);
             return;
         }
-        if (this.ended) return;
-        await this.#report(() => this.done(isResult(result) ? result : undefined), logger);
+        if (!this.ended) await this.#report(() => this.#finish(result, logger), logger);
+    }
+
+    /* Ends the job as done. If its result cannot be stored, the job fails: it would run again. */
+    async #finish(result, logger) {
+        try {
+            await this.done(isResult(result) ? result : undefined);
+        } catch (error) {
+            const temporary = error instanceof errors.TruceError && !isWrong(error);
+            if (temporary) throw error;
+            await this.#failed(error, logger);
+        }
     }
 
     async #failed(error, logger) {
@@ -160,8 +194,9 @@ class Job {
             this.ended = true;
             return;
         }
-        logger.error(`${this.#name} failed:`, error);
-        if (!this.ended) await this.#report(() => this.fail(error), logger);
+        this.#log("error", `failed: ${error?.stack ?? textOf(error)}`);
+        const fields = { error: textOf(error) };
+        if (!this.ended) await this.#report(() => this.#end("fail", fields), logger);
     }
 
     /* Calls a function that reports an outcome. If it cannot, the lease ends, and another worker

@@ -8,10 +8,10 @@
  */
 const { existsSync } = require("node:fs");
 const path = require("node:path");
-const { deserialize, serialize } = require("./bson.js");
+const { deserialize, serialize, serializeWithBufferAndIndex } = require("./bson.js");
 const errors = require("./errors.js");
 const { ofReply } = require("./failure.js");
-const { withRoom } = require("./room.js");
+const { checkIntegers, withRoom } = require("./room.js");
 
 const SONAME = "libtruce.so.0";
 const NEEDED = "0.1.0";
@@ -19,9 +19,6 @@ const NEEDED = "0.1.0";
 const BSON = { ignoreUndefined: false };
 const ROOT = path.join(__dirname, "..");
 const PREBUILT = path.join(ROOT, "prebuilds", `${process.platform}-${process.arch}`);
-
-/* Room for the reply of a quick command. */
-const ROOM = Buffer.allocUnsafeSlow(4096);
 
 /* Returns the addon, or throws why none can be loaded. */
 function loadAddon() {
@@ -70,7 +67,7 @@ function load() {
         throw new errors.LibraryError(
             `${file}: libtruce ${version} is too old: this package needs ${NEEDED} or later`,
         );
-    return { addon, version };
+    return { addon, version, byId: new FindById(addon.request), found: addon.found };
 }
 
 let loaded;
@@ -88,29 +85,75 @@ function waits(document) {
     );
 }
 
-/* The reply of a find in one batch begins with these bytes, except the lengths in it: {cursor:
- * {firstBatch: [. The array follows, whose first element is {0: document}. */
-const FIRST = Buffer.from("\0\0\0\0\x03cursor\0\0\0\0\0\x04firstBatch\0", "latin1");
-const LENGTH = FIRST.length + 4;
-const FOUND = Buffer.from("\x030\0", "latin1");
+const FILTER = Buffer.from("\x03filter\0\0\0\0\0?_id\0", "latin1");
+const REST = Buffer.from("\0\x10limit\0\x01\0\0\0\x08singleBatch\0\x01\0", "latin1");
+const SHORT = 255;
 
-function beginsWith(reply, at, bytes, from, to) {
-    return reply.compare(bytes, from, to, at + from, at + to) === 0;
+/*
+ * Writes the command {find: NAME, filter: {_id: ID}, limit: 1, singleBatch: true} for the common
+ * types of an _id. This takes a tenth of the time of the BSON library. The buffer keeps the part
+ * before the _id for the next call.
+ */
+class FindById {
+    #buffer;
+    #name;
+    #at; // of the type of the _id
+
+    constructor(buffer) {
+        this.#buffer = buffer;
+    }
+
+    /* The buffer was used for another command. */
+    forget() {
+        this.#name = undefined;
+    }
+
+    #begin(name) {
+        const text = Buffer.from(name);
+        if (text.length > SHORT || text.includes(0)) return false;
+        const buffer = this.#buffer;
+        buffer.write("\x02find\0", 4, "latin1");
+        buffer.writeInt32LE(text.length + 1, 10);
+        text.copy(buffer, 14);
+        buffer[14 + text.length] = 0;
+        FILTER.copy(buffer, 15 + text.length);
+        this.#at = 15 + text.length + FILTER.length - 5;
+        this.#name = name;
+        return true;
+    }
+
+    /* Returns the length of the command, or 0 if it must be written by the BSON library. */
+    write(name, id) {
+        if (name !== this.#name && !this.#begin(name)) return 0;
+        const buffer = this.#buffer,
+            at = this.#at;
+        let end = at + 5;
+        if (typeof id === "number" && (id | 0) === id) {
+            buffer[at] = 0x10;
+            end = buffer.writeInt32LE(id, end);
+        } else if (typeof id === "string" && id.length <= SHORT) {
+            const length = buffer.write(id, end + 4);
+            buffer[at] = 0x02;
+            buffer.writeInt32LE(length + 1, end);
+            end += 4 + length;
+            buffer[end++] = 0;
+        } else if (id?._bsontype === "ObjectId") {
+            buffer[at] = 0x07;
+            buffer.set(id.id, end);
+            end += 12;
+        } else return 0;
+        buffer.writeInt32LE(end + 1 - (at - 4), at - 4);
+        buffer.set(REST, end);
+        buffer.writeInt32LE(end + REST.length, 0);
+        return end + REST.length;
+    }
 }
 
-/* Returns the document of the reply of a find that has one at most: null without one, and undefined
- * if the reply has another form. This is half of the time of reading the whole reply. */
-function firstOf(reply, length) {
-    if (!beginsWith(reply, 0, FIRST, 4, 12) || !beginsWith(reply, 0, FIRST, 16, FIRST.length))
-        return undefined;
-    if (reply[LENGTH] === 0) return null;
-    const at = LENGTH + FOUND.length;
-    if (!beginsWith(reply, LENGTH, FOUND, 0, FOUND.length)) return undefined;
-    const size = reply.readInt32LE(at);
-    if (at + size > length) return undefined;
-    const document = Buffer.allocUnsafe(size); // not a part of ROOM, which the next call overwrites
-    reply.copy(document, 0, at, at + size);
-    return deserialize(document);
+/* Returns whether a filter has the _id only. */
+function isById(filter) {
+    let count = 0;
+    for (const name in filter) if (name !== "_id" || count++ > 0) return false;
+    return count === 1 && filter.toBSON === undefined;
 }
 
 function failed(failure, command) {
@@ -161,13 +204,34 @@ class NativeStore {
         }
     }
 
-    /* Runs a find by _id in this thread, and returns its document, or null. Returns undefined if it
-     * takes long or fails: then it must run as a command. */
-    findNow(database, document) {
-        if (this.#closing) return undefined;
-        const request = withRoom(document, () => serialize(document, BSON));
-        const length = this.#addon.commandNow(this.#handle, database, request, ROOM);
-        return length === 0 ? undefined : firstOf(ROOM, length);
+    /* Writes the command of findNow into the buffer of the addon. Returns its length, or 0 if it is
+     * too large. */
+    #writeFind(collection, filter, command) {
+        const length =
+            filter !== undefined && isById(filter) ? loaded.byId.write(collection, filter._id) : 0;
+        if (length > 0) return length;
+        const document = command();
+        checkIntegers(document);
+        loaded.byId.forget();
+        try {
+            return serializeWithBufferAndIndex(document, this.#addon.request, BSON) + 1;
+        } catch (error) {
+            if (error instanceof RangeError || error.code === "ERR_OUT_OF_RANGE") return 0;
+            throw error;
+        }
+    }
+
+    /* Runs a find of one document in this thread, and returns the document, or null. Returns
+     * undefined if it takes long or fails: then it must run as a command. `filter` is the filter of
+     * a find without options; `command` returns the command. */
+    findNow(database, collection, filter, command) {
+        const length = this.#writeFind(collection, filter, command);
+        if (length === 0 || this.#closing) return undefined;
+        const size = this.#addon.findNow(this.#handle, database, length);
+        if (size <= 0) return size < 0 ? null : undefined;
+        const copy = Buffer.allocUnsafe(size); // values may refer to it
+        copy.set(loaded.found.subarray(0, size));
+        return deserialize(copy);
     }
 
     /* Waits for the running calls, and closes the store. */

@@ -9,8 +9,8 @@ export interface CommitChangesOptions {
   /** an idempotency key of the database: the commit happens once under it */
   key?: string;
   /**
-   * with a key: the time when the request was made, ms since 1970, the same in each repetition
-   * (from 1)
+   * with a key: the time when the request was made, ms since 1970 (milliseconds, not seconds), the
+   * same in each repetition (from 1)
    */
   keyTime?: Milliseconds;
   /** with a key: the result that a repetition returns, at most 64 KiB */
@@ -116,43 +116,15 @@ export interface SetOptions {
 }
 
 /** The options of setDefine. */
-export interface SetDefineOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
+export interface SetDefineOptions extends Pick<SetOptions, "field" | "name" | "deleted" | "seqField"
+    | "sourceField" | "watermark" | "byElement"> {
   /** the fields of the key, separated by commas: "student_id"; absent: as defined */
   key?: any;
 }
 
 /** The options of setSource. */
-export interface SetSourceOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetSourceOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
   /** the source; absent: the numbers without a source */
   source?: string;
   /** announces the source, and returns its first number */
@@ -166,43 +138,15 @@ export interface SetSourceOptions {
 }
 
 /** The options of setCollect. */
-export interface SetCollectOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetCollectOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
   /** removes the tombstones at or below the watermark */
   collect?: boolean;
 }
 
 /** The options of setRecord. */
-export interface SetRecordOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
+export interface SetRecordOptions extends Pick<SetOptions, "field" | "name" | "deleted" | "seqField"
+    | "sourceField" | "watermark" | "byElement"> {
   /** the name of the consumer, which it keeps after a restart */
   consumer: string;
   /** the operations that were applied, each {add or remove, key, seq, source} */
@@ -210,45 +154,15 @@ export interface SetRecordOptions {
 }
 
 /** The options of setQuarantine. */
-export interface SetQuarantineOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetQuarantineOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
   /** the maximum number of operations; absent: 100 (1 to 1000) */
   limit?: number | Long;
 }
 
 /** The options of setReplay. */
-export interface SetReplayOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetReplayOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
   /** the operation, as truceSetQuarantine returned it */
   quarantined?: Document;
   /** instead: all operations that are quarantined */
@@ -260,65 +174,20 @@ export interface SetReplayOptions {
 }
 
 /** The options of setProtect. */
-export interface SetProtectOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetProtectOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
   /** true: sets the rule; false: removes it */
   on: boolean;
 }
 
 /** The options of setConvert. */
-export interface SetConvertOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetConvertOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
 }
 
 /** The options of setForget. */
-export interface SetForgetOptions {
-  /** the list in the document: "classes"; absent: the only set of the collection */
-  field?: string;
-  /** the field of an element that names it: "name"; absent: as defined */
-  name?: string;
-  /** the list of tombstones; absent: "deleted_" and the field */
-  deleted?: string;
-  /** the field of an element with its number; absent: "seq" */
-  seqField?: string;
-  /** the field of an element with its source; absent: "src" */
-  sourceField?: string;
-  /** the field of the document with the watermark; absent: "_wm" */
-  watermark?: string;
-  /** one document for each element, for sets that outgrow a document */
-  byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
-  key?: any;
+export interface SetForgetOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
+    "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
   /** also if documents still contain its lists */
   anyway?: boolean;
 }
@@ -355,7 +224,8 @@ export interface RevisionOptions {
 }
 
 /** The options of revisionPatch. */
-export interface RevisionPatchOptions {
+export interface RevisionPatchOptions extends Pick<RevisionOptions, "versionField" | "rules" |
+    "strict" | "inbox" | "keep" | "keepMS"> {
   /** the _id of the document */
   id: any;
   /** the patch; an array for "json" */
@@ -364,21 +234,6 @@ export interface RevisionPatchOptions {
   kind?: "operators" | "json" | "merge";
   /** the number of the document; absent: the current document, whatever its number (from 0) */
   version?: number | Long;
-  /** the field with the number of the document; absent: "version" */
-  versionField?: string;
-  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
-  rules?: Document;
-  /** merges only fields that one side alone changed */
-  strict?: boolean;
-  /** records conflicts that a merge cannot resolve (truceConflicts) */
-  inbox?: boolean;
-  /** the number of replaced versions that are kept for each document (0 to 2147483647) */
-  keep?: number | Long;
-  /**
-   * the maximum age of kept versions in milliseconds; truceSweep removes older ones; absent: no
-   * maximum (1 to 281474976710656)
-   */
-  keepMS?: Milliseconds;
 }
 
 /** The options of revisionDiff. */
@@ -392,51 +247,24 @@ export interface RevisionDiffOptions {
 }
 
 /** The options of revisionLog. */
-export interface RevisionLogOptions {
-  /** the _id of the document */
-  id: any;
+export interface RevisionLogOptions extends Pick<RevisionPatchOptions, "id" | "versionField" |
+    "rules" | "strict" | "inbox" | "keep" | "keepMS"> {
   /** only this version (from 0) */
   version?: number | Long;
   /** the maximum number of versions; absent: 100 (1 to 1000) */
   limit?: number | Long;
-  /** the field with the number of the document; absent: "version" */
-  versionField?: string;
-  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
-  rules?: Document;
-  /** merges only fields that one side alone changed */
-  strict?: boolean;
-  /** records conflicts that a merge cannot resolve (truceConflicts) */
-  inbox?: boolean;
-  /** the number of replaced versions that are kept for each document (0 to 2147483647) */
-  keep?: number | Long;
-  /**
-   * the maximum age of kept versions in milliseconds; truceSweep removes older ones; absent: no
-   * maximum (1 to 281474976710656)
-   */
-  keepMS?: Milliseconds;
 }
 
 /** The options of conflicts. */
-export interface ConflictsOptions {
-  /** the field with the number of the document; absent: "version" */
-  versionField?: string;
-  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
-  rules?: Document;
-  /** merges only fields that one side alone changed */
-  strict?: boolean;
-  /** records conflicts that a merge cannot resolve (truceConflicts) */
-  inbox?: boolean;
-  /** the number of replaced versions that are kept for each document (0 to 2147483647) */
-  keep?: number | Long;
-  /**
-   * the maximum age of kept versions in milliseconds; truceSweep removes older ones; absent: no
-   * maximum (1 to 281474976710656)
-   */
-  keepMS?: Milliseconds;
+export interface ConflictsOptions extends Pick<RevisionOptions, "versionField" | "rules" | "strict"
+    | "inbox" | "keep" | "keepMS"> {
+  /** only the conflict with this _id */
+  conflict?: ObjectId;
 }
 
 /** The options of resolve. */
-export interface ResolveOptions {
+export interface ResolveOptions extends Pick<RevisionOptions, "versionField" | "rules" | "strict" |
+    "inbox" | "keep" | "keepMS"> {
   /** the _id of the conflict */
   conflict: ObjectId;
   /** the side that wins where both differ, or the given document */
@@ -445,21 +273,6 @@ export interface ResolveOptions {
   document?: Document;
   /** the conflict as it was shown, or only its {version}; absent: as it was last returned */
   seen?: Document;
-  /** the field with the number of the document; absent: "version" */
-  versionField?: string;
-  /** the policies of merges: {views: "sum", tags: "union", body: "text"} */
-  rules?: Document;
-  /** merges only fields that one side alone changed */
-  strict?: boolean;
-  /** records conflicts that a merge cannot resolve (truceConflicts) */
-  inbox?: boolean;
-  /** the number of replaced versions that are kept for each document (0 to 2147483647) */
-  keep?: number | Long;
-  /**
-   * the maximum age of kept versions in milliseconds; truceSweep removes older ones; absent: no
-   * maximum (1 to 281474976710656)
-   */
-  keepMS?: Milliseconds;
 }
 
 /** The options of item. */
@@ -503,13 +316,7 @@ export interface ItemIndexOptions {
 }
 
 /** The options of itemConvert. */
-export interface ItemConvertOptions {
-  /** the array or map, by its path: "badges" */
-  field: string;
-  /** the field that identifies an item: "type" */
-  identity: string;
-  /** true: maps; absent: arrays */
-  map?: boolean;
+export interface ItemConvertOptions extends Pick<ItemIndexOptions, "field" | "identity" | "map"> {
 }
 
 /** The options of enqueue. */
@@ -574,7 +381,7 @@ export interface EnqueueOptions {
    * the effect of a conflict: nothing is added, the job gets the new payload or the new time, or
    * the call fails; absent: "ignore"
    */
-  on_conflict?: "ignore" | "replace" | "reschedule" | "refuse";
+  onConflict?: "ignore" | "replace" | "reschedule" | "refuse";
   /** the ids of the jobs that must end before it */
   after?: readonly any[];
   /**
@@ -643,7 +450,7 @@ export interface ClaimOptions {
    */
   waitMS?: Milliseconds;
   /**
-   * the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000 (1000 to
+   * the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000 (100 to
    * 86400000)
    */
   leaseMS?: Milliseconds;
@@ -672,15 +479,9 @@ export interface DoneOptions {
 }
 
 /** The options of jobCommit. */
-export interface JobCommitOptions {
-  /** the job's _id */
-  id: ObjectId;
-  /** the claim's token */
-  token: ObjectId;
+export interface JobCommitOptions extends Pick<DoneOptions, "id" | "token" | "result"> {
   /** the changes, as in truceCommit */
   changes: readonly any[];
-  /** the result, which is stored in the job */
-  result?: Document;
 }
 
 /** The options of fail. */
@@ -709,13 +510,7 @@ export interface SnoozeOptions {
 }
 
 /** The options of discard. */
-export interface DiscardOptions {
-  /** the job's _id */
-  id: ObjectId;
-  /** the claim's token */
-  token: ObjectId;
-  /** the reason; its first 2,000 bytes are recorded */
-  error: string;
+export interface DiscardOptions extends Pick<FailOptions, "id" | "token" | "error"> {
 }
 
 /** The options of jobStep. */
@@ -776,7 +571,8 @@ export interface SignalOptions {
 }
 
 /** The options of cronSet. */
-export interface CronSetOptions {
+export interface CronSetOptions extends Pick<EnqueueOptions, "priority" | "attempts" | "timeoutMS" |
+    "keepMS" | "keepCancelledMS" | "keepDiscardedMS" | "keepDeadMS" | "metadata" | "tags"> {
   /** the queue of the jobs */
   queue: string;
   /**
@@ -795,27 +591,6 @@ export interface CronSetOptions {
   missed?: "once" | "skip" | "all";
   /** with "all": the maximum number of these jobs; absent: 100 (1 to 500) */
   most?: number | Long;
-  /** the priority; the highest runs first, then the oldest job (-1000 to 1000) */
-  priority?: number | Long;
-  /** the maximum number of attempts; absent: 10 (1 to 2147483647) */
-  attempts?: number | Long;
-  /** the maximum time of an attempt in milliseconds; absent: no maximum (1 to 2147483647) */
-  timeoutMS?: Milliseconds;
-  /**
-   * the time in milliseconds for which the job is kept when it is done; -1: forever; absent: 7 days
-   * (-1 to 281474976710656)
-   */
-  keepMS?: Milliseconds;
-  /** the same if it is cancelled; absent: as `keepMS` (-1 to 281474976710656) */
-  keepCancelledMS?: Milliseconds;
-  /** the same if it is discarded; absent: as `keepMS` (-1 to 281474976710656) */
-  keepDiscardedMS?: Milliseconds;
-  /** the same if it is dead; absent: forever (-1 to 281474976710656) */
-  keepDeadMS?: Milliseconds;
-  /** data for people and for searches */
-  metadata?: Document;
-  /** strings for people and for searches */
-  tags?: readonly any[];
 }
 
 /** The options of crons. */
@@ -871,19 +646,10 @@ export interface LedgerOpenOptions {
 }
 
 /** The options of ledgerRules. */
-export interface LedgerRulesOptions {
+export interface LedgerRulesOptions extends Pick<LedgerOpenOptions, "min" | "max" | "debitOnly" |
+    "creditOnly" | "closed"> {
   /** the account */
   account: string;
-  /** the minimum of the available balance; 0: no overdraft */
-  min?: number | Long;
-  /** the maximum of the balance plus pending credits */
-  max?: number | Long;
-  /** the account accepts no credits */
-  debitOnly?: boolean;
-  /** the account accepts no debits */
-  creditOnly?: boolean;
-  /** the account accepts no transactions */
-  closed?: boolean;
 }
 
 /** The options of ledgerPost. */
@@ -925,7 +691,8 @@ export interface LedgerBalanceOptions {
   /** the state with all that was booked until this time, ms since 1970 (1 to 281474976710656) */
   bookedMS?: Milliseconds;
   /**
-   * the sum of all entries with a value date until this time, ms since 1970 (1 to 281474976710656)
+   * the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as it
+   * was known then (1 to 281474976710656)
    */
   effectiveMS?: Milliseconds;
 }
@@ -948,7 +715,7 @@ export interface LedgerAccountsOptions {
   prefix?: string;
   /** only accounts after this name */
   after?: string;
-  /** the maximum number of accounts; absent: 100 (1 to 1000) */
+  /** the maximum number of accounts; absent: 100 (1 to 100000) */
   limit?: number | Long;
 }
 
@@ -962,8 +729,23 @@ export interface LedgerSearchOptions {
   fromMS?: Milliseconds;
   /** only those booked before this time, ms since 1970 (1 to 281474976710656) */
   beforeMS?: Milliseconds;
+  /** only transactions that follow the one with this id, in the order of the reply */
+  after?: any;
   /** the maximum number of transactions; absent: 100 (1 to 1000) */
   limit?: number | Long;
+}
+
+/** The options of ledgerReport. */
+export interface LedgerReportOptions {
+  /** only this account and the accounts below it: "assets" includes "assets:cash" */
+  prefix?: string;
+  /**
+   * the groups: day, month, quarter, year, or a field of the metadata such as meta.order; absent:
+   * month
+   */
+  by?: string;
+  /** combines accounts with the same first parts of the name; absent: all parts (1 to 100) */
+  depth?: number | Long;
 }
 
 /** The options of ledgerPending. */
@@ -988,6 +770,34 @@ export interface LedgerVerifyOptions {
   seal?: readonly any[];
 }
 
+/** The options of ledgerSeal. */
+export interface LedgerSealOptions {
+  /** the field `after` of the preceding reply; absent: the beginning */
+  after?: Document;
+  /** the maximum number of parts; absent: as many as 8 MiB have (1 to 1000) */
+  limit?: number | Long;
+}
+
+/** The options of ledgerImport. */
+export interface LedgerImportOptions {
+  /**
+   * records as truceLedgerExport returns them; an id may be any value, and `date` is the value date
+   */
+  records: readonly any[];
+  /** opens missing accounts and currencies */
+  open?: boolean;
+  /** only checks the records */
+  check?: boolean;
+}
+
+/** The options of ledgerExport. */
+export interface LedgerExportOptions {
+  /** the field `after` of the preceding reply; absent: the beginning */
+  after?: readonly any[];
+  /** the number of records after which the reply ends; absent: 1,000 (1 to 100000) */
+  limit?: number | Long;
+}
+
 /** The options of transfer. */
 export interface TransferOptions {
   /** the caller's id; sending it again has no effect */
@@ -1009,7 +819,7 @@ export interface TransferOptions {
   meta?: Document;
   /**
    * the collection of source and destination. The first transfer of a collection sets this and the
-   * next three fields for good
+   * next three fields permanently
    */
   accounts?: string;
   /** the field that the amount is moved from and to; absent: "balance" */
@@ -1039,41 +849,15 @@ export interface TransfersOptions {
 }
 
 /** The options of transferResume. */
-export interface TransferResumeOptions {
+export interface TransferResumeOptions extends Pick<TransferOptions, "accounts" | "field" | "marks"
+    | "fence" | "steps"> {
   /** the id of the transfer */
   id: any;
-  /**
-   * the collection of source and destination. The first transfer of a collection sets this and the
-   * next three fields for good
-   */
-  accounts?: string;
-  /** the field that the amount is moved from and to; absent: "balance" */
-  field?: string;
-  /** the field of pending transfers; absent: "pendingTransactions" */
-  marks?: string;
-  /** the field of the fence; absent: "pendingFence" */
-  fence?: string;
-  /** executes step by step, also if the store supports one step */
-  steps?: boolean;
 }
 
 /** The options of transferCancel. */
-export interface TransferCancelOptions {
-  /** the id of the transfer */
-  id: any;
-  /**
-   * the collection of source and destination. The first transfer of a collection sets this and the
-   * next three fields for good
-   */
-  accounts?: string;
-  /** the field that the amount is moved from and to; absent: "balance" */
-  field?: string;
-  /** the field of pending transfers; absent: "pendingTransactions" */
-  marks?: string;
-  /** the field of the fence; absent: "pendingFence" */
-  fence?: string;
-  /** executes step by step, also if the store supports one step */
-  steps?: boolean;
+export interface TransferCancelOptions extends Pick<TransferResumeOptions, "id" | "accounts" |
+    "field" | "marks" | "fence" | "steps"> {
 }
 
 /** The options of syncDeclare. */
@@ -1134,7 +918,7 @@ export interface SyncRepairOptions {
 
 /** The options of treePublish. */
 export interface TreePublishOptions {
-  /** up to 100,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId} */
+  /** up to 1,000,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId} */
   changes?: readonly any[];
   /** instead: the contents of the tree in this version (from 1) */
   revert?: number | Long;
@@ -1145,7 +929,10 @@ export interface TreePublishOptions {
   base?: string;
   /** the id of this publication: sent again with the same base, it is published once */
   id?: ObjectId;
-  /** merges with other publications since the base, item by item */
+  /**
+   * merges with other publications since the base, item by item; without a base: with those during
+   * the call
+   */
   merge?: boolean;
   /** with merge: the side that wins if both changed the same; absent: a conflict */
   prefer?: "mine" | "theirs";
@@ -1222,7 +1009,7 @@ export interface TreeOptions {
   branch?: string;
   /** publishes in this tree the changes of that branch or origin */
   merge?: string;
-  /** erases the contents of this item from all versions, for good */
+  /** erases the contents of this item from all versions, permanently */
   erase?: any;
   /** removes items that no reader can see */
   collect?: boolean;
@@ -1248,6 +1035,24 @@ export interface TreesOptions {
   limit?: number | Long;
 }
 
+/** The options of treeExport. */
+export interface TreeExportOptions {
+  /** the changes from this version on; absent: all that are kept (from 1) */
+  from?: number | Long;
+  /** the field `after` of the preceding reply; absent: the beginning */
+  after?: Document;
+  /** the number of lines after which the reply ends; absent: 1,000 (1 to 100000) */
+  limit?: number | Long;
+}
+
+/** The options of treeImport. */
+export interface TreeImportOptions {
+  /** a history, as truceTreeExport returns it: from {$tree} to {$end} */
+  lines: readonly any[];
+  /** the collection of the items of a new tree; absent: that of the history */
+  collection?: string;
+}
+
 /** The options of sweep. */
 export interface SweepOptions {
   /**
@@ -1270,9 +1075,18 @@ export interface CheckOptions {
 /** The operations that can be part of a commit. */
 export interface CommitOperations<R> {
   /**
-   * Adds to an ordered set, removes from it, or reads it; the operations may arrive in any order.
+   * Allocates increasing numbers, each once; or returns the last of them.
    *
-   * collection: the collection
+   * sequence: the sequence's name
+   *
+   * Reply: with `take`, `first` and `last`: the allocated numbers; else `last`: the last number
+   * that was allocated, or 0. A part of a commit has `take`; its numbers are not allocated if the
+   * commit does not take effect. An error: 8 (outcome unknown) numbers may have been allocated
+   */
+  sequence(sequence: string, options?: SequenceOptions): R;
+
+  /**
+   * Adds to an ordered set, removes from it, or reads it; the operations may arrive in any order.
    *
    * Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
    * `apply`, an array of `results`, each {status, outcome}, and `failure`, the first reason, if one
@@ -1284,18 +1098,15 @@ export interface CommitOperations<R> {
   /**
    * Reads a document with its number, saves it by that number, or merges it.
    *
-   * collection: the collection
-   *
    * Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
    * "unchanged", or "conflict". A conflict writes nothing, and has `conflict`, the differences of
-   * both sides, and `inbox`, its _id in the inbox. "not found": the document does not exist
+   * both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the commit
+   * changes nothing. "not found": the document does not exist
    */
   revision(collection: string, options?: RevisionOptions): R;
 
   /**
    * Applies a patch to a document, and saves it.
-   *
-   * collection: the collection
    *
    * Reply: as in truceRevision. "not found": the document does not exist
    */
@@ -1303,8 +1114,6 @@ export interface CommitOperations<R> {
 
   /**
    * Resolves a conflict.
-   *
-   * collection: the collection
    *
    * Reply: as in truceRevision. With the outcome "conflict", the conflict stays open, compared with
    * the current document. "not found": no such open conflict exists
@@ -1314,8 +1123,6 @@ export interface CommitOperations<R> {
   /**
    * Changes items of an array or a map in one atomic write.
    *
-   * collection: the collection
-   *
    * Reply: `matched`, `modified`: numbers of items; `added`: whether an item was added. "not
    * found": no document matches
    */
@@ -1323,8 +1130,6 @@ export interface CommitOperations<R> {
 
   /**
    * Adds one job, or many, to a queue.
-   *
-   * queue: the queue
    *
    * Reply: `id`, and `added`: "new", "existing", "replaced", or "rescheduled"; with `payloads` the
    * `ids`. An error: 11000 (duplicate) a job with its key or id exists
@@ -1346,8 +1151,6 @@ export interface CommitOperations<R> {
   /**
    * Ends a job as done.
    *
-   * queue: the queue
-   *
    * Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
    * cancelled
    */
@@ -1355,8 +1158,6 @@ export interface CommitOperations<R> {
 
   /**
    * Ends an attempt as failed: the job is retried, or is dead after its last attempt.
-   *
-   * queue: the queue
    *
    * Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
    * cancelled
@@ -1366,8 +1167,6 @@ export interface CommitOperations<R> {
   /**
    * Postpones a job; the attempt does not count.
    *
-   * queue: the queue
-   *
    * Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
    * cancelled
    */
@@ -1375,8 +1174,6 @@ export interface CommitOperations<R> {
 
   /**
    * Ends a job as discarded: it is not retried, and is not a dead letter.
-   *
-   * queue: the queue
    *
    * Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job was
    * cancelled
@@ -1443,16 +1240,14 @@ export interface CommitOperations<R> {
    * collection: the collection of the transfers
    *
    * Reply: `state`: "done", and `exists`: whether it was started before. An error 20 (refused): the
-   * transfer is canceled for good, because a guard did not match or a document does not exist. In a
-   * transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate): the id
-   * was used for another transfer. 2 (invalid): an undo does not reverse its effect
+   * transfer is canceled permanently, because a guard did not match or a document does not exist.
+   * In a transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate):
+   * the id was used for another transfer. 2 (invalid): an undo does not reverse its effect
    */
   transfer(collection: string, options: TransferOptions): R;
 
   /**
    * Changes a source with its copies, or a dependent.
-   *
-   * collection: the collection
    *
    * Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
    * that this command wrote; `settled`: whether all copies are written. If not, the recovery pass
@@ -1464,8 +1259,6 @@ export interface CommitOperations<R> {
   /**
    * Inserts a dependent with its copies, or a source.
    *
-   * collection: the collection
-   *
    * Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
    * that this command wrote; `settled`: whether all copies are written. If not, the recovery pass
    * or truceSyncReconcile writes the others. An error: 11000 (duplicate) its _id exists
@@ -1474,8 +1267,6 @@ export interface CommitOperations<R> {
 
   /**
    * Publishes changes of many items as the next version of a tree, all at once.
-   *
-   * tree: the tree
    *
    * Reply: `outcome`: "published", "exists" (published before under this id), "nothing" (no item
    * changed), or "conflict" (another edit was published since the base; nothing was published).
@@ -1532,8 +1323,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Returns the result of the commit under a key.
    *
-   * key: the key
-   *
    * Reply: `result`: empty if the commit had no result. "not found": no commit under the key took
    * effect, or it was purged. An error: 24 (locked) a commit under the key is pending
    */
@@ -1569,8 +1358,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Lets commits of the journal change values of the unique indexes of a collection.
-   *
-   * collection: the collection
    *
    * Reply: `made`: the index on _keys is new; `documents` that were examined; and those that were
    * `converted`. An error: 2 (invalid) the collection has no unique index
@@ -1613,16 +1400,6 @@ export interface Operations<R> extends CommitOperations<R> {
   requests(options?: RequestsOptions): R;
 
   /**
-   * Allocates increasing numbers, each once; or returns the last of them.
-   *
-   * sequence: the sequence's name
-   *
-   * Reply: with `take`, `first` and `last`: the allocated numbers; else `last`: the last number
-   * that was allocated, or 0. An error: 8 (outcome unknown) numbers may have been allocated
-   */
-  sequence(sequence: string, options?: SequenceOptions): R;
-
-  /**
    * Lists the sequences with their last numbers.
    *
    * Reply: `sequences`, by name: each {_id, value}; and `more`: continue with `after` the last _id
@@ -1632,8 +1409,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Defines a set of a collection; later operations need not repeat its fields.
    *
-   * collection: the collection
-   *
    * Reply: `set`: its name, "students.classes". The first write to a set also defines it. An error:
    * 2 (invalid) the set is defined differently, or a field is missing
    */
@@ -1642,8 +1417,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Announces a source, or declares which numbers it does not use.
    *
-   * collection: the collection
-   *
    * Reply: with `start`, `first`: the first number of the source; with `from`, `void`: how many
    * numbers are void now
    */
@@ -1651,8 +1424,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Returns the watermark of a set, and removes tombstones below it.
-   *
-   * collection: the collection
    *
    * Reply: `watermark`: all operations up to this number were applied; and `sources`: [{source,
    * watermark, floor, missing}]. With `collect`, `documents`: the number of documents that changed,
@@ -1663,8 +1434,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Records that a consumer has applied operations, for example in a commit.
    *
-   * collection: the collection
-   *
    * Reply: nothing more. After it, the consumer may acknowledge its messages. Recording an
    * operation that was not applied loses it
    */
@@ -1673,8 +1442,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Lists operations that arrived after their number was declared void.
    *
-   * collection: the collection
-   *
    * Reply: `quarantined`: each {_id: {set, source, seq, verb, key, name}, element, reason, time};
    * and `more`: true if others exist
    */
@@ -1682,8 +1449,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Applies a quarantined operation under a new number, and releases it.
-   *
-   * collection: the collection
    *
    * Reply: `outcome`: "applied", "stale", or "duplicate"; of all, the counts of each, and `next`,
    * the next number. "not found": the operation is not, or no longer, in the quarantine. An error:
@@ -1694,8 +1459,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Refuses elements that programs without watermarks would bring back.
    *
-   * collection: the collection
-   *
    * Reply: `set`: its name. The validator of the collection gets a rule: such a write fails with
    * error 121. An error: 24 (locked) a commit holds a document; send the command again
    */
@@ -1704,8 +1467,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Gives every element without a number the number 0, in all documents.
    *
-   * collection: the collection
-   *
    * Reply: `documents` that were written, `elements` that changed, and documents that were `left`
    * unchanged, with `failure`: why. Such a document has a value other than a list
    */
@@ -1713,8 +1474,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Removes the definition of a set with its sources and records.
-   *
-   * collection: the collection
    *
    * Reply: `set`: its name. No process may use the set during the command. The lists in the
    * documents stay. "not found": no such set exists. An error: 112 (conflict) a document contains
@@ -1732,8 +1491,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Lists the kept versions of a document, the newest first, or returns one.
    *
-   * collection: the collection
-   *
    * Reply: `versions`: each {_id: {id, version}, at, until, document}, and `more`: true if others
    * exist. With `version`, `document`. "not found": the version is not kept
    */
@@ -1742,17 +1499,14 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Lists the open conflicts of a collection, the oldest first.
    *
-   * collection: the collection
-   *
    * Reply: `conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, kind,
-   * ...}]}, compared with the current document; as many as a reply has room for
+   * ...}]}, compared with the current document; as many as a reply has room for. "not found":
+   * `conflict` is not open
    */
   conflicts(collection: string, options?: ConflictsOptions): R;
 
   /**
    * Creates an index on a field of items.
-   *
-   * collection: the collection
    *
    * Reply: nothing more. An error: 2 (invalid) the store does not support wildcard indexes
    */
@@ -1760,8 +1514,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Converts the items of all documents from arrays to maps, or back.
-   *
-   * collection: the collection
    *
    * Reply: `documents` that were converted; `refused`: the number of documents left unchanged,
    * because an item has no identity or two items have the same; `failure`: the first reason
@@ -1789,8 +1541,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Limits how many jobs of a queue run at once, or begin in a period.
    *
-   * queue: the queue
-   *
    * Reply: nothing more. Without any field, the queue has no limits. The limits hold for all
    * processes, and take effect within a second
    */
@@ -1798,8 +1548,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Claims the next ready jobs, and waits for one.
-   *
-   * queue: the queue
    *
    * Reply: `jobs`: each the job's document with `token`, which together with `_id` identifies the
    * claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not found": no
@@ -1810,8 +1558,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Renews the lease of a job.
    *
-   * queue: the queue
-   *
    * Reply: `leaseMS`: the duration of the lease from now, in milliseconds. An error: 125 (expired)
    * this worker no longer has the job, or the job was cancelled
    */
@@ -1819,8 +1565,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Changes documents and ends the job as done: both or neither, fenced by the claim.
-   *
-   * queue: the queue
    *
    * Reply: `results`: for each operation among the changes {change: N, ...} with its reply. The
    * errors are those of truceCommit; nothing is changed then. An error: 125 (expired) this worker
@@ -1830,8 +1574,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Completes a step of a job with its changes, once in all attempts.
-   *
-   * queue: the queue
    *
    * Reply: `earlier`: true if this attempt or an earlier one has completed the step, and nothing
    * was changed now. `result`: the stored result. `results`: for each operation among the changes
@@ -1843,8 +1585,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Suspends a job for a time, once for each name in all attempts.
    *
-   * queue: the queue
-   *
    * Reply: "ok": the sleep is over. "not found": the job is suspended, and this worker no longer
    * has it. When the time comes, it is claimed again, no attempt is counted, and the same command
    * answers "ok". An error: 125 (expired) this worker no longer has the job, or the job was
@@ -1854,8 +1594,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Suspends a job until an event arrives (truceSignal).
-   *
-   * queue: the queue
    *
    * Reply: `came`: false if the time is over; else true, and `event`. "not found": the job is
    * suspended, and this worker no longer has it. When the time comes, it is claimed again, no
@@ -1959,9 +1697,9 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * ledger: the collection of the ledger
    *
-   * Reply: `accounts`, by name: each {account, currency, number, balance, out, in, available, min,
-   * max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last name. The
-   * balances of one reply are of one snapshot
+   * Reply: `accounts`, by name: each {account, currency, digits, number, balance, out, in,
+   * available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last
+   * name. The balances of one reply are of one snapshot
    */
   ledgerAccounts(ledger: string, options?: LedgerAccountsOptions): R;
 
@@ -1971,10 +1709,21 @@ export interface Operations<R> extends CommitOperations<R> {
    * ledger: the collection of the ledger
    *
    * Reply: `transactions`, as stored, in the order of booking: each {_id, ts, state, meta, changes,
-   * ...}; and `more`: true if others match. To continue, set `fromMS` to the time of the last one,
-   * which is returned again
+   * ...}; and `more`: continue with `after` the last `_id`. "not found": no transaction has the id
+   * of `after`
    */
   ledgerSearch(ledger: string, options?: LedgerSearchOptions): R;
+
+  /**
+   * Returns the changes of accounts by period, or by a field of the metadata.
+   *
+   * ledger: the collection of the ledger
+   *
+   * Reply: `rows` of a snapshot, by group, account, and currency: each {group, account, currency,
+   * digits, change, balance}, where `balance` includes all earlier periods. Value dates count. An
+   * error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 bits
+   */
+  ledgerReport(ledger: string, options?: LedgerReportOptions): R;
 
   /**
    * Lists pending transactions, by their expiry.
@@ -2012,10 +1761,35 @@ export interface Operations<R> extends CommitOperations<R> {
    * ledger: the collection of the ledger
    *
    * Reply: `parts`: each {ledger, time, part, before, accounts: [{account, number, balance, hash}],
-   * last, hash}. Store them elsewhere: truceLedgerVerify compares the book with them. An error: 146
-   * (limit reached) the seal exceeds 8 MiB; use the CLI
+   * last, hash}; and `more`: continue with the reply's `after`. The accounts of a reply are of a
+   * snapshot. Store the parts elsewhere: truceLedgerVerify compares the book with them
    */
-  ledgerSeal(ledger: string): R;
+  ledgerSeal(ledger: string, options?: LedgerSealOptions): R;
+
+  /**
+   * Posts the records of a book: currencies, accounts with their rules, transactions.
+   *
+   * ledger: the collection of the ledger
+   *
+   * Reply: counts: `records`, `posted`, `existed` (posted before), `refused` (a rule of an account
+   * forbids it, or the id was used with different content); `refusals`: {record, reason}; and
+   * `more`: true if others were refused. Repeat an interrupted import: it posts what is missing. An
+   * error: 2 (invalid) a record is wrong, the message has its number from 1, and nothing was posted
+   */
+  ledgerImport(ledger: string, options: LedgerImportOptions): R;
+
+  /**
+   * Returns a book as records, in an order in which they can be posted again.
+   *
+   * ledger: the collection of the ledger
+   *
+   * Reply: `records`: {currency, digits}, {open: ACCOUNT, currency, min, ...}, {rules: ACCOUNT,
+   * ...}, and transactions {id, kind, of, part, date, expires, entries: [{account, amount,
+   * currency, type}], meta}; and `more`: continue with the reply's `after`. Each reply is of a
+   * snapshot, and a record of a currency may occur again. An error: 146 (limit reached) the ledger
+   * has too many accounts; use the CLI
+   */
+  ledgerExport(ledger: string, options?: LedgerExportOptions): R;
 
   /**
    * Returns the current state of a transfer.
@@ -2070,8 +1844,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Reads a document; outdated copies of a dependent are repaired first.
    *
-   * collection: the collection
-   *
    * Reply: `document`. "not found": it does not exist
    */
   syncRead(collection: string, options: SyncReadOptions): R;
@@ -2118,8 +1890,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Reads one item or many items of one version of a tree.
    *
-   * tree: the tree
-   *
    * Reply: `version` and its `token`; a read with this token is of the same version, whatever is
    * published in the meantime. `item`, or `items` and `more`: continue with `after` the last itemId
    * (or `skip`) and the `token`. "not found": no such tree, version, tag, or item exists; if only
@@ -2131,8 +1901,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Lists the kept versions of a tree, the newest first.
    *
-   * tree: the tree
-   *
    * Reply: `versions`: each {version, at, message, author, token}, where `token` is that of the
    * edit; and `more`: continue with `before` the last version. "not found": no such tree exists
    */
@@ -2140,8 +1908,6 @@ export interface Operations<R> extends CommitOperations<R> {
 
   /**
    * Returns the differences of two versions of a tree.
-   *
-   * tree: the tree
    *
    * Reply: `changes`, by itemId: each {itemId, change, before, after}, where `change` is "added",
    * "removed", or "changed"; and `more`: continue with `after` the last itemId. "not found": no
@@ -2152,8 +1918,6 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Returns the status of a tree; or tags a version, sets the retention, branches, merges, erases,
    * or drops.
-   *
-   * tree: the tree
    *
    * Reply: without an action {tree, collection, parent, current, settled, kept, at, keep, tags,
    * from, branches, readers, edits}. With merge, `outcome`: "published", "nothing", or "conflict",
@@ -2171,6 +1935,36 @@ export interface Operations<R> extends CommitOperations<R> {
    * continue with `after` the last `tree`
    */
   trees(options?: TreesOptions): R;
+
+  /**
+   * Returns the history of a tree as lines.
+   *
+   * Reply: `lines`: {$tree, collection, parent, from, to, whole}, and for each version {$version,
+   * at, message, author, token}, its items and {$remove: itemId}, and at the end {$tag, version}
+   * and {$end}; and `more`: continue with the reply's `after`. "not found": no such tree or version
+   * exists. An error: 125 (expired) a version was collected
+   */
+  treeExport(tree: string, options?: TreeExportOptions): R;
+
+  /**
+   * Publishes the versions of a history, with their numbers, times, and messages.
+   *
+   * Reply: `version`: the last one; counts: `published`, and `passed`, which the tree had already.
+   * Repeat an interrupted import: it continues. Split a history of more than 48 MiB between
+   * versions, and begin and end each part like the whole. An error: 2 (invalid) a line is wrong,
+   * the history is cut off, or the tree has another content; earlier versions stay
+   */
+  treeImport(tree: string, options: TreeImportOptions): R;
+
+  /**
+   * Returns the consumers of message brokers, in all processes.
+   *
+   * Reply: `consumers`: each {consumer, source, into, rate, waiting, received, redelivered,
+   * applied, duplicate, stale, rejected, quarantined, reconnects, lastMessage, updated, workers}.
+   * The array `workers` has the running threads, each {worker, started, updated, rate, waiting}. It
+   * is empty if the consumer is stopped
+   */
+  consumers(): R;
 
   /**
    * Completes or undoes the work of dead processes, and removes expired documents.

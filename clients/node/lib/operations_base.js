@@ -7,7 +7,7 @@ const isTime = (name) => name.endsWith("MS") || name === "keyTime";
 
 /* Returns the command of a row. */
 function commandOf(method, row, target, options) {
-    const given = checked(options, row.options, method);
+    const given = checked(options, row.options ?? [], method);
     const document = { [row.command]: target ?? 1 };
     for (const name of Object.keys(given))
         document[name] = isTime(name) ? milliseconds(given[name]) : given[name];
@@ -33,14 +33,16 @@ function addOperations(prototype, includes) {
     for (const [method, row] of Object.entries(rows)) {
         if (!includes(row)) continue;
         const function_ = function (...given) {
-            const [target, options] = row.target === null ? [undefined, ...given] : given;
-            const most = (row.target === null ? 0 : 1) + (row.options.length > 0 ? 1 : 0);
+            const [target, options] = row.target ? given : [undefined, ...given];
+            const most = (row.target ? 1 : 0) + (row.options ? 1 : 0);
             if (given.length > most)
                 throw new TypeError(`${method} has at most ${most} arguments, not ${given.length}`);
-            if (row.target !== null) checkTarget(method, row, target);
+            if (row.target) checkTarget(method, row, target);
             const document = commandOf(method, row, target, options);
             const again =
-                typeof row.again === "string" ? document[row.again] !== undefined : row.again;
+                typeof row.again === "string"
+                    ? document[row.again] !== undefined
+                    : row.again === true;
             return this._run(document, again);
         };
         Object.defineProperty(function_, "name", { value: method });

@@ -1,17 +1,36 @@
 "use strict";
 /* The check of options: an unknown option is an error, not ignored. */
 
+/* Returns the number of letters to insert, remove, or replace to make one text of the other. */
+function distance(left, right) {
+    let row = [...right].map((_, i) => i + 1);
+    for (let i = 0; i < left.length; i++) {
+        const next = [];
+        for (let k = 0, least = i + 1, diagonal = i; k < right.length; k++) {
+            least = Math.min(row[k] + 1, least + 1, diagonal + (left[i] !== right[k]));
+            diagonal = row[k];
+            next.push(least);
+        }
+        row = next;
+    }
+    return row.at(-1) ?? left.length;
+}
+
 /* Returns the known name that is most similar, or undefined. */
 function similar(name, known) {
     const plain = (text) => text.toLowerCase().replaceAll("_", "");
-    const letters = (text) => [...plain(text)].sort().join("");
-    return (
-        known.find((one) => plain(one) === plain(name)) ??
-        known.find((one) => letters(one) === letters(name)) ??
-        known.find(
-            (one) => plain(one).startsWith(plain(name)) || plain(name).startsWith(plain(one)),
-        )
-    );
+    const wanted = plain(name);
+    const far = (one) => {
+        const begins = one.startsWith(wanted) || wanted.startsWith(one);
+        return begins ? 1 : distance(wanted, one);
+    };
+    let best,
+        least = Math.min(4, Math.floor(wanted.length / 2) + 1);
+    for (const one of known) {
+        const found = plain(one) === wanted ? 0 : far(plain(one));
+        if (found < least) [best, least] = [one, found];
+    }
+    return best;
 }
 
 /*
@@ -70,4 +89,4 @@ function milliseconds(value) {
     return time;
 }
 
-module.exports = { checked, checkFunction, checkText, milliseconds };
+module.exports = { checked, checkFunction, checkText, milliseconds, printed, similar };

@@ -16,6 +16,33 @@ function grow(document) {
     setInternalBufferSize(size + SESSION_BYTES);
 }
 
+const INT64_MAX = 2n ** 63n - 1n;
+const INT64_MIN = -(2n ** 63n);
+const DEPTH_MAX = 200; // deeper documents are refused by the store, and a cycle by the BSON library
+
+/* Refuses a BigInt that is not a 64-bit integer: the BSON library would store other bits. */
+function checkIntegers(value, path = "", depth = 0) {
+    if (typeof value === "bigint") {
+        if (value > INT64_MAX || value < INT64_MIN)
+            throw new TypeError(
+                `the BigInt ${value} of "${path}" has more than 64 bits: store it as a string or ` +
+                    "a Decimal128",
+            );
+        return;
+    }
+    if (value === null || typeof value !== "object" || depth > DEPTH_MAX) return;
+    if (value._bsontype || ArrayBuffer.isView(value) || value instanceof Date) return;
+    if (value instanceof Map) {
+        for (const [name, one] of value) checkIntegers(one, name, depth + 1);
+        return;
+    }
+    for (const name in value) {
+        const one = value[name];
+        if (typeof one === "bigint" || (typeof one === "object" && one !== null))
+            checkIntegers(one, name, depth + 1);
+    }
+}
+
 /* Runs a function that writes the document. If the buffer is too small, enlarges it. */
 function withRoom(document, function_) {
     const again = (error) => {
@@ -23,6 +50,7 @@ function withRoom(document, function_) {
         grow(document);
         return function_();
     };
+    checkIntegers(document);
     try {
         const result = function_();
         return typeof result?.catch === "function" ? result.catch(again) : result;
@@ -31,4 +59,4 @@ function withRoom(document, function_) {
     }
 }
 
-module.exports = { withRoom };
+module.exports = { checkIntegers, withRoom };

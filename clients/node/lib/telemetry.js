@@ -2,8 +2,8 @@
 /*
  * Spans of OpenTelemetry for jobs, and the trace context that travels in their metadata.
  *
- * Enqueued jobs get the current trace context as `traceparent` (and `tracestate`) in their metadata.
- * A worker makes three spans for a job, named as the conventions for messaging say:
+ * Enqueued jobs get the current trace context as `traceparent` (and `tracestate`) in their
+ * metadata. A worker makes three spans for a job, named as the conventions for messaging say:
  *
  *     claim QUEUE      the call that claimed the job; it is linked to each claimed job
  *     process QUEUE    the handler, in the trace of the caller that enqueued the job

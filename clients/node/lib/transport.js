@@ -8,7 +8,8 @@
  *     commit(session), end(session)
  *     close()
  *
- * In process, findNow(database, document) returns the document of a find by _id at once.
+ * In process, findNow(database, collection, filter, command) returns the document of a find by _id
+ * at once.
  */
 const bson = require("./bson.js");
 const errors = require("./errors.js");
@@ -59,8 +60,8 @@ class NativeTransport {
         return session.next((fields) => this.#store.command(database, { ...document, ...fields }));
     }
 
-    findNow(database, document) {
-        return this.#store.findNow(database, document);
+    findNow(database, collection, filter, command) {
+        return this.#store.findNow(database, collection, filter, command);
     }
 
     async begin({ transaction }) {

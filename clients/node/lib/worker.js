@@ -4,13 +4,17 @@ const os = require("node:os");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { isMainThread } = require("node:worker_threads");
 const errors = require("./errors.js");
-const { checked, checkFunction, checkText } = require("./options.js");
+const { consoleLogger } = require("./logger.js");
+const { checked, checkFunction, checkText, printed } = require("./options.js");
 
 const OPTIONS = ["concurrency", "leaseMS", "waitMS", "untilEmpty", "name", "signal", "logger"];
 const RETRY_MS = 1000;
 const CLAIM_MAX = 1000;
 /* Errors of a claim after which the worker continues. */
 const TEMPORARY = [errors.Unreachable, errors.Locked, errors.Timeout];
+const isTemporary = (error) =>
+    TEMPORARY.some((kind) => error instanceof kind) ||
+    (error instanceof errors.TruceError && error.hasErrorLabel("RetryableWriteError"));
 
 class Worker {
     #database;
@@ -33,13 +37,13 @@ class Worker {
             waitMS: 1000,
             untilEmpty: false,
             name: `${os.hostname()}:${process.pid}`,
-            logger: console,
+            logger: consoleLogger,
             ...given,
         };
         const { concurrency, signal, logger } = this.#options;
         if (!Number.isInteger(concurrency) || concurrency < 1)
             throw new TypeError(
-                `the option concurrency must be an integer from 1, not ${concurrency}`,
+                `the option concurrency must be an integer from 1, not ${printed(concurrency)}`,
             );
         if (signal !== undefined && typeof signal?.addEventListener !== "function")
             throw new TypeError("the option signal of Worker must be an AbortSignal");
@@ -50,26 +54,61 @@ class Worker {
     /* ---- start and end ---- */
 
     start() {
-        this.#begin().catch((error) => {
-            this.#options.logger.error(`the worker of queue ${this.queue} ended:`, error);
-        });
+        this.#begin().catch(() => {}); // it was logged
         return this;
     }
 
     #begin() {
         if (this.#ended) throw new Error("the worker was started before: make a new one");
-        this.#ended = this.#work();
+        const { concurrency, logger } = this.#options;
+        logger.info?.(`${this.#name}: started, concurrency ${concurrency}`);
+        this.#ended = this.#work().then(
+            () => logger.info?.(`${this.#name}: ended`),
+            (error) => {
+                logger.error(`${this.#name}: ended: ${error.stack}`);
+                throw error;
+            },
+        );
         return this.#ended;
     }
 
-    stop() {
+    #stop() {
+        if (this.#ended && !this.#stopping) {
+            this.#options.logger.info?.(`${this.#name}: stopping; waiting for ${this.#jobs}`);
+        }
         this.#stopping = true;
+    }
+
+    /* Says why a signal does not end the process at once. The next one ends it. */
+    #logWait(name) {
+        const again = name === "SIGINT" ? "Ctrl-C" : name;
+        if (this.#running.size > 0)
+            this.#options.logger.warn(
+                `${this.#name}: waits for ${this.#jobs}; ${again} again ends`,
+            );
+    }
+
+    stop() {
+        this.#stop();
         return this.#ended ?? Promise.resolve();
+    }
+
+    get #name() {
+        return `worker ${this.#options.name} of queue ${this.queue}`;
+    }
+
+    /* The number of running jobs, as text. */
+    get #jobs() {
+        const count = this.#running.size;
+        return `${count} ${count === 1 ? "job" : "jobs"}`;
     }
 
     async run(options) {
         const { signals = ["SIGTERM", "SIGINT"] } = checked(options, ["signals"], "run");
-        const stop = () => void (this.#stopping = true);
+        const stop = (name) => {
+            this.#stop();
+            if (typeof name === "string") this.#logWait(name);
+        };
         const { signal } = this.#options;
         const watched = isMainThread ? signals : [];
         for (const one of watched) process.once(one, stop);
@@ -122,8 +161,8 @@ class Worker {
                 worker: name,
             });
         } catch (error) {
-            if (!TEMPORARY.some((kind) => error instanceof kind)) throw error;
-            logger.warn(`queue ${this.queue}: ${error.message}`);
+            if (!isTemporary(error)) throw error;
+            logger.warn(`${this.#name}: could not claim a job: ${error.message}`);
             await sleep(RETRY_MS);
             return [];
         }
@@ -138,6 +177,7 @@ class Worker {
     }
 
     #start(job) {
+        this.#options.logger.debug?.(`job ${job.id} of queue ${this.queue} was claimed`);
         const ended = job
             .run(this.#handler, this.#options.logger)
             .finally(() => this.#running.delete(job));

@@ -21,13 +21,14 @@ from typing import Any, Dict, Optional, Union
 import pymongo
 from bson.codec_options import CodecOptions
 
-from ._collection import ChangeStream, Collection, Cursor
+from ._collection import ChangeStream, Collection, Cursor, FindCursor
 from ._database import Commit, Database, Edit
 from ._handles import Ledger, Queue, Revision, Revisions
 from ._job import Job, JobCommit, JobStep
 from ._native import NativeStore
 from ._native import version as library_version
-from ._transport import NativeTransport, ServerTransport, name_in_uri
+from ._transport import NativeTransport, ServerTransport, check_uri, name_in_uri
+from ._values import named_options
 from ._worker import Worker
 from .errors import (
     Conflict,
@@ -62,6 +63,7 @@ __all__ = [
     "Duplicate",
     "Edit",
     "Expired",
+    "FindCursor",
     "Invalid",
     "Job",
     "JobCommit",
@@ -90,6 +92,7 @@ __all__ = [
 ]
 
 
+@named_options
 def open(
     path: Union[str, "os.PathLike[str]"],
     database: Optional[str] = None,
@@ -115,7 +118,8 @@ def open(
     cache_mb: megabytes for documents and pages; 0: a part of the machine's memory
     codec_options: how BSON becomes Python, as in pymongo
 
-    Several processes may open a file at the same time. After a fork, open it in each process.
+    Several processes may open a file at the same time. A child of a fork cannot open a file that its
+    parent had open: open it after the fork, or start processes by "spawn" or "forkserver".
     """
     options = {
         "read_only": read_only,
@@ -142,6 +146,7 @@ def connect(
     options: those of pymongo.MongoClient
     """
     if isinstance(uri, str):
+        check_uri(uri)
         client: pymongo.MongoClient[Dict[str, Any]] = pymongo.MongoClient(uri, **options)
         return Database(ServerTransport(client, True), database or name_in_uri(uri))
     if options:

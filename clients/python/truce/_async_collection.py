@@ -5,10 +5,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from bson import ObjectId
+from pymongo.errors import InvalidOperation
 from pymongo.results import DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
 from . import _merge, errors
-from ._values import Document, Milliseconds, Reply, without_none
+from ._values import (
+    Document,
+    Milliseconds,
+    Reply,
+    checked_document,
+    checked_replacement,
+    checked_update,
+    named_options,
+    without_none,
+)
 
 if TYPE_CHECKING:
     from ._async_database import AsyncDatabase
@@ -127,6 +137,33 @@ class AsyncCursor:
             self._database._abandoned.append((self._name, self._id, self._session))
 
 
+class AsyncFindCursor(AsyncCursor):
+    """The documents of `find`. Its options may change until the first document is read."""
+
+    def _change(self, **fields: Any) -> AsyncFindCursor:
+        if self._started:
+            raise InvalidOperation("the options of a cursor cannot change after its first use")
+        self._command = {**self._command, **fields}
+        return self
+
+    def sort(self, key_or_list: Sort, direction: Optional[Any] = None) -> AsyncFindCursor:
+        """Sets the order: `sort("name")`, `sort("year", -1)`, or `sort([("year", -1), ...])`."""
+        if isinstance(key_or_list, str) and direction is not None:
+            return self._change(sort={key_or_list: direction})
+        return self._change(sort=_ordered(key_or_list))
+
+    def skip(self, skip: int) -> AsyncFindCursor:
+        return self._change(skip=skip)
+
+    def limit(self, limit: int) -> AsyncFindCursor:
+        """Sets the maximum number of documents; 0: all."""
+        return self._change(limit=limit)
+
+    def batch_size(self, batch_size: int) -> AsyncFindCursor:
+        self._more["batchSize"] = batch_size
+        return self._change(batchSize=batch_size)
+
+
 class AsyncChangeStream(AsyncCursor):
     """The changes of a collection or database. The iteration waits for the next change."""
 
@@ -154,12 +191,17 @@ class AsyncChangeStream(AsyncCursor):
         return change
 
 
+@named_options
 class AsyncCollection:
     """The documents of a collection. Methods and results are those of pymongo."""
 
     def __init__(self, database: AsyncDatabase, name: str) -> None:
         self.database = database
         self.name = name
+        # find_one needs no more of the database.
+        self._transport = database._transport
+        self._database_name = database.name
+        self._session = database._session
 
     async def _command(self, document: Document) -> Reply:
         return _check_writes(await self.database.command(without_none(document)))
@@ -177,7 +219,7 @@ class AsyncCollection:
         batch_size: Optional[int] = None,
         hint: Optional[Union[str, Document]] = None,
         max_time_ms: Optional[int] = None,
-    ) -> AsyncCursor:
+    ) -> AsyncFindCursor:
         """Returns the documents that match, as a cursor that runs with its first use."""
         if projection is not None and not isinstance(projection, Mapping):
             projection = {name: 1 for name in projection}
@@ -192,7 +234,7 @@ class AsyncCollection:
             "hint": hint,
             "maxTimeMS": max_time_ms,
         }
-        return AsyncCursor(self.database, without_none(command), batch_size=batch_size)
+        return AsyncFindCursor(self.database, without_none(command), batch_size=batch_size)
 
     async def find_one(
         self,
@@ -206,23 +248,19 @@ class AsyncCollection:
         """Returns the first document that matches, or None. `filter` may be an _id."""
         if type(filter) is not dict and filter is not None and not isinstance(filter, Mapping):
             filter = {"_id": filter}
-        command: Dict[str, Any] = {
-            "find": self.name,
-            "filter": filter or {},
-            "limit": 1,
-            "singleBatch": True,
-        }
+        options: Dict[str, Any] = {}
         if projection is not None:
             is_mapping = isinstance(projection, Mapping)
-            command["projection"] = projection if is_mapping else dict.fromkeys(projection, 1)
+            options["projection"] = projection if is_mapping else dict.fromkeys(projection, 1)
         if sort is not None:
-            command["sort"] = _ordered(sort)
+            options["sort"] = _ordered(sort)
         if skip is not None:
-            command["skip"] = skip
+            options["skip"] = skip
         if hint is not None:
-            command["hint"] = hint
-        batch = (await self.database.command(command))["cursor"]["firstBatch"]
-        return batch[0] if batch else None
+            options["hint"] = hint
+        return await self._transport.find_one(
+            self._database_name, self.name, filter or {}, options, self._session
+        )
 
     async def count_documents(self, filter: Optional[Document] = None) -> int:
         return int((await self._command({"count": self.name, "query": filter or {}}))["n"])
@@ -268,8 +306,10 @@ class AsyncCollection:
     ) -> InsertManyResult:
         """Inserts documents. If one has no _id, a dict gets one."""
         complete: List[Document] = []
+        if isinstance(documents, Mapping) or not documents:
+            raise TypeError("insert_many needs a list of documents that is not empty")
         for document in documents:
-            if "_id" not in document:
+            if "_id" not in checked_document(document, "document"):
                 if isinstance(document, dict):
                     document["_id"] = ObjectId()
                 else:
@@ -280,6 +320,7 @@ class AsyncCollection:
         return InsertManyResult([one["_id"] for one in complete], True)
 
     async def _update(self, update: Document) -> UpdateResult:
+        checked_document(update["q"], "filter")
         reply = await self._command({"update": self.name, "updates": [without_none(update)]})
         upserted = reply.get("upserted") or []
         raw = {**reply, "updatedExisting": bool(reply["n"]) and not upserted}
@@ -297,7 +338,12 @@ class AsyncCollection:
     ) -> UpdateResult:
         """Changes the first document that matches, by operators or a pipeline."""
         return await self._update(
-            {"q": filter, "u": update, "upsert": upsert, "arrayFilters": array_filters}
+            {
+                "q": filter,
+                "u": checked_update(update),
+                "upsert": upsert,
+                "arrayFilters": array_filters,
+            }
         )
 
     async def update_many(
@@ -312,7 +358,7 @@ class AsyncCollection:
         return await self._update(
             {
                 "q": filter,
-                "u": update,
+                "u": checked_update(update),
                 "multi": True,
                 "upsert": upsert,
                 "arrayFilters": array_filters,
@@ -323,12 +369,12 @@ class AsyncCollection:
         self, filter: Document, replacement: Document, *, upsert: bool = False
     ) -> UpdateResult:
         """Replaces the first document that matches."""
-        if any(name.startswith("$") for name in replacement):
-            raise ValueError("replacement must be a document without operators")
-        return await self._update({"q": filter, "u": replacement, "upsert": upsert})
+        document = checked_replacement(replacement)
+        return await self._update({"q": filter, "u": document, "upsert": upsert})
 
     async def _delete(self, filter: Document, limit: int) -> DeleteResult:
-        command = {"delete": self.name, "deletes": [{"q": filter, "limit": limit}]}
+        statement = {"q": checked_document(filter, "filter"), "limit": limit}
+        command = {"delete": self.name, "deletes": [statement]}
         return DeleteResult(await self._command(command), True)
 
     async def delete_one(self, filter: Document) -> DeleteResult:
@@ -337,10 +383,10 @@ class AsyncCollection:
     async def delete_many(self, filter: Document) -> DeleteResult:
         return await self._delete(filter, 0)
 
-    async def _find_and_modify(self, **fields: Any) -> Optional[Reply]:
-        value: Optional[Reply] = (
-            await self._command({"findAndModify": self.name, **fields})
-        ).get("value")
+    async def _find_and_modify(self, filter: Document, **fields: Any) -> Optional[Reply]:
+        query = checked_document(filter, "filter")
+        reply = await self._command({"findAndModify": self.name, "query": query, **fields})
+        value: Optional[Reply] = reply.get("value")
         return value
 
     async def find_one_and_update(
@@ -355,8 +401,8 @@ class AsyncCollection:
     ) -> Optional[Reply]:
         """Changes a document, and returns it as it was (or is, with ReturnDocument.AFTER)."""
         return await self._find_and_modify(
-            query=filter,
-            update=update,
+            filter,
+            update=checked_update(update),
             fields=projection,
             sort=_ordered(sort),
             upsert=upsert,
@@ -374,15 +420,13 @@ class AsyncCollection:
         return_document: bool = False,
     ) -> Optional[Reply]:
         """Replaces a document, and returns it as it was (or is, with ReturnDocument.AFTER)."""
-        if any(name.startswith("$") for name in replacement):
-            raise ValueError("replacement must be a document without operators")
-        return await self.find_one_and_update(
+        return await self._find_and_modify(
             filter,
-            replacement,
-            projection,
-            sort=sort,
+            update=checked_replacement(replacement),
+            fields=projection,
+            sort=_ordered(sort),
             upsert=upsert,
-            return_document=return_document,
+            new=return_document,
         )
 
     async def find_one_and_delete(
@@ -394,7 +438,7 @@ class AsyncCollection:
     ) -> Optional[Reply]:
         """Deletes a document, and returns it."""
         return await self._find_and_modify(
-            query=filter, remove=True, fields=projection, sort=_ordered(sort)
+            filter, remove=True, fields=projection, sort=_ordered(sort)
         )
 
     # ---- revisions ----
@@ -444,14 +488,36 @@ class AsyncCollection:
 
     # ---- indexes ----
 
-    async def create_index(self, keys: Sort, **options: Any) -> str:
-        """Creates an index, and returns its name. Options are those of MongoDB: unique, sparse,
-        partialFilterExpression, expireAfterSeconds, name."""
+    async def create_index(
+        self,
+        keys: Sort,
+        *,
+        name: Optional[str] = None,
+        unique: Optional[bool] = None,
+        sparse: Optional[bool] = None,
+        expireAfterSeconds: Optional[int] = None,
+        partialFilterExpression: Optional[Document] = None,
+        hidden: Optional[bool] = None,
+        weights: Optional[Document] = None,
+        wildcardProjection: Optional[Document] = None,
+        collation: Optional[Document] = None,
+    ) -> str:
+        """Creates an index, and returns its name. The options are those of pymongo."""
         ordered = _ordered(keys) or {}
-        name = options.pop("name", None) or "_".join(f"{key}_{way}" for key, way in ordered.items())
-        index = {"key": ordered, "name": name, **options}
-        await self._command({"createIndexes": self.name, "indexes": [index]})
-        return str(name)
+        index = {
+            "key": ordered,
+            "name": name or "_".join(f"{key}_{way}" for key, way in ordered.items()),
+            "unique": unique,
+            "sparse": sparse,
+            "expireAfterSeconds": expireAfterSeconds,
+            "partialFilterExpression": partialFilterExpression,
+            "hidden": hidden,
+            "weights": weights,
+            "wildcardProjection": wildcardProjection,
+            "collation": collation,
+        }
+        await self._command({"createIndexes": self.name, "indexes": [without_none(index)]})
+        return str(index["name"])
 
     async def list_indexes(self) -> AsyncCursor:
         cursor = AsyncCursor(self.database, {"listIndexes": self.name})

@@ -33,7 +33,7 @@ from ._async_job import AsyncJob
 from ._commit_list import CommitList
 from ._operations import Operations
 from ._transport import AsyncServerTransport, AsyncTransport
-from ._values import Document, Milliseconds, Reply, milliseconds, without_none
+from ._values import Document, Milliseconds, Reply, milliseconds, named_options, without_none
 
 if TYPE_CHECKING:
     from ._async_handles import AsyncLedger, AsyncQueue, AsyncRevisions
@@ -45,12 +45,14 @@ _TRIES = 4
 _TRANSACTION_SECONDS = 120
 
 
+@named_options
 class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
     """
     A database of a store or server: the operations of truce, collections, commits, transactions.
 
     Make it by `aio.open()` or `aio.connect()`. Any number of callers may use it at the same time;
     a transaction is for one caller. At the end of `with`, it is closed.
+    A collection is `db["students"]`.
     """
 
     def __init__(
@@ -98,8 +100,12 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             raise errors.of_reply(details, "", status="conflict")
         return reply
 
-    def _run(self, document: Dict[str, Any], *, again: bool) -> Coroutine[Any, Any, Reply]:
-        return self.command(without_none(document), again=again)
+    async def _run(self, document: Document, again: bool) -> Reply:
+        try:
+            return await self.command(document, again=again)
+        except errors.Invalid as error:
+            errors.use_python_names(error)
+            raise
 
     # ---- collections ----
 
@@ -224,7 +230,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         Returns a commit for `with`: several changes, all or none.
 
         key: an idempotency key; the commit takes effect at most once under it
-        key_time: when the key was made: the same time each time that the commit is sent
+        key_time: the time the key was created, in milliseconds: the same value with every retry
         leave: with a key: what a later call with the same key gets as `result`
         input: what identifies the request, instead of the changes
         journal: use the journal, even if the store has transactions
@@ -286,6 +292,8 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             queue, most=most, wait_ms=wait_ms, lease_ms=lease_ms, worker=worker
         )
         jobs = [AsyncJob(self, queue, document) for document in reply.get("jobs", [])]
+        for job in jobs:
+            job.log.debug("job %s of queue %s was claimed", job.id, queue)
         _telemetry.claimed(queue, jobs, began)
         return jobs
 
@@ -446,6 +454,7 @@ class AsyncCommit(CommitList):
         self._options = options
 
     async def __aenter__(self) -> AsyncCommit:
+        self._used = True
         return self
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
@@ -454,9 +463,10 @@ class AsyncCommit(CommitList):
 
     async def run(self) -> None:
         """Applies the changes now."""
+        self._used = True
         command = {"truceCommit": self.changes, **without_none(self._options)}
         again = self._options["key"] is not None
-        reply = await self._database.command(command, again=again)
+        reply = await self._database._run(command, again)
         self.earlier = reply["earlier"]
         self.result = reply.get("result")
         self.inserted = reply.get("inserted", [])

@@ -12,12 +12,13 @@ from ._async_database import AsyncDatabase
 from ._async_job import AsyncJob
 from ._bind import Handle, bound
 from ._lease import AsyncLease
-from ._values import Document, Reply
+from ._values import Document, Reply, named_options
 
 _log = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
 
 
+@named_options
 class AsyncQueue(AsyncBoundQueue):
     """The operations of one queue: `db.queue("mail").add({"to": "ada@example.org"})`."""
 
@@ -53,8 +54,10 @@ class AsyncQueue(AsyncBoundQueue):
                 jobs = await self.claim_jobs(
                     wait_ms=0 if until_empty else wait_ms, lease_ms=lease_ms, worker=worker
                 )
-            except errors.Unreachable as error:
-                _log.warning("queue %s: %s", self.name, error)
+            except errors.TruceError as error:
+                if not errors.is_temporary(error):
+                    raise
+                _log.warning("queue %s: could not claim a job: %s", self.name, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if not jobs and until_empty:
@@ -93,6 +96,7 @@ class AsyncRevision(Dict[str, Any]):
         self.outcome: Optional[str] = reply.get("outcome")
 
 
+@named_options
 class AsyncRevisions(Handle[AsyncDatabase]):
     """
     The documents of a collection with version numbers; `db.revisions` has the options.
@@ -166,4 +170,3 @@ class AsyncRevisions(Handle[AsyncDatabase]):
         fields: Dict[str, Any] = {how: dict(document), "version": version, "base": base}
         reply = await self._database.revision(self.name, **fields, **self._options)
         return AsyncRevision(reply)
-

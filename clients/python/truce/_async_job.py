@@ -2,18 +2,35 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _telemetry, errors
 from ._commit_list import CommitList
-from ._values import Document, Milliseconds, Reply, milliseconds, without_none
+from ._values import (
+    Document,
+    Milliseconds,
+    Reply,
+    error_text,
+    milliseconds,
+    named_options,
+    result_document,
+    without_none,
+)
 
 if TYPE_CHECKING:
     from ._async_database import AsyncDatabase
 
 _log = logging.getLogger("truce")
+_OUTCOMES = {
+    "truceDone": "is done",
+    "truceJobCommit": "is done",
+    "truceSnooze": "returned to the queue",
+    "truceDiscard": "was discarded",
+}
 
 
+@named_options
 class AsyncJob:
     """
     A claimed job: `id`, `payload`, `attempt`, and `document`, all of it.
@@ -38,6 +55,7 @@ class AsyncJob:
         # Whether the job was canceled or another worker has it: a heartbeat was refused.
         self.lost = False
         self._database = database
+        self._claimed = time.monotonic()
         # OpenTelemetry's context of the call that claimed it.
         self._claim_context: Any = None
         self._work: Any = None
@@ -52,6 +70,13 @@ class AsyncJob:
         with _telemetry.end(self, command):
             await (database or self._database).command(without_none(document), again=again)
         self.ended = True
+        if command in _OUTCOMES:
+            self._log_end(logging.INFO, _OUTCOMES[command])
+
+    def _log_end(self, level: int, outcome: str, error: Optional[Exception] = None) -> None:
+        took = round(1000 * (time.monotonic() - self._claimed))
+        values = (self.id, self.queue, outcome, self.attempt, took)
+        self.log.log(level, "job %s of queue %s %s (attempt %d, %d ms)", *values, exc_info=error)
 
     async def done(
         self, result: Optional[Document] = None, *, database: Optional[AsyncDatabase] = None
@@ -71,8 +96,9 @@ class AsyncJob:
         database: Optional[AsyncDatabase] = None,
     ) -> None:
         """Reports a failure. The job is tried again later, or is dead after its last attempt."""
-        text = str(error) or type(error).__name__
+        text = error_text(error)
         await self._end("truceFail", database, error=text, delayMS=milliseconds(delay_ms))
+        self._log_end(logging.ERROR, f"failed: {text}")
 
     async def snooze(
         self, delay_ms: Milliseconds = 0, *, database: Optional[AsyncDatabase] = None
@@ -82,7 +108,7 @@ class AsyncJob:
 
     async def discard(self, error: object, *, database: Optional[AsyncDatabase] = None) -> None:
         """Ends the job as discarded: it is not tried again."""
-        text = str(error) or type(error).__name__
+        text = error_text(error)
         await self._end("truceDiscard", database, error=text)
 
     # ---- steps: what happens once in all attempts ----
@@ -111,6 +137,7 @@ class AsyncJob:
     def _check_suspended(self, reply: Reply) -> None:
         if reply["status"] == "not found":
             self.ended = True
+            self._log_end(logging.INFO, "is suspended")
             raise errors.Suspended(f"job {self.id} of queue {self.queue} is suspended")
 
     async def heartbeat(self, progress: Optional[Document] = None) -> int:
@@ -156,7 +183,7 @@ class AsyncJob:
         if self.ended:
             return
         try:
-            await self.done(result if isinstance(result, dict) else None)
+            await self.done(result_document(result))
         except errors.Expired:
             self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
         except errors.Unreachable as error:  # if it is not done, its lease ends
@@ -170,12 +197,13 @@ class AsyncJob:
             self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
             self.ended = True
             return
-        self.log.error("job %s of queue %s failed", self.id, self.queue, exc_info=error)
+        text = error_text(error)
+        self._log_end(logging.ERROR, f"failed: {text}", error)
         if self.ended:
             return
         try:
-            await self.fail(error)
-        except (errors.Expired, errors.Unreachable) as why:
+            await self._end("truceFail", error=text)
+        except errors.TruceError as why:  # its lease ends
             self.log.warning("job %s of queue %s: %s", self.id, self.queue, why)
 
     async def _requeue(self) -> None:
@@ -196,6 +224,7 @@ class AsyncJobCommit(CommitList):
         self._job = job
 
     async def __aenter__(self) -> AsyncJobCommit:
+        self._used = True
         return self
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
@@ -204,6 +233,7 @@ class AsyncJobCommit(CommitList):
 
     async def run(self) -> None:
         """Applies the changes now, and ends the job."""
+        self._used = True
         if not self.changes:
             await self._job.done(self.result)
             return
@@ -224,6 +254,7 @@ class AsyncJobStep(CommitList):
         self._name = name
 
     async def __aenter__(self) -> AsyncJobStep:
+        self._used = True
         return self
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
@@ -232,6 +263,7 @@ class AsyncJobStep(CommitList):
 
     async def run(self) -> None:
         """Completes the step now."""
+        self._used = True
         reply = await self._job._database.job_step(
             self._job.queue,
             id=self._job.id,

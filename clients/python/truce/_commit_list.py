@@ -1,12 +1,14 @@
 """The changes of a commit."""
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ._operations import CommitOperations
-from ._values import Document, without_none
+from ._values import Document, named_options, without_none
 
 
+@named_options
 class CommitList(CommitOperations[int]):
     """
     A list of changes: of documents, by the methods here, and operations, by their own names.
@@ -17,13 +19,20 @@ class CommitList(CommitOperations[int]):
 
     def __init__(self) -> None:
         self.changes: List[Document] = []
+        # Whether the list was sent, or `with` began.
+        self._used = False
 
-    def _run(self, document: Dict[str, Any], *, again: bool) -> int:
-        return self._add(**document)
+    def __del__(self) -> None:
+        if self.changes and not self._used:
+            text = f"the changes of a {type(self).__name__} were never applied: use `with`, or call run()"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def _run(self, document: Dict[str, Any], again: bool) -> int:
+        self.changes.append(document)
+        return len(self.changes)
 
     def _add(self, **change: Any) -> int:
-        self.changes.append(without_none(change))
-        return len(self.changes)
+        return self._run(without_none(change), again=False)
 
     def insert(self, collection: str, document: Document) -> int:
         return self._add(insert=collection, **{"with": document})

@@ -7,6 +7,7 @@ package, and the one that the system's loader finds.
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 import weakref
@@ -18,6 +19,13 @@ from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions
 from cffi import FFI  # type: ignore[import-untyped,unused-ignore]
 
 from . import errors
+from ._values import FIND_ONE, find_one_command, first_found
+
+_INT32 = struct.Struct("<i")
+# The name of the batch in the reply of a find, the type of its first element, and the size of that.
+_FIRST = struct.Struct("<12s4xc2xi")
+# _ids of these types have a fixed size.
+_SAMPLES: Dict[type, Any] = {int: 0, bson.ObjectId: bson.ObjectId()}
 
 _SONAME = "libtruce.so.0"
 _NEEDED = (0, 1, 0)
@@ -137,8 +145,8 @@ class _Handle:
         if self.closed:
             return errors.Invalid("the store is closed", 2)
         return errors.Invalid(
-            "the store was opened before a fork: open it in each process, or start processes by "
-            '"spawn"',
+            "the store was opened before a fork: open it after the fork only, in each process, or "
+            'start processes by "spawn" or "forkserver"',
             2,
         )
 
@@ -177,6 +185,21 @@ def _open(uri: str, options: Mapping[str, Any]) -> Any:
     return store[0]
 
 
+def _uri(path: Union[str, "os.PathLike[str]"]) -> str:
+    uri = path if isinstance(path, str) else "file:" + os.fspath(path)
+    text = ""
+    if uri in ("memory", ":memory:"):
+        text = f'invalid path "{uri}": use "memory:" for a store in memory'
+        text += f', or "./{uri}" for a file of this name'
+    elif uri.startswith(("mongodb:", "mongodb+srv:")):
+        text = "open opens a file, and mongodb:// names a server: use connect"
+    elif "\0" in uri:
+        text = f"the path {uri!r} has a null character"
+    if text:
+        raise errors.Invalid(text, 2)
+    return uri
+
+
 class NativeStore:
     """A store in this process. Any number of threads may use it."""
 
@@ -186,25 +209,33 @@ class NativeStore:
         codec_options: Optional[CodecOptions[Dict[str, Any]]],
         options: Mapping[str, Any],
     ) -> None:
-        uri = path if isinstance(path, str) else "file:" + os.fspath(path)
+        uri = _uri(path)
         self._codec: CodecOptions[Dict[str, Any]] = codec_options or DEFAULT_CODEC_OPTIONS
         self._handle = _Handle(_open(uri, options))
         self._library = library()
         self._frames: List[_Frame] = []
         self._names: Dict[str, Any] = {}
+        self._finds: Dict[Tuple[str, type], Tuple[bytes, bytes]] = {}
         self._finalizer = weakref.finalize(self, self._handle.finalize)
 
     def _name(self, database: str) -> Any:
         if database not in self._names:
+            if "\0" in database:
+                raise errors.Invalid(f"the name of the database {database!r} has a null character", 2)
             self._names[database] = ffi.new("char[]", database.encode())
         return self._names[database]
 
-    def _call(self, name: Any, request: bytes, frame: _Frame) -> Tuple[int, bytes]:
-        lib, handle = self._library, self._handle
+    def _call(self, database: Optional[str], request: bytes) -> Tuple[int, bytes]:
+        """Runs a command, and returns its status and its reply."""
+        lib, handle, frames = self._library, self._handle, self._frames
+        name = ffi.NULL if database is None else self._name(database)
         data = ffi.from_buffer(request)  # pins the bytes
-        sent, reply = frame.request, frame.reply
+        try:
+            frame = frames.pop()
+        except IndexError:
+            frame = _Frame()
+        sent, reply, calls = frame.request, frame.reply, handle.calls
         lib.bson_init_static(sent, data, len(request))
-        calls = handle.calls
         calls.append(None)
         try:
             if handle.closed or handle.forks != _forks:
@@ -216,25 +247,62 @@ class NativeStore:
             return status, ffi.buffer(lib.bson_get_data(reply), reply.len)[:]
         finally:
             lib.bson_destroy(reply)
+            frames.append(frame)
+
+    def _failure(self, status: int, data: bytes, command: str) -> errors.TruceError:
+        text = ffi.string(self._library.truce_status_name(status)).decode()
+        reply: Dict[str, Any] = bson.decode(data, self._codec)
+        return errors.of_reply(reply, command, status=text)
 
     def command(self, database: Optional[str], document: Mapping[str, Any]) -> Dict[str, Any]:
         """Runs a command. An error is raised as an exception of its status."""
-        codec, frames = self._codec, self._frames
-        request = bson.encode(document, False, codec)
-        try:
-            frame = frames.pop()
-        except IndexError:
-            frame = _Frame()
-        try:
-            name = ffi.NULL if database is None else self._name(database)
-            status, data = self._call(name, request, frame)
-        finally:
-            frames.append(frame)
-        reply: Dict[str, Any] = bson.decode(data, codec)
+        status, data = self._call(database, bson.encode(document, False, self._codec))
         if status:
-            text = ffi.string(self._library.truce_status_name(status)).decode()
-            raise errors.of_reply(reply, next(iter(document)), status=text)
-        return reply
+            raise self._failure(status, data, next(iter(document)))
+        return bson.decode(data, self._codec)
+
+    def _by_id(self, collection: str, id: Any) -> Optional[bytes]:
+        """Returns the find of a document by the common types of an _id, without their encoder."""
+        kind = type(id)
+        template = self._finds.get((collection, kind))
+        if template is None:
+            sample = _SAMPLES.get(kind)
+            if sample is None:
+                return None
+            filled = bson.encode(find_one_command(collection, {"_id": sample}, {}))
+            end = len(filled) - len(bson.encode(FIND_ONE)) + 4 - 1  # of the _id; 0 ends the filter
+            size = 4 if kind is int else 12
+            template = filled[: end - size], filled[end:]
+            self._finds[collection, kind] = template
+        try:
+            value = _INT32.pack(id) if kind is int else id.binary
+        except struct.error:  # a larger int
+            return None
+        return template[0] + value + template[1]
+
+    def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> Optional[Dict[str, Any]]:
+        """Finds a document. This is `command`, and decodes the document only."""
+        codec, request = self._codec, None
+        if not options and type(filter) is dict and len(filter) == 1 and "_id" in filter:
+            request = self._by_id(collection, filter["_id"])
+        if request is None:
+            request = bson.encode(find_one_command(collection, filter, options), False, codec)
+        status, data = self._call(database, request)
+        if status:
+            raise self._failure(status, data, "find")
+        # SIZE {cursor: SIZE {firstBatch: SIZE [0: DOCUMENT
+        field, kind, size = _FIRST.unpack_from(data, 16)
+        if field != b"\x04firstBatch\0":
+            return first_found(bson.decode(data, codec))
+        if kind == b"\0":
+            return None
+        return bson.decode(data[35 : 35 + size], codec)
 
     def close(self) -> None:
         """Waits for the calls of other threads, and closes the store."""

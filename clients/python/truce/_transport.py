@@ -5,6 +5,7 @@ blocking and an asynchronous form with the same methods. The client core uses no
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,13 +26,17 @@ import pymongo
 from bson import Binary, Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
-from pymongo.errors import PyMongoError
+from pymongo.errors import DocumentTooLarge, PyMongoError
 
 from . import errors
 from ._native import NativeStore
-from ._values import Document, Reply
+from ._values import Document, Reply, find_one_command, first_found
 
 T = TypeVar("T")
+
+# The maximum time that a call in process waits for jobs, in milliseconds.
+_WAIT_MS = 500
+_LONGEST_WAIT_MS = 600_000  # a longer one is an error
 
 if TYPE_CHECKING:
     from pymongo.asynchronous.database import AsyncDatabase
@@ -45,6 +50,14 @@ class Transport(Protocol):
     """Runs commands. A session is opaque: one of cursors, or a transaction."""
 
     def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply: ...
+    def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Document,
+        options: Document,
+        session: Any,
+    ) -> Optional[Reply]: ...
     def begin(self, *, transaction: bool) -> Any: ...
     def commit(self, session: Any) -> None: ...
     def end(self, session: Any) -> None: ...
@@ -55,6 +68,14 @@ class AsyncTransport(Protocol):
     async def command(
         self, database: Optional[str], document: Document, session: Any = None
     ) -> Reply: ...
+    async def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Document,
+        options: Document,
+        session: Any,
+    ) -> Optional[Reply]: ...
     async def begin(self, *, transaction: bool) -> Any: ...
     async def commit(self, session: Any) -> None: ...
     async def end(self, session: Any) -> None: ...
@@ -123,7 +144,31 @@ class NativeTransport:
     def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
         if session is not None:
             document = {**document, **session.take()}
+        elif "waitMS" in document:
+            wait = document["waitMS"]
+            if isinstance(wait, int) and _WAIT_MS < wait <= _LONGEST_WAIT_MS:
+                return self._wait(database, document)
         return self._store.command(database, document)
+
+    def _wait(self, database: Optional[str], document: Document) -> Reply:
+        """Waits for jobs by several calls: Python runs the handlers of signals only between calls."""
+        for left in range(document["waitMS"], 0, -_WAIT_MS):
+            reply = self._store.command(database, {**document, "waitMS": min(left, _WAIT_MS)})
+            if reply.get("jobs"):
+                break
+        return reply
+
+    def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Document,
+        options: Document,
+        session: Any,
+    ) -> Optional[Reply]:
+        if session is not None:
+            options = {**options, **session.take()}
+        return self._store.find_one(database, collection, filter, options)
 
     def begin(self, *, transaction: bool) -> Any:
         return _Transaction() if transaction else None
@@ -169,6 +214,17 @@ class AsyncNativeTransport:
             return await self._claims.run(database, document)
         return await self._run(self._blocking.command, database, document, session)
 
+    async def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Document,
+        options: Document,
+        session: Any,
+    ) -> Optional[Reply]:
+        find_one = self._blocking.find_one
+        return await self._run(find_one, database, collection, filter, options, session)
+
     async def begin(self, *, transaction: bool) -> Any:
         return self._blocking.begin(transaction=transaction)
 
@@ -188,6 +244,13 @@ class AsyncNativeTransport:
 # ---- a server ------------------------------------------------------------------------------------
 
 
+def check_uri(uri: str) -> None:
+    """Refuses the path of a file, which pymongo would take as the name of a host."""
+    if "://" not in uri and (uri.endswith((".truce", "memory:")) or os.path.exists(uri)):
+        text = f'invalid URI "{uri}": expected mongodb://HOST/DATABASE'
+        raise errors.Invalid(f'{text}; truce.open("{uri}") opens a file', 2)
+
+
 def name_in_uri(uri: str) -> str:
     """Returns the database that the URI names; "test" without one, as in MongoDB's shell."""
     parsed = pymongo.uri_parser.parse_uri(uri) if uri.startswith("mongodb:") else {}
@@ -202,8 +265,19 @@ class ServerTransport:
     def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
         try:
             return dict(self.client[database or "test"].command(dict(document), session=session))
-        except PyMongoError as error:
+        except (PyMongoError, DocumentTooLarge) as error:
             raise errors.of_pymongo(error, next(iter(document))) from error
+
+    def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Document,
+        options: Document,
+        session: Any,
+    ) -> Optional[Reply]:
+        document = find_one_command(collection, filter, options)
+        return first_found(self.command(database, document, session))
 
     def begin(self, *, transaction: bool) -> ClientSession:
         try:
@@ -247,8 +321,19 @@ class AsyncServerTransport:
         try:
             found = self.client[database or "test"]
             return dict(await found.command(dict(document), session=session))
-        except PyMongoError as error:
+        except (PyMongoError, DocumentTooLarge) as error:
             raise errors.of_pymongo(error, next(iter(document))) from error
+
+    async def find_one(
+        self,
+        database: Optional[str],
+        collection: str,
+        filter: Document,
+        options: Document,
+        session: Any,
+    ) -> Optional[Reply]:
+        document = find_one_command(collection, filter, options)
+        return first_found(await self.command(database, document, session))
 
     async def begin(self, *, transaction: bool) -> AsyncClientSession:
         try:

@@ -2,11 +2,29 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Dict, Mapping, Optional, Union
+import difflib
+import functools
+import inspect
+import re
+from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union, cast
 
 Document = Mapping[str, Any]
 Reply = Dict[str, Any]
+C = TypeVar("C", bound=Callable[..., Any])
 Milliseconds = Union[int, datetime.timedelta, datetime.datetime]
+
+# The fields of a find that returns one document.
+FIND_ONE = {"limit": 1, "singleBatch": True}
+
+
+def find_one_command(collection: str, filter: Document, options: Document) -> Reply:
+    return {"find": collection, "filter": filter, **FIND_ONE, **options}
+
+
+def first_found(reply: Reply) -> Optional[Reply]:
+    """Returns the document of the reply of a find, or None."""
+    batch = reply["cursor"]["firstBatch"]
+    return batch[0] if batch else None
 
 
 def milliseconds(value: Optional[Milliseconds]) -> Optional[int]:
@@ -16,6 +34,86 @@ def milliseconds(value: Optional[Milliseconds]) -> Optional[int]:
     if isinstance(value, datetime.datetime):
         return round(value.timestamp() * 1000)
     return value
+
+
+def checked_document(value: Any, what: str) -> Document:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"the {what} must be a mapping, such as a dict, not {value!r}")
+    return value
+
+
+def checked_update(update: Any) -> Any:
+    """Returns operators or a pipeline. A replacement would delete the other fields."""
+    stages = update if isinstance(update, (list, tuple)) else [checked_document(update, "update")]
+    if not stages or not all(str(next(iter(stage), "")).startswith("$") for stage in stages):
+        raise ValueError(
+            f'the update must have operators, such as {{"$set": {{"n": 1}}}}, and is {update!r}; '
+            "replace_one replaces a document"
+        )
+    return update
+
+
+def checked_replacement(replacement: Any) -> Document:
+    document = checked_document(replacement, "replacement")
+    name = next(iter(document), "")
+    if str(name).startswith("$"):
+        raise ValueError(f"the replacement must not have operators such as {name}: use update_one")
+    return document
+
+
+def result_document(result: Any) -> Optional[Document]:
+    """Returns the result that is stored of a handler's result: a document, or {"value": result}."""
+    return result if result is None or isinstance(result, Mapping) else {"value": result}
+
+
+def error_text(error: object) -> str:
+    """Returns the text that is stored of an error: as in the last line of a traceback."""
+    if isinstance(error, BaseException):
+        name, text = type(error).__name__, str(error)
+        return f"{name}: {text}" if text else name
+    return str(error)
+
+
+def snake_case(wire: str) -> str:
+    """leaseMS becomes lease_ms."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", wire).lower()
+
+
+def _named(function: Any, shown: str) -> Any:
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def call(*values: Any, **options: Any) -> Any:
+        try:
+            return function(*values, **options)
+        except TypeError:
+            unknown = next((name for name in options if name not in known), None)
+            if unknown is None:
+                raise
+        plain = {snake_case(name): name for name in known}
+        close = difflib.get_close_matches(snake_case(unknown), plain, 1)
+        hint = f"did you mean {plain[close[0]]!r}?" if close else f"it has {', '.join(known)}"
+        raise TypeError(f"{shown}() has no option {unknown!r}: {hint}")
+
+    return call
+
+
+def _has_options(function: Any) -> bool:
+    kinds = {one.kind for one in inspect.signature(function).parameters.values()}
+    return inspect.Parameter.KEYWORD_ONLY in kinds
+
+
+def named_options(target: C) -> C:
+    """
+    Lets a function, or the methods of a class, name the closest option if they get an unknown one.
+    """
+    if not inspect.isclass(target):
+        return cast(C, _named(target, target.__name__))
+    for name, method in list(vars(target).items()):
+        is_public = not name.startswith("_") or name == "__init__"
+        if inspect.isfunction(method) and is_public and _has_options(method):
+            setattr(target, name, _named(method, target.__name__ if name == "__init__" else name))
+    return target
 
 
 def without_none(document: Document) -> Dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 from . import _telemetry, errors
 from ._database import Database
 from ._job import Job
+from ._values import named_options
 
-_log = logging.getLogger("truce")
+_logger = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
 
 
@@ -20,18 +21,49 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-class Worker:
+def check_worker(database: Any, queue: Any, handler: Any, concurrency: Any) -> None:
+    if not hasattr(database, "claim_jobs"):
+        raise TypeError(f"the first argument of Worker must be a database of truce, not {database!r}")
+    if not isinstance(queue, str):
+        raise TypeError(f"the queue must be a string, not {queue!r}")
+    if not callable(handler):
+        raise TypeError(f"the handler must be a function, not {handler!r}")
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ValueError(f"concurrency must be an integer from 1, not {concurrency!r}")
+
+
+class WorkerLog:
+    """Logs the messages of a worker, blocking or for asyncio."""
+
+    queue: str
+    _name: str
+
+    def _log(self, level: int, text: str, *values: object) -> None:
+        more = {"queue": self.queue, "worker": self._name}
+        text = f"worker %s of queue %s {text}"
+        _logger.log(level, text, self._name, self.queue, *values, extra=more)
+
+    def _log_stop(self, jobs: int) -> None:
+        self._log(logging.INFO, "stopping; waiting for %d %s", jobs, "job" if jobs == 1 else "jobs")
+
+
+@named_options
+class Worker(WorkerLog):
     """
     Runs `handler(job)` for the jobs of a queue, `concurrency` of them at a time.
 
-    A dict that the handler returns is the job's result. If the handler raises, the job fails and is
-    tried again later. The worker extends the leases of running jobs; `job.lost` says that a job was
-    canceled or is lost. If the server is away, the worker waits for it.
+    The job stores the result of the handler: a dict, or {"value": result}. If the handler raises,
+    the job fails and is tried again later. The worker extends the leases of running jobs;
+    `job.lost` says that a job was canceled or is lost. If the server is away, the worker waits for
+    it.
 
         Worker(db, "mail", send, concurrency=8).run()      # until SIGTERM or SIGINT
 
     `stop()` ends the worker: no further job is claimed, and the running ones end. In `with`, the
     worker runs concurrently with the block and stops at its end.
+
+    The logger "truce" gets the start, the stop, and the end of each job as INFO, and claims as
+    DEBUG. Failed jobs are ERROR, and what the worker cannot report is WARNING.
     """
 
     def __init__(
@@ -53,8 +85,7 @@ class Worker:
         until_empty: ends the worker when the queue has no ready job
         name: the worker's name in the jobs
         """
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        check_worker(database, queue, handler, concurrency)
         self.queue = queue
         self._database = database
         self._handler = handler
@@ -83,11 +114,14 @@ class Worker:
             threading.Thread(target=target, name=f"truce worker {self.queue}", daemon=True)
             for target in targets
         ]
+        self._log(logging.INFO, "started, concurrency %d", self._concurrency)
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         """Asks the worker to end after its running jobs. Any thread may call it."""
+        if self._threads and not self._stop.is_set() and not self._ended.is_set():
+            self._log_stop(len(self._jobs))
         self._stop.set()
 
     def join(self, timeout: Optional[float] = None) -> bool:
@@ -139,16 +173,23 @@ class Worker:
         finally:
             with self._lock:
                 self._working -= 1
-                if self._working == 0:
-                    self._ended.set()
+                ended = self._working == 0
+            if ended:
+                if self._error is None:
+                    self._log(logging.INFO, "ended")
+                else:
+                    self._log(logging.ERROR, "ended: %s", self._error)
+                self._ended.set()
 
     def _claim(self) -> Optional[Job]:
         try:
             jobs = self._database.claim_jobs(
                 self.queue, wait_ms=self._wait_ms, lease_ms=self._lease_ms, worker=self._name
             )
-        except errors.Unreachable as error:
-            _log.warning("queue %s: %s", self.queue, error)
+        except errors.TruceError as error:
+            if not errors.is_temporary(error):
+                raise
+            self._log(logging.WARNING, "could not claim a job: %s", error)
             self._stop.wait(_RETRY_SECONDS)
             return None
         return jobs[0] if jobs else None
@@ -182,4 +223,5 @@ class Worker:
                 except errors.Expired:
                     pass  # job.lost
                 except errors.TruceError as error:
-                    _log.warning("job %s of queue %s: no heartbeat: %s", job.id, self.queue, error)
+                    text = "job %s of queue %s: no heartbeat: %s"
+                    job.log.warning(text, job.id, self.queue, error)

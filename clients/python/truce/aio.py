@@ -23,6 +23,7 @@ from . import _telemetry, errors
 from ._async_collection import AsyncChangeStream as ChangeStream
 from ._async_collection import AsyncCollection as Collection
 from ._async_collection import AsyncCursor as Cursor
+from ._async_collection import AsyncFindCursor as FindCursor
 from ._async_database import AsyncCommit as Commit
 from ._async_database import AsyncDatabase as Database
 from ._async_database import AsyncEdit as Edit
@@ -34,8 +35,9 @@ from ._async_job import AsyncJob as Job
 from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
-from ._transport import AsyncNativeTransport, AsyncServerTransport, name_in_uri
-from ._worker import worker_name
+from ._transport import AsyncNativeTransport, AsyncServerTransport, check_uri, name_in_uri
+from ._values import named_options
+from ._worker import WorkerLog, check_worker, worker_name
 
 __all__ = [
     "ChangeStream",
@@ -44,6 +46,7 @@ __all__ = [
     "Cursor",
     "Database",
     "Edit",
+    "FindCursor",
     "Job",
     "JobCommit",
     "JobStep",
@@ -56,10 +59,10 @@ __all__ = [
     "open",
 ]
 
-_log = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
 
 
+@named_options
 def open(
     path: Union[str, "os.PathLike[str]"],
     database: Optional[str] = None,
@@ -93,6 +96,7 @@ def connect(
 ) -> Database:
     """Returns a database of a server, as `truce.connect` does. `uri` may be an AsyncMongoClient."""
     if isinstance(uri, str):
+        check_uri(uri)
         client: pymongo.AsyncMongoClient[Dict[str, Any]] = pymongo.AsyncMongoClient(uri, **options)
         return Database(AsyncServerTransport(client, True), database or name_in_uri(uri))
     if options:
@@ -100,7 +104,8 @@ def connect(
     return Database(AsyncServerTransport(uri, False), database or "test")
 
 
-class Worker:
+@named_options
+class Worker(WorkerLog):
     """
     Runs `await handler(job)` for the jobs of a queue, `concurrency` of them at a time, as
     `truce.Worker` does by threads.
@@ -121,8 +126,7 @@ class Worker:
         name: Optional[str] = None,
     ) -> None:
         """The options are those of `truce.Worker`."""
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        check_worker(database, queue, handler, concurrency)
         self.queue = queue
         self._database = database
         self._handler = handler
@@ -137,19 +141,26 @@ class Worker:
 
     def stop(self) -> None:
         """Asks the worker to end after its running jobs. Call it in the thread of the event loop."""
+        if not self._stop:
+            self._log_stop(len(self._jobs))
         self._stop = True
 
     async def run(self, *, signals: Sequence[signal.Signals] = ()) -> None:
         """
-        Runs until `stop`, or until one of the signals. If the task is canceled, running handlers
-        are canceled, and their jobs are requeued.
+        Runs until `stop`, or until one of the signals: [signal.SIGTERM, signal.SIGINT] if the
+        worker is the whole program. If the task is canceled, running handlers are canceled, and
+        their jobs are requeued.
         """
         loop = asyncio.get_running_loop()
         for one in signals:
             loop.add_signal_handler(one, self.stop)
         heart = asyncio.create_task(self._keep_leases())
+        self._log(logging.INFO, "started, concurrency %d", self._concurrency)
         try:
             await self._claim_all()
+        except errors.TruceError as error:
+            self._log(logging.ERROR, "ended: %s", error)
+            raise
         finally:
             heart.cancel()
             for one in signals:
@@ -157,6 +168,7 @@ class Worker:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(heart, *self._tasks, return_exceptions=True)
+        self._log(logging.INFO, "ended")
 
     async def _claim_all(self) -> None:
         """Claims as many jobs as there is room for, with one call that waits."""
@@ -194,8 +206,10 @@ class Worker:
         )
         try:
             return await asyncio.shield(claim)
-        except errors.Unreachable as error:
-            _log.warning("queue %s: %s", self.queue, error)
+        except errors.TruceError as error:
+            if not errors.is_temporary(error):
+                raise
+            self._log(logging.WARNING, "could not claim a job: %s", error)
             await asyncio.sleep(_RETRY_SECONDS)
             return []
         except asyncio.CancelledError:
@@ -229,4 +243,5 @@ class Worker:
                 except errors.Expired:
                     pass  # job.lost
                 except errors.TruceError as error:
-                    _log.warning("job %s of queue %s: no heartbeat: %s", job.id, self.queue, error)
+                    text = "job %s of queue %s: no heartbeat: %s"
+                    job.log.warning(text, job.id, self.queue, error)

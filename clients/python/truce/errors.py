@@ -4,9 +4,19 @@ is pymongo's OperationFailure, too, with `code`, `details`, and labels.
 """
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Mapping, Optional, Type
 
-from pymongo.errors import ConnectionFailure, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import (
+    ConfigurationError,
+    ConnectionFailure,
+    DocumentTooLarge,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+)
+
+from ._values import snake_case
 
 
 class LibraryError(ImportError):
@@ -138,16 +148,48 @@ class Unreachable(TruceError, ConnectionFailure):
     status = "unreachable"
 
 
+def is_temporary(error: TruceError) -> bool:
+    """Returns whether a worker claims again after an error."""
+    return isinstance(error, (Unreachable, Locked, Timeout)) or error.has_error_label(
+        "RetryableWriteError"
+    )
+
+
 _CLASSES: Dict[Optional[str], Type[TruceError]] = {
     one.status: one for one in TruceError.__subclasses__()
 }
+# The classes of codes, for replies without a status. docs/errors.md has this table.
 _BY_CODE: Dict[Optional[int], Type[TruceError]] = {
+    None: TruceError,
+    1: TruceError,
+    8: OutcomeUnknown,
+    11: NotFound,
     13: Unauthorized,
+    15: Limit,
     18: Unauthorized,
+    24: Locked,
+    26: NotFound,
+    27: NotFound,
+    43: NotFound,
+    48: Duplicate,
     50: Timeout,
     112: Conflict,
+    125: TruceError,
+    146: Limit,
+    262: Timeout,
+    292: Limit,
+    10334: Limit,
     11000: Duplicate,
+    11601: Timeout,
+    14031: StoreFailed,
+    51003: Duplicate,
 }
+
+
+def use_python_names(error: Invalid) -> None:
+    """Replaces names of fields and of C's functions in an error by those of Python's methods."""
+    text = re.sub(r"(?<=the field ')\w+(?=')", lambda found: snake_case(found[0]), str(error))
+    error.args = (text.replace("truce_commit_", ""),)
 
 
 def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = None) -> TruceError:
@@ -156,10 +198,10 @@ def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = 
     message = reply.get("errmsg", "the command failed")
     status = reply.get("status", status)
     kind = _BY_CODE.get(code) if code in (13, 18) else _CLASSES.get(status)
-    if code == 59 and command.startswith("truce"):
+    if code == 59 and command.startswith("truce") and status is None:
         kind = WrongServer
         message += f": this is not truce, or a version without {command}"
-    kind = kind or _BY_CODE.get(code, TruceError)
+    kind = kind or _BY_CODE.get(code, Invalid)
     error = kind(message, code, dict(reply))
     if kind is TruceError:
         error.status = status
@@ -168,16 +210,22 @@ def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = 
     return error
 
 
-def of_pymongo(error: PyMongoError, command: str) -> PyMongoError:
+def of_pymongo(error: Exception, command: str) -> Exception:
     """Returns the exception for an error of pymongo. Other errors than those of commands and
     connections are returned as they are."""
     if isinstance(error, TruceError):
+        return error
+    if isinstance(error, DocumentTooLarge):
+        return Limit(str(error), 10334)
+    if not isinstance(error, PyMongoError):
         return error
     if isinstance(error, OperationFailure):
         details = {"errmsg": str(error), "code": error.code, **(error.details or {})}
         made: TruceError = of_reply(details, command)
     elif isinstance(error, ConnectionFailure):
         made = Unreachable(str(error))
+    elif isinstance(error, ConfigurationError) and "wire version" in str(error):
+        made = WrongServer(f"the server is not truce: {error}")
     else:
         return error
     for label in error._error_labels:

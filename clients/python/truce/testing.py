@@ -21,11 +21,11 @@ import os
 import subprocess
 import tempfile
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Set
 
 from . import Database, Job, Suspended, _telemetry
 from . import open as open_store
-from ._values import Document, Reply
+from ._values import Document, Reply, named_options, result_document
 
 _MISSING = object()
 
@@ -41,6 +41,7 @@ def open_temporary(database: Optional[str] = None) -> Iterator[Database]:
             yield db
 
 
+@named_options
 @contextmanager
 def start_server(
     file: str = "memory:", *, program: Optional[str] = None, args: Sequence[str] = ()
@@ -91,6 +92,7 @@ def _matches(value: Any, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
+@named_options
 def enqueued(db: Database, queue: str, *, payload: Optional[Document] = None) -> List[Reply]:
     """Returns the jobs of a queue that have not begun, whose payload has these fields."""
     jobs = [
@@ -101,6 +103,7 @@ def enqueued(db: Database, queue: str, *, payload: Optional[Document] = None) ->
     return [job for job in jobs if _matches(job.get("payload", {}), payload or {})]
 
 
+@named_options
 def assert_enqueued(
     db: Database, queue: str, *, payload: Optional[Document] = None, count: Optional[int] = None
 ) -> List[Reply]:
@@ -119,21 +122,95 @@ def assert_enqueued(
     return found
 
 
-def run_jobs(db: Database, queue: str, handler: Callable[[Job], Any]) -> int:
+@named_options
+def run_jobs(
+    db: Database, queue: str, handler: Callable[[Job], Any], *, delayed: bool = False
+) -> int:
     """
     Runs the jobs that are ready, one after the other, in this thread, and returns their number. If
-    the handler raises, the job fails and the exception propagates.
+    the handler raises, the job fails and the exception propagates; the next call of `run_jobs`
+    tries the job again, without the delay of a retry.
+
+    delayed: run delayed jobs, too, each once, as if their time had come
     """
+    return _run_jobs(db, queue, handler, delayed, retry_ms=0)
+
+
+def _run_jobs(
+    db: Database,
+    queue: str,
+    handler: Callable[[Job], Any],
+    delayed: bool = False,
+    retry_ms: Optional[int] = None,
+) -> int:
     count = 0
+    due: Set[Any] = set()
     while True:
         jobs = db.claim_jobs(queue)
-        if not jobs:
+        if jobs:
+            with _telemetry.work(jobs[0]):
+                count += _run_job(jobs[0], handler, retry_ms)
+        elif not delayed or not _make_due(db, queue, due):
             return count
-        with _telemetry.work(jobs[0]):
-            count += _run_job(jobs[0], handler)
 
 
-def _run_job(job: Job, handler: Callable[[Job], Any]) -> bool:
+def _make_due(db: Database, queue: str, due: Set[Any]) -> bool:
+    """Makes the delayed jobs ready that are not in the set, and adds them. Returns whether there
+    are any."""
+    jobs = db.iterate_jobs(queue, state="delayed")
+    new = [job["_id"] for job in jobs if job["_id"] not in due]
+    for id in new:
+        due.add(id)
+        db.queue_action(queue, action="retry", id=id)
+    return bool(new)
+
+
+@contextmanager
+def inline(db: Database, handlers: Mapping[str, Callable[[Job], Any]]) -> Iterator[None]:
+    """
+    In `with`, the jobs that `db` enqueues run at once, in the thread of the call that enqueues
+    them. Delayed jobs stay in the queue. If a handler raises, the job fails, and the exception
+    propagates to that call.
+
+        with inline(truce_db, {"mail": send}):
+            register(truce_db, "ada@example.org")      # the mail is sent when this returns
+    """
+    command, transaction = db.command, db.transaction
+    running = False
+
+    def run() -> None:
+        nonlocal running
+        if running:  # a handler enqueued a job
+            return
+        running = True
+        try:
+            while sum([_run_jobs(db, queue, handler) for queue, handler in handlers.items()]):
+                pass
+        finally:
+            running = False
+
+    def command_and_jobs(document: Document, **options: Any) -> Reply:
+        reply = command(document, **options)
+        if next(iter(document)).startswith("truce"):
+            run()
+        return reply
+
+    @contextmanager
+    def transaction_and_jobs() -> Iterator[Database]:
+        with transaction() as inner:
+            yield inner
+        run()
+
+    setattr(db, "command", command_and_jobs)
+    setattr(db, "transaction", transaction_and_jobs)
+    try:
+        yield
+    finally:
+        delattr(db, "command")
+        delattr(db, "transaction")
+
+
+def _run_job(job: Job, handler: Callable[[Job], Any], retry_ms: Optional[int]) -> bool:
     """Returns whether the job has ended; otherwise it is suspended."""
     try:
         result = handler(job)
@@ -142,8 +219,8 @@ def _run_job(job: Job, handler: Callable[[Job], Any]) -> bool:
     except BaseException as error:
         _telemetry.failed(error)
         if not job.ended:
-            job.fail(error)
+            job.fail(error, delay_ms=retry_ms)
         raise
     if not job.ended:
-        job.done(result if isinstance(result, dict) else None)
+        job.done(result_document(result))
     return True

@@ -238,8 +238,8 @@ typedef struct truce_store_ops {
                              truce_store **view, bson_error_t *error);
     /* Returns a number that changes if any process drops, renames, or empties a collection, or
      * drops an index. Cached metadata of collections may then be wrong. The number may also change
-     * without a reason. A store without TRUCE_CAN_COMPARE may learn only of its own changes. The call must be cheap: each operation of a pattern makes it. NULL:
-     * unknown. */
+     * without a reason. A store without TRUCE_CAN_COMPARE may learn only of its own changes. The
+     * call must be cheap: each operation of a pattern makes it. NULL: unknown. */
     uint64_t (*structure)(truce_store *store);
     /* Returns a number that changes whenever a commit of any process becomes visible: between two
      * calls with the same result, nothing has changed. The call must be as cheap as `structure`.
@@ -286,6 +286,9 @@ struct truce_store {
     /* Private to the wrappers: the deadline with which the store was opened. 0: none was given, or
      * the store is a view. */
     uint32_t deadline_ms;
+    /* Private to the wrappers: one more than the number of forks before the store was opened
+     * (base/forks.h). 0: unknown; the store is not refused in a forked child. */
+    uint32_t opened_after;
 };
 
 typedef struct truce_cursor_ops {

@@ -4,10 +4,14 @@
  *     amqp[s]://USER:PASSWORD@HOST:PORT/[VHOST/]NAME?cacert=FILE&cert=FILE&key=FILE
  *
  * NAME is the queue of a consumer, or the exchange of a publisher ("" or none: the default one,
- * whose routing keys are names of queues). Options of a publisher: routing_key.
+ * whose routing keys are names of queues). Options of a publisher: routing_key. A consumer has:
+ * stream.
  *
  * A consumer acknowledges all messages up to a tag at once. Every channel is channel 1. A publisher
  * uses confirms, and `mandatory`, so a message that no queue receives is an error.
+ *
+ * A stream keeps its messages, and acknowledgements only ask for further ones. So it is read from
+ * the position that the store has, like a partition of Kafka.
  *
  * This module uses libbson and librabbitmq, and nothing of libtruce.
  */
@@ -20,23 +24,31 @@
 #include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
 
+#include "broker/plugins/amqp_message.h"
+#include "broker/plugins/peer.h"
 #include "broker/plugins/plugin.h"
 
-#define AMQP_PORT          5672
-#define AMQP_TLS_PORT      5671
-#define AMQP_CHANNEL       1
-#define AMQP_FRAME_BYTES   131072
-#define AMQP_HEARTBEAT_S   60
-#define AMQP_TIMEOUT_S     15
-#define AMQP_HEADERS_DEPTH 32
-#define AMQP_WINDOW        1000 /* messages that are published and not confirmed */
-#define AMQP_CA_FILE       "/etc/ssl/certs/ca-certificates.crt"
+#define AMQP_PORT            5672
+#define AMQP_TLS_PORT        5671
+#define AMQP_CHANNEL         1
+#define AMQP_FRAME_BYTES     131072
+#define AMQP_HEARTBEAT_S     60
+#define AMQP_TIMEOUT_S       15
+#define AMQP_WINDOW          1000 /* messages that are published and not confirmed */
+#define AMQP_UNCERTAIN_COUNT 1    /* the queue may have messages */
+#define AMQP_CA_FILE         "/etc/ssl/certs/ca-certificates.crt"
 
 struct amqp {
     amqp_connection_state_t connection;
     /* The connection failed: it is closed without a farewell. */
     bool broken;
     char *queue, *exchange, *routing_key;
+    /* Where a stream without a stored position begins: "first", "last", or "next". NULL: the queue
+     * is not a stream. `any`: it is not checked whether it is one. */
+    char *stream;
+    bool any;
+    /* The stored position in a stream, until its first message has come; -1: none. */
+    int64_t next;
     /* Published messages are numbered from 1. The messages up to `base` are confirmed. `confirmed`
      * has a byte for each later message, up to `sent`. */
     uint64_t base, sent;
@@ -85,16 +97,29 @@ static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *
 static truce_status amqp_library_error(struct amqp *amqp, int code, const char *what,
                                        bson_error_t *error)
 {
-    bool untrusted = code == AMQP_STATUS_SSL_PEER_VERIFY_FAILED ||
-                     code == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED;
-
     amqp->broken = true;
-    if (untrusted)
+    switch (code) {
+    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
         return plugin_fail(TRUCE_INVALID, error,
-                           "the certificate of RabbitMQ is not trusted (%s): name its CA by "
-                           "?cacert=FILE",
-                           amqp_error_string2(code));
-    return plugin_fail(TRUCE_IO, error, "%s: %s", what, amqp_error_string2(code));
+                           "%s: the certificate is not trusted: name its CA by ?cacert=FILE, or "
+                           "renew it if it has expired",
+                           what);
+    case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
+        return plugin_fail(TRUCE_INVALID, error,
+                           "%s: the certificate is not trusted: it belongs to another host name",
+                           what);
+    case AMQP_STATUS_SSL_CONNECTION_FAILED:
+        return plugin_fail(TRUCE_IO, error,
+                           "%s: the TLS handshake failed (a broker that requires the certificate "
+                           "of a client gets it by ?cert=FILE&key=FILE)",
+                           what);
+    default:
+        return plugin_fail(code == AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION ||
+                                   code == AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD
+                               ? TRUCE_INVALID
+                               : TRUCE_IO,
+                           error, "%s: %s", what, amqp_error_string2(code));
+    }
 }
 
 static truce_status amqp_check(struct amqp *amqp, amqp_rpc_reply_t reply, const char *what,
@@ -116,24 +141,33 @@ static const char *amqp_option(const struct broker_address *address, const char 
     return bson_iter_init_find(&at, address->query, name) ? bson_iter_utf8(&at, NULL) : NULL;
 }
 
+/* Returns whether the list, which ends with NULL, has the text. */
+static bool amqp_has(const char *const *list, const char *text)
+{
+    while (*list && strcmp(*list, text) != 0)
+        list++;
+    return *list != NULL;
+}
+
 static truce_status amqp_check_options(const struct broker_address *address, bson_error_t *error)
 {
-    static const char *const known[] = {"cacert", "cert", "key", "routing_key", NULL};
+    static const char *const known[] = {"cacert", "cert", "key", "routing_key", "stream", NULL};
+    static const char *const begins[] = {"first", "last", "next", "no", NULL};
+    const char *stream = amqp_option(address, "stream");
     bson_iter_t at;
 
     (void)bson_iter_init(&at, address->query);
-    while (bson_iter_next(&at)) {
-        int i = 0;
-
-        while (known[i] && strcmp(known[i], bson_iter_key(&at)) != 0)
-            i++;
-        if (!known[i])
-            return plugin_fail(
-                TRUCE_INVALID, error,
-                "unknown option \"%.80s\" of the URL: expected cacert, cert, key, or "
-                "routing_key",
-                bson_iter_key(&at));
-    }
+    while (bson_iter_next(&at))
+        if (!amqp_has(known, bson_iter_key(&at)))
+            return plugin_fail(TRUCE_INVALID, error,
+                               "unknown option \"%.80s\" of the URL: expected cacert, cert, key, "
+                               "routing_key, or stream",
+                               bson_iter_key(&at));
+    if (stream && !amqp_has(begins, stream))
+        return plugin_fail(TRUCE_INVALID, error,
+                           "invalid option \"stream=%.80s\" of the URL: expected first, last, "
+                           "next, or no",
+                           stream);
     if (address->path_count > 2 || strchr(address->host, ','))
         return plugin_fail(TRUCE_INVALID, error,
                            "invalid URL: expected amqp://HOST/QUEUE or amqp://HOST/VHOST/QUEUE");
@@ -157,12 +191,52 @@ static truce_status amqp_prepare_tls(amqp_socket_t *socket, const struct broker_
     return TRUCE_OK;
 }
 
+static bool amqp_uses_tls(const struct broker_address *address)
+{
+    return !strcmp(address->scheme, "amqps");
+}
+
+static int amqp_port(const struct broker_address *address)
+{
+    return address->port ? address->port : amqp_uses_tls(address) ? AMQP_TLS_PORT : AMQP_PORT;
+}
+
+/* Returns INVALID if the server speaks another protocol, with which a new connection would fail
+ * again. Otherwise the error stays. */
+static truce_status amqp_explain(const struct broker_address *address, bson_error_t *error)
+{
+    bool tls = amqp_uses_tls(address);
+    int port = amqp_port(address);
+    enum peer peer = peer_find(address->host, port);
+
+    switch (peer) {
+    case PEER_AMQP:
+        return tls ? plugin_fail(TRUCE_INVALID, error,
+                                 "RabbitMQ at %s:%d does not use TLS: write amqp://, or the port "
+                                 "for TLS, which is %d unless it was changed",
+                                 address->host, port, AMQP_TLS_PORT)
+                   : TRUCE_IO;
+    case PEER_TLS:
+        return tls ? TRUCE_IO
+                   : plugin_fail(TRUCE_INVALID, error,
+                                 "the server at %s:%d uses TLS: write amqps://", address->host,
+                                 port);
+    case PEER_HTTP:
+    case PEER_KAFKA:
+        return plugin_fail(TRUCE_INVALID, error,
+                           "the server at %s:%d is not RabbitMQ: its protocol is %s", address->host,
+                           port, peer_name(peer));
+    default:
+        return TRUCE_IO;
+    }
+}
+
 static truce_status amqp_connect(struct amqp *amqp, const struct broker_address *address,
                                  bson_error_t *error)
 {
-    bool tls = !strcmp(address->scheme, "amqps");
+    bool tls = amqp_uses_tls(address);
     struct timeval timeout = {.tv_sec = AMQP_TIMEOUT_S};
-    int port = address->port ? address->port : tls ? AMQP_TLS_PORT : AMQP_PORT;
+    int port = amqp_port(address);
     amqp_socket_t *socket =
         tls ? amqp_ssl_socket_new(amqp->connection) : amqp_tcp_socket_new(amqp->connection);
     truce_status status = TRUCE_OK;
@@ -212,6 +286,7 @@ static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_w
                                         bson_error_t *error)
 {
     uint16_t prefetch = wishes->prefetch > UINT16_MAX ? UINT16_MAX : (uint16_t)wishes->prefetch;
+    amqp_table_entry_t begin = {.key = amqp_cstring_bytes("x-stream-offset")};
     truce_status status;
 
     if (!*amqp->queue)
@@ -226,8 +301,18 @@ static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_w
         amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot set the prefetch", error);
     if (status)
         return status;
+    if (amqp->stream) {
+        status = wishes->find_position(wishes->arg, amqp->queue, 0, &amqp->next, error);
+        if (status)
+            return status;
+        begin.value.kind = amqp->next < 0 ? AMQP_FIELD_KIND_UTF8 : AMQP_FIELD_KIND_I64;
+        if (amqp->next < 0)
+            begin.value.value.bytes = amqp_cstring_bytes(amqp->stream);
+        else
+            begin.value.value.i64 = amqp->next;
+    }
     amqp_basic_consume(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue),
-                       amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+                       amqp_empty_bytes, 0, 0, 0, (amqp_table_t){amqp->stream != NULL, &begin});
     return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot subscribe", error);
 }
 
@@ -250,6 +335,7 @@ static void amqp_plugin_close(void *arg)
     bson_free(amqp->queue);
     bson_free(amqp->exchange);
     bson_free(amqp->routing_key);
+    bson_free(amqp->stream);
     bson_free(amqp);
 }
 
@@ -259,12 +345,16 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
 {
     struct amqp *amqp = bson_malloc0(sizeof *amqp);
     const char *name = address->path_count ? address->path[address->path_count - 1] : "";
+    const char *stream = amqp_option(address, "stream");
     truce_status status = amqp_check_options(address, error);
 
     amqp->connection = amqp_new_connection();
     amqp->queue = bson_strdup(name);
     amqp->exchange = bson_strdup(name);
     amqp->routing_key = bson_strdup(amqp_option(address, "routing_key"));
+    amqp->any = stream && !strcmp(stream, "no");
+    amqp->stream = amqp->any ? NULL : bson_strdup(stream);
+    amqp->next = -1;
     amqp->broken = true;
     if (!status)
         status = amqp_connect(amqp, address, error);
@@ -274,6 +364,8 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
     if (!status)
         status = wishes->publishes ? amqp_begin_publisher(amqp, error)
                                    : amqp_begin_consumer(amqp, wishes, error);
+    if (status == TRUCE_IO)
+        status = amqp_explain(address, error);
     if (status) {
         amqp_plugin_close(amqp);
         return status;
@@ -282,178 +374,32 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
     return TRUCE_OK;
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
-
-static void amqp_append_bytes(bson_t *to, const char *key, amqp_bytes_t bytes)
-{
-    plugin_append_bytes(to, key, bytes.bytes, bytes.len);
-}
-
-/* Appends a number above 2^63 - 1 as a decimal, so that it keeps its value. */
-static void amqp_append_unsigned(bson_t *to, const char *key, uint64_t number)
-{
-    bson_decimal128_t decimal;
-    char text[24];
-
-    if (number <= INT64_MAX) {
-        bson_append_int64(to, key, -1, (int64_t)number);
-        return;
-    }
-    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-    (void)bson_decimal128_from_string(text, &decimal);
-    bson_append_decimal128(to, key, -1, &decimal);
-}
-
-static void amqp_append_table(bson_t *to, const amqp_table_t *table, int depth);
-
-static void amqp_append_array(bson_t *to, const amqp_array_t *array, int depth);
-
-static void amqp_append_container(bson_t *to, const char *key, const amqp_field_value_t *value,
-                                  int depth)
-{
-    bson_t child;
-
-    if (depth == AMQP_HEADERS_DEPTH) {
-        bson_append_null(to, key, -1);
-    } else if (value->kind == AMQP_FIELD_KIND_TABLE) {
-        bson_append_document_begin(to, key, -1, &child);
-        amqp_append_table(&child, &value->value.table, depth + 1);
-        bson_append_document_end(to, &child);
-    } else {
-        bson_append_array_begin(to, key, -1, &child);
-        amqp_append_array(&child, &value->value.array, depth + 1);
-        bson_append_array_end(to, &child);
-    }
-}
-
-static void amqp_append_value(bson_t *to, const char *key, const amqp_field_value_t *value,
-                              int depth)
-{
-    switch (value->kind) {
-    case AMQP_FIELD_KIND_BOOLEAN:
-        bson_append_bool(to, key, -1, value->value.boolean != 0);
-        break;
-    case AMQP_FIELD_KIND_I8:
-        bson_append_int32(to, key, -1, value->value.i8);
-        break;
-    case AMQP_FIELD_KIND_U8:
-        bson_append_int32(to, key, -1, value->value.u8);
-        break;
-    case AMQP_FIELD_KIND_I16:
-        bson_append_int32(to, key, -1, value->value.i16);
-        break;
-    case AMQP_FIELD_KIND_U16:
-        bson_append_int32(to, key, -1, value->value.u16);
-        break;
-    case AMQP_FIELD_KIND_I32:
-        bson_append_int32(to, key, -1, value->value.i32);
-        break;
-    case AMQP_FIELD_KIND_U32:
-        bson_append_int64(to, key, -1, value->value.u32);
-        break;
-    case AMQP_FIELD_KIND_I64:
-        bson_append_int64(to, key, -1, value->value.i64);
-        break;
-    case AMQP_FIELD_KIND_U64:
-        amqp_append_unsigned(to, key, value->value.u64);
-        break;
-    case AMQP_FIELD_KIND_F32:
-        bson_append_double(to, key, -1, (double)value->value.f32);
-        break;
-    case AMQP_FIELD_KIND_F64:
-        bson_append_double(to, key, -1, value->value.f64);
-        break;
-    case AMQP_FIELD_KIND_TIMESTAMP:
-        bson_append_date_time(to, key, -1,
-                              value->value.u64 < (uint64_t)INT64_MAX / 1000
-                                  ? (int64_t)value->value.u64 * 1000
-                                  : INT64_MAX);
-        break;
-    case AMQP_FIELD_KIND_UTF8:
-    case AMQP_FIELD_KIND_BYTES:
-        amqp_append_bytes(to, key, value->value.bytes);
-        break;
-    case AMQP_FIELD_KIND_TABLE:
-    case AMQP_FIELD_KIND_ARRAY:
-        amqp_append_container(to, key, value, depth);
-        break;
-    default:
-        bson_append_null(to, key, -1);
-        break;
-    }
-}
-
-static void amqp_append_table(bson_t *to, const amqp_table_t *table, int depth)
-{
-    for (int i = 0; i < table->num_entries; i++) {
-        amqp_bytes_t name = table->entries[i].key;
-        char key[256];
-
-        /* a field name is a short string: up to 255 bytes */
-        if (name.len >= sizeof key || !bson_utf8_validate(name.bytes, name.len, false))
-            continue;
-        memcpy(key, name.bytes, name.len);
-        key[name.len] = 0;
-        amqp_append_value(to, key, &table->entries[i].value, depth);
-    }
-}
-
-static void amqp_append_array(bson_t *to, const amqp_array_t *array, int depth)
-{
-    for (int i = 0; i < array->num_entries; i++) {
-        char buffer[16];
-        const char *key;
-
-        bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
-        amqp_append_value(to, key, &array->entries[i], depth);
-    }
-}
-
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-static void amqp_append_properties(bson_t *facts, const amqp_basic_properties_t *properties)
+/* Finds the position of a message of a stream. INVALID: the queue is a stream, and the URL does not
+ * say so. */
+static truce_status amqp_find_offset(struct amqp *amqp, struct broker_message *message,
+                                     bson_error_t *error)
 {
-    const struct {
-        amqp_flags_t flag;
-        const char *name;
-        amqp_bytes_t value;
-    } strings[] = {
-        {AMQP_BASIC_MESSAGE_ID_FLAG, "id", properties->message_id},
-        {AMQP_BASIC_TYPE_FLAG, "type", properties->type},
-        {AMQP_BASIC_APP_ID_FLAG, "app", properties->app_id},
-        {AMQP_BASIC_USER_ID_FLAG, "user", properties->user_id},
-        {AMQP_BASIC_CONTENT_TYPE_FLAG, "contentType", properties->content_type},
-        {AMQP_BASIC_CORRELATION_ID_FLAG, "correlationId", properties->correlation_id},
-        {AMQP_BASIC_REPLY_TO_FLAG, "replyTo", properties->reply_to},
-    };
-    bson_t headers;
+    int64_t offset, next = amqp->next;
+    bool is_stream = amqp_message_offset(message, &offset);
 
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
-        if (properties->_flags & strings[i].flag)
-            amqp_append_bytes(facts, strings[i].name, strings[i].value);
-    if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG &&
-        properties->timestamp < (uint64_t)INT64_MAX / 1000)
-        BSON_APPEND_DATE_TIME(facts, "time", (int64_t)properties->timestamp * 1000);
-    if (properties->_flags & AMQP_BASIC_PRIORITY_FLAG)
-        BSON_APPEND_INT32(facts, "priority", properties->priority);
-    BSON_APPEND_DOCUMENT_BEGIN(facts, "headers", &headers);
-    if (properties->_flags & AMQP_BASIC_HEADERS_FLAG)
-        amqp_append_table(&headers, &properties->headers, 0);
-    bson_append_document_end(facts, &headers);
-}
-
-static struct broker_message *amqp_make_message(const amqp_envelope_t *envelope)
-{
-    const amqp_message_t *from = &envelope->message;
-    struct broker_message *message = plugin_message(from->body.bytes, from->body.len);
-
-    message->tag = envelope->delivery_tag;
-    message->redelivered = envelope->redelivered != 0;
-    amqp_append_properties(&message->facts, &from->properties);
-    amqp_append_bytes(&message->facts, "exchange", envelope->exchange);
-    amqp_append_bytes(&message->facts, "routingKey", envelope->routing_key);
-    BSON_APPEND_BOOL(&message->facts, "redelivered", message->redelivered);
-    return message;
+    if (amqp->stream && is_stream)
+        message->position = (struct broker_position){bson_strdup(amqp->queue), 0, offset};
+    amqp->next = -1;
+    if (is_stream && next >= 0 && offset != next)
+        return plugin_fail(
+            TRUCE_INVALID, error,
+            "the stream \"%s\" does not have the stored position %lld, and continues at %lld. "
+            "Messages were removed before they were consumed, or the stream was created again. "
+            "Another --consumer begins at ?stream=%s",
+            amqp->queue, (long long)next, (long long)offset, amqp->stream);
+    if (amqp->stream || amqp->any || !is_stream)
+        return TRUCE_OK;
+    return plugin_fail(TRUCE_INVALID, error,
+                       "the queue \"%s\" is a stream: say where it is read from, for example by "
+                       "?stream=first, or ?stream=no if messages only have its header",
+                       amqp->queue);
 }
 
 /* Reads a frame that is not a delivery. */
@@ -484,9 +430,9 @@ static truce_status amqp_plugin_receive(void *arg, int timeout_ms, struct broker
     amqp_maybe_release_buffers(amqp->connection);
     reply = amqp_consume_message(amqp->connection, &envelope, &timeout, 0);
     if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
-        *message = amqp_make_message(&envelope);
+        *message = amqp_message_make(&envelope);
         amqp_destroy_envelope(&envelope);
-        return TRUCE_OK;
+        return amqp_find_offset(amqp, *message, error);
     }
     if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
         reply.library_error == AMQP_STATUS_TIMEOUT)
@@ -516,7 +462,14 @@ static truce_status amqp_plugin_waiting(void *arg, int64_t *count, bson_error_t 
     if (!declared)
         return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection),
                           "cannot count the messages of the queue", error);
-    *count = declared->message_count;
+    /* RabbitMQ reports no message and no consumer for a quorum queue that has no leader, or does
+     * not answer within 250 ms. A true report counts at least this consumer. */
+    if (declared->consumer_count == 0)
+        *count = AMQP_UNCERTAIN_COUNT;
+    else
+        *count = declared->message_count;
+    if (amqp->stream) /* it keeps its messages */
+        *count = -1;
     return TRUCE_OK;
 }
 

@@ -13,14 +13,22 @@
  * This module uses libbson and librdkafka, and nothing of libtruce.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <librdkafka/rdkafka.h>
 
+#include "broker/plugins/peer.h"
 #include "broker/plugins/plugin.h"
 
+#define KAFKA_PORT       9092
 #define KAFKA_TIMEOUT_MS 15000
+#define KAFKA_FIRST_MS   2000
+#define KAFKA_LOOK_MS    500
 #define KAFKA_REASON     512
+/* The calls of `waiting` without an assignment after which a failed connection is an error. */
+#define KAFKA_JOIN_TURNS 4
 
 struct kafka {
     rd_kafka_t *client;
@@ -31,11 +39,18 @@ struct kafka {
     /* The offsets that were acknowledged last. */
     rd_kafka_topic_partition_list_t *acknowledged;
     bool latest, is_consumer;
+    /* The client is subscribed. Its messages are in the queue that rd_kafka_poll serves, and
+     * rd_kafka_poll ends the process at a message. */
+    bool subscribed;
     /* The topic was deleted while it was read. */
     bool lost;
     /* The first error of a callback; TRUCE_OK: none. */
     truce_status status;
     char reason[KAFKA_REASON];
+    /* The last failure of a connection, which librdkafka tries to repair; empty: none. */
+    char failure[KAFKA_REASON];
+    /* The calls of `waiting` since there was an assignment. */
+    int unassigned;
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -72,12 +87,15 @@ static void kafka_note(struct kafka *kafka, truce_status status, const char *rea
 
 static void kafka_on_error(rd_kafka_t *client, int code, const char *reason, void *arg)
 {
+    struct kafka *kafka = arg;
+
     (void)client;
-    /* librdkafka repairs other failures of connections by itself */
     if (kafka_class((rd_kafka_resp_err_t)code) == TRUCE_INVALID)
-        kafka_note(arg, TRUCE_INVALID, reason);
+        kafka_note(kafka, TRUCE_INVALID, reason);
     else if (code == RD_KAFKA_RESP_ERR__FATAL)
-        kafka_note(arg, TRUCE_IO, reason);
+        kafka_note(kafka, TRUCE_IO, reason);
+    else if (code == RD_KAFKA_RESP_ERR__TRANSPORT || code == RD_KAFKA_RESP_ERR__RESOLVE)
+        snprintf(kafka->failure, sizeof kafka->failure, "%s", reason);
 }
 
 static void kafka_on_log(const rd_kafka_t *client, int level, const char *facility,
@@ -91,16 +109,24 @@ static truce_status kafka_noted(const struct kafka *kafka, bson_error_t *error)
     return kafka->status ? plugin_fail(kafka->status, error, "Kafka: %s", kafka->reason) : TRUCE_OK;
 }
 
+/* Calls the callbacks that wait, which may know the reason of a failure. In a subscribed client,
+ * rd_kafka_consumer_poll calls them. */
+static void kafka_call_back(struct kafka *kafka)
+{
+    if (!kafka->subscribed)
+        (void)rd_kafka_poll(kafka->client, 0);
+}
+
 static truce_status kafka_check(struct kafka *kafka, rd_kafka_resp_err_t code, const char *what,
                                 bson_error_t *error)
 {
     if (!code)
         return kafka_noted(kafka, error);
-    (void)rd_kafka_poll(kafka->client, 0); /* the callback may know the reason */
+    kafka_call_back(kafka);
     if (kafka->status)
         return kafka_noted(kafka, error);
-    return plugin_fail(kafka_class(code), error, "%s \"%s\": %s", what, kafka->topic,
-                       rd_kafka_err2str(code));
+    return plugin_fail(kafka_class(code), error, "%s \"%s\": %s%s%s", what, kafka->topic,
+                       rd_kafka_err2str(code), *kafka->failure ? "; " : "", kafka->failure);
 }
 
 /* ---- partitions ------------------------------------------------------------------------------ */
@@ -134,6 +160,8 @@ static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *p
     }
     kafka_drop_assigned(kafka);
     kafka->assigned = rd_kafka_topic_partition_list_copy(partitions);
+    kafka->failure[0] = 0;
+    kafka->unassigned = 0;
     /* after a failed lookup, nothing is read */
     (void)rd_kafka_assign(kafka->client, kafka->status ? NULL : partitions);
     if (known->cnt && !kafka->status)
@@ -179,6 +207,20 @@ static bool kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value
     return false;
 }
 
+/* Reads where a partition without a stored position begins. librdkafka does not get this option: it
+ * would also skip the messages between a stored position and the oldest message. */
+static bool kafka_read_begin(struct kafka *kafka, const char *value, bson_error_t *error)
+{
+    kafka->latest = !strcmp(value, "latest");
+    if (kafka->latest || !strcmp(value, "earliest"))
+        return true;
+    (void)plugin_fail(TRUCE_INVALID, error,
+                      "invalid option \"auto.offset.reset=%.80s\" of the URL: expected earliest or "
+                      "latest",
+                      value);
+    return false;
+}
+
 static bool kafka_configure(struct kafka *kafka, const struct broker_address *address,
                             rd_kafka_conf_t *conf, bson_error_t *error)
 {
@@ -191,7 +233,7 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
     good = good && kafka_set(conf, "enable.auto.commit", "false", error) &&
            kafka_set(conf, "enable.auto.offset.store", "false", error) &&
            kafka_set(conf, "enable.partition.eof", "true", error) &&
-           kafka_set(conf, "auto.offset.reset", "earliest", error) &&
+           kafka_set(conf, "auto.offset.reset", "error", error) &&
            kafka_set(conf, "allow.auto.create.topics", "false", error) &&
            kafka_set(conf, "enable.idempotence", "true", error);
     if (good && kafka->is_consumer)
@@ -211,26 +253,30 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
                               name);
             return false;
         }
-        good = kafka_set(conf, name, value, error);
-        kafka->latest |=
-            !strcmp(name, "auto.offset.reset") &&
-            (!strcmp(value, "latest") || !strcmp(value, "end") || !strcmp(value, "largest"));
+        good = strcmp(name, "auto.offset.reset") != 0 ? kafka_set(conf, name, value, error)
+                                                      : kafka_read_begin(kafka, value, error);
     }
     return good;
 }
 
 /* Returns NOT_FOUND for a topic that does not exist, and INVALID for a name that no topic has. */
-static truce_status kafka_check_topic(struct kafka *kafka, bson_error_t *error)
+static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_error_t *error)
 {
     const struct rd_kafka_metadata *found = NULL;
     rd_kafka_topic_t *topic = rd_kafka_topic_new(kafka->client, kafka->topic, NULL);
     rd_kafka_resp_err_t code;
     truce_status status;
+    int waited_ms = 0;
 
     if (!topic) /* librdkafka refuses names over 512 bytes */
         return plugin_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
                            rd_kafka_err2str(rd_kafka_last_error()));
-    code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_TIMEOUT_MS);
+    do { /* a callback may know the reason before the time is over */
+        code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_LOOK_MS);
+        kafka_call_back(kafka);
+        waited_ms += KAFKA_LOOK_MS;
+    } while ((code == RD_KAFKA_RESP_ERR__TIMED_OUT || code == RD_KAFKA_RESP_ERR__TRANSPORT) &&
+             !kafka->status && waited_ms < timeout_ms);
     if (!code && found->topic_cnt)
         code = found->topics[0].err;
     status = kafka_check(kafka, code, "cannot find the topic", error);
@@ -240,12 +286,56 @@ static truce_status kafka_check_topic(struct kafka *kafka, bson_error_t *error)
     return status;
 }
 
+/* Returns INVALID if the first server of the URL speaks another protocol, with which a new
+ * connection would fail again. */
+static truce_status kafka_check_peer(const struct broker_address *address, bson_error_t *error)
+{
+    size_t length = strcspn(address->host, ",");
+    char *host = bson_strndup(address->host, length), *colon = strchr(host, ':');
+    int port = address->port ? address->port : KAFKA_PORT;
+    bson_iter_t at;
+    bool tls = bson_iter_init_find(&at, address->query, "security.protocol") &&
+               strcasestr(bson_iter_utf8(&at, NULL), "ssl");
+    truce_status status = TRUCE_OK;
+    enum peer peer;
+
+    if (!address->port && colon && !strchr(colon + 1, ':')) { /* an IPv6 address has several */
+        *colon = 0;
+        port = atoi(colon + 1);
+    }
+    peer = peer_find(host, port);
+    if (peer == PEER_TLS && !tls)
+        status = plugin_fail(TRUCE_INVALID, error,
+                             "the server at %s:%d uses TLS: write ?security.protocol=ssl, or "
+                             "sasl_ssl with a user",
+                             host, port);
+    else if (peer == PEER_AMQP || peer == PEER_HTTP)
+        status = plugin_fail(TRUCE_INVALID, error,
+                             "the server at %s:%d is not Kafka: its protocol is %s", host, port,
+                             peer_name(peer));
+    bson_free(host);
+    return status;
+}
+
+/* Finds the topic, and asks a server without an answer for its protocol. */
+static truce_status kafka_find_topic(struct kafka *kafka, const struct broker_address *address,
+                                     bson_error_t *error)
+{
+    truce_status status = kafka_check_topic(kafka, KAFKA_FIRST_MS, error);
+
+    if (status != TRUCE_IO)
+        return status;
+    status = kafka_check_peer(address, error);
+    return status ? status : kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, error);
+}
+
 static truce_status kafka_subscribe(struct kafka *kafka, bson_error_t *error)
 {
     rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
     rd_kafka_resp_err_t code;
 
     (void)rd_kafka_poll_set_consumer(kafka->client);
+    kafka->subscribed = true;
     rd_kafka_topic_partition_list_add(topics, kafka->topic, RD_KAFKA_PARTITION_UA);
     code = rd_kafka_subscribe(kafka->client, topics);
     rd_kafka_topic_partition_list_destroy(topics);
@@ -263,7 +353,8 @@ static void kafka_plugin_close(void *arg)
             (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 0);
         (void)rd_kafka_consumer_close(kafka->client);
     }
-    /* with a deleted topic, librdkafka may never return; the client stays until the process ends */
+    /* librdkafka 2.0 never returns if the topic was deleted while it was read, because a partition
+     * of it keeps a thread. The client stays until the process ends, once for each deletion. */
     if (kafka->client && !kafka->lost)
         rd_kafka_destroy(kafka->client);
     kafka_drop_assigned(kafka);
@@ -320,7 +411,7 @@ static truce_status kafka_plugin_open(const struct broker_address *address,
     if (!status)
         status = kafka_make_client(kafka, address, error);
     if (!status)
-        status = kafka_check_topic(kafka, error);
+        status = kafka_find_topic(kafka, address, error);
     if (!status && kafka->is_consumer)
         status = kafka_subscribe(kafka, error);
     if (status) {
@@ -378,6 +469,32 @@ static struct broker_message *kafka_make_message(const rd_kafka_message_t *from,
     return message;
 }
 
+/* Fails because librdkafka could not read at a position. INVALID: Kafka does not have the stored
+ * position. In a topic that was created again, the offsets of new messages belong to messages that
+ * the store has already applied. */
+static truce_status kafka_refuse_position(struct kafka *kafka, const rd_kafka_message_t *from,
+                                          bson_error_t *error)
+{
+    const rd_kafka_topic_partition_t *at =
+        kafka->assigned
+            ? rd_kafka_topic_partition_list_find(kafka->assigned, kafka->topic, from->partition)
+            : NULL;
+    int64_t low = 0, high = 0;
+
+    if (!at || at->offset < 0 ||
+        rd_kafka_query_watermark_offsets(kafka->client, kafka->topic, from->partition, &low, &high,
+                                         KAFKA_TIMEOUT_MS) ||
+        (at->offset >= low && at->offset <= high))
+        return plugin_fail(TRUCE_IO, error, "Kafka: %s", rd_kafka_message_errstr(from));
+    return plugin_fail(TRUCE_INVALID, error,
+                       "the partition %d of the topic \"%s\" does not have the stored position "
+                       "%lld, but those from %lld to %lld. Messages were removed before they were "
+                       "consumed, or the topic was created again. Another --consumer begins at "
+                       "the oldest message",
+                       (int)from->partition, kafka->topic, (long long)at->offset, (long long)low,
+                       (long long)high);
+}
+
 static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broker_message **message,
                                          bson_error_t *error)
 {
@@ -390,6 +507,8 @@ static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broke
         return status;
     if (!status && from->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
         kafka_set_next(kafka, from->partition, from->offset);
+    } else if (!status && from->err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET) {
+        status = kafka_refuse_position(kafka, from, error);
     } else if (!status && from->err) {
         status =
             plugin_fail(kafka_class(from->err), error, "Kafka: %s", rd_kafka_message_errstr(from));
@@ -429,11 +548,15 @@ static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t
     struct kafka *kafka = arg;
 
     /* librdkafka does not report that a topic was deleted */
-    truce_status found = kafka_check_topic(kafka, error);
+    truce_status found = kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, error);
 
     kafka->lost |= found == TRUCE_NOT_FOUND;
     if (found)
         return found;
+    kafka->unassigned += !kafka->assigned;
+    if (kafka->unassigned > KAFKA_JOIN_TURNS && *kafka->failure)
+        return plugin_fail(TRUCE_IO, error, "Kafka assigns no partition of the topic \"%s\": %s",
+                           kafka->topic, kafka->failure);
     *count = kafka->assigned ? 0 : 1; /* unknown until the group has assigned partitions */
     for (int i = 0; kafka->assigned && i < kafka->assigned->cnt; i++) {
         const rd_kafka_topic_partition_t *at = &kafka->assigned->elems[i];

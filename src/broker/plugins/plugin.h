@@ -5,7 +5,7 @@
  * libtruce. */
 #include "broker/broker.h"
 
-/* As truce__fail, without its escapes. */
+/* Does what truce__fail does, without its escapes. */
 truce_status plugin_fail(truce_status status, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 

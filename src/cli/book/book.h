@@ -19,14 +19,19 @@
  * Amounts ("-12.50") and dates are strings. `date` is the value date.
  */
 #include "base/buffer.h"
-#include "cli/core/sink.h"
-#include "truce/truce.h"
+#include "cli/core/cli.h"
+#include "cli/core/file_sink.h"
 
 enum book_form { BOOK_NDJSON, BOOK_CSV, BOOK_HLEDGER, BOOK_BEANCOUNT };
 
-/* Chooses the form by its name, or, if `name` is NULL, by the name of the file. Returns false if
- * neither names a form. */
-bool cli_book_form(const char *name, const char *path, enum book_form *form);
+#define CLI_BOOK_FORM_OPTION                                                                       \
+    {                                                                                              \
+        "form", 0, "FORM", "ndjson, csv, hledger, beancount (default: by the file's name)", false  \
+    }
+
+/* Chooses the form by --form, or else by the name of the file. Returns CLI_DONE, or CLI_USAGE after
+ * printing the error. */
+int cli_book_form(const struct cli *cli, const char *path, enum book_form *form);
 
 /* ---- out (book_out.c, book_out_journal.c) --------------------------------------------------- */
 

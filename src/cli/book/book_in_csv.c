@@ -2,7 +2,8 @@
  * Reads books as CSV: truce's own form (book_out.c), or, with rules, the CSV file of a bank:
  *
  *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount",
- *      decimal: ",", currency: "EUR", id: "$Reference", description: "$Text", skip: {Status: "pending"},
+ *      decimal: ",", currency: "EUR", id: "$Reference", description: "$Text",
+ *      skip: {Status: "pending"},
  *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}],
  *      otherwise: "expenses:unknown", separator: ";"}
  *
@@ -13,11 +14,15 @@
  *     amountIn, amountOut      two columns in place of `amount`: incoming and outgoing money
  *     headerLines, footerLines the number of lines above the header and below the last record
  *     separator                default: the most frequent one of the header: , ; | or a tab.
+ *
+ * Names of columns are not paths. In the rows and in a copy of the rules, a dot is another
+ * character (cli_csv_field), so that filters find "Kto.-Nr.".
  */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/date.h"
@@ -38,6 +43,7 @@ struct records {
     bson_t record, entries;
     uint32_t count;
     /* with rules. */
+    bson_t rules;
     struct match *others[LEDGER_CSV_RULES_MAX], *skip;
     const char *accounts[LEDGER_CSV_RULES_MAX];
     uint32_t others_count;
@@ -77,13 +83,13 @@ static int64_t empty_lines_at_end(const char *text)
     return lines ? lines - 1 : 0;
 }
 
-/* Cuts the text to the lines between those of `headerLines` and `footerLines`. Empty lines at the end
- * do not count. */
+/* Cuts the text to the lines between those of `headerLines` and `footerLines`. Empty lines at the
+ * end do not count. */
 static truce_status cut_lines(const struct records *records, const char **text, size_t *size,
                               bson_error_t *error)
 {
-    int64_t header = truce__field_count(records->source->rules, "headerLines"),
-            footer = truce__field_count(records->source->rules, "footerLines"), all, skipped;
+    int64_t header = truce__field_count(&records->rules, "headerLines"),
+            footer = truce__field_count(&records->rules, "footerLines"), all, skipped;
     const char *from = behind_lines(*text, header, &skipped);
 
     (void)behind_lines(*text, INT64_MAX, &all);
@@ -115,28 +121,36 @@ static int64_t lines_in(const char *text, size_t size)
     return lines;
 }
 
-static truce_status check_column(const struct records *records, const char *rule, const char *name,
+static truce_status check_column(const struct records *records, const char *rule, const char *field,
                                  bson_error_t *error)
 {
-    return cli_csv_has(records->csv, name)
-               ? TRUCE_OK
-               : truce__fail(
-                     TRUCE_INVALID, error,
-                     "rules: `%s` names the column \"%.60s\", which the header does not have", rule,
-                     name);
+    truce_status status;
+    char *name;
+
+    if (cli_csv_has(records->csv, field))
+        return TRUCE_OK;
+    name = cli_csv_column(field);
+    status = truce__fail(TRUCE_INVALID, error,
+                         "rules: `%s` names the column \"%.60s\", which the header does not have",
+                         rule, name);
+    bson_free(name);
+    return status;
 }
 
 static truce_status book_in_csv_check_filter(const struct records *records, const char *rule,
                                              const bson_iter_t *filter, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    bson_iter_t field;
+    bson_iter_t field, list;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(filter) || !bson_iter_recurse(filter, &field))
         return TRUCE_OK;
     while (!status && bson_iter_next(&field)) {
         if (*bson_iter_key(&field) != '$')
             status = check_column(records, rule, bson_iter_key(&field), error);
+        else if (BSON_ITER_HOLDS_ARRAY(&field) && bson_iter_recurse(&field, &list)) /* $or ... */
+            while (!status && bson_iter_next(&list))
+                status = book_in_csv_check_filter(records, rule, &list, error);
     }
     return status;
 }
@@ -148,7 +162,7 @@ static truce_status check_columns(const struct records *records, bson_error_t *e
     truce_status status = TRUCE_OK;
     bson_iter_t iter, list, rule;
 
-    if (!records->source->rules || !bson_iter_init(&iter, records->source->rules))
+    if (!records->source->rules || !bson_iter_init(&iter, &records->rules))
         return TRUCE_OK;
     while (!status && bson_iter_next(&iter)) {
         const char *name = bson_iter_key(&iter),
@@ -172,7 +186,7 @@ static truce_status book_in_csv_read_header(struct records *records, const char 
                                             size_t *size, const char *types, bson_error_t *error)
 {
     const char *rule =
-        records->source->rules ? truce__field_text(records->source->rules, "separator") : ",";
+        records->source->rules ? truce__field_text(&records->rules, "separator") : ",";
 
     records->separator = ',';
     *size = record_size(records, text, left);
@@ -181,7 +195,9 @@ static truce_status book_in_csv_read_header(struct records *records, const char 
     else
         (void)cli_csv_separator_of(rule, &records->separator);
     *size = record_size(records, text, left);
-    records->csv = cli_csv_new(text, *size, records->separator, types, error);
+    records->csv = records->source->rules
+                       ? cli_csv_new_flat(text, *size, records->separator, error)
+                       : cli_csv_new(text, *size, records->separator, types, error);
     return records->csv ? check_columns(records, error) : TRUCE_INVALID;
 }
 
@@ -311,20 +327,13 @@ static truce_status read_own(struct records *records, bson_error_t *error)
 
 /* ---- by rules ------------------------------------------------------------------------------- */
 
-/* Returns the cell that the rule names, or the rule itself; "" if the row has no such cell. A name
- * with dots is a path. */
+/* Returns the cell that the rule names, or the rule itself; "" if the row has no such cell. */
 static const char *book_in_csv_cell_of(const struct records *records, const bson_t *row,
                                        const char *rule)
 {
-    const char *text = truce__field_text(records->source->rules, rule);
-    bson_iter_t iter, cell;
+    const char *text = truce__field_text(&records->rules, rule);
 
-    if (*text != '$')
-        return text;
-    return bson_iter_init(&iter, row) && bson_iter_find_descendant(&iter, text + 1, &cell) &&
-                   BSON_ITER_HOLDS_UTF8(&cell)
-               ? bson_iter_utf8(&cell, NULL)
-               : "";
+    return *text == '$' ? truce__field_text(row, text + 1) : text;
 }
 
 /* ---- dates ----------------------------------------------------------------------------------- */
@@ -371,8 +380,9 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
     int number;
 
     switch (specifier) {
-    case 'Y':
-        return book_in_csv_take_number(text, 4, &day->year) && day->year > 0;
+    case 'Y': /* "24" would be a year of the first century. */
+        return strspn(*text, "0123456789") >= 4 && book_in_csv_take_number(text, 4, &day->year) &&
+               day->year > 0;
     case 'y': /* as POSIX defines it */
         if (!book_in_csv_take_number(text, 2, &number))
             return false;
@@ -431,7 +441,7 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
                              bson_error_t *error)
 {
     const char *text = book_in_csv_cell_of(records, row, "date"),
-               *format = truce__field_text(records->source->rules, "dateFormat");
+               *format = truce__field_text(&records->rules, "dateFormat");
     char shown[DATE_TEXT_MAX], plain[40], unknown = '\0';
     struct day day = {0};
     int64_t date_ms;
@@ -447,6 +457,9 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
                 "\"%.40s\" is not a date of the form \"%s\": the specifiers are %%Y %%y %%m "
                 "%%b %%B %%d %%e %%H %%M %%S and those of $dateFromString, not %%%c",
                 text, format, unknown);
+    } else if (*format && !day.year) {
+        return truce__fail(TRUCE_INVALID, error, "rules: the `dateFormat` \"%.40s\" has no year",
+                           format);
     } else if (*format) {
         snprintf(plain, sizeof plain, "%04d-%02d-%02d", day.year % 10000, day.month % 100,
                  day.day % 100);
@@ -454,7 +467,7 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
             return truce__fail(TRUCE_INVALID, error, "\"%.40s\": the day %s does not exist", text,
                                plain);
         date_ms += 1000 * day.in_day_s;
-    } else if (truce__date_parse(text, strlen(text), NULL, &date_ms, error)) {
+    } else if (truce__date_parse_typed(text, strlen(text), &date_ms, error)) {
         return refuse_day(text, format, error);
     }
     BSON_APPEND_UTF8(record, "date", truce__date_show(date_ms, shown));
@@ -511,16 +524,16 @@ static bool take_sign(const char **from, const char **end)
 }
 
 /* Writes the amount with "." before its last digits and without other separators. `sign` -1 negates
- * it. */
+ * it. `outgoing`: of a column of outgoing money, which some banks write as negative numbers. */
 static truce_status book_in_csv_read_amount(const struct records *records, const char *text,
-                                            int sign, char amount[TRUCE_LEDGER_AMOUNT],
-                                            bson_error_t *error)
+                                            int sign, bool outgoing,
+                                            char amount[TRUCE_LEDGER_AMOUNT], bson_error_t *error)
 {
     const char *at = text, *end = text + strlen(text),
-               *decimal = truce__field_text(records->source->rules, "decimal");
+               *decimal = truce__field_text(&records->rules, "decimal");
     char point = *decimal ? *decimal : '.', group = point == '.' ? ',' : '.';
     size_t length = 0;
-    bool minus = take_sign(&at, &end), pointed = false, grouped = false;
+    bool minus = take_sign(&at, &end) || outgoing, pointed = false, grouped = false;
 
     if (at == end)
         return truce__fail(TRUCE_INVALID, error, "the amount is missing");
@@ -550,14 +563,15 @@ static bool book_in_csv_is_nothing(const char *text)
     return !text[strspn(text, "0.,- ")];
 }
 
-/* Finds the cell with the amount. Negates *sign for the column of outgoing money. */
-static truce_status find_amount(const struct records *records, const bson_t *row, int *sign,
+/* Finds the cell with the amount. *outgoing: it is in the column of outgoing money. */
+static truce_status find_amount(const struct records *records, const bson_t *row, bool *outgoing,
                                 const char **text, bson_error_t *error)
 {
     const char *in, *out;
 
+    *outgoing = false;
     *text = book_in_csv_cell_of(records, row, "amount");
-    if (*truce__field_text(records->source->rules, "amount"))
+    if (*truce__field_text(&records->rules, "amount"))
         return TRUCE_OK;
     in = book_in_csv_cell_of(records, row, "amountIn");
     out = book_in_csv_cell_of(records, row, "amountOut");
@@ -567,29 +581,40 @@ static truce_status find_amount(const struct records *records, const bson_t *row
                                ? "the amount is missing: both columns are empty or 0"
                                : "both columns have an amount: \"%.30s\" and \"%.30s\"",
                            in, out);
-    *text = book_in_csv_is_nothing(in) ? out : in;
-    if (book_in_csv_is_nothing(in)) { /* some banks write outgoing amounts as negative numbers. */
-        *text += **text == '-';
-        *sign = -*sign;
-    }
+    *outgoing = book_in_csv_is_nothing(in);
+    *text = *outgoing ? out : in;
     return TRUCE_OK;
 }
 
-static bool book_in_csv_matches(const struct match *match, const bson_t *row)
+static truce_status book_in_csv_matches(const struct match *match, const bson_t *row, bool *matches,
+                                        bson_error_t *error)
 {
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
     struct match_result result = {0};
+    truce_status status = TRUCE_OK;
 
-    return match && !truce__match_test(match, truce__value_document(row), NULL, &result, NULL) &&
-           result.matched;
+    if (match)
+        status = truce__match_test(match, truce__value_document(row), &context, &result, error);
+    *matches = !status && result.matched;
+    truce__arena_release(&arena);
+    return status;
 }
 
-static const char *other_of(const struct records *records, const bson_t *row)
+/* Finds the other account of a row. The result is "" if the rules name no account. */
+static truce_status other_of(const struct records *records, const bson_t *row, const char **other,
+                             bson_error_t *error)
 {
-    for (uint32_t i = 0; i < records->others_count; i++) {
-        if (book_in_csv_matches(records->others[i], row))
-            return records->accounts[i];
+    truce_status status = TRUCE_OK;
+    bool matches = false;
+
+    *other = truce__field_text(&records->rules, "otherwise");
+    for (uint32_t i = 0; !status && !matches && i < records->others_count; i++) {
+        status = book_in_csv_matches(records->others[i], row, &matches, error);
+        if (matches)
+            *other = records->accounts[i];
     }
-    return truce__field_text(records->source->rules, "otherwise");
+    return status;
 }
 
 static truce_status book_in_csv_append_side(const struct records *records, const bson_t *row,
@@ -599,11 +624,12 @@ static truce_status book_in_csv_append_side(const struct records *records, const
     const char *currency = book_in_csv_cell_of(records, row, "currency");
     char amount[TRUCE_LEDGER_AMOUNT];
     const char *text, *key = sign > 0 ? "0" : "1";
-    truce_status status = find_amount(records, row, &sign, &text, error);
+    bool outgoing;
+    truce_status status = find_amount(records, row, &outgoing, &text, error);
     bson_t entry;
 
     if (!status)
-        status = book_in_csv_read_amount(records, text, sign, amount, error);
+        status = book_in_csv_read_amount(records, text, sign, outgoing, amount, error);
     bson_append_document_begin(entries, key, 1, &entry);
     BSON_APPEND_UTF8(&entry, "account", account);
     if (!status)
@@ -635,7 +661,7 @@ static truce_status book_in_csv_make_record(struct records *records, const bson_
     bson_append_array_begin(record, "entries", 7, &entries);
     if (!status)
         status = book_in_csv_append_side(
-            records, row, truce__field_text(records->source->rules, "account"), 1, &entries, error);
+            records, row, truce__field_text(&records->rules, "account"), 1, &entries, error);
     if (!status)
         status = book_in_csv_append_side(records, row, other, -1, &entries, error);
     bson_append_array_end(record, &entries);
@@ -654,21 +680,13 @@ static size_t space_at(const char *text)
 /* Copies the row with plain spaces, and without spaces around its cells. */
 static void tidy_row(const bson_t *row, bson_t *tidy)
 {
-    bson_iter_t iter, below;
+    bson_iter_t iter;
 
     (void)!bson_iter_init(&iter, row);
     while (bson_iter_next(&iter)) {
-        const char *text = BSON_ITER_HOLDS_UTF8(&iter) ? bson_iter_utf8(&iter, NULL) : "";
+        const char *text = bson_iter_utf8(&iter, NULL);
         struct buffer cell = {0};
-        bson_t inner, plain;
 
-        if (BSON_ITER_HOLDS_DOCUMENT(&iter) && bson_iter_recurse(&iter, &below)) {
-            truce__value_bson(truce__value_of_iter(&iter), &inner);
-            bson_append_document_begin(tidy, bson_iter_key(&iter), -1, &plain);
-            tidy_row(&inner, &plain);
-            bson_append_document_end(tidy, &plain);
-            continue;
-        }
         for (size_t space; *text; text += space ? space : 1) {
             space = space_at(text);
             if (!space || cell.size)
@@ -686,19 +704,20 @@ static truce_status take_tidy(struct records *records, const bson_t *row, bson_e
 {
     const char *other;
     bson_t record = BSON_INITIALIZER;
-    truce_status status;
+    bool skips;
+    truce_status status = book_in_csv_matches(records->skip, row, &skips, error);
 
-    if (book_in_csv_matches(records->skip, row)) {
-        bson_destroy(&record);
-        return TRUCE_OK;
-    }
-    other = other_of(records, row);
+    if (!status && !skips)
+        status = other_of(records, row, &other, error);
+    if (status || skips)
+        goto out;
     status =
         *other ? book_in_csv_make_record(records, row, other, &record, error)
                : book_in_csv_refuse(error, "no rule of `other` matches this line, and there is no "
                                            "`otherwise`");
     if (!status)
         status = records->source->function(records->source->arg, records->line, &record, error);
+out:
     bson_destroy(&record);
     return status;
 }
@@ -747,13 +766,44 @@ static truce_status compile_other(struct records *records, const bson_iter_t *ru
     return book_in_csv_compile(&condition, match, error);
 }
 
+/* Copies rules, or a part of them, with the fields of columns in place of their names: of "$Name"
+ * at the top, and of the names in filters. */
+static void name_fields(const bson_t *rules, bool top, bson_t *to)
+{
+    bson_iter_t iter;
+
+    (void)!bson_iter_init(&iter, rules);
+    while (bson_iter_next(&iter)) {
+        const char *text = BSON_ITER_HOLDS_UTF8(&iter) ? bson_iter_utf8(&iter, NULL) : "";
+        char *name = cli_csv_field(bson_iter_key(&iter)), *field = cli_csv_field(text);
+        struct value value = truce__value_of_iter(&iter);
+        bson_t inner, made = BSON_INITIALIZER;
+
+        if (truce__value_is_container(value)) {
+            truce__value_bson(value, &inner);
+            name_fields(&inner, false, &made);
+        }
+        if (value.type == BSON_TYPE_ARRAY)
+            bson_append_array(to, name, -1, &made);
+        else if (value.type == BSON_TYPE_DOCUMENT)
+            bson_append_document(to, name, -1, &made);
+        else if (top && *text == '$')
+            bson_append_utf8(to, name, -1, field, -1);
+        else
+            bson_append_iter(to, name, -1, &iter);
+        bson_destroy(&made);
+        bson_free(field);
+        bson_free(name);
+    }
+}
+
 static truce_status book_in_csv_read_rules(struct records *records, bson_error_t *error)
 {
     static const char *const texts[] = {"account",  "date",        "dateFormat", "amount",
                                         "amountIn", "amountOut",   "decimal",    "currency",
                                         "id",       "description", "otherwise",  "separator"};
     static const char *const needed[] = {"account", "date"};
-    const bson_t *rules = records->source->rules;
+    const bson_t *rules = &records->rules;
     bool two = *truce__field_text(rules, "amountIn") && *truce__field_text(rules, "amountOut");
     truce_status status = TRUCE_OK;
     bson_iter_t iter, list;
@@ -772,7 +822,7 @@ static truce_status book_in_csv_read_rules(struct records *records, bson_error_t
          !cli_csv_separator_of(bson_iter_utf8(&iter, NULL), &separator)))
         return book_in_csv_refuse(error,
                                   "rules: `separator` must be one character, for example \";\"");
-    (void)!bson_iter_init(&iter, records->source->rules);
+    (void)!bson_iter_init(&iter, &records->rules);
     while (!status && bson_iter_next(&iter)) {
         const char *name = bson_iter_key(&iter);
         bool known = false;
@@ -804,6 +854,9 @@ truce_status book_read_csv(struct book_source *source, bson_error_t *error)
     records->ids = book_ids_new();
     bson_init(&records->record);
     bson_init(&records->entries);
+    bson_init(&records->rules);
+    if (source->rules)
+        name_fields(source->rules, true, &records->rules);
     status = source->rules ? book_in_csv_read_rules(records, error) : TRUCE_OK;
     if (!status)
         status = source->rules ? book_in_csv_read_rows(records, "*=string", take_by_rules, error)
@@ -815,6 +868,7 @@ truce_status book_read_csv(struct book_source *source, bson_error_t *error)
     book_ids_free(records->ids);
     bson_destroy(&records->record);
     bson_destroy(&records->entries);
+    bson_destroy(&records->rules);
     bson_free(records);
     return status;
 }

@@ -13,8 +13,7 @@ static bool book_out_has(const bson_t *document, const char *field)
 truce_status book_put(struct book_writer *writer, const struct buffer *out, bson_error_t *error)
 {
     writer->broken = !cli_sink_write(writer->sink, out->bytes, out->size);
-    return writer->broken ? truce__fail(TRUCE_IO, error, "the book could not be written")
-                          : TRUCE_OK;
+    return writer->broken ? truce__fail(TRUCE_IO, error, "cannot write the book") : TRUCE_OK;
 }
 
 static truce_status book_out_put(struct book_writer *writer, struct buffer *out,
@@ -150,7 +149,7 @@ static truce_status book_out_write_csv(struct book_writer *writer, const bson_t 
 
 /* ---- all forms ------------------------------------------------------------------------------ */
 
-bool cli_book_form(const char *name, const char *path, enum book_form *form)
+int cli_book_form(const struct cli *cli, const char *path, enum book_form *form)
 {
     static const struct {
         const char *name;
@@ -158,17 +157,20 @@ bool cli_book_form(const char *name, const char *path, enum book_form *form)
     } names[] = {{"ndjson", BOOK_NDJSON},       {"csv", BOOK_CSV},        {"hledger", BOOK_HLEDGER},
                  {"beancount", BOOK_BEANCOUNT}, {"jsonl", BOOK_NDJSON},   {"journal", BOOK_HLEDGER},
                  {"j", BOOK_HLEDGER},           {"ledger", BOOK_HLEDGER}, {"bean", BOOK_BEANCOUNT}};
-    const char *dot = path ? strrchr(path, '.') : NULL;
+    const char *name = cli_text(cli, "form"), *dot = path ? strrchr(path, '.') : NULL;
     const char *wanted = name ? name : dot ? dot + 1 : "";
     size_t count = name ? 4 : sizeof names / sizeof *names;
 
     for (size_t i = 0; i < count; i++) {
         if (!strcmp(names[i].name, wanted)) {
             *form = names[i].form;
-            return true;
+            return CLI_DONE;
         }
     }
-    return false;
+    if (!name)
+        return cli_usage(cli, "cannot tell the format from the file name; give --form ndjson, csv, "
+                              "hledger, or beancount");
+    return cli_usage(cli, "--form must be ndjson, csv, hledger, or beancount, not \"%s\"", name);
 }
 
 truce_status cli_book_write(struct book_writer *writer, const bson_t *record, bson_error_t *error)

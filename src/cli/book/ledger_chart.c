@@ -52,7 +52,7 @@ static void add_text(struct chart *chart, const char *text)
     }
 }
 
-/* ---- what there is -------------------------------------------------------------------------- */
+/* ---- accounts ------------------------------------------------------------------------------- */
 
 static uint32_t chart_line_of(const struct chart *chart, const struct report_cell *cell)
 {
@@ -69,7 +69,7 @@ static truce_status survey(struct chart *chart, bson_error_t *error)
 
     for (uint32_t i = 0; i < report->count; i++) {
         const struct report_cell *cell = &report->cells[i];
-        int64_t value = report->path ? cell->change : cell->balance;
+        int64_t value = report->periods ? cell->balance : cell->change;
 
         if (strcmp(cell->currency, report->cells[0].currency) != 0)
             return truce__fail(TRUCE_INVALID, error,
@@ -89,9 +89,8 @@ static truce_status survey(struct chart *chart, bson_error_t *error)
         chart->high = value > chart->high ? value : chart->high;
     }
     chart->high += chart->high == chart->low;
-    return report->count ? truce_ledger_digits(report->ledger, report->cells[0].currency,
-                                               &chart->digits, error)
-                         : TRUCE_OK;
+    chart->digits = report->count ? report->cells[0].digits : 0;
+    return TRUCE_OK;
 }
 
 /* ---- drawing -------------------------------------------------------------------------------- */
@@ -212,9 +211,9 @@ truce_status report_draw(const struct report *report, struct buffer *out, bson_e
         draw_level(&chart, chart.high);
         draw_groups(&chart);
     }
-    for (uint32_t line = 0; !report->path && line < chart.line_count; line++)
+    for (uint32_t line = 0; report->periods && line < chart.line_count; line++)
         draw_line(&chart, line);
-    if (report->path && report->count)
+    if (!report->periods && report->count)
         draw_bars(&chart);
     draw_names(&chart);
     chart_add(&chart, "</svg>\n");

@@ -9,22 +9,21 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/field.h"
+#include "base/plural.h"
 #include "cli/broker/consume_metrics.h"
+#include "cli/broker/consume_options.h"
 #include "cli/commands.h"
 #include "cli/core/interrupt.h"
+#include "cli/core/operation_row.h"
 #include "cli/core/progress.h"
-#include "truce/broker.h"
 
-#define CONSUME_WORKERS_MAX 64
-#define CONSUME_DAY_MS      INT64_C(86400000)
-#define CONSUME_DRY_LIMIT   10
-#define CONSUME_FIELDS      10
-#define CONSUME_METRICS_NS  INT64_C(5000000000)
+#define CONSUME_FIELDS     10
+#define CONSUME_METRICS_NS INT64_C(5000000000)
 
 struct consume {
     struct cli *cli;
-    truce_consume_options options;
-    int workers;
+    struct consume_call call;
     int64_t report_ns;
     /* The file of --metrics; NULL: none. */
     const char *metrics;
@@ -35,6 +34,8 @@ struct consume {
     truce_consume_counts counts[CONSUME_WORKERS_MAX];
     struct cli_progress progress;
     int64_t started_ns, reported_ns, measured_ns;
+    /* The number of messages, and when the last one was applied. */
+    int64_t received, received_ns;
     /* The metrics could not be written, which was reported. */
     bool unmeasured;
     /* That of the first worker that failed, which ends the others; 0: none has failed. */
@@ -52,7 +53,7 @@ static truce_consume_counts consume_sum(const struct consume *consume)
 {
     truce_consume_counts sum = {.waiting = -1};
 
-    for (int i = 0; i < consume->workers; i++) {
+    for (int i = 0; i < consume->call.workers; i++) {
         const truce_consume_counts *one = &consume->counts[i];
 
         sum.received += one->received;
@@ -64,7 +65,10 @@ static truce_consume_counts consume_sum(const struct consume *consume)
         sum.quarantined += one->quarantined;
         sum.batches += one->batches;
         sum.reconnects += one->reconnects;
-        if (one->waiting > sum.waiting)
+        /* the workers of Kafka have different partitions; those of RabbitMQ share one queue */
+        if (sum.waiting >= 0 && one->waiting >= 0 && consume_options_divided(&consume->call))
+            sum.waiting += one->waiting;
+        else if (one->waiting > sum.waiting)
             sum.waiting = one->waiting;
     }
     return sum;
@@ -96,22 +100,25 @@ static void consume_append(const truce_consume_counts *sum, bson_t *answer)
 static void consume_print(const struct consume *consume, bool is_answer)
 {
     const truce_consume_counts sum = consume_sum(consume);
-    double seconds = (double)(truce__clock_monotonic_ns() - consume->started_ns) / 1e9;
+    /* the wait for further messages at the end is no part of the rate */
+    int64_t until_ns =
+        is_answer && sum.received ? consume->received_ns : truce__clock_monotonic_ns();
+    double seconds = (double)(until_ns - consume->started_ns) / 1e9;
     bson_t answer = BSON_INITIALIZER;
     char text[400];
 
     consume_append(&sum, &answer);
     bson_append_double(&answer, "seconds", -1, seconds);
     snprintf(text, sizeof text,
-             "%" PRId64 " messages: %" PRId64 " applied, %" PRId64 " stale, %" PRId64
-             " duplicate, %" PRId64 " rejected%s; %.1f s, %.0f/s",
-             sum.received, sum.applied, sum.stale, sum.duplicate, sum.rejected,
-             sum.rejected ? " (see truce_rejects)" : "", seconds,
+             "%s: %" PRId64 " applied, %" PRId64 " stale, %" PRId64 " duplicate, %" PRId64
+             " rejected%s; %.1f s, %.0f/s",
+             PLURAL(sum.received, "message", "messages"), sum.applied, sum.stale, sum.duplicate,
+             sum.rejected, sum.rejected ? " (see truce_rejects)" : "", seconds,
              seconds > 0 ? (double)sum.received / seconds : 0.0);
     if (is_answer)
         cli_answer(consume->cli, &answer, "%s", text);
     else
-        cli_tell(consume->cli, &answer, "%s", text);
+        cli_report(consume->cli, &answer, "%s", text);
     bson_destroy(&answer);
 }
 
@@ -121,15 +128,27 @@ static void consume_measure(struct consume *consume)
     const truce_consume_counts sum = consume_sum(consume);
     bson_error_t error;
     truce_status status =
-        consume_metrics_write(consume->metrics, consume->options.into, &sum, &error);
+        consume_metrics_write(consume->metrics, consume->call.options.into, &sum, &error);
 
     if (status && !consume->unmeasured)
-        cli_remark(consume->cli, "%s", error.message);
+        cli_note(consume->cli, "%s", error.message);
     consume->unmeasured = status != TRUCE_OK;
     consume->measured_ns = truce__clock_monotonic_ns();
 }
 
 /* ---- callbacks ------------------------------------------------------------------------------- */
+
+/* Stores the counts of a worker. The caller holds the mutex. */
+static void consume_count(struct consume_thread *thread, const truce_consume_counts *counts)
+{
+    struct consume *consume = thread->consume;
+    truce_consume_counts *own = &consume->counts[thread->number];
+
+    if (counts->received > own->received)
+        consume->received_ns = truce__clock_monotonic_ns();
+    consume->received += counts->received - own->received;
+    *own = *counts;
+}
 
 static bool consume_stop(const truce_consume_counts *counts, void *arg)
 {
@@ -139,8 +158,8 @@ static bool consume_stop(const truce_consume_counts *counts, void *arg)
     bool stop;
 
     pthread_mutex_lock(&consume->mutex);
-    consume->counts[thread->number] = *counts;
-    cli_progress(&consume->progress, consume_sum(consume).received, 0);
+    consume_count(thread, counts);
+    cli_progress(&consume->progress, consume->received, 0);
     if (consume->report_ns && now_ns - consume->reported_ns >= consume->report_ns) {
         consume->reported_ns = now_ns;
         consume_print(consume, false);
@@ -158,7 +177,7 @@ static void consume_note(const char *text, void *arg)
     struct consume_thread *thread = arg;
 
     pthread_mutex_lock(&thread->consume->mutex);
-    cli_remark(thread->consume->cli, "%s", text);
+    cli_note(thread->consume->cli, "%s", text);
     pthread_mutex_unlock(&thread->consume->mutex);
 }
 
@@ -177,7 +196,7 @@ static void *consume_run_thread(void *arg)
 {
     struct consume_thread *thread = arg;
     struct consume *consume = thread->consume;
-    truce_consume_options options = consume->options;
+    truce_consume_options options = consume->call.options;
     truce_consume_counts counts;
     bson_error_t error = {0};
     truce_status status;
@@ -186,7 +205,7 @@ static void *consume_run_thread(void *arg)
     options.slot = (uint32_t)thread->number;
     status = truce_consume(consume->cli->store, &options, &counts, &error);
     pthread_mutex_lock(&consume->mutex);
-    consume->counts[thread->number] = counts;
+    consume_count(thread, &counts);
     if (status && !consume->code)
         consume->code = cli_error(consume->cli, NULL, status, &error);
     pthread_mutex_unlock(&consume->mutex);
@@ -199,13 +218,14 @@ static void consume_run_all(struct consume *consume)
     pthread_t ids[CONSUME_WORKERS_MAX];
     int count = 1; /* this thread is the first */
 
-    for (int i = 0; i < consume->workers; i++)
+    for (int i = 0; i < consume->call.workers; i++)
         threads[i] = (struct consume_thread){consume, i};
-    while (count < consume->workers &&
+    while (count < consume->call.workers &&
            !pthread_create(&ids[count], NULL, consume_run_thread, &threads[count]))
         count++;
-    if (count < consume->workers)
-        cli_remark(consume->cli, "only %d of %d workers could be started", count, consume->workers);
+    if (count < consume->call.workers)
+        cli_note(consume->cli, "only %d of %d workers could be started", count,
+                 consume->call.workers);
     consume_run_thread(&threads[0]);
     for (int i = 1; i < count; i++)
         pthread_join(ids[i], NULL);
@@ -213,73 +233,26 @@ static void consume_run_all(struct consume *consume)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-static bool consume_read_map(struct consume *consume, bson_t *map)
-{
-    const char *text = cli_text(consume->cli, "map");
-
-    if (!text) {
-        bson_init(map);
-        return true;
-    }
-    consume->options.map = map;
-    return cli_document_or_array(consume->cli, text, "--map", map, &consume->options.map_is_array);
-}
-
-static bool consume_read_call(struct consume *consume)
-{
-    struct cli *cli = consume->cli;
-    truce_consume_options *options = &consume->options;
-    bool dry = cli_flag(cli, "dry-run");
-    int64_t workers, batch, linger_ms, days, report_s;
-
-    if (!cli_number(cli, "workers", 1, CONSUME_WORKERS_MAX, 1, &workers) ||
-        !cli_number(cli, "batch", 1, 1000, 0, &batch) ||
-        !cli_number(cli, "linger", 1, 60000, 5, &linger_ms) ||
-        !cli_number(cli, "limit", 1, INT64_MAX, dry ? CONSUME_DRY_LIMIT : 0, &options->limit) ||
-        !cli_number(cli, "inbox-days", 1, 36500, 0, &days) ||
-        !cli_number(cli, "report", 1, 86400, 0, &report_s))
-        return false;
-    if (!cli->count == !cli_text(cli, "url")) {
-        cli_usage(cli, "give the URL of the broker, as an argument or as --url");
-        return false;
-    }
-    if (!cli_text(cli, "into")) {
-        cli_usage(cli, "--into TARGET is missing: set:COLLECTION.LIST, queue:QUEUE, "
-                       "upsert:COLLECTION, merge:COLLECTION, post:BOOK, or commit");
-        return false;
-    }
-    if (workers > 1 && options->limit) {
-        cli_usage(cli, "--limit and --dry-run work with one worker");
-        return false;
-    }
-    consume->workers = (int)workers;
-    consume->report_ns = report_s * INT64_C(1000000000);
-    consume->metrics = dry || cli->rehearsal ? NULL : cli_text(cli, "metrics");
-    options->url = cli->count ? cli->arguments[0] : cli_text(cli, "url");
-    options->into = cli_text(cli, "into");
-    options->id = cli_text(cli, "id");
-    options->consumer = cli_text(cli, "consumer");
-    options->batch = (uint32_t)batch;
-    options->linger_ms = (uint32_t)linger_ms;
-    options->until_empty = cli_flag(cli, "until-empty") || dry;
-    options->inbox_ms = days * CONSUME_DAY_MS;
-    options->dead_letter = cli_text(cli, "dead-letter");
-    options->dry_run = dry;
-    options->replay = cli_flag(cli, "replay");
-    options->on_message = consume_show;
-    options->stop = consume_stop;
-    options->note = consume_note;
-    return true;
-}
-
 static int consume_run(struct cli *cli)
 {
     struct consume consume = {.cli = cli, .mutex = PTHREAD_MUTEX_INITIALIZER};
     truce_consume_counts sum;
-    bson_t map;
+    bson_error_t error;
+    truce_status status;
+    int64_t report_ms;
     int code = CLI_USAGE;
 
-    if (consume_read_map(&consume, &map) && consume_read_call(&consume)) {
+    status = cli_output_check(cli, cli_text(cli, "metrics"), cli->uri, &error);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (consume_options_read(cli, &consume.call) &&
+        cli_duration(cli, "report", 1000, CONSUME_DAY_MS, 0, &report_ms)) {
+        consume.report_ns = report_ms * INT64_C(1000000);
+        consume.metrics =
+            consume.call.options.dry_run || cli->rehearsal ? NULL : cli_text(cli, "metrics");
+        consume.call.options.on_message = consume_show;
+        consume.call.options.stop = consume_stop;
+        consume.call.options.note = consume_note;
         consume.stop = cli_interrupt_stop();
         if (consume.metrics)
             consume_measure(&consume);
@@ -290,12 +263,12 @@ static int consume_run(struct cli *cli)
         if (consume.metrics)
             consume_measure(&consume);
         sum = consume_sum(&consume);
-        if (!consume.options.dry_run && (!consume.code || sum.received))
+        if (!consume.call.options.dry_run && (!consume.code || sum.received))
             consume_print(&consume, true);
         code = consume.code ? consume.code : sum.rejected || sum.quarantined ? CLI_NO : CLI_DONE;
         code = cli_output_end(code);
     }
-    bson_destroy(&map);
+    consume_options_release(&consume.call);
     return code;
 }
 
@@ -339,17 +312,18 @@ static const struct cli_command cli_consume = {
             {"consumer", 0, "NAME", "name of the subscription (default: the queue or topic)",
              false},
             {"workers", 0, "N", "connections, up to 64 (default: 1)", false},
-            {"batch", 0, "N", "messages of a commit, up to 1000 (default: 250; of sets: 1000)",
+            {"batch", 0, "N", "messages of a commit, up to 5000 (default: 250; of sets: 4000)",
              false},
-            {"linger", 0, "MS", "time to wait for more messages of a batch (default: 5)", false},
+            {"linger", 0, "DURATION",
+             "time to wait for more messages of a batch (default: 5ms to 50ms)", false},
             {"until-empty", 0, NULL, "end when no message waits", false},
             {"limit", 'n', "N", "end after this many messages", false},
             {"dry-run", 0, NULL, "print what messages would do, and change nothing", false},
             {"replay", 0, NULL, "apply the consumer's messages in truce_rejects again", false},
             {"dead-letter", 0, "NAME", "also publish rejects to this exchange or topic", false},
-            {"inbox-days", 0, "DAYS", "remove records of older messages, and reject such messages",
-             false},
-            {"report", 0, "SECONDS", "print the counts at this interval", false},
+            {"inbox-keep", 0, "DURATION",
+             "remove records of older messages, and reject such messages", false},
+            {"report", 0, "DURATION", "print the counts at this interval", false},
             {"metrics", 0, "FILE", "write the counts for Prometheus (textfile collector)", false},
             {0}},
     .example = "truce set define students --list classes --key student_id --name name\n"
@@ -358,4 +332,59 @@ static const struct cli_command cli_consume = {
     .run = consume_run,
 };
 
-cli_command_list cli_consume_commands = {&cli_consume, NULL};
+/* ---- truce consumers ------------------------------------------------------------------------- */
+
+static uint32_t consumers_count_workers(const bson_t *consumer)
+{
+    bson_iter_t at, workers;
+    uint32_t count = 0;
+
+    if (bson_iter_init_find(&at, consumer, "workers") && bson_iter_recurse(&at, &workers))
+        while (bson_iter_next(&workers))
+            count++;
+    return count;
+}
+
+static bool consumers_print(struct cli *cli, const bson_t *consumer)
+{
+    int64_t last_ms = truce__field_date(consumer, "lastMessage");
+    uint32_t workers = consumers_count_workers(consumer);
+    char state[120], last[60] = "no message yet";
+    bson_iter_t at;
+
+    if (last_ms)
+        snprintf(last, sizeof last, "last message %" PRId64 " s ago",
+                 (truce__clock_wall_ms() - last_ms) / 1000);
+    if (!workers)
+        snprintf(state, sizeof state, "stopped");
+    else
+        snprintf(state, sizeof state, "%s, %.0f/s", PLURAL(workers, "worker", "workers"),
+                 bson_iter_init_find(&at, consumer, "rate") ? bson_iter_as_double(&at) : 0.0);
+    if (bson_iter_init_find(&at, consumer, "waiting"))
+        snprintf(state + strlen(state), sizeof state - strlen(state), ", %" PRId64 " waiting",
+                 bson_iter_as_int64(&at));
+    return cli_answer(
+        cli, consumer, "%s: %s into %s: %s; %s, %" PRId64 " applied, %" PRId64 " rejected; %s",
+        truce__field_text(consumer, "consumer"), truce__field_text(consumer, "source"),
+        truce__field_text(consumer, "into"), state,
+        PLURAL(truce__field_number(consumer, "received"), "message", "messages"),
+        truce__field_number(consumer, "applied"), truce__field_number(consumer, "rejected"), last);
+}
+
+static const struct cli_command cli_consumers = {
+    .noun = "consumers",
+    .summary = "list the consumers of message brokers, in all processes",
+    .help =
+        "The counts are totals since the first message of a consumer, which is removed after a\n"
+        "month without a worker. Workers report every five seconds. A consumer is stopped if no\n"
+        "worker has reported for half a minute.",
+    .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
+               "truce consumers --json",
+    .store = CLI_STORE_READ,
+    .row = &(const struct cli_row){.name = "truceConsumers",
+                                   .list = "consumers",
+                                   .print = consumers_print},
+    .run = cli_row_run,
+};
+
+cli_command_list cli_consume_commands = {&cli_consume, &cli_consumers, NULL};

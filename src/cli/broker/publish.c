@@ -28,7 +28,7 @@ static void publish_note(const char *text, void *arg)
 {
     struct publish *publish = arg;
 
-    cli_remark(publish->cli, "%s", text);
+    cli_note(publish->cli, "%s", text);
 }
 
 static void publish_print(const struct cli *cli, const truce_publish_counts *counts, double seconds)
@@ -61,7 +61,6 @@ static bool publish_read_from(struct cli *cli, truce_publish_options *options)
 static bool publish_read_source(struct cli *cli, const char *source, truce_publish_options *options)
 {
     const char *name = strchr(source, ':');
-    int64_t hours = 0;
 
     if (name && name[1] && !strncmp(source, "queue:", strlen("queue:")))
         options->queue = name + 1;
@@ -72,12 +71,12 @@ static bool publish_read_source(struct cli *cli, const char *source, truce_publi
         return false;
     }
     options->publisher = cli_text(cli, "publisher");
-    if (!publish_read_from(cli, options) || !cli_number(cli, "feed-hours", 1, 24 * 366, 0, &hours))
+    if (!publish_read_from(cli, options) ||
+        !cli_duration(cli, "feed-keep", 60000, INT64_C(366) * 86400000, 0, &options->feed_ms))
         return false;
-    options->feed_ms = hours * 3600000;
     if (options->changes || !(options->publisher || options->from || options->feed_ms))
         return true;
-    cli_usage(cli, "--publisher, --from, and --feed-hours are for changes:COLLECTION");
+    cli_usage(cli, "--publisher, --from, and --feed-keep are for changes:COLLECTION");
     return false;
 }
 
@@ -90,12 +89,16 @@ static int publish_run(struct cli *cli)
                                      .stop = publish_stop,
                                      .note = publish_note,
                                      .arg = &publish};
-    const char *source = cli->arguments[0];
+    const char *source = cli->count ? cli->arguments[0] : cli_text(cli, "source");
     truce_publish_counts counts;
     bson_error_t error = {0};
     truce_status status;
     int64_t batch, started_ns;
 
+    if (!cli->count == !cli_text(cli, "source"))
+        return cli_usage(cli,
+                         "give the source, queue:QUEUE or changes:COLLECTION, as an argument or "
+                         "as --source");
     if (!publish_read_source(cli, source, &options))
         return CLI_USAGE;
     if (!options.url)
@@ -117,7 +120,7 @@ static int publish_run(struct cli *cli)
 
 static const struct cli_command cli_publish = {
     .noun = "publish",
-    .arguments = "SOURCE",
+    .arguments = "[SOURCE]",
     .summary = "publish the jobs of a queue, or changes, to a broker",
     .help =
         "SOURCE is queue:QUEUE or changes:COLLECTION. URL is\n"
@@ -134,7 +137,7 @@ static const struct cli_command cli_publish = {
         "Changes are published as CloudEvents 1.0 in JSON: inserts, updates with their\n"
         "differences, replacements, and deletes, in order for each document. The position is\n"
         "stored after the broker has confirmed them. The store must have a feed of changes,\n"
-        "which --feed-hours switches on, as truce serve does.\n"
+        "which --feed-keep switches on, as truce serve does.\n"
         "\n"
         "If no queue of the broker receives a message, or the exchange or topic does not exist,\n"
         "the command ends, and jobs and changes stay. It retries after other failures, with growing\n"
@@ -142,6 +145,7 @@ static const struct cli_command cli_publish = {
     .options =
         (const struct cli_option[]){
             {"to", 0, "URL", "the broker", false},
+            {"source", 0, "SOURCE", "the source, in the file of --config", false},
             {"config", 0, "FILE", "read these options from a file", false},
             {"key", 0, "PATH", "the routing key or record key, for example $payload.customer",
              false},
@@ -151,7 +155,7 @@ static const struct cli_command cli_publish = {
             {"publisher", 0, "NAME", "changes: name of the position (default: the collection)",
              false},
             {"from", 0, "PLACE", "changes: begin at stored, oldest, or latest", false},
-            {"feed-hours", 0, "HOURS", "changes: switch the feed on, and keep changes so long",
+            {"feed-keep", 0, "DURATION", "changes: switch the feed on, and keep changes so long",
              false},
             {0}},
     .example = "truce queue add mail '{to: \"ada@example.org\"}' --store school.truce\n"

@@ -4,9 +4,9 @@
 /*
  * The command line: `truce NOUN VERB ARGUMENTS --options`.
  *
- * A command is one constant of struct cli_command. Each file ends with the list of its commands, and
- * the table in commands.c joins these lists. Its help, the man page and the shell completion are made from that
- * constant, and so is the check of its arguments, so that none of them can go stale:
+ * A command is one constant of struct cli_command. Each file ends with the list of its commands,
+ * and the table in commands.c joins these lists. The help, the man page, the shell completion, and
+ * the check of the arguments are made from the constant, so that none of them can go stale:
  *
  *     static int run(struct cli *cli)
  *     {
@@ -33,18 +33,13 @@
 #include <stdio.h>
 
 #include "bson/json.h"
+#include "cli/core/exit_codes.h"
 #include "truce/truce.h"
-
-enum cli_exit {
-    CLI_DONE = 0,
-    CLI_NO = 1,     /* a negative answer: not found, a conflict, findings, some bad lines. */
-    CLI_USAGE = 2,  /* the call or its input is wrong. */
-    CLI_FAILED = 3, /* the store, the disk, or the network failed. */
-};
 
 #define CLI_ARGUMENTS_MAX 1000
 #define CLI_OPTIONS_MAX   64
 #define CLI_SAID_MAX      4200
+#define CLI_DURATION_MAX  24
 
 struct cli_option {
     const char *name;  /* without "--"; NULL ends a table. */
@@ -76,10 +71,12 @@ struct cli_command {
     const char *help;
     const char *example;              /* lines that a user can paste. */
     const struct cli_option *options; /* in addition to the common ones; may be NULL. */
-    /* the operation of the table that the command runs (row.h), which adds further options; NULL:
-     * none. Other files read the options by cli_command_options. */
+    /* the operation of the table that the command runs (operation_row.h), which adds further
+     * options; NULL: none. Other files read the options by cli_command_options. */
     const struct cli_row *row;
     enum cli_store_use store;
+    /* it writes documents of the collection that its first argument names; not of truce's own. */
+    bool writes_documents;
     bool hidden; /* not listed: the program itself uses the command. */
     int (*run)(struct cli *cli);
 };
@@ -109,7 +106,7 @@ struct cli {
     bool quiet;           /* --quiet: no progress and no notes. */
     bool rehearsal;       /* this process only finds out whether the call is refused. */
     uint32_t deadline_ms; /* --deadline: for every call to the store; 0 means the call's default. */
-    uint32_t slow_ms;     /* --slow or TRUCE_SLOW_MS; 0 if neither is given. */
+    uint32_t slow_ms;     /* --slow or TRUCE_SLOW; 0 if neither is given. */
     struct cli_given {
         const struct cli_option *option;
         const char *value;
@@ -145,16 +142,15 @@ bool cli_duration(const struct cli *cli, const char *name, int64_t least_ms, int
                   int64_t otherwise_ms, int64_t *ms);
 /* Reads "500ms", "90s", "5m", "24h", "7d", "0", or "-1". */
 bool cli_duration_read(const char *text, int64_t *ms);
+/* Writes a duration as cli_duration_read reads it, in the largest unit that fits. Returns
+ * `text`. */
+const char *cli_duration_show(int64_t ms, char text[CLI_DURATION_MAX]);
 /* Writes where the option was given, for an error: "--port", or "truce.conf line 3: port". */
 void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size);
 
 /* Reads a date; 0 if the option was not given. If the value is not a date, prints the error and
  * returns false. */
 bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms);
-
-/* Reads the i-th argument as a number. If it is not one, prints the error and returns false. */
-bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t least,
-                         int64_t most, int64_t *number);
 
 /* ---- documents ----------------------------------------------------------------------------- */
 
@@ -180,10 +176,6 @@ void cli_print_as(enum cli_shape shape);
  * of opening it. Returns the exit code. */
 int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor *cursor,
                         bson_error_t *error);
-/* Prints at most `limit` documents of a cursor that may have one more. If it has and --limit was
- * not given, a note says that there are more. */
-int cli_print_page(const struct cli *cli, truce_status status, truce_cursor *cursor, int64_t limit,
-                   bson_error_t *error);
 /* Prints an array of documents and destroys it. `print` NULL prints as cli_print does. */
 int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
                     bool (*print)(const struct cli *cli, const bson_t *document),
@@ -212,10 +204,10 @@ TRUCE_PRINTF(2, 3) int cli_usage(const struct cli *cli, const char *format, ...)
 /* Does the same with another exit code. */
 TRUCE_PRINTF(3, 4) int cli_say(const struct cli *cli, int code, const char *format, ...);
 /* Prints a note for people, unless --quiet is given: "truce: resumes at line 17". */
-TRUCE_PRINTF(2, 3) void cli_remark(const struct cli *cli, const char *format, ...);
+TRUCE_PRINTF(2, 3) void cli_note(const struct cli *cli, const char *format, ...);
 /* Prints the document with --json, else the formatted string ("truce: ..."), to standard error. */
 TRUCE_PRINTF(3, 4)
-void cli_tell(const struct cli *cli, const bson_t *document, const char *format, ...);
+void cli_report(const struct cli *cli, const bson_t *document, const char *format, ...);
 /* Prints the error of a call and returns the exit code of its status. `what` ("line 17") is put in
  * front of the message and may be NULL. */
 int cli_error(const struct cli *cli, const char *what, truce_status status,

@@ -4,8 +4,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli/core/call.h"
-#include "cli/core/row.h"
+#include "cli/core/command_line.h"
+#include "cli/core/operation_row.h"
 
 #define BLANKS           " \t"
 #define SHOWN_MAX        40
@@ -72,8 +72,8 @@ static int config_unknown(const struct config *config, const char *name)
 
     list(cli_command_options(config->cli->command), names);
     list(cli_common_options, names);
-    config_wrong(config, "there is no option %s%s%s; there are: %s", shown ? "\"" : "",
-                 shown ? name : "of such a name", shown ? "\"" : "", names->str);
+    config_wrong(config, "unknown option%s%s%s: expected one of %s", shown ? " \"" : "",
+                 shown ? name : "", shown ? "\"" : "", names->str);
     bson_string_free(names, true);
     return CLI_USAGE;
 }
@@ -192,7 +192,7 @@ static int config_read_file(struct cli *cli, const char *path, char *text)
     if (file)
         fclose(file);
     if (failed)
-        return cli_say(cli, CLI_FAILED, "--config: %s cannot be read: %s", path, strerror(reason));
+        return cli_usage(cli, "--config: cannot read %s: %s", path, strerror(reason));
     if (size > CONFIG_BYTES_MAX)
         return cli_usage(cli, "--config: %s is longer than %d bytes", path, CONFIG_BYTES_MAX);
     if (memchr(text, '\0', size))

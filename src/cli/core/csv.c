@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/plural.h"
 #include "bson/date.h"
 
 #define REASON 400
@@ -29,6 +30,7 @@ struct csv {
     char **names;
     enum type *types;
     int count;
+    bool flat; /* made by cli_csv_new_flat. */
     struct node *top;
     struct cell *found; /* the cells of the current record. */
     struct buffer cells;
@@ -196,6 +198,47 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
     }
 }
 
+/* A dot in the name of a field. */
+static const char csv_dot[] = "\xe2\x80\xa4";
+
+char *cli_csv_column(const char *field)
+{
+    size_t size = strlen(csv_dot);
+    char *name = bson_strdup(field), *at = name;
+
+    for (; *field; at++) {
+        bool is_dot = !strncmp(field, csv_dot, size);
+
+        *at = is_dot ? '.' : *field;
+        field += is_dot ? size : 1;
+    }
+    *at = '\0';
+    return name;
+}
+
+char *cli_csv_field(const char *name)
+{
+    bson_string_t *field = bson_string_new(NULL);
+
+    for (; *name; name++)
+        bson_string_append(field, *name == '.' ? csv_dot : (char[]){*name, '\0'});
+    return bson_string_free(field, false);
+}
+
+/* Names the column of a flat reader. */
+static void place_flat(struct csv *csv, int column)
+{
+    char *name = cli_csv_field(csv->names[column]), *own = bson_strdup(name);
+
+    for (int i = 2; *name && !csv_place(&csv->top, own, strlen(own), true, column); i++) {
+        bson_free(own);
+        own = bson_strdup_printf("%s %d", name, i);
+    }
+    bson_free(csv->names[column]);
+    bson_free(name);
+    csv->names[column] = own;
+}
+
 static truce_status csv_read_header(struct csv *csv, const char *text, size_t size,
                                     bson_error_t *error)
 {
@@ -215,8 +258,12 @@ static truce_status csv_read_header(struct csv *csv, const char *text, size_t si
     for (int i = 0; i < count; i++)
         csv->names[i] = bson_strndup(csv_text_of(csv, &csv->found[i]), csv->found[i].size);
     for (int i = 0; i < count; i++) {
-        truce_status status = place_path(csv, i, error);
+        truce_status status = TRUCE_OK;
 
+        if (csv->flat)
+            place_flat(csv, i);
+        else
+            status = place_path(csv, i, error);
         if (status)
             return status;
     }
@@ -303,13 +350,14 @@ bool cli_csv_separator_of(const char *text, char *separator)
     return tab || (strlen(text) == 1 && !strchr("\"\r\n", *text) && (uint8_t)*text < 0x80);
 }
 
-struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
-                        bson_error_t *error)
+static struct csv *csv_new(const char *text, size_t size, char separator, bool flat,
+                           const char *types, bson_error_t *error)
 {
     struct csv *csv = bson_malloc0(sizeof *csv);
     truce_status status;
 
     csv->separator = separator;
+    csv->flat = flat;
     bson_init(&csv->document);
     truce__buffer_reserve(&csv->cells, size + 1);
     status = csv_read_header(csv, text, size, error);
@@ -321,10 +369,21 @@ struct csv *cli_csv_new(const char *text, size_t size, char separator, const cha
     return NULL;
 }
 
+struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
+                        bson_error_t *error)
+{
+    return csv_new(text, size, separator, false, types, error);
+}
+
+struct csv *cli_csv_new_flat(const char *text, size_t size, char separator, bson_error_t *error)
+{
+    return csv_new(text, size, separator, true, "*=string", error);
+}
+
 bool cli_csv_has(const struct csv *csv, const char *name)
 {
     for (int i = 0; i < csv->count; i++) {
-        if (!strcmp(csv->names[i], name))
+        if (*name && !strcmp(csv->names[i], name))
             return true;
     }
     return false;
@@ -369,9 +428,18 @@ static bool looks_like_json(const char *text, size_t size)
                     (size == 5 && !memcmp(text, "false", 5)));
 }
 
-/* Reads {"v": <before> text <behind>}. Returns false if it is not a single value. */
+/* Returns whether the number is an integer of more than 64 bits, which a double would round. */
+static bool is_too_large(const char *text, size_t size, const bson_iter_t *value)
+{
+    for (size_t i = text[0] == '-'; i < size; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return BSON_ITER_HOLDS_DOUBLE(value);
+}
+
+/* Reads {"v": <before> text <after>}. Returns false if it is not a single value. */
 static bool csv_read_value(struct csv *csv, const char *before, const char *text, size_t size,
-                           const char *behind, bson_iter_t *value)
+                           const char *after, bson_iter_t *value)
 {
     bson_t document;
 
@@ -379,7 +447,7 @@ static bool csv_read_value(struct csv *csv, const char *before, const char *text
     truce__buffer_append(&csv->text, "{\"v\": ", 6);
     truce__buffer_append(&csv->text, before, strlen(before));
     truce__buffer_append(&csv->text, text, size);
-    truce__buffer_append(&csv->text, behind, strlen(behind));
+    truce__buffer_append(&csv->text, after, strlen(after));
     truce__buffer_append_byte(&csv->text, '}');
     return !truce__json_read(&csv->reader, (const char *)csv->text.bytes, csv->text.size, &document,
                              NULL, NULL) &&
@@ -405,7 +473,7 @@ static bool append_typed(struct csv *csv, enum type type, const char *text, size
     int64_t date_ms;
 
     if (type == TYPE_DATE)
-        return !truce__date_parse(text, size, NULL, &date_ms, NULL) &&
+        return !truce__date_parse_typed(text, size, &date_ms, NULL) &&
                BSON_APPEND_DATE_TIME(to, name, date_ms);
     if (type == TYPE_OBJECT_ID && !is_object_id(text, size))
         return false;
@@ -432,7 +500,8 @@ static const char *append_cell(struct csv *csv, int column, const char *name, bs
                                csv->names[column], cell->size > 100 ? 100 : (int)cell->size, text,
                                names[type]);
     if (type == TYPE_GUESSED && !cell->quoted && looks_like_json(text, cell->size) &&
-        csv_read_value(csv, "", text, cell->size, "", &value))
+        csv_read_value(csv, "", text, cell->size, "", &value) &&
+        !is_too_large(text, cell->size, &value))
         bson_append_iter(to, name, -1, &value);
     else
         bson_append_utf8(to, name, -1, text, (int)cell->size);
@@ -464,10 +533,13 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
     int count;
 
     bson_reinit(&csv->document);
-    why = csv_split(csv, text, size, csv->count, &count);
+    why = csv_split(csv, text, size, TRUCE_CSV_COLUMNS_MAX, &count);
+    while (csv->flat && count > csv->count && count <= TRUCE_CSV_COLUMNS_MAX &&
+           !csv->found[count - 1].size)
+        count--;
     if (!why && count != csv->count)
-        why = csv_wrong(csv, "%d cell%s, but the header has %d", count, count == 1 ? "" : "s",
-                        csv->count);
+        why =
+            csv_wrong(csv, "%s, but the header has %d", PLURAL(count, "cell", "cells"), csv->count);
     if (!why)
         why = append_nodes(csv, csv->top, &csv->document);
     if (why)

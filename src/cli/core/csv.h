@@ -13,7 +13,7 @@
  * unless its column has a type:
  *
  *     string
- *     date        2024-01-31, 2024-01-31T12:00:00Z, and what $dateFromString reads
+ *     date        2024-01-31, 2024-01-31T12:00:00Z
  *     objectId    24 hexadecimal digits
  *     json        Extended JSON, any value
  *
@@ -31,13 +31,23 @@ struct csv;
  * the header or the types are wrong. */
 struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
                         bson_error_t *error);
+/* Creates a reader for the file of another program. All cells are strings, and each column is a
+ * field at the top, which cli_csv_field names. A column without a name is omitted. The next columns
+ * of the same name are "NAME 2", "NAME 3", and so on. A record may end in additional cells that are
+ * empty. */
+struct csv *cli_csv_new_flat(const char *text, size_t size, char separator, bson_error_t *error);
+/* Returns the name with each dot as U+2024, because filters take dots for paths. The caller frees
+ * it. */
+char *cli_csv_field(const char *name);
+/* Returns the name of the column whose field is given. The caller frees it. */
+char *cli_csv_column(const char *field);
 /* Returns the most frequent separator of the header: a comma, a semicolon, a tab, or a bar. */
 char cli_csv_separator(const char *header, size_t size);
 /* Reads a separator of an option or a rule: one character, or "tab". Returns false for anything
  * else. */
 bool cli_csv_separator_of(const char *text, char *separator);
 void cli_csv_free(struct csv *csv);
-/* Returns true if the header has a column of that name. */
+/* Returns true if the header has a column of that name. A flat reader expects the field's name. */
 bool cli_csv_has(const struct csv *csv, const char *name);
 
 /* Reads a record into a document that is borrowed until the next call. A faulty record gives an

@@ -1,7 +1,7 @@
 /* Help from the table of commands, and suggestions for mistyped words. */
 #include "cli/core/help.h"
 #include "cli/core/cli.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 #include <string.h>
 
@@ -178,7 +178,7 @@ static int help_run(struct cli *cli)
         return cli_help(command);
     if (cli_noun_exists(noun) && !verb)
         return cli_help_noun(noun);
-    return cli_usage(cli, "there is no command \"%s%s%s\"; truce help lists the commands", noun,
+    return cli_usage(cli, "unknown command \"%s%s%s\"; truce help lists the commands", noun,
                      verb ? " " : "", verb ? verb : "");
 }
 
@@ -230,6 +230,8 @@ void cli_guess(struct cli_guess *guess, const char *candidate)
     if (length > WORD_MAX || strlen(candidate) > WORD_MAX)
         return;
     edits = distance(guess->word, candidate);
+    if (length > 1 && !strncmp(candidate, guess->word, length))
+        edits = 1; /* the beginning of a word */
     if (edits > (int)(length + 2) / 3)
         return;
     if (guess->best && edits >= guess->distance)

@@ -53,7 +53,7 @@ struct ndjson *cli_ndjson_open(const char *path, bson_error_t *error)
     struct stat about;
 
     if (file < 0 || fstat(file, &about) != 0) {
-        (void)truce__fail(TRUCE_IO, error, "%s cannot be read: %s", path, strerror(errno));
+        (void)truce__fail(TRUCE_IO, error, "cannot read %s: %s", path, strerror(errno));
         return NULL;
     }
     if (S_ISDIR(about.st_mode)) {
@@ -96,8 +96,10 @@ truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t numbe
         row = input->body_row;
     }
     if (offset < 0 || offset > input->size || lseek(input->file, (off_t)offset, SEEK_SET) < 0)
-        return truce__fail(TRUCE_IO, error, "%s has no byte %" PRId64 " to go on at", input->path,
-                           offset);
+        return truce__fail(TRUCE_IO, error,
+                           "cannot resume %s at byte %" PRId64 ": the file is "
+                           "shorter",
+                           input->path, offset);
     input->offset = offset;
     input->number = number - 1;
     input->row = row;
@@ -126,7 +128,7 @@ static truce_status ndjson_fill(struct ndjson *input, bson_error_t *error)
         got = read(input->file, input->window.bytes + input->filled, CHUNK);
     } while (got < 0 && errno == EINTR);
     if (got < 0)
-        return truce__fail(TRUCE_IO, error, "%s cannot be read: %s", input->path, strerror(errno));
+        return truce__fail(TRUCE_IO, error, "cannot read %s: %s", input->path, strerror(errno));
     input->at_end = got == 0;
     input->filled += (size_t)got;
     return TRUCE_OK;
@@ -457,7 +459,7 @@ static truce_status next_record(struct ndjson *input, struct ndjson_line *line, 
     return status;
 }
 
-/* ---- of any form ---------------------------------------------------------------------------- */
+/* ---- files of any format -------------------------------------------------------------------- */
 
 truce_status cli_ndjson_detect(struct ndjson *input, enum ndjson_form *form, bson_error_t *error)
 {

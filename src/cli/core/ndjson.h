@@ -92,7 +92,7 @@ struct rejects {
 
 truce_status cli_reject(struct rejects *rejects, int64_t line, const char *reason, const char *text,
                         size_t size, bson_error_t *error);
-/* IO: the file could not be written completely. */
+/* Closes the reject file. IO: the file could not be written completely. */
 truce_status cli_rejects_close(struct rejects *rejects, bson_error_t *error);
 
 #endif

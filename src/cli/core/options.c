@@ -1,6 +1,6 @@
 /* Reads the options and documents of a call for its command. */
 #include "cli/core/cli.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,12 +95,6 @@ static bool options_read_number(const struct cli *cli, const char *text, const c
     return false;
 }
 
-bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t least,
-                         int64_t most, int64_t *number)
-{
-    return options_read_number(cli, cli->arguments[i], what, least, most, number);
-}
-
 void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size)
 {
     int at = given_at(cli, name, -1);
@@ -146,20 +140,37 @@ bool cli_duration_read(const char *text, int64_t *ms)
     return false;
 }
 
+const char *cli_duration_show(int64_t ms, char text[CLI_DURATION_MAX])
+{
+    static const struct {
+        const char *unit;
+        int64_t ms;
+    } units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+    size_t i = 0;
+
+    while (ms % units[i].ms)
+        i++;
+    if (ms > 0)
+        snprintf(text, CLI_DURATION_MAX, "%lld%s", (long long)(ms / units[i].ms), units[i].unit);
+    else
+        snprintf(text, CLI_DURATION_MAX, "%lld", (long long)ms);
+    return text;
+}
+
 bool cli_duration(const struct cli *cli, const char *name, int64_t least_ms, int64_t most_ms,
                   int64_t otherwise_ms, int64_t *ms)
 {
     const char *text = cli_text(cli, name);
-    char said[CLI_SAID_MAX];
+    char said[CLI_SAID_MAX], least[CLI_DURATION_MAX], most[CLI_DURATION_MAX];
 
     *ms = otherwise_ms;
     if (!text || (cli_duration_read(text, ms) && *ms >= least_ms && *ms <= most_ms))
         return true;
     cli_option_said(cli, name, said, sizeof said);
     cli_usage(cli,
-              "%s needs a duration from %lldms to %lldms, for example 500ms, 90s, 5m, 24h, or 7d, "
-              "not \"%s\"",
-              said, (long long)least_ms, (long long)most_ms, text);
+              "%s needs a duration from %s to %s, for example 500ms, 90s, 5m, 24h, or 7d, not "
+              "\"%s\"",
+              said, cli_duration_show(least_ms, least), cli_duration_show(most_ms, most), text);
     return false;
 }
 
@@ -169,7 +180,7 @@ bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms)
     bson_error_t error;
 
     *date_ms = 0;
-    if (!text || !truce__date_parse(text, strlen(text), NULL, date_ms, &error))
+    if (!text || !truce__date_parse_typed(text, strlen(text), date_ms, &error))
         return true;
     cli_usage(cli, "--%s: invalid date \"%s\": expected 2024-01-31 or 2024-01-31T12:00:00Z", name,
               text);

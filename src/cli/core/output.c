@@ -7,11 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/control.h"
-#include "cli/core/pretty.h"
-#include "cli/core/table.h"
+#include "cli/core/pretty_output.h"
+#include "cli/core/table_output.h"
 
-/* ---- what cannot be written, and what must not be ------------------------------------------- */
+/* ---- refused output paths ------------------------------------------------------------------- */
 
 static int output_errno; /* errno of the first write that failed */
 
@@ -151,7 +150,7 @@ int cli_output_end(int code)
     if (written(fflush(stdout) == 0) && !ferror(stdout))
         return code;
     if (output_errno != EPIPE && !reported)
-        fprintf(stderr, "truce: standard output cannot be written: %s\n",
+        fprintf(stderr, "truce: cannot write standard output: %s\n",
                 strerror(output_errno ? output_errno : EIO));
     reported = true;
     return CLI_FAILED;
@@ -215,7 +214,7 @@ int cli_say(const struct cli *cli, int code, const char *format, ...)
     return code;
 }
 
-void cli_remark(const struct cli *cli, const char *format, ...)
+void cli_note(const struct cli *cli, const char *format, ...)
 {
     va_list arguments;
 
@@ -229,7 +228,7 @@ void cli_remark(const struct cli *cli, const char *format, ...)
     fputc('\n', stderr);
 }
 
-void cli_tell(const struct cli *cli, const bson_t *document, const char *format, ...)
+void cli_report(const struct cli *cli, const bson_t *document, const char *format, ...)
 {
     va_list arguments;
 
@@ -292,24 +291,6 @@ int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor
             break;
     }
     truce_cursor_close(cursor);
-    return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
-}
-
-int cli_print_page(const struct cli *cli, truce_status status, truce_cursor *cursor, int64_t limit,
-                   bson_error_t *error)
-{
-    const bson_t *document = NULL;
-    bool more = false;
-
-    for (int64_t i = 0; !status; i++) {
-        status = truce_cursor_next(cursor, &document, error);
-        more = !status && document && i == limit;
-        if (status || !document || more || !cli_print(document, JSON_RELAXED))
-            break;
-    }
-    truce_cursor_close(cursor);
-    if (more && !cli_text(cli, "limit"))
-        cli_remark(cli, "there are more than these %lld: --limit N prints more", (long long)limit);
     return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
 }
 

@@ -91,7 +91,7 @@ static bool names_file(const struct cli_command *command, int number)
 static truce_status refuse_output(const char *path, const char *what, const char *needed,
                                   bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "%s cannot be written: it is %s %s; name another file",
+    return truce__fail(TRUCE_INVALID, error, "cannot write %s: it is %s %s; name another file",
                        path, what, needed);
 }
 

@@ -39,9 +39,9 @@ void cli_progress(struct cli_progress *progress, int64_t done, int64_t total)
         fprintf(stderr, " of %lld (%d %%)", (long long)total,
                 (int)(100.0 * (double)done / (double)total));
     fprintf(stderr, ", %.0f/s", (double)done / seconds);
-    if (cli_moment_pinned(progress->view))
+    if (cli_snapshot_pinned(progress->view))
         fprintf(stderr, ", pins %.1f MB of the log",
-                (double)cli_moment_pinned(progress->view) / 1e6);
+                (double)cli_snapshot_pinned(progress->view) / 1e6);
     fputs(" \033[K", stderr);
     fflush(stderr);
 }

@@ -4,7 +4,7 @@
 #define MEGABYTE INT64_C(1048576)
 #define TELLING  (64 * MEGABYTE) /* less than this is usual for a log. */
 
-int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **view)
+int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **view)
 {
     bool limited = cli_text(cli, "max-age") || cli_text(cli, "max-log");
     truce_snapshot_options options = {.unlimited = !limited};
@@ -25,7 +25,7 @@ int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **vie
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-int64_t cli_moment_pinned(truce_store *view)
+int64_t cli_snapshot_pinned(truce_store *view)
 {
     truce_snapshot_state state = {0};
 
@@ -34,9 +34,9 @@ int64_t cli_moment_pinned(truce_store *view)
     return (int64_t)state.log_bytes;
 }
 
-void cli_moment_tell(const struct cli *cli, int64_t pinned)
+void cli_snapshot_report(const struct cli *cli, int64_t pinned)
 {
     if (pinned >= TELLING)
-        cli_remark(cli, "%lld MB were written to the store in the meantime and kept in its log",
-                   (long long)(pinned / MEGABYTE));
+        cli_note(cli, "%lld MB were written to the store in the meantime and kept in its log",
+                 (long long)(pinned / MEGABYTE));
 }

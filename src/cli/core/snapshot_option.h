@@ -5,7 +5,7 @@
 #include "cli/core/cli.h"
 #include "cli/core/progress.h"
 
-#define CLI_MOMENT_OPTIONS                                                                         \
+#define CLI_SNAPSHOT_OPTIONS                                                                       \
     {"max-age", 0, "DURATION", "fail if it takes longer", false},                                  \
     {                                                                                              \
         "max-log", 0, "MB", "fail if more is written in the meantime", false                       \
@@ -14,12 +14,12 @@
 /* Takes a snapshot of the store, without maxima unless the options give them. If the store cannot
  * give one (an old server), `*view` is NULL and the command reads the store itself. Returns the
  * exit code. */
-int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **view);
+int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **view);
 
 /* Returns how much of the log the view pins; 0 without a view. */
-int64_t cli_moment_pinned(truce_store *view);
+int64_t cli_snapshot_pinned(truce_store *view);
 
 /* Prints a note if the view pinned much. */
-void cli_moment_tell(const struct cli *cli, int64_t pinned);
+void cli_snapshot_report(const struct cli *cli, int64_t pinned);
 
 #endif

@@ -1,7 +1,7 @@
 /* truce aggregate: runs an aggregation pipeline on a collection. */
 #include "query/aggregate/aggregate.h"
 #include "cli/commands.h"
-#include "cli/core/plain.h"
+#include "cli/core/plain_output.h"
 #include "cli/data/query.h"
 
 static int aggregate_run(struct cli *cli)

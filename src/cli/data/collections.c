@@ -2,7 +2,7 @@
 #include "base/field.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
-#include "cli/core/plain.h"
+#include "cli/core/plain_output.h"
 
 #include <inttypes.h>
 

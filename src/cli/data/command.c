@@ -1,29 +1,40 @@
 /* truce command: runs an operation, or a command of MongoDB, and prints its reply. */
-#include "truce/command.h"
+#include <errno.h>
+#include <libgen.h>
+#include <unistd.h>
+
 #include "cli/commands.h"
+#include "cli/core/operation_row.h"
 #include "cli/data/query.h"
 
+/* Returns whether this process may not write the store, or no files next to it. */
+static bool command_cannot_write(const char *uri)
+{
+    const char *path = uri ? cli_store_path(uri) : NULL;
+    char *folder = path ? bson_strdup(path) : NULL;
+    bool refused = path && (access(path, W_OK) != 0 || access(dirname(folder), W_OK) != 0) &&
+                   (errno == EACCES || errno == EROFS);
+
+    bson_free(folder);
+    return refused;
+}
+
+/* Operations that read run on a store that cannot be written. */
 static int request_command_run(struct cli *cli)
 {
     enum json_form form = cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
     bson_t request, reply;
-    bson_error_t error = {0};
-    truce_status status;
-    int64_t before;
-    int code;
+    enum cli_store_use use = command_cannot_write(cli->uri) ? CLI_STORE_READ : CLI_STORE_WRITE;
+    int code = CLI_USAGE;
 
-    if (!cli_document(cli, cli->arguments[0], "REQUEST", &request)) {
-        bson_destroy(&request);
-        return CLI_USAGE;
+    if (cli_document(cli, cli->arguments[0], "REQUEST", &request))
+        code = cli_store_open(cli, use, &cli->store);
+    if (!code) {
+        code = cli_row_send(cli, &request, &reply);
+        if (!code && !cli_print(&reply, form))
+            code = CLI_FAILED;
+        bson_destroy(&reply);
     }
-    before = truce_deadline_begin(cli->deadline_ms);
-    status = truce_command(cli->store, NULL, &request, &reply, &error);
-    truce_deadline_end(before);
-    if (status)
-        code = cli_error(cli, NULL, status, &error);
-    else
-        code = cli_print(&reply, form) ? CLI_DONE : CLI_FAILED;
-    bson_destroy(&reply);
     bson_destroy(&request);
     return code;
 }
@@ -41,7 +52,7 @@ static const struct cli_command cli_command_command = {
                "truce command '{truceQueues: 1}'\n"
                "truce command '{count: \"truce_queue\"}'",
     .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_NONE, /* the store is opened when the request was read */
     .run = request_command_run,
 };
 

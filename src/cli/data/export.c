@@ -10,10 +10,10 @@
 
 #include "base/fingerprint.h"
 #include "cli/commands.h"
-#include "cli/core/columns.h"
-#include "cli/core/plain.h"
+#include "cli/core/csv_columns.h"
+#include "cli/core/file_sink.h"
+#include "cli/core/plain_output.h"
 #include "cli/core/progress.h"
-#include "cli/core/sink.h"
 #include "cli/core/snapshot_option.h"
 #include "cli/data/query.h"
 
@@ -44,7 +44,7 @@ static int64_t export_count_all(const struct export *export, const struct cli_qu
                : count;
 }
 
-/* Is called with each document. */
+/* Receives each document of the export. */
 typedef truce_status take_function(struct export *export, const bson_t *document, void *arg,
                                    bson_error_t *error);
 
@@ -192,7 +192,7 @@ static int export_run(struct cli *cli)
     if (!code)
         code = export_read_form(&export);
     if (!code)
-        code = cli_moment_take(cli, cli->store, &export.view);
+        code = cli_snapshot_take(cli, cli->store, &export.view);
     export.plain = cli_plain_new(cli, cli->arguments[0]);
     if (!code)
         code = find_columns(&export, &query);
@@ -206,7 +206,7 @@ static int export_run(struct cli *cli)
         code = export_write_all(&export, &query);
     cli_plain_free(export.plain);
     cli_columns_free(export.columns);
-    export.pinned = cli_moment_pinned(export.view);
+    export.pinned = cli_snapshot_pinned(export.view);
     truce_store_close(export.view);
     status = cli_sink_close(&export.sink, !code, &error);
     if (status)
@@ -214,7 +214,7 @@ static int export_run(struct cli *cli)
     if (!code)
         export_answer(&export);
     if (!code && export.to_file)
-        cli_moment_tell(cli, export.pinned);
+        cli_snapshot_report(cli, export.pinned);
     cli_query_release(&query);
     return code;
 }
@@ -245,7 +245,7 @@ static const struct cli_command cli_export = {
             CLI_SKIP_OPTION,
             CLI_LIMIT_OPTION,
             CLI_HINT_OPTION,
-            CLI_MOMENT_OPTIONS,
+            CLI_SNAPSHOT_OPTIONS,
             {0}},
     .store = CLI_STORE_READ,
     .run = export_run,

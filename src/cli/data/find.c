@@ -1,6 +1,6 @@
 /* truce find: prints matching documents as NDJSON. */
 #include "cli/commands.h"
-#include "cli/core/plain.h"
+#include "cli/core/plain_output.h"
 #include "cli/data/query.h"
 
 static int find_run(struct cli *cli)

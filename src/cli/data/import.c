@@ -17,14 +17,14 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/fingerprint.h"
-#include "base/id.h"
 #include "base/limits.h"
+#include "base/object_id.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/csv.h"
 #include "cli/core/ndjson.h"
 #include "cli/core/progress.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 struct entry {
     bson_t document, filter;         /* `filter` is {_id} with --upsert. */
@@ -226,11 +226,11 @@ static int progress_resume(struct import *import, const bson_t *progress)
     import->rejected = done ? 0 : truce__field_number(progress, "rejected");
     import->resumed_at = import->line + 1;
     if (done && import->offset == cli_ndjson_size(import->input))
-        cli_remark(import->cli, "%s was imported before (--again imports it again)", import->path);
+        cli_note(import->cli, "%s was imported before (--again imports it again)", import->path);
     else
-        cli_remark(import->cli, "resumes at %s %" PRId64 " of %s (--again starts over)",
-                   import->form == NDJSON_LINES ? "line" : "document", import->resumed_at,
-                   import->path);
+        cli_note(import->cli, "resumes at %s %" PRId64 " of %s (--again starts over)",
+                 import->form == NDJSON_LINES ? "line" : "document", import->resumed_at,
+                 import->path);
     return CLI_DONE;
 }
 
@@ -651,6 +651,7 @@ static const struct cli_command cli_import = {
             {"relaxed", 0, NULL, "do not wait for the disk at each batch", false},
             {0}},
     .store = CLI_STORE_NONE, /* the store is opened after the file */
+    .writes_documents = true,
     .run = import_run,
 };
 

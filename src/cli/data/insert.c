@@ -144,8 +144,8 @@ static const struct cli_command cli_insert = {
     .options =
         (const struct cli_option[]){
             {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},
-    .store = CLI_STORE_NONE,
-    /* the store is opened when a document was read */
+    .store = CLI_STORE_NONE, /* the store is opened when a document was read */
+    .writes_documents = true,
     .run = insert_run,
 };
 

@@ -91,6 +91,7 @@ static const struct cli_command cli_modify = {
             CLI_CANONICAL_OPTION,
             {0}},
     .store = CLI_STORE_WRITE,
+    .writes_documents = true,
     .run = modify_run,
 };
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "cli/core/plain.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
+#include "cli/core/plain_output.h"
 
 static bool has_option(const struct cli *cli, const char *name)
 {

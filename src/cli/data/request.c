@@ -18,10 +18,10 @@
 #include "bson/json.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 #include "cli/document/commit.h"
 #include "patterns/change_list/change_list.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- add, show, list ------------------------------------------------------------------------ */
 
@@ -77,8 +77,7 @@ static truce_status run_program(const struct cli *cli, int in, int out, bson_err
     failed = posix_spawnp(&child, words[0], &actions, NULL, words, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (failed)
-        return truce__fail(TRUCE_INVALID, error, "%s cannot be run: %s", words[0],
-                           strerror(failed));
+        return truce__fail(TRUCE_INVALID, error, "cannot run %s: %s", words[0], strerror(failed));
     while (waitpid(child, &state, 0) < 0 && errno == EINTR)
         continue;
     if (WIFEXITED(state) && !WEXITSTATUS(state))
@@ -128,7 +127,7 @@ static truce_status take_changes(const struct cli *cli, int out, truce_commit *c
             status = truce__fail(TRUCE_INVALID, error,
                                  "the output of %s is not an array of changes", cli->arguments[1]);
         if (!status)
-            status = truce__written_add(&changes, NULL, commit, error);
+            status = truce__change_list_add(&changes, NULL, NULL, commit, error);
         truce__json_reader_release(&reader);
     }
     bson_free(text);
@@ -155,7 +154,7 @@ static truce_status handle(truce_commit *commit, const bson_t *input, void *arg,
     return status;
 }
 
-static int request_tell(const struct cli *cli, const truce_request_report *report)
+static int request_report(const struct cli *cli, const truce_request_report *report)
 {
     bson_t answer = BSON_INITIALIZER;
 
@@ -186,7 +185,7 @@ static int request_run_run(struct cli *cli)
         if (status)
             return cli_error(cli, NULL, status, &error);
         if (report.done || report.failed || !cli_flag(cli, "loop"))
-            code = request_tell(cli, &report);
+            code = request_report(cli, &report);
         if (!cli_flag(cli, "loop") || code == CLI_FAILED)
             return code;
         if (report.done + report.failed < limit) {

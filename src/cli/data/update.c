@@ -86,6 +86,7 @@ static const struct cli_command cli_update = {
             {"relaxed", 0, NULL, "do not wait for the disk", false},
             {0}},
     .store = CLI_STORE_WRITE,
+    .writes_documents = true,
     .run = cli_update_run,
 };
 

@@ -38,11 +38,11 @@ static truce_status wait_once(const struct cli *cli, uint64_t *token, int64_t un
     }
 }
 
-static int wait_tell(const struct cli *cli, truce_status status, const bson_t *found,
-                     const bson_error_t *error)
+static int wait_report(const struct cli *cli, truce_status status, const bson_t *found,
+                       const bson_error_t *error)
 {
     if (status == TRUCE_TIMEOUT && !cli_interrupt_code(CLI_DONE)) {
-        cli_remark(cli, "the time is over");
+        cli_note(cli, "nothing changed before the timeout");
         return CLI_NO;
     }
     if (status)
@@ -81,7 +81,7 @@ static int wait_run(struct cli *cli)
         if (status || !for_match)
             break;
     }
-    code = wait_tell(cli, status, for_match ? &found : NULL, &error);
+    code = wait_report(cli, status, for_match ? &found : NULL, &error);
 out:
     bson_destroy(&filter);
     bson_destroy(&found);

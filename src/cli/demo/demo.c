@@ -39,7 +39,7 @@ static int demo_run(struct cli *cli)
     if (!found)
         return cli_usage(
             cli,
-            "there is no story \"%s\"; the stories are enrolments, badges, keys, post, friends, bank, "
+            "unknown story \"%s\": expected enrolments, badges, keys, post, friends, bank, "
             "transfer, rename, tree, and broker",
             cli->arguments[0]);
     return code;
@@ -74,8 +74,8 @@ static const struct cli_command cli_demo = {
             {"messages", 0, "NUMBER", "number of messages (default: 20000)", false},
             {"students", 0, "NUMBER", "number of students (default: 2000)", false},
             {"consumers", 0, "NUMBER", "number of processes (default: 5)", false},
-            {"seconds", 0, "NUMBER",
-             "badges, keys, friends, bank: seconds of each variant (default: 3)", false},
+            {"duration", 0, "DURATION",
+             "badges, keys, friends, bank: the time of each variant (default: 3s)", false},
             {"keep", 0, NULL, "keep the store", false},
             {0}},
     .store = CLI_STORE_NONE,

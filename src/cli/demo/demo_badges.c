@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 
@@ -34,7 +34,7 @@ struct tally {
 struct badges {
     struct cli *cli;
     struct demo_stage stage;
-    int64_t seconds;
+    int64_t duration_ms;
     struct tally *tally;
     pid_t children[READERS + 1];
 };
@@ -107,7 +107,7 @@ _Noreturn static void write_badges(const struct badges *demo, enum way way)
 
 /* ---- the readers ----------------------------------------------------------------------------- */
 
-static void badges_judge(struct tally *tally, const bson_t *document)
+static void badges_check(struct tally *tally, const bson_t *document)
 {
     bson_iter_t iter, items, type;
     int place = 0, count = 0, at = -1;
@@ -142,7 +142,7 @@ _Noreturn static void read_badges(const struct badges *demo)
 
         status = truce_find_one(store, "employees", filter, NULL, &found, &error);
         if (!status)
-            badges_judge(demo->tally, &found);
+            badges_check(demo->tally, &found);
         bson_destroy(&found);
     }
     badges_fail(demo->tally, &error);
@@ -195,7 +195,7 @@ static truce_status badges_play(struct badges *demo, enum way way, struct looks 
         if (!demo->children[i])
             write_badges(demo, way);
     }
-    truce__clock_sleep_ms(demo->seconds * 1000);
+    truce__clock_sleep_ms(demo->duration_ms);
     for (int i = 0; i <= READERS; i++)
         pool_end(&demo->children[i]);
     *looks = (struct looks){.reads = atomic_load(&tally->reads),
@@ -234,7 +234,7 @@ static void badges_print_json(const struct looks *looks)
     bson_destroy(&answer);
 }
 
-static int badges_tell(struct badges *demo)
+static int badges_report(struct badges *demo)
 {
     struct looks looks[WAYS] = {{0}};
     bson_error_t error;
@@ -264,7 +264,7 @@ int demo_badges(struct cli *cli)
     struct badges demo = {.cli = cli};
     int code;
 
-    if (!cli_number(cli, "seconds", 1, 600, 3, &demo.seconds))
+    if (!cli_duration(cli, "duration", 100, 600000, 3000, &demo.duration_ms))
         return CLI_USAGE;
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -272,7 +272,7 @@ int demo_badges(struct cli *cli)
         return cli_say(cli, CLI_FAILED, "no memory to share");
     code = demo_stage_begin(&demo.stage, cli, "badges", NULL);
     if (!code) {
-        code = badges_tell(&demo);
+        code = badges_report(&demo);
         demo_stage_end(&demo.stage);
     }
     munmap(demo.tally, sizeof *demo.tally);

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 
@@ -28,7 +28,7 @@ static const char *const way_names[] = {"usual way", "truce"};
 struct bank {
     struct cli *cli;
     struct demo_stage stage;
-    int64_t seconds;
+    int64_t duration_ms;
     pid_t children[TELLERS];
 };
 
@@ -127,7 +127,7 @@ _Noreturn static void bank_send_all(const struct bank *bank, enum way way)
     _exit(CLI_FAILED);
 }
 
-/* ---- at the beginning and at the end --------------------------------------------------------- */
+/* ---- sums at the beginning and at the end ---------------------------------------------------- */
 
 static truce_status open_usual(truce_store *store, bson_error_t *error)
 {
@@ -242,7 +242,7 @@ static void bank_start(struct bank *bank, int teller, enum way way)
 static truce_status bank_play(struct bank *bank, enum way way, struct books *books,
                               bson_error_t *error)
 {
-    int64_t end_ns = truce__clock_monotonic_ns() + bank->seconds * INT64_C(1000000000);
+    int64_t end_ns = truce__clock_monotonic_ns() + bank->duration_ms * INT64_C(1000000);
     truce_status status;
 
     *books = (struct books){0};
@@ -306,7 +306,7 @@ static void print_text(const struct books *books)
                books[way].kills, bank_right(&books[way]) ? "right" : "wrong");
 }
 
-static int bank_tell(struct bank *bank)
+static int bank_report(struct bank *bank)
 {
     struct books books[WAYS] = {{0}};
     bson_error_t error;
@@ -329,11 +329,11 @@ int demo_bank(struct cli *cli)
     struct bank bank = {.cli = cli};
     int code;
 
-    if (!cli_number(cli, "seconds", 1, 600, 3, &bank.seconds))
+    if (!cli_duration(cli, "duration", 100, 600000, 3000, &bank.duration_ms))
         return CLI_USAGE;
     code = demo_stage_begin(&bank.stage, cli, "bank", NULL);
     if (!code) {
-        code = bank_tell(&bank);
+        code = bank_report(&bank);
         demo_stage_end(&bank.stage);
     }
     return code;

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "broker/broker.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_rabbitmq.h"
 #include "cli/demo/demo_stage.h"
@@ -305,7 +305,7 @@ static int payments_skip(struct cli *cli, const char *reason)
     return cli_output_end(CLI_DONE);
 }
 
-static int payments_tell(struct payments *demo)
+static int payments_report(struct payments *demo)
 {
     struct payments_result results[BROKER_WAYS] = {{0}};
     bson_error_t error;
@@ -337,7 +337,7 @@ int demo_broker(struct cli *cli)
         return payments_skip(cli, error.message);
     code = demo_stage_begin(&demo.stage, cli, "broker", NULL);
     if (!code) {
-        code = payments_tell(&demo);
+        code = payments_report(&demo);
         demo_stage_end(&demo.stage);
     }
     return code;

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 #include "cli/set/set.h"
@@ -117,7 +117,7 @@ static truce_status enrolments_take_answer(void *arg, void *tag, const uint8_t *
     bson_iter_t failed;
 
     if (!bson_init_static(&answer, bytes, size))
-        return truce__fail(TRUCE_IO, error, "a consumer's answer is no document");
+        return truce__fail(TRUCE_IO, error, "a consumer's answer is not a document");
     if (bson_iter_init_find(&failed, &answer, "failed") && BSON_ITER_HOLDS_UTF8(&failed))
         return truce__fail(TRUCE_IO, error, "%s", bson_iter_utf8(&failed, NULL));
     queue->acknowledged += (int)(intptr_t)tag;

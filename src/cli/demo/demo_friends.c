@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 
@@ -30,7 +30,7 @@ struct friends {
     struct cli *cli;
     struct demo_stage stage;
     pid_t children[WORKERS];
-    int64_t seconds;
+    int64_t duration_ms;
 };
 
 struct findings {
@@ -281,7 +281,7 @@ static truce_status friends_play(struct friends *demo, enum way way, struct find
     for (int i = 0; i < WORKERS; i++)
         friends_start(demo, i, way);
     began_ns = truce__clock_monotonic_ns();
-    while (truce__clock_monotonic_ns() - began_ns < demo->seconds * 1000000000) {
+    while (truce__clock_monotonic_ns() - began_ns < demo->duration_ms * 1000000) {
         int slot = (int)truce__random_below(&random, WORKERS);
 
         truce__clock_sleep_ms(KILL_EVERY_MS);
@@ -332,7 +332,7 @@ int demo_friends(struct cli *cli)
     bson_error_t error;
     int code;
 
-    if (!cli_number(cli, "seconds", 1, 600, 3, &demo.seconds))
+    if (!cli_duration(cli, "duration", 100, 600000, 3000, &demo.duration_ms))
         return CLI_USAGE;
     code = demo_stage_begin(&demo.stage, cli, "friends", NULL);
     if (code)

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "cli/commands.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 
@@ -41,7 +41,7 @@ struct tally {
 struct keys {
     struct cli *cli;
     struct demo_stage stage;
-    int64_t seconds;
+    int64_t duration_ms;
     struct tally *tally;
     pid_t children[PROCESSES];
 };
@@ -285,7 +285,7 @@ static truce_status keys_play(struct keys *demo, enum way way, struct books *boo
     truce__random_seed(&random, truce__random_entropy());
     for (int i = 0; i < PROCESSES; i++)
         keys_start(demo, i, way);
-    while (truce__clock_monotonic_ns() - began_ns < demo->seconds * 1000000000) {
+    while (truce__clock_monotonic_ns() - began_ns < demo->duration_ms * 1000000) {
         int slot = (int)truce__random_below(&random, PROCESSES);
 
         truce__clock_sleep_ms(KILL_EVERY_MS);
@@ -352,7 +352,7 @@ static void keys_print_json(const struct books *books)
     bson_destroy(&answer);
 }
 
-static int keys_tell(struct keys *demo)
+static int keys_report(struct keys *demo)
 {
     struct books books[WAYS] = {{0}};
     bson_error_t error;
@@ -381,7 +381,7 @@ int demo_keys(struct cli *cli)
     struct keys demo = {.cli = cli};
     int code;
 
-    if (!cli_number(cli, "seconds", 1, 600, 3, &demo.seconds))
+    if (!cli_duration(cli, "duration", 100, 600000, 3000, &demo.duration_ms))
         return CLI_USAGE;
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -389,7 +389,7 @@ int demo_keys(struct cli *cli)
         return cli_say(cli, CLI_FAILED, "no memory to share");
     code = demo_stage_begin(&demo.stage, cli, "keys", KEYS);
     if (!code) {
-        code = keys_tell(&demo);
+        code = keys_report(&demo);
         demo_stage_end(&demo.stage);
     }
     munmap(demo.tally, sizeof *demo.tally);

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/core/pool.h"
+#include "cli/core/worker_pool.h"
 
 #define RABBITMQ_SERVER   "/usr/lib/rabbitmq/bin/rabbitmq-server"
 #define RABBITMQ_PORTS    3 /* of clients, of Erlang's nodes, and of its name server */
-#define RABBITMQ_START_MS 60000
+#define RABBITMQ_START_MS 120000
 
 /* The user guest with the password guest. Definitions that are loaded replace the default user. */
 #define RABBITMQ_USER                                                                              \

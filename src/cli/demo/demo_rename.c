@@ -221,7 +221,7 @@ int demo_rename(struct cli *cli)
     cli_answer(cli, &answer,
                "rename       a user with %d comments is renamed twice at once; of the two\n"
                "             processes, one stops halfway, and the other dies\n"
-               "             a flag         %" PRId64 " comments have an old name for good: %s\n"
+               "             a flag         %" PRId64 " comments have an old name forever: %s\n"
                "             truce          %" PRId64 " comments have an old name: %s",
                COMMENTS, left[USUAL], left[USUAL] ? "wrong" : "right", left[TRUCE],
                left[TRUCE] ? "wrong" : "right");

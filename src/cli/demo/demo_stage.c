@@ -124,9 +124,9 @@ void demo_stage_end(const struct demo_stage *stage)
     bson_error_t error;
 
     if (cli_flag(stage->cli, "keep"))
-        cli_remark(stage->cli, "the store is in %s", own ? stage->directory : stage->uri);
+        cli_note(stage->cli, "the store is in %s", own ? stage->directory : stage->uri);
     else if (demo_stage_clear(stage, &error))
-        cli_remark(stage->cli, "the demo's data could not be removed: %s", error.message);
+        cli_note(stage->cli, "the demo's data could not be removed: %s", error.message);
     else if (own)
         rmdir(stage->directory);
 }

@@ -5,11 +5,12 @@
 
 #include "base/buffer.h"
 #include "base/field.h"
+#include "base/plural.h"
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 #include "patterns/change_list/change_list.h"
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -18,8 +19,8 @@ int cli_parts_check(const struct cli *cli, const bson_t *changes)
 {
     bson_error_t error;
 
-    return truce__written_check(changes, NULL, &error) ? cli_usage(cli, "%s", error.message)
-                                                       : CLI_DONE;
+    return truce__change_list_check(changes, NULL, &error) ? cli_usage(cli, "%s", error.message)
+                                                           : CLI_DONE;
 }
 
 /* ---- apply ----------------------------------------------------------------------------------- */
@@ -73,9 +74,9 @@ static int diffs_read(const struct cli *cli, const bson_t *document, bson_t *mor
             bson_append_iter(more, NULL, -1, &at);
         else if (strcmp(key, "input") != 0)
             return cli_usage(cli,
-                             "unexpected \"%s\" in the diffs: expected \"collection\" with a name, "
-                             "\"changes\" with {ID: {KEY: [OLD, NEW]}}, and \"input\" with a "
-                             "document",
+                             "unexpected \"%s\": expected an array of changes, [{...}, ...], or "
+                             "diffs: {collection: COLLECTION, changes: {ID: {KEY: [OLD, NEW]}}, "
+                             "input: DOCUMENT}",
                              key);
     }
     if (!collection || !has_changes)
@@ -262,9 +263,9 @@ static const struct cli_command cli_commit_resolve = {
 static bool unique_print(struct cli *cli, const bson_t *reply)
 {
     (void)cli;
-    return cli_put("%s, %lld documents, %lld converted\n",
+    return cli_put("%s, %s, %lld converted\n",
                    truce__field_true(reply, "made") ? "declared" : "already declared",
-                   (long long)truce__field_number(reply, "documents"),
+                   PLURAL(truce__field_number(reply, "documents"), "document", "documents"),
                    (long long)truce__field_number(reply, "converted"));
 }
 

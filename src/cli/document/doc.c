@@ -13,8 +13,8 @@
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/pretty.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
+#include "cli/core/pretty_output.h"
 #include "merge/merge.h"
 #include "patterns/revision/revision.h"
 #include "truce/command.h"
@@ -175,14 +175,14 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
     int code = CLI_DONE;
 
     if (!set_time(path, 0))
-        return cli_say(cli, CLI_FAILED, "%s cannot be written", path);
+        return cli_say(cli, CLI_FAILED, "cannot write %s", path);
     if (!run_editor(path))
         return cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
     if (is_unsaved(path))
         return cli_say(cli, CLI_NO, "the editor did not save the file; nothing is decided");
     text = edit_read_file(path);
     if (!text)
-        return cli_say(cli, CLI_FAILED, "the edited file %s cannot be read", path);
+        return cli_say(cli, CLI_FAILED, "cannot read the edited file %s", path);
     blank_comments(text);
     if (!text[strspn(text, " \t\r\n")])
         code = cli_say(cli, CLI_NO, "the edited document is empty; nothing is saved");
@@ -213,13 +213,13 @@ static int cli_edit(struct cli *cli, const bson_t *document, const char *head, b
     snprintf(path, sizeof path, "%.100s/truce-doc-XXXXXX.json", base ? base : "/tmp");
     descriptor = mkstemps(path, 5);
     if (descriptor < 0)
-        return cli_say(cli, CLI_FAILED, "the file %s cannot be created", path);
+        return cli_say(cli, CLI_FAILED, "cannot create the file %s", path);
     edit_put(&text, head);
     cli_pretty(&text, document, false, JSON_RELAXED);
     if (write_file(descriptor, &text) && !close(descriptor))
         code = edit_file(cli, path, document, edited);
     else
-        code = cli_say(cli, CLI_FAILED, "%s cannot be written", path);
+        code = cli_say(cli, CLI_FAILED, "cannot write %s", path);
     unlink(path);
     truce__buffer_release(&text);
     return code;
@@ -395,7 +395,7 @@ static const struct cli_command cli_doc_conflicts = {
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceConflicts",
                                    .fields = "versionField rules",
-                                   .none = "there are no open conflicts",
+                                   .none = "no conflict is open",
                                    .list = "conflicts",
                                    .findings = true,
                                    .print = inbox_print_entry},
@@ -584,7 +584,7 @@ static const struct cli_command cli_doc_resolve = {
             {0}},
     .store = CLI_STORE_CHANGE,
     .row = DOC_ROW("truceResolve", DOC_KEPT, "", "",
-                   "there is no conflict {conflict}, or it is resolved"),
+                   "the conflict {conflict} does not exist, or is resolved"),
     .run = inbox_run_resolve,
 };
 

@@ -1,7 +1,7 @@
 /* truce item: items of arrays and maps. */
 #include "base/field.h"
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 static bool item_is_unchanged(const bson_t *reply)
 {
@@ -108,7 +108,7 @@ static bool item_print_converted(struct cli *cli, const bson_t *reply)
                         (long long)truce__field_number(reply, "refused"));
 
     if (item_is_refused(reply))
-        cli_remark(cli, "the first unchanged document: %s", truce__field_text(reply, "failure"));
+        cli_note(cli, "the first unchanged document: %s", truce__field_text(reply, "failure"));
     return good;
 }
 

@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "base/plural.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 #define SAMPLE                                                                                     \
     "truce insert users '{_id: 17, name: \"John\"}'\n"                                             \
@@ -15,7 +16,7 @@
 
 /* ---- declare, drop --------------------------------------------------------------------------- */
 
-#define NO_RULE "there is no rule \"{rule}\""
+#define NO_RULE "the rule \"{rule}\" does not exist"
 
 static const struct cli_command cli_sync_declare = {
     .noun = "sync",
@@ -56,12 +57,11 @@ static const struct cli_command cli_sync_drop = {
 
 static bool sync_print_write(struct cli *cli, const bson_t *reply)
 {
-    return cli_put("%s; %lld copies written%s\n",
-                   strcmp(cli->command->verb, "insert") ? "updated" : "inserted",
-                   (long long)truce__field_number(reply, "copies"),
-                   truce__field_true(reply, "settled")
-                       ? ""
-                       : "; `truce sync run` or the sweep writes the rest");
+    return cli_put(
+        "%s; %s written%s\n", strcmp(cli->command->verb, "insert") ? "updated" : "inserted",
+        PLURAL(truce__field_number(reply, "copies"), "copy", "copies"),
+        truce__field_true(reply, "settled") ? ""
+                                            : "; `truce sync run` or the sweep writes the rest");
 }
 
 static const struct cli_command cli_sync_update = {
@@ -98,13 +98,12 @@ static bool print_rule(struct cli *cli, const bson_t *rule)
     struct value copies = truce__value_field(truce__value_document(rule), "copies", 6);
     char text[200];
 
-    return cli_answer(cli, rule,
-                      "%s: %s -> %s by %s, %s; %" PRId64 " sources and %" PRId64
-                      " copies carry a flag",
+    return cli_answer(cli, rule, "%s: %s -> %s by %s, %s; with a flag: %s and %s",
                       truce__field_text(rule, "rule"), truce__field_text(rule, "source"),
                       truce__field_text(rule, "dependent"), truce__field_text(rule, "reference"),
                       truce__value_show(copies, text, sizeof text),
-                      truce__field_number(rule, "syncing"), truce__field_number(rule, "unchecked"));
+                      PLURAL(truce__field_number(rule, "syncing"), "source", "sources"),
+                      PLURAL(truce__field_number(rule, "unchecked"), "copy", "copies"));
 }
 
 static const struct cli_command cli_sync_status = {
@@ -138,8 +137,9 @@ static bool sync_print_run(struct cli *cli, const bson_t *reply)
                 truce__value_show(truce__value_field(failures.value, "id", 2), shown, sizeof shown),
                 truce__field_text(&one, "failure"));
     }
-    return cli_put("%" PRId64 " documents reconciled, %" PRId64 " copies written%s\n",
-                   truce__field_number(reply, "settled"), truce__field_number(reply, "copies"),
+    return cli_put("%s reconciled, %s written%s\n",
+                   PLURAL(truce__field_number(reply, "settled"), "document", "documents"),
+                   PLURAL(truce__field_number(reply, "copies"), "copy", "copies"),
                    sync_has_failed(reply) ? ", some failed" : "");
 }
 
@@ -183,9 +183,9 @@ static bool sync_print_repair(struct cli *cli, const bson_t *reply)
         }
     for (int i = 0; i < 6; i++)
         n[i] = truce__field_number(reply, counts[i]);
-    return cli_put("%lld documents: %lld differ, %lld repaired, %lld without a source, %lld "
+    return cli_put("%s: %lld different, %lld repaired, %lld without a source, %lld "
                    "unreadable, %lld in progress\n",
-                   n[0], n[1], n[2], n[3], n[4], n[5]);
+                   PLURAL(n[0], "document", "documents"), n[1], n[2], n[3], n[4], n[5]);
 }
 
 static const struct cli_command cli_sync_repair = {

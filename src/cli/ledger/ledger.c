@@ -5,29 +5,23 @@
 
 #include "base/field.h"
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 /* ---- shared --------------------------------------------------------------------------------- */
 
-truce_ledger *cli_ledger_new(const struct cli *cli)
-{
-    return truce_ledger_new(cli->store, &(truce_ledger_options){.collection = cli->arguments[0],
-                                                                .deadline_ms = cli->deadline_ms});
-}
-
 /* Reads the digits in the reply of an operation that names an account or a currency. */
 static int ledger_ask_digits(struct cli *cli, const char *operation, const char *field,
-                             const char *name, int *digits)
+                             const char *name, char currency[25], int *digits)
 {
     bson_t request = BSON_INITIALIZER, reply;
     int code;
 
     BSON_APPEND_UTF8(&request, operation, cli->arguments[0]);
     BSON_APPEND_UTF8(&request, field, name);
-    code = cli_row_send(cli, &request, &reply);
-    if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
-        code = cli_say(cli, CLI_NO, "%s", truce__field_text(&reply, "reason"));
+    code = cli_row_send_found(cli, &request, &reply);
     *digits = (int)truce__field_number(&reply, "digits");
+    if (currency)
+        snprintf(currency, 25, "%s", truce__field_text(&reply, "currency"));
     bson_destroy(&request);
     bson_destroy(&reply);
     return code;
@@ -35,7 +29,17 @@ static int ledger_ask_digits(struct cli *cli, const char *operation, const char 
 
 int cli_ledger_digits(struct cli *cli, const char *account, int *digits)
 {
-    return ledger_ask_digits(cli, "truceLedgerBalance", "account", account, digits);
+    return cli_ledger_account_digits(cli, account, NULL, digits);
+}
+
+int cli_ledger_account_digits(struct cli *cli, const char *account, char currency[25], int *digits)
+{
+    return ledger_ask_digits(cli, "truceLedgerBalance", "account", account, currency, digits);
+}
+
+int cli_ledger_currency_digits(struct cli *cli, const char *currency, int *digits)
+{
+    return ledger_ask_digits(cli, "truceLedgerCurrency", "currency", currency, NULL, digits);
 }
 
 void cli_ledger_amount(const struct cli *cli, const char *field, int64_t value, int digits,
@@ -108,10 +112,9 @@ static int ledger_run_open(struct cli *cli)
     int digits, code;
 
     if (!cli_text(cli, "currency"))
-        return cli_usage(cli, "--currency CODE is missing: the currency of account %s",
+        return cli_usage(cli, "--currency CODE is missing: the currency of account \"%s\"",
                          cli->arguments[1]);
-    code = ledger_ask_digits(cli, "truceLedgerCurrency", "currency", cli_text(cli, "currency"),
-                             &digits);
+    code = cli_ledger_currency_digits(cli, cli_text(cli, "currency"), &digits);
     return code ? code : ledger_set_rules(cli, digits);
 }
 
@@ -260,8 +263,11 @@ static int read_payment(struct cli *cli, struct entries *entries)
 {
     const char *from = cli->arguments[1], *to = cli->arguments[2];
     int64_t value = 0;
-    int digits, code = cli_ledger_digits(cli, from, &digits);
+    int digits, code;
 
+    if (!strcmp(from, to))
+        return cli_usage(cli, "FROM and TO are the same account, %s: nothing would be moved", from);
+    code = cli_ledger_digits(cli, from, &digits);
     if (!code)
         code = ledger_read_amount(cli, "AMOUNT", cli->arguments[3], digits, &value);
     if (!code && value <= 0)

@@ -1,25 +1,22 @@
 #ifndef TRUCE_CLI_LEDGER_LEDGER_REPORT_H
 #define TRUCE_CLI_LEDGER_LEDGER_REPORT_H
 
-/* The data of truce ledger report. ledger_report.c adds up and prints, ledger_chart.c draws. */
+/* The data of truce ledger report. ledger_report.c prints, ledger_chart.c draws. */
 #include "cli/ledger/ledger.h"
 
-/* The change of an account, or of all accounts below a name, in one group and one currency. */
+/* A row of the reply: the change of an account, or of all accounts below a name, in one group and
+ * one currency. */
 struct report_cell {
-    char *group, *account, *currency;
+    const char *group, *account, *currency;
+    int digits;
     int64_t change, balance; /* `balance` includes all earlier groups. */
 };
 
 struct report {
     struct cli *cli;
-    truce_ledger *ledger;
-    const char *by, *path; /* `path` leads to a field of the metadata; NULL means periods. */
-    int64_t depth;
+    bool periods;              /* false: the groups are values of the metadata. */
     struct report_cell *cells; /* in the order of groups, accounts, and currencies. */
-    uint32_t *slots;           /* by name: number of the cell + 1, or 0. */
-    uint32_t count, room;
-    truce_status status;
-    bson_error_t error;
+    uint32_t count;
 };
 
 #define REPORT_LINES_MAX 12 /* of a chart. */

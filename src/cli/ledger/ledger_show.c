@@ -4,24 +4,15 @@
 #include <string.h>
 
 #include "base/field.h"
-#include "bson/date.h"
+#include "base/plural.h"
+#include "base/status.h"
+#include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 #include "cli/ledger/ledger.h"
 
 /* ---- search ---------------------------------------------------------------------------------- */
-
-/* truce ledger search: prints transactions by their metadata. */
-
-struct searching {
-    const struct cli *cli;
-    truce_ledger *ledger;
-    truce_status status;
-    bson_error_t error;
-};
-
-/* ---- a transaction -------------------------------------------------------------------------- */
 
 /* Appends an entry: a document, or, in a table, a string such as "bank -12.50 EUR". */
 static void search_append_entry(const struct cli *cli, const char *account, const char *amount,
@@ -43,119 +34,90 @@ static void search_append_entry(const struct cli *cli, const char *account, cons
     bson_append_document_end(entries, &entry);
 }
 
-static truce_status show_change(struct searching *searching, const bson_t *change, const char *key,
-                                bson_t *entries)
+/* Finds the digits of the change's currency. The change of another program may have no currency:
+ * that of the account counts. Returns false after printing the error. */
+static bool search_read_digits(struct cli *cli, const char *account, char currency[25], int *digits)
 {
-    const char *account = truce__field_text(change, "account"),
-               *currency = truce__field_text(change, "currency");
+    static char last[25];
+    static int last_digits;
+    int code = CLI_DONE;
+
+    if (!*currency || strcmp(currency, last) != 0)
+        code = *currency ? cli_ledger_currency_digits(cli, currency, &last_digits)
+                         : cli_ledger_account_digits(cli, account, currency, &last_digits);
+    snprintf(last, sizeof last, "%s", code ? "" : currency);
+    *digits = last_digits;
+    return !code;
+}
+
+static bool show_change(struct cli *cli, const bson_t *change, const char *key, bson_t *entries)
+{
     int64_t value = truce__field_number(change, "value"),
             release = truce__field_number(change, "release");
-    truce_ledger_balance balance = {{0}};
-    char amount[TRUCE_LEDGER_AMOUNT];
-    truce_status status = TRUCE_OK;
-    int digits = 0;
+    const char *account = truce__field_text(change, "account");
+    char amount[TRUCE_LEDGER_AMOUNT], currency[25];
+    int digits;
 
-    if (!*currency) { /* inserted by other programs */
-        status =
-            truce_ledger_balance_of(searching->ledger, account, NULL, &balance, &searching->error);
-        currency = balance.currency;
-    }
-    if (!status)
-        status = truce_ledger_digits(searching->ledger, currency, &digits, &searching->error);
-    if (!status && (value || !release))
-        search_append_entry(searching->cli, account, truce_ledger_show(value, digits, amount),
-                            currency, key, entries);
-    return status;
+    snprintf(currency, sizeof currency, "%s", truce__field_text(change, "currency"));
+    if (!search_read_digits(cli, account, currency, &digits))
+        return false;
+    if (value || !release)
+        search_append_entry(cli, account, truce_ledger_show(value, digits, amount), currency, key,
+                            entries);
+    return true;
 }
 
-static truce_status show_entries(struct searching *searching, const bson_t *document, bson_t *shown)
+static bool show_entries(struct cli *cli, const bson_t *document, bson_t *shown)
 {
-    bson_iter_t iter, changes;
+    struct fields changes =
+        truce__fields(truce__value_field(truce__value_document(document), "changes", 7));
     uint32_t count = 0;
     bson_t entries;
-    truce_status status = TRUCE_OK;
+    bool good = true;
 
-    bson_append_array_begin(shown, "entries", 7, &entries);
-    if (bson_iter_init_find(&iter, document, "changes") && BSON_ITER_HOLDS_ARRAY(&iter) &&
-        bson_iter_recurse(&iter, &changes)) {
-        while (!status && bson_iter_next(&changes)) {
-            const uint8_t *data;
-            uint32_t length;
-            bson_t change;
-            char key[16];
+    BSON_APPEND_ARRAY_BEGIN(shown, "entries", &entries);
+    while (good && truce__fields_next(&changes)) {
+        bson_t change;
+        char key[16];
 
-            if (!BSON_ITER_HOLDS_DOCUMENT(&changes))
-                continue;
-            bson_iter_document(&changes, &length, &data);
-            bson_init_static(&change, data, length);
-            snprintf(key, sizeof key, "%u", count++);
-            status = show_change(searching, &change, key, &entries);
-        }
+        if (changes.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        truce__value_bson(changes.value, &change);
+        snprintf(key, sizeof key, "%u", count++);
+        good = show_change(cli, &change, key, &entries);
     }
     bson_append_array_end(shown, &entries);
-    return status;
+    return good;
 }
 
-static void search_append_as(const bson_t *document, const char *field, const char *name,
-                             bson_t *shown)
+static bool search_show(struct cli *cli, const bson_t *document)
 {
-    bson_iter_t iter;
-
-    if (bson_iter_init_find(&iter, document, field))
-        bson_append_iter(shown, name, -1, &iter);
-}
-
-static bool search_show(const bson_t *document, void *arg)
-{
-    struct searching *searching = arg;
+    static const char *const names[][2] = {{"_id", "id"},
+                                           {"ts", "booked"},
+                                           {"effective", "effective"},
+                                           {"kind", "kind"},
+                                           {"resolves", "of"}};
     bson_t shown = BSON_INITIALIZER;
-    bool more = false;
+    bson_iter_t iter;
+    bool good;
 
-    search_append_as(document, "_id", "id", &shown);
-    search_append_as(document, "ts", "booked", &shown);
-    search_append_as(document, "effective", "effective", &shown);
-    search_append_as(document, "kind", "kind", &shown);
-    search_append_as(document, "resolves", "of", &shown);
-    searching->status = show_entries(searching, document, &shown);
-    search_append_as(document, "meta", "meta", &shown);
-    if (!searching->status)
-        more = cli_print(&shown, JSON_RELAXED);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (bson_iter_init_find(&iter, document, names[i][0]))
+            bson_append_iter(&shown, names[i][1], -1, &iter);
+    good = show_entries(cli, document, &shown);
+    if (bson_iter_init_find(&iter, document, "meta"))
+        bson_append_iter(&shown, "meta", -1, &iter);
+    good = good && cli_print(&shown, JSON_RELAXED);
     bson_destroy(&shown);
-    return more;
+    return good;
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static int search_search(struct cli *cli, const truce_ledger_search *wanted)
-{
-    struct searching searching = {.cli = cli, .ledger = cli_ledger_new(cli)};
-    bson_error_t error;
-    truce_status status;
-
-    cli_ledger_table(cli);
-    status = truce_ledger_find(searching.ledger, wanted, search_show, &searching, &error);
-    if (!status && searching.status) {
-        status = searching.status;
-        error = searching.error;
-    }
-    truce_ledger_free(searching.ledger);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-}
-
 static int search_run(struct cli *cli)
 {
-    truce_ledger_search wanted = {.account = cli_text(cli, "account")};
-    bson_t meta = BSON_INITIALIZER;
-    int code = CLI_USAGE;
-
-    if (cli_number(cli, "limit", 0, INT64_MAX, 0, &wanted.limit) &&
-        cli_date(cli, "from", &wanted.from_ms) && cli_date(cli, "before", &wanted.before_ms) &&
-        (!cli->arguments[1] || cli_document(cli, cli->arguments[1], "META", &meta))) {
-        wanted.meta = cli->arguments[1] ? &meta : NULL;
-        code = search_search(cli, &wanted);
-    }
-    bson_destroy(&meta);
-    return code;
+    cli_ledger_table(cli);
+    return cli_row_run(cli);
 }
 
 static const struct cli_command cli_ledger_search = {
@@ -173,7 +135,12 @@ static const struct cli_command cli_ledger_search = {
                "truce ledger search book '{order: 17}'",
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceLedgerSearch",
-                                   .fields = "account fromMS beforeMS limit"},
+                                   .fields = "account fromMS beforeMS limit",
+                                   .list = "transactions",
+                                   .next = "_id",
+                                   .all = true,
+                                   .print = search_show,
+                                   .prints_json = true},
     .run = search_run,
 };
 
@@ -280,6 +247,7 @@ static const struct cli_command cli_ledger_statement = {
  * sum is known and is printed. Only the branches of one name are in memory. */
 struct sum {
     char currency[25];
+    int digits;
     __int128 balance, available;
     bool closed, account; /* `account`: an account of that currency has the branch's name */
 };
@@ -290,15 +258,12 @@ struct branch {
     uint32_t count;
 };
 
-struct tree {
-    struct cli *cli;
-    truce_ledger *ledger;
-    struct branch *open; /* each one within the one before */
+/* The open branches, each one within the one before. */
+static struct {
+    struct branch *open;
     uint32_t count;
-    bool ended;
-    truce_status status;
-    bson_error_t error;
-};
+    bool ended; /* the output cannot be written */
+} tree;
 
 static struct sum *ledger_show_sum_of(struct branch *branch, const char *currency)
 {
@@ -317,15 +282,15 @@ static struct sum *ledger_show_sum_of(struct branch *branch, const char *currenc
     return &branch->sums[at];
 }
 
-static struct branch *branch_of(struct tree *tree, const char *name, size_t length)
+static struct branch *branch_of(const char *name, size_t length)
 {
-    for (uint32_t i = 0; i < tree->count; i++) {
-        if (strlen(tree->open[i].name) == length && !memcmp(tree->open[i].name, name, length))
-            return &tree->open[i];
+    for (uint32_t i = 0; i < tree.count; i++) {
+        if (strlen(tree.open[i].name) == length && !memcmp(tree.open[i].name, name, length))
+            return &tree.open[i];
     }
-    tree->open = bson_realloc(tree->open, (size_t)(tree->count + 1) * sizeof *tree->open);
-    tree->open[tree->count] = (struct branch){.name = bson_strndup(name, length)};
-    return &tree->open[tree->count++];
+    tree.open = bson_realloc(tree.open, (size_t)(tree.count + 1) * sizeof *tree.open);
+    tree.open[tree.count] = (struct branch){.name = bson_strndup(name, length)};
+    return &tree.open[tree.count++];
 }
 
 static int64_t ledger_show_narrow(__int128 sum)
@@ -333,82 +298,72 @@ static int64_t ledger_show_narrow(__int128 sum)
     return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
 }
 
-static void ledger_show_print_sum(struct tree *tree, const char *name, const struct sum *sum)
+static bool ledger_show_print_sum(const struct cli *cli, const char *name, const struct sum *sum)
 {
     bson_t document = BSON_INITIALIZER;
-    int digits;
+    bool good;
 
-    tree->status = truce_ledger_digits(tree->ledger, sum->currency, &digits, &tree->error);
-    if (!tree->status) {
-        BSON_APPEND_UTF8(&document, "account", name);
-        cli_ledger_amount(tree->cli, "balance", ledger_show_narrow(sum->balance), digits,
-                          &document);
-        cli_ledger_amount(tree->cli, "available", ledger_show_narrow(sum->available), digits,
-                          &document);
-        BSON_APPEND_UTF8(&document, "currency", sum->currency);
-        BSON_APPEND_UTF8(&document, "is", sum->closed ? "closed" : sum->account ? "open" : "sum");
-        tree->ended = !cli_print(&document, JSON_RELAXED);
-    }
+    BSON_APPEND_UTF8(&document, "account", name);
+    cli_ledger_amount(cli, "balance", ledger_show_narrow(sum->balance), sum->digits, &document);
+    cli_ledger_amount(cli, "available", ledger_show_narrow(sum->available), sum->digits, &document);
+    BSON_APPEND_UTF8(&document, "currency", sum->currency);
+    BSON_APPEND_UTF8(&document, "is", sum->closed ? "closed" : sum->account ? "open" : "sum");
+    good = cli_print(&document, JSON_RELAXED);
     bson_destroy(&document);
+    return good;
 }
 
 /* Prints the branches that are complete before this account (NULL: all). */
-static void close_branches(struct tree *tree, const char *account)
+static void close_branches(const struct cli *cli, const char *account)
 {
-    while (tree->count) {
-        struct branch *branch = &tree->open[tree->count - 1];
+    while (tree.count) {
+        struct branch *branch = &tree.open[tree.count - 1];
         size_t length = strlen(branch->name);
 
         if (account && !strncmp(account, branch->name, length) &&
             (unsigned char)account[length] <= ':')
             break;
-        for (uint32_t i = 0; i < branch->count && !tree->status && !tree->ended; i++)
-            ledger_show_print_sum(tree, branch->name, &branch->sums[i]);
+        for (uint32_t i = 0; i < branch->count && !tree.ended; i++)
+            tree.ended = !ledger_show_print_sum(cli, branch->name, &branch->sums[i]);
         bson_free(branch->sums);
         bson_free(branch->name);
-        tree->count--;
+        tree.count--;
     }
 }
 
 /* Adds the account to each part that its name begins with. */
-static bool add_account(const truce_ledger_account *account, const truce_ledger_balance *balance,
-                        void *arg)
+static bool add_account(struct cli *cli, const bson_t *account)
 {
-    struct tree *tree = arg;
+    const char *name = truce__field_text(account, "account"), *at = name;
 
-    close_branches(tree, account->account);
-    for (const char *at = account->account; !tree->status && !tree->ended; at++) {
+    close_branches(cli, name);
+    for (;; at++) {
         struct sum *sum;
 
         if (*at && *at != ':')
             continue;
-        sum = ledger_show_sum_of(branch_of(tree, account->account, (size_t)(at - account->account)),
-                                 account->currency);
-        sum->balance += balance->balance;
-        sum->available += balance->available;
+        sum = ledger_show_sum_of(branch_of(name, (size_t)(at - name)),
+                                 truce__field_text(account, "currency"));
+        sum->digits = (int)truce__field_number(account, "digits");
+        sum->balance += truce__field_number(account, "balance");
+        sum->available += truce__field_number(account, "available");
         sum->account = sum->account || !*at;
-        sum->closed = sum->closed || (!*at && account->closed);
+        sum->closed = sum->closed || (!*at && truce__field_true(account, "closed"));
         if (!*at)
-            return true;
+            return !tree.ended;
     }
-    return false;
 }
 
 static int run_accounts(struct cli *cli)
 {
-    struct tree tree = {.cli = cli, .ledger = cli_ledger_new(cli)};
-    bson_error_t error;
-    truce_status status;
+    int code;
 
     cli_ledger_table(cli);
-    status = truce_ledger_balances(tree.ledger, cli->arguments[1], add_account, &tree, &error);
-    tree.ended = tree.ended || status;
-    close_branches(&tree, NULL);
+    code = cli_row_run(cli);
+    tree.ended = tree.ended || code;
+    close_branches(cli, NULL);
     bson_free(tree.open);
-    truce_ledger_free(tree.ledger);
-    if (!status && tree.status)
-        return cli_error(cli, NULL, tree.status, &tree.error);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return code;
 }
 
 static const struct cli_command cli_ledger_accounts = {
@@ -418,10 +373,19 @@ static const struct cli_command cli_ledger_accounts = {
     .summary = "list accounts with balances and sums",
     .help =
         "Prints a snapshot: the balances of all accounts of a currency sum to zero, even during\n"
-        "writes. The sum of a part of the names follows its accounts. PREFIX is an account, or\n"
+        "writes (with more than about 40,000 accounts, each part of the list is a snapshot). The\n"
+        "sum of a part of the names follows its accounts. PREFIX is an account, or\n"
         "the first parts of some (assets).",
     .example = EXAMPLE_BOOK "truce ledger accounts book",
     .store = CLI_STORE_READ,
+    .row = &(const struct cli_row){.name = "truceLedgerAccounts",
+                                   .fields = "",
+                                   .list = "accounts",
+                                   .next = "account",
+                                   .page = 100000,
+                                   .all = true,
+                                   .print = add_account,
+                                   .prints_json = true},
     .run = run_accounts,
 };
 
@@ -442,73 +406,77 @@ static const struct cli_command cli_ledger_pending = {
 
 /* ---- proof ---------------------------------------------------------------------------------- */
 
-static void print_finding(const bson_t *finding, void *arg)
+static bool verify_print(struct cli *cli, const bson_t *reply)
 {
-    (void)arg;
-    (void)cli_print(finding, JSON_RELAXED);
-}
-
-/* A file with the parts of a seal, one on each line. */
-struct seal_file {
-    struct ndjson *lines;
-    const char *path;
-    bson_t part;
-};
-
-static truce_status ledger_show_next_part(const bson_t **part, void *arg, bson_error_t *error)
-{
-    struct seal_file *file = arg;
-    struct ndjson_line line;
-    const char *wrong;
-    truce_status status = cli_ndjson_next(file->lines, &line, error);
-
-    *part = NULL;
-    if (status || !line.text)
-        return status;
-    wrong = cli_ndjson_document(file->lines, &line, &file->part);
-    if (wrong)
-        return truce__fail(TRUCE_INVALID, error, "%s, line %" PRId64 ": %s", file->path, line.row,
-                           wrong);
-    *part = &file->part;
-    return TRUCE_OK;
-}
-
-static int ledger_show_prove(struct cli *cli, const truce_ledger_seal_source *seal)
-{
-    truce_ledger *ledger = cli_ledger_new(cli);
+    struct fields findings =
+        truce__fields(truce__value_field(truce__value_document(reply), "findings", 8));
+    int64_t accounts = truce__field_number(reply, "accounts"),
+            entries = truce__field_number(reply, "entries"),
+            found = truce__field_number(reply, "found");
     bson_t document = BSON_INITIALIZER;
-    truce_ledger_report report;
-    bson_error_t error;
-    truce_status status =
-        truce_ledger_verify(ledger, cli->arguments[1], seal, print_finding, NULL, &report, &error);
+    bool good = true;
 
-    truce_ledger_free(ledger);
-    if (!status) {
-        BSON_APPEND_INT64(&document, "accounts", report.accounts);
-        BSON_APPEND_INT64(&document, "entries", report.entries);
-        BSON_APPEND_INT64(&document, "findings", report.findings);
-        cli_answer(cli, &document,
-                   "%" PRId64 " entries of %" PRId64 " accounts, %" PRId64 " findings",
-                   report.entries, report.accounts, report.findings);
+    while (good && truce__fields_next(&findings)) {
+        bson_t finding;
+
+        truce__value_bson(findings.value, &finding);
+        good = cli_print(&finding, JSON_RELAXED);
     }
+    if (truce__field_true(reply, "more"))
+        cli_note(cli, "there are more findings: verify single accounts");
+    BCON_APPEND(&document, "accounts", BCON_INT64(accounts), "entries", BCON_INT64(entries),
+                "findings", BCON_INT64(found));
+    good = good && cli_answer(cli, &document, "%s of %s, %s", PLURAL(entries, "entry", "entries"),
+                              PLURAL(accounts, "account", "accounts"),
+                              PLURAL(found, "finding", "findings"));
     bson_destroy(&document);
-    return status ? cli_error(cli, NULL, status, &error) : report.findings ? CLI_NO : CLI_DONE;
+    return good;
+}
+
+static bool verify_is_negative(const bson_t *reply)
+{
+    return truce__field_number(reply, "found") > 0;
+}
+
+/* Reads a file with the parts of a seal, one on each line. */
+static int verify_read_seal(struct cli *cli, const char *path, bson_t *fields)
+{
+    bson_error_t error;
+    struct ndjson *lines = cli_ndjson_open(path, &error);
+    truce_status status = lines ? TRUCE_OK : TRUCE_INVALID;
+    struct ndjson_line line = {0};
+    uint32_t count = 0;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(fields, "seal", &array);
+    while (!status && !(status = cli_ndjson_next(lines, &line, &error)) && line.text) {
+        const char *wrong, *key;
+        char buffer[16];
+        bson_t part;
+
+        wrong = cli_ndjson_document(lines, &line, &part);
+        if (wrong) {
+            status = truce__fail(TRUCE_INVALID, &error, "%s, line %" PRId64 ": %s", path, line.row,
+                                 wrong);
+            break;
+        }
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT(&array, key, &part);
+    }
+    bson_append_array_end(fields, &array);
+    cli_ndjson_close(lines);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
 static int run_verify(struct cli *cli)
 {
-    struct seal_file file = {.path = cli_text(cli, "seal")};
-    truce_ledger_seal_source seal = {.next = ledger_show_next_part, .arg = &file};
-    bson_error_t error;
-    int code;
+    const char *path = cli_text(cli, "seal");
+    bson_t fields = BSON_INITIALIZER;
+    int code = path ? verify_read_seal(cli, path, &fields) : CLI_DONE;
 
-    if (!file.path)
-        return ledger_show_prove(cli, NULL);
-    file.lines = cli_ndjson_open(file.path, &error);
-    if (!file.lines)
-        return cli_error(cli, NULL, TRUCE_IO, &error);
-    code = ledger_show_prove(cli, &seal);
-    cli_ndjson_close(file.lines);
+    if (!code)
+        code = cli_row_run_with(cli, cli->command->row, &fields);
+    bson_destroy(&fields);
     return code;
 }
 
@@ -524,24 +492,19 @@ static const struct cli_command cli_ledger_verify = {
     .options =
         (const struct cli_option[]){
             {"seal", 0, "FILE", "a printed seal (-: standard input)", false}, {0}},
+    .row = &(const struct cli_row){.name = "truceLedgerVerify",
+                                   .fields = "",
+                                   .negative = verify_is_negative,
+                                   .print = verify_print,
+                                   .prints_json = true},
     .store = CLI_STORE_READ,
     .run = run_verify,
 };
 
-static bool print_part(const bson_t *part, void *arg)
+static bool print_part(struct cli *cli, const bson_t *part)
 {
-    (void)arg;
+    (void)cli;
     return cli_print(part, JSON_CANONICAL);
-}
-
-static int run_seal(struct cli *cli)
-{
-    truce_ledger *ledger = cli_ledger_new(cli);
-    bson_error_t error;
-    truce_status status = truce_ledger_seal(ledger, print_part, NULL, &error);
-
-    truce_ledger_free(ledger);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
 static const struct cli_command cli_ledger_seal = {
@@ -552,8 +515,15 @@ static const struct cli_command cli_ledger_seal = {
     .help = "A line has at most 1,000 accounts, and the last line is marked. A writer\n"
             "that rewrites the book from an old entry on cannot rewrite a seal stored elsewhere.",
     .example = EXAMPLE_BOOK "truce ledger seal book > book.seal",
+    .row = &(const struct cli_row){.name = "truceLedgerSeal",
+                                   .fields = "",
+                                   .list = "parts",
+                                   .next = "",
+                                   .all = true,
+                                   .print = print_part,
+                                   .prints_json = true},
     .store = CLI_STORE_READ,
-    .run = run_seal,
+    .run = cli_row_run,
 };
 
 cli_command_list cli_ledger_show_commands = {

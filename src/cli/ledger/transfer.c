@@ -1,7 +1,7 @@
 /* truce transfer: transfers in two phases. */
 #include "base/field.h"
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 #define SAMPLE                                                                                     \
     "truce insert accounts '{_id: \"A\", balance: 1000}' '{_id: \"B\", balance: 0}'\n"             \
@@ -15,7 +15,7 @@ static bool transfer_print_state(struct cli *cli, const bson_t *reply)
                    truce__field_true(reply, "exists") ? " (it was started before)" : "");
 }
 
-#define NO_TRANSFER "there is no transfer {id} in {collection}"
+#define NO_TRANSFER "the transfer {id} does not exist in {collection}"
 
 static int transfer_run_start(struct cli *cli)
 {

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
@@ -22,12 +23,14 @@ int cli_target_open(const struct cli *cli, const char *name, bool create, struct
 
     *target = NULL;
     if (!strncmp(name, "s3://", 5))
-        status = truce__target_s3(name, target, &error);
+        status = truce__target_s3(name, NULL, target, &error);
     else if (strstr(name, "://") || !strncmp(name, "memory:", 7))
         return cli_usage(cli, "\"%s\" is not a target: expected a directory or s3://BUCKET/PREFIX",
                          name);
     else
         status = truce__target_directory(name, create, target, &error);
+    if (status == TRUCE_NOT_FOUND) /* A missing input is a wrong call. */
+        return cli_usage(cli, "%s", error.message);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
@@ -78,7 +81,7 @@ bool cli_archive_options(const struct cli *cli, const char *prefix, struct archi
     int64_t interval, limit;
 
     snprintf(name, sizeof name, "%sinterval", prefix);
-    if (!cli_number(cli, name, 1, 60000, INTERVAL_MS, &interval))
+    if (!cli_duration(cli, name, 1, 60000, INTERVAL_MS, &interval))
         return false;
     snprintf(name, sizeof name, "%slog-limit", prefix);
     if (!cli_number(cli, name, 1, 100000000, LIMIT_MB, &limit))
@@ -89,6 +92,15 @@ bool cli_archive_options(const struct cli *cli, const char *prefix, struct archi
     return cli_duration(cli, name, MINUTE_MS, 36500 * DAY_MS, 0, &options->keep_ms);
 }
 
+static void archive_close_store(struct cli *cli)
+{
+    if (!cli->store)
+        return;
+    cli_interrupt_forget();
+    truce_store_close(cli->store);
+    cli->store = NULL;
+}
+
 static void archive_show(enum archive_event event, const struct segment_head *head,
                          const char *text, void *arg)
 {
@@ -97,10 +109,12 @@ static void archive_show(enum archive_event event, const struct segment_head *he
         [ARCHIVE_BASE] = "base",           [ARCHIVE_FAILS] = "fails",
         [ARCHIVE_WORKS] = "works",         [ARCHIVE_LIMIT] = "limit",
         [ARCHIVE_REMOVED] = "removed"};
-    const struct cli *cli = arg;
+    struct cli *cli = arg;
     bson_t answer = BSON_INITIALIZER;
     char line[CLI_ARCHIVE_LINE];
 
+    /* The archiver has the file open now, so closing the store does not remove the log. */
+    archive_close_store(cli);
     BSON_APPEND_UTF8(&answer, "event", names[event]);
     BSON_APPEND_INT64(&answer, "generation", head->generation);
     BSON_APPEND_INT64(&answer, "commit", (int64_t)head->commit);
@@ -112,7 +126,7 @@ static void archive_show(enum archive_event event, const struct segment_head *he
     bson_destroy(&answer);
 }
 
-/* Opens the store for its id, and closes it again: the archiver opens the file in its own way. */
+/* Opens the store for its id. */
 static int archive_find_id(struct cli *cli, uint8_t id[SEGMENT_STORE_BYTES])
 {
     bson_error_t error;
@@ -122,9 +136,6 @@ static int archive_find_id(struct cli *cli, uint8_t id[SEGMENT_STORE_BYTES])
     if (code)
         return code;
     status = truce__archive_store_id(cli->store, id, &error);
-    cli_interrupt_forget();
-    truce_store_close(cli->store);
-    cli->store = NULL;
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
@@ -158,6 +169,7 @@ static int archive_run(struct cli *cli)
         return code;
     options.stop = cli_interrupt_stop();
     status = truce__archive_run(path, id, target, &options, &error);
+    archive_close_store(cli);
     truce__target_close(target);
     return cli_output_end(status ? cli_error(cli, NULL, status, &error) : CLI_DONE);
 }
@@ -191,7 +203,8 @@ static const struct cli_command cli_archive = {
              false},
             {"log-limit", 0, "MB", "maximum size of a log that is not archived (default: 1000)",
              false},
-            {"interval", 0, "MS", "pause between two looks at the log (default: 250)", false},
+            {"interval", 0, "DURATION", "pause between two looks at the log (default: 250ms)",
+             false},
             {"once", 0, NULL, "archive the current state, and end", false},
             {0}},
     .store = CLI_STORE_NONE,
@@ -239,16 +252,15 @@ static int archive_verify_run(struct cli *cli)
     }
     if (report.first_ms)
         cli_answer(cli, &answer,
-                   "%" PRIu64 " segments, %.1f MB, %" PRIu64 " bases, %" PRIu64
-                   " faults; from commit %" PRIu64 " of %s to commit %" PRIu64 " of %s",
-                   report.segments, (double)report.bytes / MEGABYTE, report.bases, report.faults,
+                   "%s, %.1f MB, %s, %s; from commit %" PRIu64 " of %s to commit %" PRIu64 " of %s",
+                   PLURAL(report.segments, "segment", "segments"), (double)report.bytes / MEGABYTE,
+                   PLURAL(report.bases, "base", "bases"), PLURAL(report.faults, "fault", "faults"),
                    report.first_commit, cli_archive_time(report.first_ms, first),
                    report.last_commit, cli_archive_time(report.last_ms, last));
     else
-        cli_answer(cli, &answer,
-                   "%" PRIu64 " segments, %.1f MB, %" PRIu64
-                   " faults; no base is complete, so nothing can be restored",
-                   report.segments, (double)report.bytes / MEGABYTE, report.faults);
+        cli_answer(cli, &answer, "%s, %.1f MB, %s; no base is complete, so nothing can be restored",
+                   PLURAL(report.segments, "segment", "segments"), (double)report.bytes / MEGABYTE,
+                   PLURAL(report.faults, "fault", "faults"));
     bson_destroy(&answer);
     return cli_output_end(report.faults || !report.first_ms ? CLI_NO : CLI_DONE);
 }

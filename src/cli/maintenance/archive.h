@@ -15,8 +15,8 @@ int cli_target_open(const struct cli *cli, const char *name, bool create, struct
 void cli_archive_line(enum archive_event event, const struct segment_head *head, const char *text,
                       char line[CLI_ARCHIVE_LINE]);
 
-/* Reads the options interval, log-limit, and keep, whose names begin with `prefix`. Prints the error
- * and returns false if one is wrong. */
+/* Reads the options interval, log-limit, and keep, whose names begin with `prefix`. Prints the
+ * error and returns false if one is wrong. */
 bool cli_archive_options(const struct cli *cli, const char *prefix,
                          struct archive_options *options);
 

@@ -1,6 +1,7 @@
 /* truce compact: compacts a file in use. */
 #include <inttypes.h>
 
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
@@ -13,7 +14,7 @@ static void compact_show_progress(int64_t done, int64_t total, void *arg)
     cli_progress(arg, done, total);
 }
 
-static void compact_tell(const struct cli *cli, const truce_compact_report *report)
+static void compact_report(const struct cli *cli, const truce_compact_report *report)
 {
     bson_t answer = BSON_INITIALIZER;
 
@@ -29,12 +30,14 @@ static void compact_tell(const struct cli *cli, const truce_compact_report *repo
                (double)report->bytes_free / MEGABYTE);
     bson_destroy(&answer);
     if (report->reads)
-        cli_remark(cli,
-                   "%" PRId64 " cursors or snapshots prevent truncation, the oldest in "
-                   "process %" PRId64 ": run this again when they are closed (truce doctor)",
-                   report->reads, report->process);
+        cli_note(
+            cli,
+            "%s truncation, the oldest in process %" PRId64
+            ": run this again when they are closed (truce doctor)",
+            PLURAL(report->reads, "cursor or snapshot prevents", "cursors or snapshots prevent"),
+            report->process);
     else if (!report->complete)
-        cli_remark(cli, "run this again to continue");
+        cli_note(cli, "run this again to continue");
 }
 
 static int compact_run(struct cli *cli)
@@ -50,7 +53,7 @@ static int compact_run(struct cli *cli)
     status = truce_compact(cli->store, &options, &report, &error);
     cli_progress_end(&shown);
     if (!status || status == TRUCE_TIMEOUT)
-        compact_tell(cli, &report);
+        compact_report(cli, &report);
     if (status)
         return cli_output_end(cli_error(cli, NULL, status, &error));
     return cli_output_end(report.complete ? CLI_DONE : CLI_NO);

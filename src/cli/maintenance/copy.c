@@ -7,13 +7,14 @@
 
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/help.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
 #include "cli/core/snapshot_option.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define COLLECTIONS_MAX 1000
 
@@ -101,7 +102,7 @@ static int open_both(struct copying *copying)
     return code ? code : open_to(copying);
 }
 
-/* ---- what is shown --------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static void copy_show_progress(bool comparing, int64_t done, int64_t total, void *arg)
 {
@@ -133,7 +134,7 @@ static void copy_show_collection(const bson_t *collection, void *arg)
     struct copying *copying = arg;
     struct buffer more = {0};
 
-    copy_append_count(&more, collection, "kept", "others kept");
+    copy_append_count(&more, collection, "kept", "kept");
     copy_append_count(&more, collection, "missing", "missing");
     copy_append_count(&more, collection, "other", "different");
     copy_append_count(&more, collection, "extra", "not in FROM");
@@ -273,17 +274,17 @@ static void copy_answer(const struct copying *copying, const truce_copy_report *
     if (report->differences > copying->printed)
         snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->printed);
     if (report->differences)
-        cli_answer(cli, &done,
-                   "%" PRId64 " documents of %" PRId64 " collections %s, differences: %" PRId64
-                   "%s",
-                   report->documents, report->collections, dry ? "compared" : "copied",
-                   report->differences, more);
+        cli_answer(cli, &done, "%s of %s %s, differences: %" PRId64 "%s",
+                   PLURAL(report->documents, "document", "documents"),
+                   PLURAL(report->collections, "collection", "collections"),
+                   dry ? "compared" : "copied", report->differences, more);
     else
         cli_answer(cli, &done,
-                   "%" PRId64 " documents of %" PRId64 " collections, the same in both: %" PRId64
-                   " inserted, %" PRId64 " replaced, %" PRId64 " removed",
-                   report->documents, report->collections, report->inserted, report->replaced,
-                   report->removed);
+                   "%s of %s, the same in both: %" PRId64 " inserted, %" PRId64
+                   " replaced, %" PRId64 " removed",
+                   PLURAL(report->documents, "document", "documents"),
+                   PLURAL(report->collections, "collection", "collections"), report->inserted,
+                   report->replaced, report->removed);
     bson_destroy(&done);
 }
 
@@ -320,9 +321,8 @@ static void name_left_behind(const struct copying *copying)
     }
     truce__buffer_append_byte(&names, 0);
     if (names.size > 1)
-        cli_remark(copying->cli,
-                   "%s are not copied, but sets, commits, and other patterns need them",
-                   (const char *)names.bytes);
+        cli_note(copying->cli, "%s are not copied, but sets, commits, and other patterns need them",
+                 (const char *)names.bytes);
     truce__buffer_release(&names);
     bson_destroy(&collections);
 }
@@ -334,15 +334,15 @@ static void copy_explain(const struct copying *copying, const truce_copy_report 
 
     if (report->differences && copying->options.mode == TRUCE_COPY_NEW) {
         if (report->inserted + report->replaced + report->removed)
-            cli_remark(cli, "if FROM is in use, end its writers and run this again");
+            cli_note(cli, "if FROM is in use, end its writers and run this again");
         else
-            cli_remark(cli,
-                       "--replace makes TO equal to FROM; other documents of TO are then lost");
+            cli_note(cli, "--replace makes TO equal to FROM; other documents of TO are then lost");
     }
     if (copying->options.collections)
         name_left_behind(copying);
     if (report->resumed_at)
-        cli_remark(cli, "resumed an earlier copy after %" PRId64 " documents", report->resumed_at);
+        cli_note(cli, "resumed an earlier copy after %s",
+                 PLURAL(report->resumed_at, "document", "documents"));
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -394,7 +394,7 @@ static int copy_copy(struct copying *given, const char **collections)
     int code = open_both(&copying);
 
     if (!code)
-        code = cli_moment_take(cli, copying.from, &copying.view);
+        code = cli_snapshot_take(cli, copying.from, &copying.view);
     if (!code) {
         truce_status status;
 
@@ -406,13 +406,13 @@ static int copy_copy(struct copying *given, const char **collections)
         status = truce_copy(copying.view ? copying.view : copying.from, copying.to,
                             &copying.options, &report, &error);
         cli_progress_end(&copying.shown);
-        copying.pinned = cli_moment_pinned(copying.view);
+        copying.pinned = cli_snapshot_pinned(copying.view);
         if (status) {
             code = copy_refuse(&copying, status, &report, &error);
         } else {
             copy_answer(&copying, &report);
             copy_explain(&copying, &report);
-            cli_moment_tell(cli, copying.pinned);
+            cli_snapshot_report(cli, copying.pinned);
             code = report.differences ? CLI_NO : CLI_DONE;
         }
     }
@@ -478,7 +478,7 @@ static const struct cli_command cli_copy = {
             {"live", 0, NULL, "copy a store in use, with open commits unchanged", false},
             {"no-indexes", 0, NULL, "copy documents only", false},
             {"batch", 0, "N", "documents in one write (default: 1000)", false},
-            CLI_MOMENT_OPTIONS,
+            CLI_SNAPSHOT_OPTIONS,
             {0}},
     .store = CLI_STORE_NONE,
     .run = cli_copy_run,
@@ -499,7 +499,7 @@ static const struct cli_command cli_backup = {
     .example = "truce insert students '{_id: 1, name: \"Ada\"}'\n"
                "truce backup monday.truce --store school.truce",
     .options = (const struct cli_option[]){{"replace", 0, NULL, "update an older backup", false},
-                                           CLI_MOMENT_OPTIONS,
+                                           CLI_SNAPSHOT_OPTIONS,
                                            {0}},
     .store = CLI_STORE_NONE,
     .run = run_backup,

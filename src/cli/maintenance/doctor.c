@@ -2,8 +2,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/field.h"
+#include "base/plural.h"
+#include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/cli.h"
+#include "cli/core/operation_row.h"
 
 static const char *doctor_text_of(const bson_t *document, const char *name)
 {
@@ -22,9 +25,8 @@ static const char *doctor_colour_of(const char *level)
                                        : "\033[2m";
 }
 
-static void doctor_show(const bson_t *finding, void *arg)
+static void doctor_show(const struct cli *cli, const bson_t *finding)
 {
-    const struct cli *cli = arg;
     const char *level = doctor_text_of(finding, "level");
 
     if (cli->json) {
@@ -54,20 +56,37 @@ static void doctor_describe(const bson_t *facts, char *text, size_t size)
         snprintf(text, size, "a store of type %s", doctor_text_of(facts, "store"));
 }
 
-static void doctor_sum_up(const struct cli *cli, const truce_doctor_report *report)
+static bool doctor_print(struct cli *cli, const bson_t *reply)
 {
-    bson_t answer = BSON_INITIALIZER;
-    char what[400];
+    struct fields findings =
+        truce__fields(truce__value_field(truce__value_document(reply), "findings", 8));
+    int64_t errors = truce__field_number(reply, "errors"),
+            warnings = truce__field_number(reply, "warnings"),
+            notes = truce__field_number(reply, "notes");
+    bson_t answer = BSON_INITIALIZER, one;
+    char what[400] = "";
+    bool good;
 
-    doctor_describe(&report->facts, what, sizeof what);
-    BSON_APPEND_INT64(&answer, "errors", report->errors);
-    BSON_APPEND_INT64(&answer, "warnings", report->warnings);
-    BSON_APPEND_INT64(&answer, "notes", report->notes);
-    if (cli_flag(cli, "facts"))
-        BSON_APPEND_DOCUMENT(&answer, "facts", &report->facts);
-    cli_answer(cli, &answer, "%s: %lld errors, %lld warnings, %lld notes", what,
-               (long long)report->errors, (long long)report->warnings, (long long)report->notes);
+    while (truce__fields_next(&findings)) {
+        truce__value_bson(findings.value, &one);
+        doctor_show(cli, &one);
+    }
+    BCON_APPEND(&answer, "errors", BCON_INT64(errors), "warnings", BCON_INT64(warnings), "notes",
+                BCON_INT64(notes));
+    if (truce__value_subdocument(reply, "facts", &one)) {
+        doctor_describe(&one, what, sizeof what);
+        if (cli_flag(cli, "facts"))
+            BSON_APPEND_DOCUMENT(&answer, "facts", &one);
+    }
+    good = cli_answer(cli, &answer, "%s: %s, %s, %s", what, PLURAL(errors, "error", "errors"),
+                      PLURAL(warnings, "warning", "warnings"), PLURAL(notes, "note", "notes"));
     bson_destroy(&answer);
+    return good;
+}
+
+static bool doctor_is_negative(const bson_t *reply)
+{
+    return truce__field_number(reply, "errors") || truce__field_number(reply, "warnings");
 }
 
 /* Opens the file read-only if the process may only read it. */
@@ -81,9 +100,6 @@ static enum cli_store_use look_use(const struct cli *cli)
 
 static int doctor_run(struct cli *cli)
 {
-    truce_doctor_report report;
-    bson_error_t error;
-    truce_status status;
     bool may_be_empty;
     int code;
 
@@ -93,15 +109,7 @@ static int doctor_run(struct cli *cli)
     may_be_empty =
         cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
     code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : look_use(cli), &cli->store);
-    if (code)
-        return code;
-    status = truce_doctor(cli->store, doctor_show, cli, &report, &error);
-    if (!status)
-        doctor_sum_up(cli, &report);
-    bson_destroy(&report.facts);
-    if (status)
-        return cli_error(cli, "doctor", status, &error);
-    return cli_output_end(report.errors || report.warnings ? CLI_NO : CLI_DONE);
+    return code ? code : cli_row_run(cli);
 }
 
 static const struct cli_command cli_doctor = {
@@ -124,6 +132,10 @@ static const struct cli_command cli_doctor = {
     .options =
         (const struct cli_option[]){
             {"facts", 0, NULL, "with --json: print all facts in the last line", false}, {0}},
+    .row = &(const struct cli_row){.name = "truceDoctor",
+                                   .negative = doctor_is_negative,
+                                   .print = doctor_print,
+                                   .prints_json = true},
     .store = CLI_STORE_NONE,
     .run = doctor_run,
 };

@@ -3,17 +3,18 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
 #include "cli/maintenance/archive.h"
-#include "store/decorators/database.h"
-#include "store/reserved.h"
+#include "store/decorators/database_view.h"
+#include "store/reserved_names.h"
 
 #define SKIP_MAX 1000000000000
 
-/* ---- after the restore ---------------------------------------------------------------------- */
+/* ---- checks of the restored store ----------------------------------------------------------- */
 
 struct restore_checks {
     struct cli *cli;
@@ -122,6 +123,8 @@ static void restore_answer(const struct cli *cli, const struct restore_report *r
         BSON_APPEND_DATE_TIME(&answer, "time", report->commit_ms);
     if (report->next_commit)
         BSON_APPEND_DATE_TIME(&answer, "next", report->next_ms);
+    if (report->back_commit)
+        BSON_APPEND_INT64(&answer, "clock_went_back", (int64_t)report->back_commit);
     BSON_APPEND_INT64(&answer, "generation", report->generation);
     BSON_APPEND_INT64(&answer, "bytes", report->bytes);
     BSON_APPEND_INT64(&answer, "segments", (int64_t)report->segments);
@@ -130,19 +133,24 @@ static void restore_answer(const struct cli *cli, const struct restore_report *r
         BSON_APPEND_INT64(&answer, "ledgers", checks->ledgers);
         BSON_APPEND_INT64(&answer, "sequences", checks->sequences);
     }
-    cli_answer(cli, &answer,
-               "%s commit %" PRIu64 " of %s (next commit: %s): %.1f MB from %" PRIu64 " segments",
+    cli_answer(cli, &answer, "%s commit %" PRIu64 " of %s (next commit: %s): %.1f MB from %s",
                dry_run ? "can restore" : "restored", report->commit,
                cli_archive_time(report->commit_ms, time), cli_archive_time(report->next_ms, next),
-               (double)report->bytes / 1e6, report->segments);
+               (double)report->bytes / 1e6, PLURAL(report->segments, "segment", "segments"));
     if (!dry_run && !cli->json)
-        cli_answer(cli, &answer, "checked: %" PRId64 " findings, %" PRId64 " ledgers verified",
-                   checks->findings, checks->ledgers);
+        cli_answer(cli, &answer, "checked: %s, %s verified",
+                   PLURAL(checks->findings, "finding", "findings"),
+                   PLURAL(checks->ledgers, "ledger", "ledgers"));
+    if (report->back_commit)
+        cli_note(cli,
+                 "the clock of the store went back: commits %" PRIu64 " to %" PRIu64
+                 " are later, although some have a time before --at; use --at-commit for them",
+                 report->next_commit, report->back_commit);
     if (report->newer_generation)
-        cli_remark(cli,
-                   "generation %u of the archive has no complete base: later commits cannot be "
-                   "restored",
-                   report->newer_generation);
+        cli_note(cli,
+                 "generation %u of the archive has no complete base: later commits cannot be "
+                 "restored",
+                 report->newer_generation);
     bson_destroy(&answer);
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/field.h"
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
@@ -22,15 +23,15 @@ static void show_refused(const struct cli *cli, const bson_t *collection)
     if (cli->json)
         return;
     if (bson_iter_init_find(&iter, collection, "refused_validator"))
-        cli_remark(cli, "the validator was not set: %s", bson_iter_utf8(&iter, NULL));
+        cli_note(cli, "the validator was not set: %s", bson_iter_utf8(&iter, NULL));
     if (!bson_iter_init_find(&iter, collection, "refused_indexes") ||
         !bson_iter_recurse(&iter, &list))
         return;
     while (bson_iter_next(&list)) {
         if (bson_iter_recurse(&list, &index) && bson_iter_find(&index, "name") &&
             bson_iter_recurse(&list, &text) && bson_iter_find(&text, "text"))
-            cli_remark(cli, "the index %s was not created: %s", bson_iter_utf8(&index, NULL),
-                       bson_iter_utf8(&text, NULL));
+            cli_note(cli, "the index %s was not created: %s", bson_iter_utf8(&index, NULL),
+                     bson_iter_utf8(&text, NULL));
     }
 }
 
@@ -43,12 +44,11 @@ static void salvage_show_collection(const bson_t *collection, void *arg)
 
     cli_progress_end(&salvaging->shown);
     cli_answer(salvaging->cli, collection,
-               "%s: %" PRId64 " documents, %" PRId64 " doubtful, %" PRId64 " lost, %" PRId64
-               " pages lost, %" PRId64 " indexes",
-               name, truce__field_number(collection, "documents"),
+               "%s: %s, %" PRId64 " doubtful, %" PRId64 " lost, %s lost, %s", name,
+               PLURAL(truce__field_number(collection, "documents"), "document", "documents"),
                truce__field_number(collection, "doubtful"), truce__field_number(collection, "lost"),
-               truce__field_number(collection, "lost_pages"),
-               truce__field_number(collection, "indexes"));
+               PLURAL(truce__field_number(collection, "lost_pages"), "page", "pages"),
+               PLURAL(truce__field_number(collection, "indexes"), "index", "indexes"));
     show_refused(salvaging->cli, collection);
 }
 
@@ -76,17 +76,17 @@ static void show_report(const struct cli *cli, const truce_salvage_report *repor
     BSON_APPEND_INT64(&answer, "validators", report->validators);
     BSON_APPEND_INT64(&answer, "validators_refused", report->validators_refused);
     cli_answer(cli, &answer,
-               "%s: %" PRId64 " documents saved, %" PRId64 " doubtful, %" PRId64 " strays, %" PRId64
-               " lost, %" PRId64 " pages of the file and %" PRId64 " of the log lost",
-               report->complete ? "complete" : "not complete", report->documents, report->doubtful,
-               report->strays, report->lost, report->lost_pages, report->lost_log);
+               "%s: %s saved, %" PRId64 " doubtful, %s, %" PRId64
+               " lost, %s of the file and %" PRId64 " of the log lost",
+               report->complete ? "complete" : "not complete",
+               PLURAL(report->documents, "document", "documents"), report->doubtful,
+               PLURAL(report->strays, "stray", "strays"), report->lost,
+               PLURAL(report->lost_pages, "page", "pages"), report->lost_log);
     bson_destroy(&answer);
     if (report->doubtful)
-        cli_remark(cli,
-                   "examine the documents of the collections NAME.doubtful before you use them");
+        cli_note(cli, "examine the documents of the collections NAME.doubtful before you use them");
     if (report->strays)
-        cli_remark(cli,
-                   "the documents of the collections salvaged_N belong to unknown collections");
+        cli_note(cli, "the documents of the collections salvaged_N belong to unknown collections");
 }
 
 /* Refuses FROM as TO, because SQLite would write into it. */
@@ -99,7 +99,7 @@ static int check_arguments(struct cli *cli, const char *from)
     if (cli->uri_given)
         return cli_usage(cli, "truce salvage takes both stores as arguments, not --store");
     if (stat(from, &one))
-        return cli_say(cli, CLI_FAILED, "\"%s\" cannot be read: %s", from, strerror(errno));
+        return cli_say(cli, CLI_FAILED, "cannot read \"%s\": %s", from, strerror(errno));
     if (!stat(to, &two) && one.st_ino == two.st_ino && one.st_dev == two.st_dev)
         return cli_usage(cli, "FROM and TO are the same file (%s)", from);
     return CLI_DONE;

@@ -1,6 +1,7 @@
 /* truce simulate: runs the simulator. */
 #include <string.h>
 
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/progress.h"
@@ -30,12 +31,13 @@ static void print_sum(const struct cli *cli, int64_t seeds, const struct sim_res
     BSON_APPEND_INT32(&answer, "crashes", sum->crashes);
     BSON_APPEND_INT32(&answer, "lost", sum->losses);
     BSON_APPEND_INT32(&answer, "late", sum->lates);
-    cli_answer(
-        cli, &answer,
-        "%lld seeds: %d transactions committed, %d conflicts, %d unknown; %d crashes, %d lost "
-        "answers, %d late calls; no violation",
-        (long long)seeds, sum->committed, sum->conflicts, sum->unknown, sum->crashes, sum->losses,
-        sum->lates);
+    cli_answer(cli, &answer, "%s: %s committed, %s, %d unknown; %s, %s, %s; no violation",
+               PLURAL(seeds, "seed", "seeds"),
+               PLURAL(sum->committed, "transaction", "transactions"),
+               PLURAL(sum->conflicts, "conflict", "conflicts"), sum->unknown,
+               PLURAL(sum->crashes, "crash", "crashes"),
+               PLURAL(sum->losses, "lost answer", "lost answers"),
+               PLURAL(sum->lates, "late call", "late calls"));
     bson_destroy(&answer);
 }
 

@@ -1,96 +1,93 @@
 /* truce sweep and truce check. */
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/plural.h"
+#include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/cli.h"
+#include "cli/core/operation_row.h"
 
-#define DAY_MS INT64_C(86400000)
+#define PASSES_MAX 1000
 
 /* ---- sweep ---------------------------------------------------------------------------------- */
 
-static void sweep_add_report(truce_sweep_report *sum, const truce_sweep_report *report)
-{
-    sum->undone += report->undone;
-    sum->finished += report->finished;
-    sum->cleaned += report->cleaned;
-    sum->stripped += report->stripped;
-    sum->purged += report->purged;
-    sum->expired += report->expired;
-    sum->pruned += report->pruned;
-    sum->failed += report->failed;
-}
+#define SWEEP_COUNTS 8
 
-static void sweep_print_report(const struct cli *cli, const truce_sweep_report *report)
+static const char *const sweep_counts[SWEEP_COUNTS] = {"undone", "finished", "cleaned", "stripped",
+                                                       "purged", "expired",  "pruned",  "failed"};
+
+static void sweep_print_sums(const struct cli *cli, const int64_t sums[SWEEP_COUNTS])
 {
     bson_t answer = BSON_INITIALIZER;
+    struct buffer text = {0};
 
-    BSON_APPEND_INT64(&answer, "undone", report->undone);
-    BSON_APPEND_INT64(&answer, "finished", report->finished);
-    BSON_APPEND_INT64(&answer, "cleaned", report->cleaned);
-    BSON_APPEND_INT64(&answer, "stripped", report->stripped);
-    BSON_APPEND_INT64(&answer, "purged", report->purged);
-    BSON_APPEND_INT64(&answer, "expired", report->expired);
-    BSON_APPEND_INT64(&answer, "pruned", report->pruned);
-    BSON_APPEND_INT64(&answer, "failed", report->failed);
-    cli_answer(
-        cli, &answer,
-        "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged, %lld expired, "
-        "%lld pruned, %lld failed",
-        (long long)report->undone, (long long)report->finished, (long long)report->cleaned,
-        (long long)report->stripped, (long long)report->purged, (long long)report->expired,
-        (long long)report->pruned, (long long)report->failed);
+    for (size_t i = 0; i < SWEEP_COUNTS; i++) {
+        char one[60];
+
+        BSON_APPEND_INT64(&answer, sweep_counts[i], sums[i]);
+        snprintf(one, sizeof one, "%s%lld %s", i ? ", " : "", (long long)sums[i], sweep_counts[i]);
+        truce__buffer_append_text(&text, one);
+    }
+    truce__buffer_append_byte(&text, 0);
+    cli_answer(cli, &answer, "%s", (const char *)text.bytes);
+    truce__buffer_release(&text);
     bson_destroy(&answer);
 }
 
-/* Repeats the pass until nothing is left. */
-static int sweep_once(struct cli *cli, const truce_sweep_options *options,
-                      truce_sweep_report *report)
+/* Adds the counts of a pass, and prints what it could not repair. */
+static void sweep_take_reply(const struct cli *cli, const bson_t *reply, int64_t sums[SWEEP_COUNTS])
 {
-    truce_sweep_report sum = {0};
-    bson_error_t error;
+    struct fields findings =
+        truce__fields(truce__value_field(truce__value_document(reply), "findings", 8));
 
-    for (int rounds = 0; rounds < 1000; rounds++) {
-        truce_status status = truce_sweep(cli->store, options, report, &error);
+    for (size_t i = 0; i < SWEEP_COUNTS; i++)
+        sums[i] += truce__field_number(reply, sweep_counts[i]);
+    while (truce__fields_next(&findings)) {
+        bson_t finding;
+        char *text;
 
-        sweep_add_report(&sum, report);
-        if (status)
-            return cli_error(cli, "sweep", status, &error);
-        if (!report->more)
-            break;
+        truce__value_bson(findings.value, &finding);
+        text = bson_as_relaxed_extended_json(&finding, NULL);
+        cli_say(cli, CLI_FAILED, "could not be repaired: %s", text ? text : "");
+        bson_free(text);
     }
-    *report = sum;
-    return CLI_DONE;
 }
 
-static void show_failed(const bson_t *finding, void *arg)
+/* Repeats the pass until nothing is left. */
+static int sweep_once(struct cli *cli, const bson_t *request)
 {
-    char *text = bson_as_relaxed_extended_json(finding, NULL);
+    int64_t sums[SWEEP_COUNTS] = {0};
+    bool more = true;
+    int code = CLI_DONE;
 
-    cli_say(arg, CLI_FAILED, "could not be repaired: %s", text ? text : "");
-    bson_free(text);
+    for (int passes = 0; !code && more && passes < PASSES_MAX; passes++) {
+        bson_t reply;
+
+        code = cli_row_send(cli, request, &reply);
+        if (!code)
+            sweep_take_reply(cli, &reply, sums);
+        more = truce__field_true(&reply, "more");
+        bson_destroy(&reply);
+    }
+    if (code)
+        return code;
+    sweep_print_sums(cli, sums);
+    return cli_output_end(sums[SWEEP_COUNTS - 1] ? CLI_NO : CLI_DONE);
 }
 
 static int sweep_run_sweep(struct cli *cli)
 {
-    truce_sweep_options options = {.function = show_failed, .arg = cli};
-    truce_sweep_report report;
+    bson_t request = BSON_INITIALIZER;
     int64_t every_ms;
-    int code;
+    int code = CLI_USAGE;
 
-    if (!cli_duration(cli, "keep", -1, 36500 * DAY_MS, 7 * DAY_MS, &options.retention_ms) ||
-        !cli_duration(cli, "every", 1000, 86400000, 60000, &every_ms))
-        return CLI_USAGE;
-    options.retention_ms = options.retention_ms ? options.retention_ms : 1;
-    do {
-        code = sweep_once(cli, &options, &report);
-        if (code)
-            return code;
-        sweep_print_report(cli, &report);
-        code = cli_output_end(report.failed ? CLI_NO : CLI_DONE);
-        if (code || !cli_flag(cli, "loop"))
-            return code;
+    if (cli_duration(cli, "every", 1000, 86400000, 60000, &every_ms)) {
+        bson_destroy(&request);
+        code = cli_row_request(cli, &request);
+    }
+    while (!code && !(code = sweep_once(cli, &request)) && cli_flag(cli, "loop"))
         truce__clock_sleep_ms(every_ms);
-    } while (true);
+    bson_destroy(&request);
+    return code;
 }
 
 static const struct cli_command cli_sweep = {
@@ -107,18 +104,18 @@ static const struct cli_command cli_sweep = {
         (const struct cli_option[]){
             {"loop", 0, NULL, "continue until killed", false},
             {"every", 0, "DURATION", "time between passes with --loop (default: 60s)", false},
-            {"keep", 0, "DURATION", "how long to keep ended commits (default: 7d; -1: forever)",
-             false},
             {0}},
+    .row = &(const struct cli_row){.name = "truceSweep",
+                                   .named = "--keep retentionMS",
+                                   .fields = "retentionMS"},
     .store = CLI_STORE_CHANGE,
     .run = sweep_run_sweep,
 };
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static void show_finding(const bson_t *finding, void *arg)
+static void check_print_finding(const struct cli *cli, const bson_t *finding)
 {
-    const struct cli *cli = arg;
     bson_t id = BSON_INITIALIZER;
     bson_iter_t iter;
     const char *name;
@@ -136,45 +133,54 @@ static void show_finding(const bson_t *finding, void *arg)
     cli_put("%s: %s%s%s: %s\n    repair: %s%s\n", truce__field_text(finding, "rule"),
             text ? text : "", text ? " of " : "", *name ? name : "the file",
             truce__field_text(finding, "text"), truce__field_text(finding, "repair"),
-            bson_iter_init_find(&iter, finding, "repaired") && bson_iter_bool(&iter) ? " (done)"
-                                                                                     : "");
+            truce__field_true(finding, "repaired") ? " (done)" : "");
     bson_free(text);
     bson_destroy(&id);
 }
 
+static bool check_print(struct cli *cli, const bson_t *reply)
+{
+    static const char *const counts[] = {"collections", "documents", "commits", "repaired"};
+    struct fields findings =
+        truce__fields(truce__value_field(truce__value_document(reply), "findings", 8));
+    int64_t found = truce__field_number(reply, "found"), printed = 0, count[4];
+    bson_t answer = BSON_INITIALIZER;
+    bool good;
+
+    for (; truce__fields_next(&findings); printed++) {
+        bson_t finding;
+
+        truce__value_bson(findings.value, &finding);
+        check_print_finding(cli, &finding);
+    }
+    if (printed < found)
+        cli_note(cli, "the first %lld findings are printed", (long long)printed);
+    for (size_t i = 0; i < 4; i++) {
+        count[i] = truce__field_number(reply, counts[i]);
+        if (i == 3)
+            BSON_APPEND_INT64(&answer, "findings", found);
+        BSON_APPEND_INT64(&answer, counts[i], count[i]);
+    }
+    good =
+        cli_answer(cli, &answer, "%s, %s, %s examined: %s, %lld repaired",
+                   PLURAL(count[0], "collection", "collections"),
+                   PLURAL(count[1], "document", "documents"), PLURAL(count[2], "commit", "commits"),
+                   PLURAL(found, "finding", "findings"), (long long)count[3]);
+    bson_destroy(&answer);
+    return good;
+}
+
+static bool check_is_negative(const bson_t *reply)
+{
+    return truce__field_number(reply, "found") > truce__field_number(reply, "repaired");
+}
+
 static int sweep_run_check(struct cli *cli)
 {
-    truce_check_options options = {.repair = cli_flag(cli, "repair")};
-    bson_t answer = BSON_INITIALIZER;
-    truce_check_report report;
-    bson_error_t error;
-    int64_t before;
-    truce_status status;
-    int code = cli_store_open(cli, options.repair ? CLI_STORE_CHANGE : CLI_STORE_READ, &cli->store);
+    int code = cli_store_open(cli, cli_flag(cli, "repair") ? CLI_STORE_CHANGE : CLI_STORE_READ,
+                              &cli->store);
 
-    if (code) {
-        bson_destroy(&answer);
-        return code;
-    }
-    before = truce_deadline_begin(cli->deadline_ms);
-    status = truce_check(cli->store, &options, show_finding, cli, &report, &error);
-    truce_deadline_end(before);
-    if (status) {
-        bson_destroy(&answer);
-        return cli_error(cli, "check", status, &error);
-    }
-    BSON_APPEND_INT64(&answer, "collections", report.collections);
-    BSON_APPEND_INT64(&answer, "documents", report.documents);
-    BSON_APPEND_INT64(&answer, "commits", report.commits);
-    BSON_APPEND_INT64(&answer, "findings", report.findings);
-    BSON_APPEND_INT64(&answer, "repaired", report.repaired);
-    cli_answer(cli, &answer,
-               "%lld collections, %lld documents, %lld commits examined: %lld findings, %lld "
-               "repaired",
-               (long long)report.collections, (long long)report.documents,
-               (long long)report.commits, (long long)report.findings, (long long)report.repaired);
-    bson_destroy(&answer);
-    return cli_output_end(report.findings > report.repaired ? CLI_NO : CLI_DONE);
+    return code ? code : cli_row_run(cli);
 }
 
 static const struct cli_command cli_check = {
@@ -191,9 +197,10 @@ static const struct cli_command cli_check = {
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce check",
-    .options =
-        (const struct cli_option[]){{"repair", 0, NULL, "repair the findings if possible", false},
-                                    {0}},
+    .row = &(const struct cli_row){.name = "truceCheck",
+                                   .negative = check_is_negative,
+                                   .print = check_print,
+                                   .prints_json = true},
     .store = CLI_STORE_NONE, /* --repair decides how the store is opened */
     .run = sweep_run_check,
 };

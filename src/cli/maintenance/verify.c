@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/ndjson.h"
@@ -135,14 +136,15 @@ static int verify_answer(struct verify_input *input)
         BSON_APPEND_UTF8(&answer, "smallest", input->name);
         BSON_APPEND_INT64(&answer, "transactions", smallest);
         BSON_APPEND_UTF8(&answer, "drawing", (const char *)drawing.bytes);
-        cli_answer(input->cli, &answer, "the smallest part with %s, %u of %u transactions:\n%s",
-                   input->name, smallest, count, (const char *)drawing.bytes);
+        cli_answer(input->cli, &answer, "the smallest part with %s, %u of %s:\n%s", input->name,
+                   smallest, PLURAL(count, "transaction", "transactions"),
+                   (const char *)drawing.bytes);
         truce__buffer_release(&drawing);
         bson_reinit(&answer);
     }
     BSON_APPEND_INT64(&answer, "transactions", count);
     BSON_APPEND_INT32(&answer, "anomalies", anomalies);
-    cli_answer(input->cli, &answer, "%u transactions: %s", count,
+    cli_answer(input->cli, &answer, "%s: %s", PLURAL(count, "transaction", "transactions"),
                !anomalies     ? "strictly serializable"
                : *input->name ? "NOT strictly serializable"
                               : "undecided");
@@ -158,7 +160,7 @@ static int verify_run(struct cli *cli)
     input.jepsen = truce__jepsen_new(input.verify);
     code = verify_read(&input);
     if (!code && !truce__verify_count(input.verify))
-        code = cli_usage(cli, "there is no transaction in %s", cli->arguments[0]);
+        code = cli_usage(cli, "%s has no transaction", cli->arguments[0]);
     if (!code)
         code = verify_answer(&input);
     truce__jepsen_free(input.jepsen);

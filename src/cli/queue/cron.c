@@ -3,7 +3,7 @@
 
 #include "bson/date.h"
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 /* Prints the next time of an entry. */
 static bool cron_print_next(struct cli *cli, const bson_t *reply)
@@ -72,7 +72,7 @@ static const struct cli_command cli_cron_next = {
     &(const struct cli_row)                                                                        \
     {                                                                                              \
         .name = "truceCron", .set = "{action: '" action "'}", .say = said " {cron}",               \
-        .none = "there is no cron entry {cron}"                                                    \
+        .none = "the cron line {cron} does not exist"                                              \
     }
 
 static const struct cli_command cli_cron_pause = {

@@ -6,7 +6,7 @@
 #include "base/field.h"
 #include "cli/commands.h"
 #include "cli/core/interrupt.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 static const struct cli_command cli_queue_add = {
     .noun = "queue",
@@ -117,7 +117,7 @@ static const struct cli_command cli_queue_top = {
     .run = run_top,
 };
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static const struct cli_command cli_queue_list = {
     .noun = "queue",
@@ -156,7 +156,7 @@ static const struct cli_command cli_queue_show = {
                                    .fields = "",
                                    .list = "jobs",
                                    .needed = true,
-                                   .none = "there is no job {id}"},
+                                   .none = "the job {id} does not exist"},
     .run = cli_row_run,
 };
 
@@ -166,7 +166,7 @@ static const struct cli_command cli_queue_show = {
     &(const struct cli_row)                                                                        \
     {                                                                                              \
         .name = "truceQueue", .set = "{action: '" action "'}", .fields = "", .say = said " {id}",  \
-        .none = "there is no job {id}"                                                             \
+        .none = "the job {id} does not exist"                                                      \
     }
 
 static const struct cli_command cli_queue_cancel = {

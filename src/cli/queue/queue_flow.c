@@ -3,12 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/control.h"
 #include "base/field.h"
+#include "base/terminal_escape.h"
+#include "base/utf8.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 #include "store/maintenance.h"
 
 /* ---- the graph ------------------------------------------------------------------------------- */
@@ -314,7 +315,7 @@ static const struct cli_command cli_queue_graph = {
                                            {0}},
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceJobGraph",
-                                   .none = "there is no job {job}",
+                                   .none = "the job {job} does not exist",
                                    .print = graph_draw},
     .run = run_graph,
 };
@@ -395,7 +396,7 @@ static const struct cli_command cli_queue_results = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceJobResults",
                                    .list = "jobs",
-                                   .none = "there is no job {job}"},
+                                   .none = "the job {job} does not exist"},
     .run = cli_row_run,
 };
 
@@ -412,7 +413,7 @@ static const struct cli_command cli_queue_signal = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceSignal",
                                    .say = "signalled {name}",
-                                   .none = "there is no job {id}"},
+                                   .none = "the job {id} does not exist"},
     .run = cli_row_run,
 };
 

@@ -30,30 +30,76 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/interrupt.h"
-#include "cli/document/commit.h"
+#include "cli/core/operation_row.h"
 #include "cli/queue/work_program.h"
-#include "patterns/change_list/change_list.h"
 #include "patterns/queue/queue.h"
+
+/* The time between two checks whether a job was cancelled. */
+#define CANCELLED_MS 500
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-/* truce work: chooses the next job, and extends its lease. */
+/* truce work: chooses the next job, and extends its lease. Each call is an operation of the table,
+ * so a truce server runs it as one command. */
 
-static truce_status claim_by_weight(struct work *work, struct work_job *at, bson_error_t *error)
+/* Takes the job of a reply of truceClaim. */
+static void claim_take(const bson_t *reply, struct work_job *at)
 {
-    truce_queue_source sources[WORK_QUEUES_MAX] = {{0}};
-    size_t found;
+    struct fields jobs = truce__fields(truce__value_field(truce__value_document(reply), "jobs", 4));
+    bson_iter_t iter;
+    bson_t job;
+
+    if (!truce__fields_next(&jobs))
+        return;
+    truce__value_bson(jobs.value, &job);
+    at->job = bson_copy(&job);
+    if (bson_iter_init_find(&iter, at->job, "_id"))
+        bson_oid_copy(bson_iter_oid(&iter), &at->id);
+    if (bson_iter_init_find(&iter, at->job, "token"))
+        bson_oid_copy(bson_iter_oid(&iter), &at->token);
+    at->epoch = truce__field_number(at->job, "epoch");
+    at->attempt = truce__field_number(at->job, "attempt");
+    at->timeout_ms = truce__field_number(at->job, "timeout_ms");
+}
+
+static truce_status claim_of(const struct work *work, const struct work_source *source,
+                             int64_t wait_ms, struct work_job *at, bson_error_t *error)
+{
+    int64_t deadline_ms = work->cli->deadline_ms;
+    bson_t *request = BCON_NEW("truceClaim", BCON_UTF8(source->name), "leaseMS",
+                               BCON_INT64(work->lease_ms)),
+           reply;
     truce_status status;
 
+    if (wait_ms)
+        BSON_APPEND_INT64(request, "waitMS",
+                          deadline_ms && wait_ms >= deadline_ms ? deadline_ms / 2 : wait_ms);
+    status = cli_row_call(work->cli, request, &reply, error);
+    if (!status)
+        claim_take(&reply, at);
+    at->source = source;
+    bson_destroy(request);
+    bson_destroy(&reply);
+    return status || at->job ? status : TRUCE_NOT_FOUND;
+}
+
+static truce_status claim_by_weight(const struct work *work, struct work_job *at, int64_t wait_ms,
+                                    bson_error_t *error)
+{
+    truce_queue_source weights[WORK_QUEUES_MAX] = {{0}};
+    bool asked[WORK_QUEUES_MAX] = {false};
+    truce_status status = TRUCE_NOT_FOUND;
+
     for (int i = 0; i < work->count; i++)
-        sources[i] = (truce_queue_source){.queue = work->sources[i].queue,
-                                          .weight = work->sources[i].weight};
-    status = truce_queue_claim_from(sources, (size_t)work->count, 1, &at->job, &found, error);
-    for (int i = 0; i < work->count && !status; i++) {
-        if (work->sources[i].queue == truce_job_queue(at->job))
-            at->source = &work->sources[i];
+        weights[i].weight = work->sources[i].weight;
+    for (int round = 0; status == TRUCE_NOT_FOUND && round < work->count; round++) {
+        size_t drawn = truce__queue_draw(weights, (size_t)work->count, asked);
+
+        asked[drawn] = true;
+        status = claim_of(work, &work->sources[drawn], wait_ms, at, error);
     }
     return status;
 }
@@ -64,16 +110,17 @@ bool work_begun_all(struct work *work)
 }
 
 /* Counts the job before it is claimed, because several threads claim at the same time. */
-truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *error)
+truce_status work_claim(struct work *work, struct work_job *at, bool waits, bson_error_t *error)
 {
+    bool sleeps = waits && work->count == 1 && !work->drains;
     truce_status status = TRUCE_NOT_FOUND;
 
     *at = (struct work_job){0};
     if (atomic_fetch_add(&work->begun, 1) < work->limit || !work->limit)
-        status = claim_by_weight(work, at, error);
+        status = claim_by_weight(work, at, sleeps ? WORK_SLICE_MS : 0, error);
     if (status)
         atomic_fetch_sub(&work->begun, 1);
-    at->begun_ns = at->extended_ns = truce__clock_monotonic_ns();
+    at->begun_ns = at->extended_ns = at->looked_ns = truce__clock_monotonic_ns();
     return status;
 }
 
@@ -81,47 +128,77 @@ truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *er
 static truce_status work_pause(struct work *work, uint64_t *token, uint32_t most_ms,
                                bson_error_t *error)
 {
-    truce_status status = truce_wait(work->cli->store, "truce_queue", token, most_ms, error);
+    truce_status status = truce_wait(work->cli->store, QUEUE, token, most_ms, error);
 
     return status == TRUCE_TIMEOUT ? TRUCE_OK : status;
 }
 
 truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error)
 {
-    int64_t most_ms = INT32_MAX, one_ms;
-
-    for (int i = 0; i < work->count; i++) {
-        one_ms = truce__queue_pause_ms(work->sources[i].queue);
-        most_ms = one_ms < most_ms ? one_ms : most_ms;
-    }
-    return work_pause(work, token, (uint32_t)most_ms, error);
+    return work->count == 1 ? TRUCE_OK : work_pause(work, token, WORK_SLICE_MS, error);
 }
 
-/* Returns when the attempt times out, by the monotonic clock; 0 means never. */
-static int64_t work_timeout_ms(const struct work_job *at)
+void work_payload(const struct work_job *at, bson_t *payload)
 {
-    return truce__field_number(truce_job_document(at->job), "timeout_ms");
+    if (!truce__value_subdocument(at->job, "payload", payload))
+        bson_init(payload);
+}
+
+/* Runs an operation on the job with further fields. */
+static truce_status work_send(const struct work *work, const struct work_job *at,
+                              const char *operation, const bson_t *fields, bson_error_t *error)
+{
+    bson_t *request = BCON_NEW(operation, BCON_UTF8(at->source->name), "id", BCON_OID(&at->id),
+                               "token", BCON_OID(&at->token)),
+           reply;
+    truce_status status;
+
+    bson_concat(request, fields);
+    status = cli_row_call(work->cli, request, &reply, error);
+    bson_destroy(request);
+    bson_destroy(&reply);
+    return status;
 }
 
 static void keep_lease(const struct work *work, struct work_job *at)
 {
+    static const bson_t none = BSON_INITIALIZER;
     bson_error_t error;
 
     if (!work_is_over(at->extended_ns, work->lease_ms / 3))
         return;
     at->extended_ns = truce__clock_monotonic_ns();
-    if (truce_job_extend(at->job, &error) == TRUCE_EXPIRED)
+    if (work_send(work, at, "truceHeartbeat", &none, &error) == TRUCE_EXPIRED)
         at->lost = true; /* other failures are retried; if they persist, the lease ends */
+}
+
+/* Checks regularly whether the job was cancelled. */
+static bool work_is_cancelled(const struct work *work, struct work_job *at)
+{
+    bson_t *request, reply;
+    struct fields jobs;
+    bson_error_t ignored;
+    bool cancelled;
+
+    if (!work_is_over(at->looked_ns, CANCELLED_MS))
+        return false;
+    at->looked_ns = truce__clock_monotonic_ns();
+    request = BCON_NEW("truceJobs", BCON_UTF8(at->source->name), "id", BCON_OID(&at->id), "state",
+                       BCON_UTF8("cancelled"));
+    cancelled = !cli_row_call(work->cli, request, &reply, &ignored);
+    jobs = truce__fields(truce__value_field(truce__value_document(&reply), "jobs", 4));
+    cancelled = cancelled && truce__fields_next(&jobs);
+    bson_destroy(request);
+    bson_destroy(&reply);
+    return cancelled;
 }
 
 void work_look_after(const struct work *work, struct work_job *at)
 {
-    int64_t timeout_ms = work_timeout_ms(at);
-
     if (!at->lost)
         keep_lease(work, at);
-    at->lost = at->lost || truce_job_cancelled(at->job);
-    at->timed_out = at->timed_out || (timeout_ms && work_is_over(at->begun_ns, timeout_ms));
+    at->lost = at->lost || work_is_cancelled(work, at);
+    at->timed_out = at->timed_out || (at->timeout_ms && work_is_over(at->begun_ns, at->timeout_ms));
 }
 
 /* ---- the end of a job ------------------------------------------------------------------------ */
@@ -142,8 +219,8 @@ static void work_end_report(struct work *work, struct work_job *at, const char *
     bson_t answer = BSON_INITIALIZER;
     char id[25];
 
-    bson_oid_to_string(truce_job_id(at->job), id);
-    BSON_APPEND_OID(&answer, "job", truce_job_id(at->job));
+    bson_oid_to_string(&at->id, id);
+    BSON_APPEND_OID(&answer, "job", &at->id);
     BSON_APPEND_UTF8(&answer, "queue", at->source->name);
     BSON_APPEND_UTF8(&answer, "ended", word);
     pthread_mutex_lock(&work->answers);
@@ -153,51 +230,78 @@ static void work_end_report(struct work *work, struct work_job *at, const char *
         work_stop(work, cli_error(work->cli, id, status, error));
     pthread_mutex_unlock(&work->answers);
     bson_destroy(&answer);
-    truce_job_free(at->job);
+    bson_destroy(at->job);
     at->job = NULL;
+}
+
+/* Ends the attempt with a reason, of any bytes. A negative delay is not given. */
+static truce_status work_end_send(const struct work *work, const struct work_job *at,
+                                  const char *operation, const char *reason, int64_t delay_ms,
+                                  bson_error_t *error)
+{
+    char *text = truce__job_error_text(reason);
+    bson_t fields = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&fields, "error", text);
+    if (delay_ms >= 0)
+        BSON_APPEND_INT64(&fields, "delayMS", delay_ms);
+    status = work_send(work, at, operation, &fields, error);
+    bson_destroy(&fields);
+    bson_free(text);
+    return status;
 }
 
 void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms)
 {
     bson_error_t error;
-    truce_status status = truce_job_fail(at->job, NULL, reason, delay_ms, &error);
+    truce_status status;
 
+    if (delay_ms < 0)
+        delay_ms = truce__job_backoff(work->backoff, work->backoff_ms, work->backoff_max_ms,
+                                      (uint32_t)at->attempt);
+    status = work_end_send(work, at, "truceFail", reason, delay_ms, &error);
     if (!status)
-        cli_remark(work->cli, "%s", reason);
+        cli_note(work->cli, "%s", reason);
     if (status != TRUCE_EXPIRED)
         atomic_fetch_add(&work->failed, 1);
     work_end_report(work, at, status == TRUCE_EXPIRED ? "lost" : "failed", status, &error);
 }
 
-static truce_status work_end_add_changes(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    return truce__written_add(arg, NULL, commit, error);
-}
-
 void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes)
 {
+    bson_t fields = BSON_INITIALIZER;
     bson_error_t error;
     truce_status status;
 
-    if (changes && cli_parts_check(work->cli, changes)) {
-        status =
-            truce__fail(TRUCE_INVALID, &error, "the program's output is not an array of changes");
-    } else if (changes) {
-        truce_job_result(at->job, result);
-        status = truce_job_commit(at->job, work_end_add_changes, (bson_t *)changes, NULL, &error);
-    } else {
-        status = truce_job_done(at->job, NULL, result, &error);
-    }
+    if (result)
+        BSON_APPEND_DOCUMENT(&fields, "result", result);
+    if (changes)
+        BSON_APPEND_ARRAY(&fields, "changes", changes);
+    status = work_send(work, at, changes ? "truceJobCommit" : "truceDone", &fields, &error);
+    bson_destroy(&fields);
     if (!status || status == TRUCE_EXPIRED)
         work_end_report(work, at, status ? "lost" : "done", status, &error);
     else
         work_failed(work, at, error.message, -1);
 }
 
+truce_status work_snooze(struct work *work, const struct work_job *at, int64_t delay_ms,
+                         bson_error_t *error)
+{
+    bson_t fields = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_INT64(&fields, "delayMS", delay_ms);
+    status = work_send(work, at, "truceSnooze", &fields, error);
+    bson_destroy(&fields);
+    return status;
+}
+
 void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const char *word)
 {
     bson_error_t error;
-    truce_status status = truce_job_snooze(at->job, NULL, delay_ms, &error);
+    truce_status status = work_snooze(work, at, delay_ms, &error);
 
     work_end_report(work, at, status == TRUCE_EXPIRED ? "lost" : word, status, &error);
 }
@@ -205,7 +309,7 @@ void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const 
 static void work_discarded(struct work *work, struct work_job *at, const char *reason)
 {
     bson_error_t error;
-    truce_status status = truce_job_discard(at->job, NULL, reason, &error);
+    truce_status status = work_end_send(work, at, "truceDiscard", reason, -1, &error);
 
     work_end_report(work, at, status == TRUCE_EXPIRED ? "lost" : "discarded", status, &error);
 }
@@ -232,14 +336,15 @@ void work_lost(struct work *work, struct work_job *at)
  *                  \-- the program ended, closed a pipe, or wrote an invalid line --> failed
  *
  * Invariants:
- * O1. A job is sent once and ends once here: by its answer, or by the end of its program.
- * O2. An answer counts only for the job with that id and epoch that the program has. Any other
+ * WO1. A job is sent once and ends once here: by its answer, or by the end of its program.
+ * WO2. An answer counts only for the job with that id and epoch that the program has. Any other
  *   changes nothing.
- * O3. The lease is extended until the job's end. No job is released while its program may still
+ * WO3. The lease is extended until the job's end. No job is released while its program may still
  *   work on it: the program has answered, or it is dead.
- * O4. A fault of a program ends the program and the attempts of its jobs, with the reason. The
+ * WO4. A fault of a program ends the program and the attempts of its jobs, with the reason. The
  *   program is started again, after growing delays as long as it answers nothing.
- * O5. If a program is ended because of one job, its other jobs are released, and no attempt counts.
+ * WO5. If a program is ended because of one job, its other jobs are released, and no attempt
+ * counts.
  *
  * If the worker is killed, its programs read the end of their input.
  */
@@ -279,19 +384,19 @@ static void work_open_append(struct buffer *line, const char *text)
 
 static void send_job(struct program_run *run, const struct work_job *at)
 {
-    int64_t timeout_ms = work_timeout_ms(at);
     struct buffer line = {0};
-    bson_t message = BSON_INITIALIZER;
+    bson_t message = BSON_INITIALIZER, payload;
     char id[25];
 
-    bson_oid_to_string(truce_job_id(at->job), id);
+    bson_oid_to_string(&at->id, id);
     BSON_APPEND_UTF8(&message, "job", id);
-    BSON_APPEND_INT64(&message, "epoch", truce_job_epoch(at->job));
+    BSON_APPEND_INT64(&message, "epoch", at->epoch);
     BSON_APPEND_UTF8(&message, "queue", at->source->name);
-    BSON_APPEND_INT64(&message, "attempt", truce_job_attempt(at->job));
-    if (timeout_ms)
-        BSON_APPEND_INT64(&message, "deadline", truce__clock_wall_ms() + timeout_ms);
-    BSON_APPEND_DOCUMENT(&message, "payload", truce_job_payload(at->job));
+    BSON_APPEND_INT64(&message, "attempt", at->attempt);
+    if (at->timeout_ms)
+        BSON_APPEND_INT64(&message, "deadline", truce__clock_wall_ms() + at->timeout_ms);
+    work_payload(at, &payload);
+    BSON_APPEND_DOCUMENT(&message, "payload", &payload);
     truce__json_write(&line, &message, false, JSON_RELAXED);
     work_open_append(&line, "\n");
     work_child_send(&run->child, &line);
@@ -304,10 +409,10 @@ static void send_cancel(struct program_run *run, struct open_job *job)
     struct buffer line = {0};
     char id[25], text[160];
 
-    bson_oid_to_string(truce_job_id(job->at.job), id);
+    bson_oid_to_string(&job->at.id, id);
     snprintf(text, sizeof text,
              "{\"cancel\": \"%s\", \"epoch\": %" PRId64 ", \"reason\": \"%s\"}\n", id,
-             truce_job_epoch(job->at.job), job->at.lost ? "lost" : "timed out");
+             job->at.epoch, job->at.lost ? "lost" : "timed out");
     work_open_append(&line, text);
     work_child_send(&run->child, &line);
     truce__buffer_release(&line);
@@ -328,10 +433,9 @@ static void work_open_blame(struct program_run *run, const char *line, size_t si
 static struct open_job *job_of(struct program_run *run, const struct answer *answer)
 {
     for (int64_t i = 0; i < run->count; i++) {
-        const truce_job *job = run->jobs[i].at.job;
+        const struct work_job *at = &run->jobs[i].at;
 
-        if (bson_oid_equal(truce_job_id(job), &answer->job) &&
-            truce_job_epoch(job) == answer->epoch) /* O2 */
+        if (bson_oid_equal(&at->id, &answer->job) && at->epoch == answer->epoch) /* WO2 */
             return &run->jobs[i];
     }
     return NULL;
@@ -345,13 +449,17 @@ static void remove_job(struct program_run *run, struct open_job *job)
 
 static void keep_progress(struct program_run *run, struct open_job *job, const bson_t *progress)
 {
+    bson_t fields = BSON_INITIALIZER;
     bson_error_t error;
-    truce_status status = truce_job_progress(job->at.job, progress, &error);
+    truce_status status;
 
+    BSON_APPEND_DOCUMENT(&fields, "progress", progress);
+    status = work_send(run->work, &job->at, "truceHeartbeat", &fields, &error);
+    bson_destroy(&fields);
     if (status == TRUCE_EXPIRED)
         job->at.lost = true;
     else if (status)
-        cli_remark(run->work->cli, "the progress of a job could not be stored: %s", error.message);
+        cli_note(run->work->cli, "the progress of a job could not be stored: %s", error.message);
 }
 
 static void end_job(struct program_run *run, struct open_job *job, const struct answer *answer)
@@ -391,9 +499,9 @@ static void work_open_take_answer(struct program_run *run, const char *line, siz
         char id[25];
 
         bson_oid_to_string(&answer.job, id);
-        cli_remark(run->work->cli,
-                   "the program answered job %s of epoch %" PRId64 ", which it does not have", id,
-                   answer.epoch);
+        cli_note(run->work->cli,
+                 "the program answered job %s of epoch %" PRId64 ", which it does not have", id,
+                 answer.epoch);
     } else if (answer.kind == ANSWER_PROGRESS) {
         keep_progress(run, job, &answer.result);
     } else {
@@ -457,7 +565,7 @@ static void take_jobs(struct program_run *run)
         struct open_job *job = &run->jobs[run->count];
 
         *job = (struct open_job){0};
-        status = work_claim(work, &job->at, &error);
+        status = work_claim(work, &job->at, !run->count, &error);
         if (!status) {
             run->count++;
             send_job(run, &job->at);
@@ -482,11 +590,11 @@ static void look_after_jobs(struct program_run *run)
         if (!job->notified_ns && (job->at.lost || job->at.timed_out))
             send_cancel(run, job);
         else if (job->notified_ns && work_is_over(job->notified_ns, grace_ms))
-            run->gives_back = true; /* O5 */
+            run->gives_back = true; /* WO5 */
     }
 }
 
-/* ---- its end --------------------------------------------------------------------------------- */
+/* ---- end of the command ---------------------------------------------------------------------- */
 
 /* Ends the program if it must end: SIGTERM now, SIGKILL after the grace time. */
 static void look_after_child(struct program_run *run)
@@ -504,7 +612,7 @@ static void look_after_child(struct program_run *run)
         run->gives_back = true;
     if (run->fault || run->gives_back ||
         (child->silent_ns && work_is_over(child->silent_ns, work->grace_ms)))
-        work_child_tell(child, work->grace_ms);
+        work_child_signal(child, work->grace_ms);
 }
 
 static char *work_open_reason_of(const struct program_run *run)
@@ -522,7 +630,7 @@ static void conclude_all(struct program_run *run)
     char *reason = work_open_reason_of(run);
 
     if (!run->count && !work_open_is_over(run))
-        cli_remark(work->cli, "%s", reason);
+        cli_note(work->cli, "%s", reason);
     while (run->count) {
         struct work_job *at = &run->jobs[--run->count].at;
 
@@ -568,7 +676,7 @@ static void start_child(struct program_run *run)
     }
     failed = work_child_start(&run->child, run->work);
     if (failed)
-        work_stop(run->work, cli_say(cli, CLI_USAGE, "%s cannot be run: %s", cli_text(cli, "exec"),
+        work_stop(run->work, cli_say(cli, CLI_USAGE, "cannot run %s: %s", cli_text(cli, "exec"),
                                      strerror(failed)));
 }
 
@@ -625,7 +733,7 @@ static int work_all(struct work *work)
     while (count < work->workers && !pthread_create(&threads[count], NULL, work_on, work))
         count++;
     if (count < work->workers)
-        cli_remark(work->cli, "only %d of %d programs could be started", count, (int)work->workers);
+        cli_note(work->cli, "only %d of %d programs could be started", count, (int)work->workers);
     work_on(work);
     for (int i = 1; i < count; i++)
         pthread_join(threads[i], NULL);
@@ -636,8 +744,7 @@ static int work_all(struct work *work)
 /* ---- the call -------------------------------------------------------------------------------- */
 
 /* Reads "mail" or "mail=3". */
-static bool work_add_source(struct work *work, const char *text, int64_t backoff_ms,
-                            int64_t backoff_max_ms)
+static bool work_add_source(struct work *work, const char *text)
 {
     const char *equals = strrchr(text, '=');
     struct work_source *source = &work->sources[work->count];
@@ -653,15 +760,6 @@ static bool work_add_source(struct work *work, const char *text, int64_t backoff
     }
     source->weight = (uint32_t)weight;
     source->name = equals ? bson_strndup(text, (size_t)(equals - text)) : bson_strdup(text);
-    source->queue = truce_queue_new(
-        work->cli->store,
-        &(truce_queue_options){.queue = source->name,
-                               .lease_ms = (uint32_t)work->lease_ms,
-                               .backoff = cli_flag(work->cli, "fixed") ? TRUCE_BACKOFF_FIXED
-                                                                       : TRUCE_BACKOFF_EXPONENTIAL,
-                               .backoff_ms = (uint32_t)backoff_ms,
-                               .backoff_max_ms = (uint32_t)backoff_max_ms,
-                               .deadline_ms = work->cli->deadline_ms});
     work->count++;
     return true;
 }
@@ -669,15 +767,15 @@ static bool work_add_source(struct work *work, const char *text, int64_t backoff
 static bool work_read_call(struct work *work)
 {
     struct cli *cli = work->cli;
-    int64_t backoff_ms, backoff_max_ms;
     bool good = cli_duration(cli, "lease", 100, 86400000, 30000, &work->lease_ms);
 
     good = good && cli_duration(cli, "grace", 0, 86400000, 10000, &work->grace_ms) &&
            cli_duration(cli, "later", 0, INT64_C(1) << 40, 60000, &work->later_ms) &&
-           cli_duration(cli, "backoff", 1, 86400000, 1000, &backoff_ms) &&
-           cli_duration(cli, "backoff-max", 1, 86400000, 3600000, &backoff_max_ms) &&
+           cli_duration(cli, "backoff", 1, 86400000, 1000, &work->backoff_ms) &&
+           cli_duration(cli, "backoff-max", 1, 86400000, 3600000, &work->backoff_max_ms) &&
            cli_number(cli, "limit", 1, INT32_MAX, 0, &work->limit) &&
            cli_number(cli, "output", 0, OUTPUT_MAX, 65536, &work->output_max);
+    work->backoff = cli_flag(cli, "fixed") ? TRUCE_BACKOFF_FIXED : TRUCE_BACKOFF_EXPONENTIAL;
     work->commits = cli_flag(cli, "commit");
     work->drains = cli_flag(cli, "drain");
     work->keeps_open = cli_flag(cli, "keep-open");
@@ -704,7 +802,7 @@ static bool work_read_call(struct work *work)
         good = work->count < WORK_QUEUES_MAX;
         if (!good)
             cli_usage(cli, "more than %d queues", WORK_QUEUES_MAX);
-        good = good && work_add_source(work, text, backoff_ms, backoff_max_ms);
+        good = good && work_add_source(work, text);
     }
     return good;
 }
@@ -721,10 +819,8 @@ static int work_run(struct cli *cli)
             code = work_all(&work);
         }
     }
-    for (int i = 0; i < work.count; i++) {
-        truce_queue_free(work.sources[i].queue);
+    for (int i = 0; i < work.count; i++)
         bson_free(work.sources[i].name);
-    }
     return code;
 }
 

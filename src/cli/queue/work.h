@@ -15,7 +15,6 @@
 
 struct work_source {
     char *name;
-    truce_queue *queue;
     uint32_t weight;
 };
 
@@ -23,7 +22,9 @@ struct work {
     struct cli *cli;
     struct work_source sources[WORK_QUEUES_MAX];
     int count;
-    int64_t lease_ms, grace_ms, later_ms, limit, output_max, workers, at_once;
+    int64_t lease_ms, grace_ms, later_ms, backoff_ms, backoff_max_ms, limit, output_max, workers,
+        at_once;
+    truce_backoff backoff;
     bool commits, keeps_open, drains;
     atomic_llong begun, failed; /* counts of jobs and attempts. */
     atomic_int code;            /* not CLI_DONE: the reason to end the worker. */
@@ -33,20 +34,28 @@ struct work {
 
 /* A job, from its claim to its end. */
 struct work_job {
-    truce_job *job; /* may be NULL. */
+    bson_t *job; /* as it was claimed; NULL: none. */
+    bson_oid_t id, token;
+    int64_t epoch, attempt, timeout_ms; /* 0: no timeout. */
     const struct work_source *source;
-    int64_t begun_ns, extended_ns;
+    int64_t begun_ns, extended_ns, looked_ns;
     bool lost, timed_out;
 };
 
 /* ---- work.c ---- */
 
-/* Claims the next job of the queues, by their weights. NOT_FOUND: no job is ready, or enough were
- * started. */
-truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *error);
+/* Claims the next job of the queues, by their weights. If `waits`, a claim of a single queue waits
+ * for a short time, unless the worker ends when no job is ready. NOT_FOUND: no job is ready, or
+ * enough were started. */
+truce_status work_claim(struct work *work, struct work_job *at, bool waits, bson_error_t *error);
 bool work_begun_all(struct work *work);
-/* Waits while there is no job, until the next one is due. */
+/* Waits while there is no job, for a short time, unless the claim has waited. */
 truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error);
+/* Borrows the payload of the job. */
+void work_payload(const struct work_job *at, bson_t *payload);
+/* Ends the attempt by truceSnooze: the job is released until later. */
+truce_status work_snooze(struct work *work, const struct work_job *at, int64_t delay_ms,
+                         bson_error_t *error);
 /* Extends the lease, and detects that the job is lost or timed out. */
 void work_look_after(const struct work *work, struct work_job *at);
 

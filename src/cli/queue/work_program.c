@@ -189,7 +189,7 @@ truce_status work_answer_read(struct json_reader *reader, const char *line, size
 
 #define READ_SIZE 65536
 
-/* ---- its start and its end ------------------------------------------------------------------- */
+/* ---- start and end of the program ------------------------------------------------------------ */
 
 static void close_one(int *file)
 {
@@ -238,7 +238,7 @@ int work_child_start(struct work_child *child, const struct work *work)
     return 0;
 }
 
-void work_child_tell(struct work_child *child, int64_t grace_ms)
+void work_child_signal(struct work_child *child, int64_t grace_ms)
 {
     if (!child->notified_ns) {
         child->notified_ns = truce__clock_monotonic_ns();
@@ -469,10 +469,14 @@ static int work_spawn(pid_t *child, char **words, char **environment, const int 
 
 static bool open_files(struct attempt *attempt)
 {
-    char *text = bson_as_relaxed_extended_json(truce_job_payload(attempt->at.job), NULL);
-    size_t length = text ? strlen(text) : 0;
+    bson_t payload;
+    char *text;
+    size_t length;
     bool good;
 
+    work_payload(&attempt->at, &payload);
+    text = bson_as_relaxed_extended_json(&payload, NULL);
+    length = text ? strlen(text) : 0;
     attempt->in = memfd_create("payload", MFD_CLOEXEC);
     attempt->out = memfd_create("output", MFD_CLOEXEC);
     attempt->err = memfd_create("errors", MFD_CLOEXEC);
@@ -499,11 +503,11 @@ static void say_job(const struct work_job *at, char variables[VARIABLES][VARIABL
 {
     char id[25];
 
-    bson_oid_to_string(truce_job_id(at->job), id);
+    bson_oid_to_string(&at->id, id);
     snprintf(variables[0], VARIABLE_SIZE, "TRUCE_JOB=%s", id);
     snprintf(variables[1], VARIABLE_SIZE, "TRUCE_QUEUE=%s", at->source->name);
-    snprintf(variables[2], VARIABLE_SIZE, "TRUCE_JOB_ATTEMPT=%u", truce_job_attempt(at->job));
-    snprintf(variables[3], VARIABLE_SIZE, "TRUCE_JOB_EPOCH=%" PRId64, truce_job_epoch(at->job));
+    snprintf(variables[2], VARIABLE_SIZE, "TRUCE_JOB_ATTEMPT=%" PRId64, at->attempt);
+    snprintf(variables[3], VARIABLE_SIZE, "TRUCE_JOB_EPOCH=%" PRId64, at->epoch);
 }
 
 static bool is_replaced(const char *variable, char variables[VARIABLES][VARIABLE_SIZE])
@@ -542,7 +546,7 @@ static int program_start(struct attempt *attempt)
 
 /* ---- while it runs --------------------------------------------------------------------------- */
 
-static void program_tell(struct attempt *attempt, int number)
+static void program_signal(struct attempt *attempt, int number)
 {
     kill(-attempt->child, number);
 }
@@ -573,18 +577,18 @@ static void wait_for_it(struct attempt *attempt)
             (attempt->at.lost || attempt->at.timed_out ||
              (grace_ns && work_is_over(grace_ns, attempt->work->grace_ms)))) {
             attempt->notified_ns = truce__clock_monotonic_ns();
-            program_tell(attempt, SIGTERM);
+            program_signal(attempt, SIGTERM);
         } else if (attempt->notified_ns && !killed &&
                    work_is_over(attempt->notified_ns, attempt->work->grace_ms)) {
             killed = true;
-            program_tell(attempt, SIGKILL);
+            program_signal(attempt, SIGKILL);
         }
         slice_ms = slice_ms < 50 ? slice_ms * 2 : 50;
     }
-    program_tell(attempt, SIGKILL); /* processes that it left in its group */
+    program_signal(attempt, SIGKILL); /* processes that it left in its group */
 }
 
-/* ---- what became of it ----------------------------------------------------------------------- */
+/* ---- result of a job ------------------------------------------------------------------------- */
 
 /* Returns the first or the last bytes of a file. The caller frees them with bson_free. */
 static char *program_text_of(int file, size_t most, bool end)
@@ -730,11 +734,11 @@ static void program_do_job(struct work *work, const struct work_job *at)
     int failed = open_files(&attempt) ? program_start(&attempt) : ENOMEM;
 
     if (failed) { /* not the job's fault: the job is released, and the worker ends */
-        if (truce_job_snooze(at->job, NULL, 0, &ignored))
-            cli_remark(work->cli, "the job is released when its lease ends: %s", ignored.message);
-        work_stop(work, cli_say(work->cli, CLI_USAGE, "%s cannot be run: %s",
+        if (work_snooze(work, at, 0, &ignored))
+            cli_note(work->cli, "the job is released when its lease ends: %s", ignored.message);
+        work_stop(work, cli_say(work->cli, CLI_USAGE, "cannot run %s: %s",
                                 cli_text(work->cli, "exec"), strerror(failed)));
-        truce_job_free(at->job);
+        bson_destroy(at->job);
     } else {
         wait_for_it(&attempt);
         program_conclude(&attempt);
@@ -749,7 +753,7 @@ void work_by_programs(struct work *work)
     while (!atomic_load(work->stop) && !atomic_load(&work->code) && !work_begun_all(work)) {
         struct work_job at;
         bson_error_t error;
-        truce_status status = work_claim(work, &at, &error);
+        truce_status status = work_claim(work, &at, true, &error);
 
         if (!status)
             program_do_job(work, &at);

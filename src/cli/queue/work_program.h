@@ -53,7 +53,7 @@ bool work_child_move(struct work_child *child, int timeout_ms);
  * *too_long. */
 bool work_child_line(struct work_child *child, const char **line, size_t *size, bool *too_long);
 /* Sends SIGTERM to its process group the first time, and SIGKILL after the grace time. */
-void work_child_tell(struct work_child *child, int64_t grace_ms);
+void work_child_signal(struct work_child *child, int64_t grace_ms);
 /* Returns true after its end. Its output may still be read. */
 bool work_child_has_ended(struct work_child *child);
 /* Describes its end, with the end of its standard error. The caller frees the string with

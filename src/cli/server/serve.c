@@ -13,11 +13,14 @@
 #include "cli/commands.h"
 #include "cli/core/config.h"
 #include "cli/server/serve_archive.h"
-#include "server/notify.h"
+#include "cli/server/serve_consume.h"
 #include "server/server.h"
-#include "store/decorators/database.h"
+#include "server/systemd_notify.h"
+#include "store/decorators/database_view.h"
 #include "store/namespace_map.h"
+#include "store/reserved_names.h"
 
+#define DAY_MS          INT64_C(86400000)
 #define DRAIN_MS        10000
 #define FEED_MB         1024
 #define SWEEP_MS        60000
@@ -55,8 +58,8 @@ static char *serve_uri(const struct server_options *options, int port)
     return bson_string_free(uri, false);
 }
 
-static bool serve_tell(const struct cli *cli, const struct server_options *options,
-                       const struct server *server)
+static bool serve_report(const struct cli *cli, const struct server_options *options,
+                         const struct server *server)
 {
     const char *metrics = server_metrics(server), *http = server_http(server);
     int port = server_port(server);
@@ -108,7 +111,8 @@ struct serve_parent {
     int file;
 };
 
-/* The thread that waits for the end of the parent. It ends with the process. */
+/* Waits for the end of the parent process, and then ends the server: the function of a thread that
+ * ends with the process. */
 static void *serve_watch_parent(void *arg)
 {
     const struct serve_parent *parent = arg;
@@ -139,7 +143,7 @@ static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent
     parent->file = (int)syscall(SYS_pidfd_open, parent->id, 0);
 #endif
     if (parent->file < 0 && kill(parent->id, 0) && errno == ESRCH)
-        return cli_usage(cli, "--parent %d: there is no such process", (int)parent->id);
+        return cli_usage(cli, "--parent %d: the process does not exist", (int)parent->id);
     if (pthread_create(&thread, NULL, serve_watch_parent, parent))
         return cli_say(cli, CLI_FAILED, "cannot start a thread for --parent");
     pthread_detach(thread);
@@ -150,6 +154,8 @@ static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent
 
 struct ear {
     struct log *log;
+    /* The path of the store if the server has created it: the name may be misspelled. */
+    const char *created;
     atomic_bool broken; /* no call to the store succeeds until it is opened again */
 };
 
@@ -179,11 +185,18 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
                          &error);
     if (options->auth && !options->tls.certificate && options->address && server_port(server) &&
         strncmp(options->address, "127.", 4) != 0 && strcmp(options->address, "::1") != 0)
-        cli_remark(cli, "other hosts on the network can read the clients' data: --tls-certificate "
-                        "encrypts it");
-    if (!serve_tell(cli, options, server)) {
+        cli_note(cli, "other hosts on the network can read the clients' data: --tls-certificate "
+                      "encrypts it");
+    if (!serve_report(cli, options, server)) {
         server_stop(server, 0);
         return CLI_FAILED;
+    }
+    if (ear->created) {
+        char message[500];
+
+        snprintf(message, sizeof message, "created the store %s, which did not exist",
+                 ear->created);
+        log_write_store(TRUCE_LOG_INFO, message, ear->log);
     }
     server_notify("READY=1");
     wait_for_end(ends, options->log);
@@ -289,6 +302,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
     char socket[SOCKET_PATH_MAX], own[DATABASE_NAME_MAX + 1];
     struct serve_archive *archive = NULL;
+    struct serve_consume *consume = NULL;
     truce_store *store;
     bson_error_t error;
     truce_status status;
@@ -297,6 +311,8 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     /* The database of a file is the server's matter, because the file has other ones, too. */
     if (!strncmp(uri, "mongodb", 7))
         store_options.database = options->database;
+    if (cli_store_path(uri) && access(cli_store_path(uri), F_OK))
+        ear.created = cli_store_path(uri);
     status = truce_store_open(uri, &store_options, &store, &error);
     if (status)
         return cli_error(cli, NULL, status, &error);
@@ -304,9 +320,13 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     code = serve_own_database(cli, store, options, own);
     if (!code)
         code = serve_archive_begin(cli, store, uri, options->log, &archive);
-    options->second = serve_archive_second(archive);
+    options->sync_target = serve_archive_sync_target(archive);
+    if (!code)
+        code = serve_consume_begin(cli, store, options->database ? options->database : OWN_DATABASE,
+                                   options->log, &consume);
     if (!code)
         code = serve_serve(cli, store, options, ends, &ear);
+    serve_consume_end(consume);
     truce_store_close(store);
     serve_archive_end(archive);
     return code;
@@ -332,7 +352,7 @@ static int serve_run(struct cli *cli)
                                      .shutdown = end_by_command};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
-    int64_t port, most, seconds, hours, megabytes;
+    int64_t port, most, feed_ms, megabytes;
     struct server_feed feed;
     sigset_t ends;
     char said[CLI_SAID_MAX];
@@ -340,15 +360,15 @@ static int serve_run(struct cli *cli)
 
     if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
         !cli_number(cli, "connections", 1, 100000, 0, &most) ||
-        !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds) ||
-        !cli_number(cli, "feed-hours", 0, 24 * 366, -1, &hours) ||
+        !cli_duration(cli, "transaction-timeout", 1000, DAY_MS, 0, &options.transaction_ms) ||
+        !cli_duration(cli, "feed-keep", 0, 366 * DAY_MS, -1, &feed_ms) ||
         !cli_number(cli, "feed-mb", 1, 1000000, FEED_MB, &megabytes) ||
         !cli_duration(cli, "sweep-every", 0, 86400000, SWEEP_MS, &options.sweep_every_ms))
         return CLI_USAGE;
-    if (hours < 0 && cli_text(cli, "feed-mb"))
-        return cli_usage(cli, "--feed-mb needs --feed-hours");
-    feed = (struct server_feed){hours * 3600000, megabytes << 20};
-    if (hours >= 0)
+    if (feed_ms < 0 && cli_text(cli, "feed-mb"))
+        return cli_usage(cli, "--feed-mb needs --feed-keep");
+    feed = (struct server_feed){feed_ms, megabytes << 20};
+    if (feed_ms >= 0)
         options.feed = &feed;
     if (!uri)
         return cli_usage(cli, "no store is given: truce serve PATH");
@@ -358,7 +378,6 @@ static int serve_run(struct cli *cli)
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
         return cli_usage(cli, "%s must be serializable or snapshot", said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
-    options.transaction_ms = seconds * 1000;
     options.port = options.socket && !cli_text(cli, "port") ? SERVER_NO_PORT : (int)port;
     if (!serve_socket_mode(cli, &options.socket_mode))
         return CLI_USAGE;
@@ -388,9 +407,9 @@ static const struct cli_command cli_serve = {
         "{j: false}. The server behaves like a standalone MongoDB 8.0, or, with\n"
         "--replica-set, like a replica set of one. Collations are refused with an error.\n"
         "\n"
-        "With --feed-hours, clients can watch collections (change streams), and resume within\n"
+        "With --feed-keep, clients can watch collections (change streams), and resume within\n"
         "that time, even after a restart. The changes are stored in the file. Every process that\n"
-        "writes to it stores them, until --feed-hours 0 ends it.\n"
+        "writes to it stores them, until --feed-keep 0 ends it.\n"
         "\n"
         "Transactions of several documents are serializable, with any driver. One that\n"
         "would not be fails at its commit (112), and drivers run it again.\n"
@@ -417,6 +436,9 @@ static const struct cli_command cli_serve = {
         "--archive-log-limit, and --archive-interval are its options. With --archive-sync, an\n"
         "acknowledged write is in the archive, too. While the archive fails for longer than\n"
         "--archive-sync-timeout, writes are refused.\n"
+        "\n"
+        "With --consume FILE, the server consumes the messages of a broker. FILE has the options of\n"
+        "truce consume, as for its --config; several files are several consumers.\n"
         "\n"
         "Every minute the server sweeps: it removes documents that expired by an index with\n"
         "expireAfterSeconds, and completes or undoes commits of dead processes.\n"
@@ -456,11 +478,13 @@ static const struct cli_command cli_serve = {
              false},
             {"archive-log-limit", 0, "MB", "maximum log that is not archived (default: 1000)",
              false},
-            {"archive-interval", 0, "MS", "pause between two looks at the log (default: 250)",
-             false},
+            {"archive-interval", 0, "DURATION",
+             "pause between two looks at the log (default: 250ms)", false},
             {"archive-sync", 0, NULL, "acknowledge writes after they are archived", false},
             {"archive-sync-timeout", 0, "DURATION", "maximum wait for the archive (default: 10s)",
              false},
+            {"consume", 0, "FILE", "consume a broker's messages; a file of truce consume's options",
+             true},
             {"database", 0, "NAME", "the database of the file's own collections (default: test)",
              false},
             {"connections", 0, "N", "maximum number of clients (default: 1000)", false},
@@ -476,16 +500,16 @@ static const struct cli_command cli_serve = {
              "serve POST /v1/DATABASE/OPERATION; needs --auth beyond the loopback", false},
             {"http-host", 0, "NAMES", "further names for the Host header, separated by commas",
              false},
-            {"feed-hours", 0, "N",
-             "hours to keep changes for change streams; 0: none (default: as the file)", false},
+            {"feed-keep", 0, "DURATION",
+             "keep changes for change streams; 0: none (default: as the file)", false},
             {"feed-mb", 0, "N", "maximum size of these changes in MB (default: 1024)", false},
             {"sweep-every", 0, "DURATION", "time between sweeps; 0: never (default: 60s)", false},
             {"log", 0, "FORM", "form of the log: text or json (default: text)", false},
             {"log-file", 0, "FILE", "append the log to this file (default: standard error)", false},
             {"log-rotate", 0, "HOW", "on SIGUSR1 and logRotate: rename or reopen (default: rename)",
              false},
-            {"transaction-seconds", 0, "N",
-             "maximum time of a transaction in seconds (default: 60)", false},
+            {"transaction-timeout", 0, "DURATION", "maximum time of a transaction (default: 60s)",
+             false},
             {"config", 0, "FILE", "a file of options, as lines: name = value", false},
             {0}},
     .store = CLI_STORE_NONE,

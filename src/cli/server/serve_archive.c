@@ -24,7 +24,7 @@ struct serve_archive {
     /* With --archive-sync. */
     const struct durable *durable;
     struct archive_sync sync;
-    struct server_second second;
+    struct server_sync_target sync_target;
 };
 
 /* ---- answers that wait ---------------------------------------------------------------------- */
@@ -43,9 +43,9 @@ static truce_status serve_archive_wait(void *arg, int64_t until_ns, bson_error_t
     return truce__archive_sync_wait(&archive->sync, archive->durable, until_ns, error);
 }
 
-const struct server_second *serve_archive_second(const struct serve_archive *archive)
+const struct server_sync_target *serve_archive_sync_target(const struct serve_archive *archive)
 {
-    return archive && archive->options.sync ? &archive->second : NULL;
+    return archive && archive->options.sync ? &archive->sync_target : NULL;
 }
 
 /* Reads --archive-sync and --archive-sync-timeout. */
@@ -65,7 +65,8 @@ static bool serve_archive_read_sync(const struct cli *cli, truce_store *store,
     truce__archive_sync_init(&archive->sync, timeout_ms);
     archive->durable = &engine->durable;
     archive->options.sync = &archive->sync;
-    archive->second = (struct server_second){serve_archive_ready, serve_archive_wait, archive};
+    archive->sync_target =
+        (struct server_sync_target){serve_archive_ready, serve_archive_wait, archive};
     return true;
 }
 

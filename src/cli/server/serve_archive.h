@@ -8,7 +8,7 @@
 struct serve_archive;
 
 /* Returns what answers wait for with --archive-sync; otherwise NULL. */
-const struct server_second *serve_archive_second(const struct serve_archive *archive);
+const struct server_sync_target *serve_archive_sync_target(const struct serve_archive *archive);
 
 /* Starts the archiver if --archive is given; otherwise `*archive` is NULL. Prints the error and
  * returns the exit code. */

@@ -7,7 +7,7 @@
 
 #include "cli/commands.h"
 #include "server/server.h"
-#include "store/decorators/database.h"
+#include "store/decorators/database_view.h"
 #include "store/namespace_map.h"
 
 #define UI_DRAIN_MS    3000
@@ -63,7 +63,7 @@ static int ui_serve(struct cli *cli, const struct server_options *options, const
     if (!ui_print(cli, address))
         code = CLI_FAILED;
     else if (!cli_flag(cli, "no-open") && !ui_open(address))
-        cli_remark(cli, "no xdg-open is installed: open %s in a browser", address);
+        cli_note(cli, "no xdg-open is installed: open %s in a browser", address);
     bson_free(address);
     while (!code && sigwait(ends, &received))
         continue;

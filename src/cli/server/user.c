@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "server/auth/tokens.h"
 #include "server/auth/users.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define PASSWORD_MAX 1000
 
@@ -66,7 +66,7 @@ static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
     return same ? CLI_DONE : cli_usage(cli, "the two passwords differ");
 }
 
-/* ---- what is common ------------------------------------------------------------------------- */
+/* ---- shared functions ----------------------------------------------------------------------- */
 
 static const char *user_database_of(const struct cli *cli)
 {

@@ -1,6 +1,6 @@
 /* truce sequence next, last, raise, list. */
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 
 static const struct cli_command cli_sequence_next = {
     .noun = "sequence",

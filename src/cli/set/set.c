@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "base/plural.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "patterns/set/set.h"
@@ -103,14 +104,14 @@ static const struct cli_command cli_set_forget = {
     .help =
         "Also removes its sources and the consumers' records. The lists in the documents stay,\n"
         "and so does the index on the key (truce index drop). No process may use the set. Exit\n"
-        "code 1: documents contain the list, or there is no such set.",
+        "code 1: documents contain the list, or the set does not exist.",
     .example = "truce set define carts --list items --key cart --name sku\n"
                "truce set forget carts",
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceSetForget",
                                    .named = CLI_SET_NAMED,
                                    .say = "forgotten {set}",
-                                   .none = "there is no such set"},
+                                   .none = "the set does not exist"},
     .run = cli_row_run,
 };
 
@@ -162,6 +163,16 @@ static const struct cli_command cli_set_remove = {
     .run = cli_row_run,
 };
 
+static int set_run_show(struct cli *cli)
+{
+    const char *key = cli->arguments[1];
+
+    if (key[strspn(key, " \t\r\n")] != '{')
+        return cli_usage(cli, "KEY must be a document, for example '{student_id: 7}', not \"%s\"",
+                         key);
+    return cli_row_run(cli);
+}
+
 static const struct cli_command cli_set_show = {
     .noun = "set",
     .verb = "show",
@@ -180,10 +191,10 @@ static const struct cli_command cli_set_show = {
                                     "field name deleted seqField sourceField watermark byElement",
                                 .none = "no operation was applied to this key",
                                 .show = "document"},
-    .run = cli_row_run,
+    .run = set_run_show,
 };
 
-/* ---- watermark, collect, convert -------------------------------------------------------------- */
+/* ---- watermark, collect, convert ------------------------------------------------------------- */
 
 static bool print_watermark(struct cli *cli, const bson_t *reply)
 {
@@ -245,7 +256,8 @@ static const struct cli_command cli_set_collect = {
             .set = "{collect: true}",
             .named = CLI_SET_NAMED,
             .say =
-                "collected {tombstones} tombstones of {documents} documents, up to watermark {watermark}"},
+                "collected {tombstones tombstone tombstones} of {documents document documents}, up to "
+                "watermark {watermark}"},
     .run = cli_row_run,
 };
 
@@ -256,11 +268,14 @@ static bool set_left_some(const bson_t *reply)
 
 static bool print_converted(struct cli *cli, const bson_t *reply)
 {
-    cli_answer(cli, reply, "converted %" PRId64 " elements of %" PRId64 " documents",
-               truce__field_number(reply, "elements"), truce__field_number(reply, "documents"));
+    cli_answer(cli, reply, "converted %s of %s",
+               PLURAL(truce__field_number(reply, "elements"), "element", "elements"),
+               PLURAL(truce__field_number(reply, "documents"), "document", "documents"));
     if (set_left_some(reply))
-        cli_say(cli, CLI_NO, "%" PRId64 " documents are unchanged: %s",
-                truce__field_number(reply, "left"), truce__field_text(reply, "failure"));
+        cli_say(cli, CLI_NO, "%s: %s",
+                PLURAL(truce__field_number(reply, "left"), "document is unchanged",
+                       "documents are unchanged"),
+                truce__field_text(reply, "failure"));
     return true;
 }
 
@@ -284,7 +299,7 @@ static const struct cli_command cli_set_convert = {
     .run = cli_row_run,
 };
 
-/* ---- void, idle, start ------------------------------------------------------------------------ */
+/* ---- void, idle, start ----------------------------------------------------------------------- */
 
 static int set_run_void(struct cli *cli)
 {
@@ -350,7 +365,7 @@ static const struct cli_command cli_set_start = {
     .run = cli_row_run,
 };
 
-/* ---- quarantine ------------------------------------------------------------------------------- */
+/* ---- quarantine ------------------------------------------------------------------------------ */
 
 static int run_quarantine(struct cli *cli)
 {

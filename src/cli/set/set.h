@@ -3,7 +3,7 @@
 
 /* The options that select a set of a collection, and the set that they describe. */
 #include "base/arena.h"
-#include "cli/core/row.h"
+#include "cli/core/operation_row.h"
 #include "truce/set.h"
 
 /* The options of a row of sets whose names differ from their fields. */

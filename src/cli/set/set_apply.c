@@ -22,12 +22,13 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/plural.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/message.h"
+#include "cli/core/message_format.h"
 #include "cli/core/ndjson.h"
-#include "cli/core/pool.h"
 #include "cli/core/progress.h"
+#include "cli/core/worker_pool.h"
 #include "cli/set/set.h"
 #include "cli/set/set_worker.h"
 
@@ -57,7 +58,8 @@ struct apply {
     struct chunk window[WINDOW];
     int64_t chunks;             /* number read so far. */
     struct chunk_counts totals; /* of the finished chunks. */
-    int64_t skipped;            /* lines of chunks that an earlier run has applied. */
+    /* Lines of chunks that an earlier run has processed, and those of them that it applied. */
+    int64_t skipped, applied_before;
     int64_t started_ns;
     struct cli_progress progress;
     char *key_mark; /* "\"student_id\"", to find the key in a line without parsing all of it. */
@@ -232,6 +234,7 @@ static truce_status skip_chunk(struct apply *apply, struct chunk *chunk, bool *d
         return status;
     chunk->counts = counts;
     apply->skipped += counts.lines;
+    apply->applied_before += counts.applied;
     close_chunk(apply, chunk);
     return TRUCE_OK;
 }
@@ -322,24 +325,25 @@ static void apply_print_summary(const struct apply *apply, const char *rejects)
     const struct chunk_counts *totals = &apply->totals;
     double seconds = (double)(truce__clock_monotonic_ns() - apply->started_ns) / 1e9;
     bson_t answer = BSON_INITIALIZER;
+    char earlier[64];
 
     append_summary(apply, rejects, &answer);
     bson_append_double(&answer, "seconds", -1, seconds);
+    snprintf(earlier, sizeof earlier, " now, %" PRId64 " by an earlier run", apply->applied_before);
     cli_answer(apply->cli, &answer,
-               "%" PRId64 " messages: %" PRId64 " applied, %" PRId64 " stale, %" PRId64
-               " duplicate, %" PRId64 " quarantined, %" PRId64 " rejected%s%s; %.1f s, %.0f/s",
-               totals->lines, totals->applied, totals->stale, totals->duplicate,
-               totals->quarantined, totals->rejected, totals->rejected ? ", see " : "",
-               totals->rejected ? rejects : "", seconds,
+               "%s: %" PRId64 " applied%s, %" PRId64 " stale, %" PRId64 " duplicate, %" PRId64
+               " quarantined, %" PRId64 " rejected%s%s; %.1f s, %.0f/s",
+               PLURAL(totals->lines, "message", "messages"),
+               totals->applied - apply->applied_before, apply->skipped ? earlier : "",
+               totals->stale, totals->duplicate, totals->quarantined, totals->rejected,
+               totals->rejected ? ", see " : "", totals->rejected ? rejects : "", seconds,
                (double)(totals->lines - apply->skipped) / seconds);
     if (apply->skipped)
-        cli_remark(apply->cli,
-                   "%" PRId64
-                   " of them were applied by an earlier run (--again applies them again)",
-                   apply->skipped);
+        cli_note(apply->cli, "%s processed by an earlier run; --again applies them again",
+                 PLURAL(apply->skipped, "message was", "messages were"));
     if (pool_deaths(apply->pool))
-        cli_remark(apply->cli, "%" PRId64 " workers were killed and replaced",
-                   pool_deaths(apply->pool));
+        cli_note(apply->cli, "%s killed and replaced",
+                 PLURAL(pool_deaths(apply->pool), "worker was", "workers were"));
     bson_destroy(&answer);
 }
 

@@ -19,16 +19,16 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/control.h"
 #include "base/field.h"
+#include "base/utf8.h"
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/message.h"
-#include "cli/core/pool.h"
-#include "cli/core/sink.h"
+#include "cli/core/file_sink.h"
+#include "cli/core/message_format.h"
+#include "cli/core/worker_pool.h"
 #include "cli/set/set.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- the job --------------------------------------------------------------------------------- */
 

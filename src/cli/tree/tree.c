@@ -6,15 +6,16 @@
 #include "base/buffer.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/plural.h"
 #include "bson/date.h"
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
+#include "cli/core/file_sink.h"
 #include "cli/core/ndjson.h"
+#include "cli/core/operation_row.h"
 #include "cli/core/progress.h"
-#include "cli/core/row.h"
-#include "cli/core/sink.h"
 
 #define TREE_SAMPLE                                                                                \
     "printf '%s\\n' '{\"itemId\": \"home\"}' '{\"itemId\": \"about\", \"up\": \"home\"}' |\n"      \
@@ -27,8 +28,6 @@
 #define BRANCH_SAMPLE                                                                              \
     TREE_SAMPLE "truce tree branch site draft\n"                                                   \
                 "echo '{\"itemId\": \"jobs\", \"up\": \"home\"}' | truce tree publish draft\n"
-
-static truce_tree *cli_tree_open(const struct cli *cli);
 
 /* ---- branch ---------------------------------------------------------------------------------- */
 
@@ -55,24 +54,30 @@ static bool tree_is_conflict(const bson_t *reply)
     return !strcmp(truce__field_text(reply, "outcome"), "conflict");
 }
 
-static bool tree_print_merged(struct cli *cli, const bson_t *reply)
+static void tree_print_conflicts(const bson_t *reply)
 {
-    long long version = (long long)truce__field_number(reply, "version");
-    const char *tree = cli->arguments[0];
     struct fields conflicts = truce__fields(
         truce__value_field(truce__value_document(reply), "conflicts", strlen("conflicts")));
 
-    if (!tree_is_conflict(reply))
-        return strcmp(truce__field_text(reply, "outcome"), "nothing")
-                   ? cli_put("version %lld of %s has the changes of %s\n", version, tree,
-                             cli->arguments[1])
-                   : cli_put("nothing to merge; version %lld of %s is current\n", version, tree);
     while (truce__fields_next(&conflicts)) {
         bson_t one;
 
         truce__value_bson(conflicts.value, &one);
         cli_print(&one, JSON_RELAXED);
     }
+}
+
+static bool tree_print_merged(struct cli *cli, const bson_t *reply)
+{
+    long long version = (long long)truce__field_number(reply, "version");
+    const char *tree = cli->arguments[0];
+
+    if (!tree_is_conflict(reply))
+        return strcmp(truce__field_text(reply, "outcome"), "nothing")
+                   ? cli_put("version %lld of %s has the changes of %s\n", version, tree,
+                             cli->arguments[1])
+                   : cli_put("nothing to merge; version %lld of %s is current\n", version, tree);
+    tree_print_conflicts(reply);
     (void)cli_say(cli, CLI_NO, "%s", truce__field_text(reply, "reason"));
     return true;
 }
@@ -102,7 +107,7 @@ static const struct cli_command cli_tree_drop = {
     .verb = "drop",
     .arguments = "TREE",
     .summary = "remove a tree or a branch with all its versions",
-    .help = "Removes its items, log, and tags for good. A tree with branches is refused.",
+    .help = "Removes its items, log, and tags permanently. A tree with branches is refused.",
     .example = TREE_SAMPLE "truce tree branch site draft\n"
                            "truce tree drop draft",
     .store = CLI_STORE_CHANGE,
@@ -118,66 +123,68 @@ static const struct cli_command cli_tree_drop = {
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-struct exporting {
+#define TREE_EXPORT_LINES 100000 /* of a reply */
+
+struct tree_lines {
     struct sink sink;
     struct buffer line;
     struct cli_progress shown;
     int64_t lines, versions;
-    bool good; /* false: the output cannot be written, which cli_sink_close reports */
+    /* The output cannot be written. Closing it reports why. */
+    bool broken;
 };
 
-/* A truce_tree_function. */
-static bool lines_write_line(const bson_t *line, void *arg)
-{
-    struct exporting *exporting = arg;
+/* The file of the export that runs. */
+static struct tree_lines tree_out;
 
-    exporting->line.size = 0;
-    truce__json_write(&exporting->line, line, false, JSON_CANONICAL);
-    truce__buffer_append_byte(&exporting->line, '\n');
-    exporting->versions += bson_has_field(line, "$version");
-    exporting->good = cli_sink_write(&exporting->sink, exporting->line.bytes, exporting->line.size);
-    cli_progress(&exporting->shown, ++exporting->lines, 0);
-    return exporting->good;
+static bool tree_write_line(struct cli *cli, const bson_t *line)
+{
+    struct tree_lines *out = &tree_out;
+
+    (void)cli;
+    out->line.size = 0;
+    truce__json_write(&out->line, line, false, JSON_CANONICAL);
+    truce__buffer_append_byte(&out->line, '\n');
+    out->versions += bson_has_field(line, "$version");
+    cli_progress(&out->shown, ++out->lines, 0);
+    out->broken = !cli_sink_write(&out->sink, out->line.bytes, out->line.size);
+    return !out->broken;
 }
 
-static int export_lines(struct cli *cli, struct exporting *exporting, int64_t from)
+static int tree_export_lines(struct cli *cli)
 {
-    truce_tree *tree = cli_tree_open(cli);
-    bson_error_t error;
-    truce_status status;
+    int code;
 
-    cli_progress_begin(cli, &exporting->shown, "lines");
-    status = truce_tree_export(tree, from, lines_write_line, exporting, &error);
-    cli_progress_end(&exporting->shown);
-    truce_tree_free(tree);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    cli_progress_begin(cli, &tree_out.shown, "lines");
+    code = cli_row_run(cli);
+    cli_progress_end(&tree_out.shown);
+    truce__buffer_release(&tree_out.line);
+    return tree_out.broken ? CLI_DONE : code;
 }
 
 static int run_export(struct cli *cli)
 {
     const char *path = cli_text(cli, "output");
-    struct exporting exporting = {.good = true};
     bson_t answer = BSON_INITIALIZER;
     bson_error_t error;
-    int64_t from;
-    truce_status status;
+    truce_status status = cli_output_check(cli, path, cli->uri, &error);
     int code;
 
-    if (!cli_number(cli, "from", 1, INT64_MAX, 0, &from))
-        return CLI_USAGE;
-    status = cli_output_check(cli, path, cli->uri, &error);
     if (!status)
-        status = cli_sink_open(&exporting.sink, path, &error);
-    code = status ? cli_error(cli, NULL, status, &error) : export_lines(cli, &exporting, from);
-    truce__buffer_release(&exporting.line);
-    status = cli_sink_close(&exporting.sink, !code, &error);
+        status = cli_sink_open(&tree_out.sink, path, &error);
+    if (status) {
+        bson_destroy(&answer);
+        return cli_error(cli, NULL, status, &error);
+    }
+    code = tree_export_lines(cli);
+    status = cli_sink_close(&tree_out.sink, !code, &error);
     if (status)
         code = cli_error(cli, NULL, status, &error);
-    BSON_APPEND_INT64(&answer, "versions", exporting.versions);
+    BSON_APPEND_INT64(&answer, "versions", tree_out.versions);
     if (!code && path && strcmp(path, "-"))
-        cli_answer(cli, &answer, "exported %" PRId64 " versions", exporting.versions);
+        cli_answer(cli, &answer, "exported %s", PLURAL(tree_out.versions, "version", "versions"));
     bson_destroy(&answer);
-    return code ? code : cli_output_end(CLI_DONE);
+    return code;
 }
 
 static const struct cli_command cli_tree_export = {
@@ -187,18 +194,28 @@ static const struct cli_command cli_tree_export = {
     .summary = "export the history of a tree",
     .help = "Writes each version with its time, message, author, and changed items, in\n"
             "canonical Extended JSON, and the tags at the end. Versions that are published in the\n"
-            "meantime are not included. The file of --output appears when it is complete.",
+            "meantime are not included. If a version is collected in the meantime, the export\n"
+            "fails: export again. The file of --output appears when it is complete.",
     .example = TREE_SAMPLE "truce tree export site --output site.ndjson",
     .options =
         (const struct cli_option[]){
-            {"output", 'o', "FILE", "write to a file (default: standard output)", false},
-            {"from", 0, "N", "changes from this version on (default: all that are stored)", false},
-            {0}},
+            {"output", 'o', "FILE", "write to a file (default: standard output)", false}, {0}},
+    .row = &(const struct cli_row){.name = "truceTreeExport",
+                                   .fields = "from",
+                                   .list = "lines",
+                                   .next = "",
+                                   .page = TREE_EXPORT_LINES,
+                                   .all = true,
+                                   .print = tree_write_line,
+                                   .prints_json = true},
     .store = CLI_STORE_CHANGE, /* the export holds the versions that it writes */
     .run = run_export,
 };
 
 /* ---- the import ------------------------------------------------------------------------------ */
+
+/* Publishes each version while its lines are read. A version may be larger than a request of
+ * truceTreeImport, so the lines go to the store itself. */
 
 static int import_line(struct cli *cli, truce_tree_import *import, struct ndjson *input,
                        const struct ndjson_line *line)
@@ -245,8 +262,8 @@ static int end_import(struct cli *cli, truce_tree_import *import)
     BSON_APPEND_INT64(&answer, "published", imported.published);
     BSON_APPEND_INT64(&answer, "passed", imported.passed);
     if (!status)
-        cli_answer(cli, &answer, "%" PRId64 " versions published, %" PRId64 " were there",
-                   imported.published, imported.passed);
+        cli_answer(cli, &answer, "%s published, %" PRId64 " already there",
+                   PLURAL(imported.published, "version", "versions"), imported.passed);
     bson_destroy(&answer);
     return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
 }
@@ -261,7 +278,10 @@ static int run_import(struct cli *cli)
                      : cli_error(cli, NULL, TRUCE_INVALID, &error);
 
     if (!code) {
-        tree = cli_tree_open(cli);
+        tree = truce_tree_new(cli->store,
+                              &(truce_tree_options){.name = cli->arguments[0],
+                                                    .collection = cli_text(cli, "collection"),
+                                                    .deadline_ms = cli->deadline_ms});
         import = truce_tree_import_new(tree);
         code = import_lines(cli, import, input);
         if (!code)
@@ -283,11 +303,7 @@ static const struct cli_command cli_tree_import = {
         "skipped: repeat an interrupted import, or add a later export --from N.",
     .example = TREE_SAMPLE "truce tree export site --output site.ndjson\n"
                            "truce --store other.truce tree import site site.ndjson",
-    .options =
-        (const struct cli_option[]){
-            {"collection", 0, "NAME",
-             "the collection of the items of a new tree (default: from the file)", false},
-            {0}},
+    .row = &(const struct cli_row){.name = "truceTreeImport", .fields = "collection"},
     .store = CLI_STORE_NONE,
     .run = run_import,
 };
@@ -441,12 +457,12 @@ static bool tree_print_status(struct cli *cli, const bson_t *reply)
 
     (void)cli;
     return cli_put("%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
-                   " on, complete to %" PRId64 "; %" PRId64 " readers, %" PRId64
-                   " edits in progress\n",
+                   " on, complete to %" PRId64 "; %s, %s in progress\n",
                    truce__field_text(reply, "tree"), truce__field_text(reply, "collection"),
                    truce__field_number(reply, "current"), *origin ? ", branch of " : "", origin,
                    truce__field_number(reply, "kept"), truce__field_number(reply, "settled"),
-                   truce__field_number(reply, "readers"), truce__field_number(reply, "edits"));
+                   PLURAL(truce__field_number(reply, "readers"), "reader", "readers"),
+                   PLURAL(truce__field_number(reply, "edits"), "edit", "edits"));
 }
 
 static const struct cli_command cli_tree_status = {
@@ -460,54 +476,42 @@ static const struct cli_command cli_tree_status = {
     .run = cli_row_run,
 };
 
-/* ---- the others ------------------------------------------------------------------------------ */
-
-static truce_tree *cli_tree_open(const struct cli *cli)
-{
-    bool publishes = !strcmp(cli->command->verb, "publish"),
-         makes = publishes || !strcmp(cli->command->verb, "import");
-
-    return truce_tree_new(
-        cli->store, &(truce_tree_options){.name = cli->arguments[0],
-                                          .collection = makes ? cli_text(cli, "collection") : NULL,
-                                          .parent = publishes ? cli_text(cli, "parent") : NULL,
-                                          .deadline_ms = cli->deadline_ms});
-}
-
 /* ---- publish --------------------------------------------------------------------------------- */
 
+#define PUBLISH_BYTES_MAX (256 * 1024 * 1024)
+
 struct publishing {
-    struct cli *cli;
-    truce_tree *tree;
-    truce_tree_edit *edit;
-    truce_tree_published published;
-    int64_t put, removed;
-    uint32_t conflicts;
+    bson_t changes;
+    struct cli_row_lines lines;
+    int64_t removed;
     struct cli_progress shown;
 };
 
-/* Reads {"$remove": ID}, or an item. */
-static truce_status tree_take_line(struct publishing *publishing, const bson_t *line,
-                                   bson_error_t *error)
+/* Appends {remove: ID} for {"$remove": ID}, or {put: ITEM}. */
+static void publish_add(struct publishing *publishing, const bson_t *document, int64_t line)
 {
+    char buffer[16];
+    const char *key;
     bson_iter_t iter;
-    truce_status status;
+    bson_t change;
 
-    if (bson_iter_init_find(&iter, line, "$remove")) {
-        status = truce_tree_remove(publishing->edit, bson_iter_value(&iter), error);
-        publishing->removed += !status;
+    bson_uint32_to_string((uint32_t)publishing->lines.count, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT_BEGIN(&publishing->changes, key, &change);
+    if (bson_iter_init_find(&iter, document, "$remove")) {
+        bson_append_iter(&change, "remove", -1, &iter);
+        publishing->removed++;
     } else {
-        status = truce_tree_put(publishing->edit, line, error);
-        publishing->put += !status;
+        BSON_APPEND_DOCUMENT(&change, "put", document);
     }
-    cli_progress(&publishing->shown, publishing->put + publishing->removed, 0);
-    return status;
+    bson_append_document_end(&publishing->changes, &change);
+    cli_row_lines_add(&publishing->lines, line);
+    cli_progress(&publishing->shown, publishing->lines.count, 0);
 }
 
-/* Reads all lines. A wrong line is printed, and nothing is published. Returns the exit code. */
-static int take_lines(struct publishing *publishing, struct ndjson *input)
+/* Reads all lines. Returns the exit code after printing a wrong line. */
+static int publish_read_lines(const struct cli *cli, struct ndjson *input,
+                              struct publishing *publishing)
 {
-    const struct cli *cli = publishing->cli;
     enum ndjson_form form;
     struct ndjson_line line = {0};
     bson_error_t error;
@@ -516,154 +520,97 @@ static int take_lines(struct publishing *publishing, struct ndjson *input)
     while (!status && !(status = cli_ndjson_next(input, &line, &error)) && line.text) {
         bson_t document;
         const char *wrong = cli_ndjson_document(input, &line, &document);
-        char where[40];
 
-        snprintf(where, sizeof where, "line %" PRId64, line.row);
+        if (!wrong && publishing->changes.len + document.len > PUBLISH_BYTES_MAX)
+            wrong = "a publication has at most 256 MiB of items: publish them in parts";
         if (wrong)
-            return cli_usage(cli, "%s: %s; nothing is published", where, wrong);
-        status = tree_take_line(publishing, &document, &error);
-        if (status)
-            return cli_error(cli, where, status, &error);
+            return cli_usage(cli, "line %" PRId64 ": %s; nothing is published", line.row, wrong);
+        publish_add(publishing, &document, line.row);
     }
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* Prints a conflict. */
-static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg)
-{
-    bson_t line = BSON_INITIALIZER;
-
-    (void)arg;
-    BSON_APPEND_VALUE(&line, "conflict", conflict->item);
-    if (conflict->base)
-        BSON_APPEND_DOCUMENT(&line, "base", conflict->base);
-    if (conflict->mine)
-        BSON_APPEND_DOCUMENT(&line, "mine", conflict->mine);
-    if (conflict->theirs)
-        BSON_APPEND_DOCUMENT(&line, "theirs", conflict->theirs);
-    if (!bson_empty(conflict->paths))
-        BSON_APPEND_ARRAY(&line, "paths", conflict->paths);
-    cli_print(&line, JSON_RELAXED);
-    bson_destroy(&line);
-}
-
-/* Publishes, and merges whenever another edit was published first. */
-static truce_status run_tree_publish(struct publishing *publishing, truce_tree_prefer prefer,
-                                     const bson_t *rules, bson_error_t *error)
-{
-    truce_tree_rebase_options options = {
-        .rules = rules, .prefer = prefer, .conflict = cli_tree_conflict};
-    truce_status status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
-
-    while (status == TRUCE_CONFLICT) {
-        status = truce_tree_rebase(publishing->edit, &options, &publishing->conflicts, error);
-        if (!status)
-            status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
-        else if (publishing->conflicts)
-            break;
-    }
-    return status;
-}
-
-static int answer_published(struct publishing *publishing)
-{
-    bson_t answer = BSON_INITIALIZER;
-
-    BSON_APPEND_INT64(&answer, "version", publishing->published.version);
-    BSON_APPEND_BOOL(&answer, "published", !publishing->published.nothing);
-    BSON_APPEND_INT64(&answer, "put", publishing->put);
-    BSON_APPEND_INT64(&answer, "removed", publishing->removed);
-    if (publishing->published.nothing)
-        cli_answer(publishing->cli, &answer, "nothing to publish; version %" PRId64 " is current",
-                   publishing->published.version);
-    else
-        cli_answer(publishing->cli, &answer,
-                   "version %" PRId64 ": %" PRId64 " items put, %" PRId64 " removed",
-                   publishing->published.version, publishing->put, publishing->removed);
-    bson_destroy(&answer);
-    return cli_output_end(CLI_DONE);
-}
-
-static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer)
-{
-    const char *said = cli_text(cli, "prefer");
-
-    *prefer = TRUCE_TREE_ASK;
-    if (said && !strcmp(said, "mine"))
-        *prefer = TRUCE_TREE_MINE;
-    else if (said && !strcmp(said, "theirs"))
-        *prefer = TRUCE_TREE_THEIRS;
-    else if (said) {
-        (void)cli_usage(cli, "--prefer must be \"mine\" or \"theirs\", not \"%s\"", said);
-        return false;
-    }
-    return true;
-}
-
-/* Discards an edit that was not published: the input can be published again. */
-static int cli_tree_end_edit(struct publishing *publishing, truce_status status,
-                             const bson_error_t *error)
-{
-    if (status)
-        (void)!truce_tree_abandon(publishing->edit, NULL);
-    return status ? cli_error(publishing->cli, NULL, status, error) : answer_published(publishing);
-}
-
-static int publish_input(struct publishing *publishing, struct ndjson *input,
-                         truce_tree_prefer prefer, const bson_t *rules)
+static int publish_read(struct cli *cli, bson_t *request, struct publishing *publishing)
 {
     bson_error_t error;
+    struct ndjson *input = cli_ndjson_open(cli->count > 1 ? cli->arguments[1] : "-", &error);
     int code;
 
-    cli_progress_begin(publishing->cli, &publishing->shown, "read");
-    code = take_lines(publishing, input);
+    if (!input)
+        return cli_error(cli, NULL, TRUCE_INVALID, &error);
+    cli_progress_begin(cli, &publishing->shown, "read");
+    BSON_APPEND_ARRAY_BEGIN(request, "changes", &publishing->changes);
+    code = publish_read_lines(cli, input, publishing);
+    bson_append_array_end(request, &publishing->changes);
     cli_progress_end(&publishing->shown);
-    if (code) {
-        (void)!truce_tree_abandon(publishing->edit, NULL);
-        return code;
-    }
-    return cli_tree_end_edit(publishing, run_tree_publish(publishing, prefer, rules, &error),
-                             &error);
+    cli_ndjson_close(input);
+    return code;
 }
 
-static truce_status cli_tree_begin(struct publishing *publishing, int64_t base, bson_error_t *error)
+/* Replaces the number of the version by its token. */
+static int publish_append_base(struct cli *cli, int64_t version, bson_t *request)
 {
-    truce_tree_edit_options options = {.base = base,
-                                       .message = cli_text(publishing->cli, "message"),
-                                       .author = cli_text(publishing->cli, "author")};
+    bson_t ask = BSON_INITIALIZER, reply;
+    int code;
 
-    publishing->tree = cli_tree_open(publishing->cli);
-    return truce_tree_begin(publishing->tree, &options, &publishing->edit, error);
+    BCON_APPEND(&ask, "truceTreeRead", BCON_UTF8(cli->arguments[0]), "version", BCON_INT64(version),
+                "limit", BCON_INT32(1));
+    code = cli_row_send_found(cli, &ask, &reply);
+    if (!code)
+        BSON_APPEND_UTF8(request, "base", truce__field_text(&reply, "token"));
+    bson_destroy(&reply);
+    bson_destroy(&ask);
+    return code;
+}
+
+static int publish_print_outcome(struct cli *cli, const struct publishing *publishing,
+                                 const bson_t *reply)
+{
+    int64_t version = truce__field_number(reply, "version"), removed = publishing->removed,
+            put = publishing->lines.count - removed;
+    bool nothing = !strcmp(truce__field_text(reply, "outcome"), "nothing");
+    bson_t answer = BSON_INITIALIZER;
+
+    if (tree_is_conflict(reply)) {
+        bson_destroy(&answer);
+        tree_print_conflicts(reply);
+        return cli_say(cli, CLI_NO, "the changes cannot be merged with version %" PRId64, version);
+    }
+    BCON_APPEND(&answer, "version", BCON_INT64(version), "published", BCON_BOOL(!nothing), "put",
+                BCON_INT64(put), "removed", BCON_INT64(removed));
+    if (nothing)
+        cli_answer(cli, &answer, "nothing to publish; version %" PRId64 " is current", version);
+    else
+        cli_answer(cli, &answer, "version %" PRId64 ": %s put, %" PRId64 " removed", version,
+                   PLURAL(put, "item", "items"), removed);
+    bson_destroy(&answer);
+    return CLI_DONE;
 }
 
 static int tree_run_publish(struct cli *cli)
 {
-    struct publishing publishing = {.cli = cli};
-    struct ndjson *input;
-    truce_tree_prefer prefer;
-    bson_error_t error;
+    struct publishing publishing = {.lines = {.what = "change"}};
+    bson_t request, reply;
     int64_t base;
-    bson_t rules;
-    bool given;
-    int code = CLI_USAGE;
+    int code;
 
-    if (!cli_number(cli, "base", 1, INT64_MAX, 0, &base) || !cli_tree_prefer(cli, &prefer))
+    if (!cli_number(cli, "base", 1, INT64_MAX, 0, &base))
         return CLI_USAGE;
-    if (cli_option_document(cli, "rules", &rules, &given)) {
-        input = cli_ndjson_open(cli->count > 1 ? cli->arguments[1] : "-", &error);
-        code = input ? cli_store_open(cli, CLI_STORE_INPUT, &cli->store)
-                     : cli_error(cli, NULL, TRUCE_INVALID, &error);
-        if (!code) {
-            truce_status status = cli_tree_begin(&publishing, base, &error);
-
-            code = status ? cli_error(cli, NULL, status, &error)
-                          : publish_input(&publishing, input, prefer, given ? &rules : NULL);
-        }
-        cli_ndjson_close(input);
+    code = cli_row_request(cli, &request);
+    if (!code)
+        code = publish_read(cli, &request, &publishing);
+    if (!code)
+        code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
+    if (!code && base)
+        code = publish_append_base(cli, base, &request);
+    if (!code) {
+        code = cli_row_send_lines(cli, &request, &publishing.lines, &reply);
+        if (!code)
+            code = publish_print_outcome(cli, &publishing, &reply);
+        bson_destroy(&reply);
     }
-    truce_tree_edit_free(publishing.edit);
-    truce_tree_free(publishing.tree);
-    bson_destroy(&rules);
+    bson_free(publishing.lines.lines);
+    bson_destroy(&request);
     return code;
 }
 
@@ -683,6 +630,7 @@ static const struct cli_command cli_tree_publish = {
         (const struct cli_option[]){
             {"base", 0, "N", "the version that was edited (default: the current one)", false}, {0}},
     .row = &(const struct cli_row){.name = "truceTreePublish",
+                                   .set = "{merge: true}",
                                    .fields = "collection parent message author prefer rules"},
     .store = CLI_STORE_NONE,
     .run = tree_run_publish,
@@ -811,7 +759,7 @@ static const struct cli_command cli_tree_erase = {
     .row = &(const struct cli_row){.name = "truceTree",
                                    .named = "ID erase",
                                    .fields = "",
-                                   .say = "erased from {versions} versions",
+                                   .say = "erased from {versions version versions}",
                                    .negative = tree_erased_none},
     .run = cli_row_run,
 };
@@ -831,7 +779,8 @@ static const struct cli_command cli_tree_gc = {
             .set = "{collect: true}",
             .fields = "",
             .say =
-                "{settled} versions completed, {removed} items removed, {edits} edits discarded"},
+                "{settled version versions} completed, {removed item items} removed, {edits edit edits} "
+                "discarded"},
     .run = cli_row_run,
 };
 

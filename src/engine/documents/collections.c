@@ -1,12 +1,13 @@
 #include "engine/documents/collections.h"
 
 #include "base/assert.h"
+#include "engine/documents/change_feed.h"
 #include "engine/documents/document_store.h"
-#include "engine/documents/feed.h"
 #include "engine/documents/index_build.h"
 #include "engine/documents/query.h"
 #include "engine/storage/kv_table.h"
 #include "query/index/index_set.h"
+#include "query/input_check.h"
 #include "query/match/validator.h"
 
 static truce_status names_look(struct writer *writer, const struct name_document *document,
@@ -124,12 +125,8 @@ static truce_status collections_run(struct engine *engine, struct catalog_op *op
     return status;
 }
 
-static truce_status refuse_missing(const char *name, bson_error_t *error)
-{
-    return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", name);
-}
-
-/* Called after each change of the catalog. Wakes the threads that wait for the collection. */
+/* Records a change of the catalog, and closes the cache of documents. The threads that wait for the
+ * collection are woken after the commit. Called after each change of the catalog. */
 static void collections_changed(struct writer *writer, const char *name)
 {
     truce__writer_catalog_changed(writer);
@@ -201,13 +198,13 @@ static truce_status collections_create(struct catalog_op *op, struct writer *wri
     if (status)
         return status;
     if (collection)
-        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->name);
+        return truce__collection_taken(op->name, error);
     status = truce__names_add_collection(writer, op->name, error);
     if (status)
         return status;
     collections_changed(writer, op->name);
     status = collections_set_options(op, writer, error);
-    return status ? status : truce__feed_tell_made(writer, op->name, error);
+    return status ? status : truce__feed_report_made(writer, op->name, error);
 }
 
 static truce_status drop_one(struct writer *writer, const struct collection *collection,
@@ -230,10 +227,10 @@ static truce_status collections_drop(struct catalog_op *op, struct writer *write
     if (status)
         return status;
     if (!collection)
-        return refuse_missing(op->name, error);
+        return truce__collection_missing(op->name, error);
     fact.number = collection->id;
     status = drop_one(writer, collection, op->name, error);
-    return status ? status : truce__feed_tell_fact(writer, &fact, error);
+    return status ? status : truce__feed_report_fact(writer, &fact, error);
 }
 
 static truce_status replace_target(struct catalog_op *op, struct writer *writer, int64_t *dropped,
@@ -245,7 +242,7 @@ static truce_status replace_target(struct catalog_op *op, struct writer *writer,
     if (status || !target)
         return status;
     if (!op->drop_target)
-        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->other);
+        return truce__collection_taken(op->other, error);
     *dropped = target->id;
     return drop_one(writer, target, op->other, error);
 }
@@ -258,7 +255,7 @@ static truce_status collections_rename_to(struct catalog_op *op, struct writer *
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
 
     if (!status && !collection)
-        status = refuse_missing(op->name, error);
+        status = truce__collection_missing(op->name, error);
     if (!status)
         status = names_free(writer, op->other, error);
     if (!status)
@@ -272,7 +269,7 @@ static truce_status collections_rename_to(struct catalog_op *op, struct writer *
     truce__writer_touch_structure(writer);
     collections_changed(writer, op->name);
     collections_changed(writer, op->other);
-    return status ? status : truce__feed_tell_fact(writer, &fact, error);
+    return status ? status : truce__feed_report_fact(writer, &fact, error);
 }
 
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
@@ -399,7 +396,7 @@ static truce_status collections_describe(struct kv *kv, const struct collection 
     BSON_APPEND_UTF8(description, "name", collection->name);
     if (!options->unmeasured)
         status = collections_measure(kv, collection, description, error);
-    if (!status && options->pages && truce__kv_tells_sizes())
+    if (!status && options->pages && truce__kv_reports_sizes())
         status = measure_pages(kv, collection, description, error);
     if (collection->validator)
         BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
@@ -497,7 +494,7 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
     if (collection)
         list_indexes(collection, indexes);
     else
-        status = refuse_missing(name, error);
+        status = truce__collection_missing(name, error);
     truce__engine_read_end(engine, reader);
     return status;
 }
@@ -513,11 +510,9 @@ static truce_status collections_find_index(const struct catalog_op *op, struct w
     if (status)
         return status;
     if (!*collection)
-        return refuse_missing(op->name, error);
+        return truce__collection_missing(op->name, error);
     *index = truce__collection_index(*collection, op->other);
-    return *index ? TRUCE_OK
-                  : truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s",
-                                  op->other, op->name);
+    return *index ? TRUCE_OK : truce__index_missing(op->other, op->name, error);
 }
 
 static truce_status drop_index(struct catalog_op *op, struct writer *writer, bson_error_t *error)
@@ -531,7 +526,7 @@ static truce_status drop_index(struct catalog_op *op, struct writer *writer, bso
     if (index == collection->indexes)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
     if (index->state == INDEX_READY)
-        status = truce__feed_tell_index(writer, FEED_INDEX_DROP, collection, &index->spec, error);
+        status = truce__feed_report_index(writer, FEED_INDEX_DROP, collection, &index->spec, error);
     if (!status)
         status = truce__catalog_drop_index(writer->kv, collection, index->id, error);
     truce__writer_touch_structure(writer);
@@ -583,7 +578,7 @@ static void collections_append_options(const struct collection_options *options,
         BSON_APPEND_BOOL(what, "images", *options->images);
 }
 
-/* {index: {name?, hidden?, expireAfterSeconds?}} */
+/* Appends {index: {name?, hidden?, expireAfterSeconds?}}. */
 static void collections_append_index(const bson_t *changes, const struct index *index, bool named,
                                      bson_t *to)
 {
@@ -621,7 +616,7 @@ static truce_status modify(struct catalog_op *op, struct writer *writer, bson_er
     truce_status status = truce__writer_collection(writer, op->name, &collection, error);
 
     if (!status && !collection)
-        status = refuse_missing(op->name, error);
+        status = truce__collection_missing(op->name, error);
     if (!status && changes)
         status = change_index(op, writer, &was, &is, error);
     if (!status)
@@ -640,7 +635,7 @@ static truce_status modify(struct catalog_op *op, struct writer *writer, bson_er
     status = write_modified(op, writer, collection, changes ? &is : NULL, error);
     /* MongoDB reports a modification without changes, too. */
     if (!status)
-        status = truce__feed_tell_fact(writer, &fact, error);
+        status = truce__feed_report_fact(writer, &fact, error);
     bson_destroy(before);
     bson_destroy(&what);
     return status;

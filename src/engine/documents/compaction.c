@@ -1,7 +1,7 @@
 /*
  * Compaction while the store is in use.
  *
- *     pack      each table, one part after the other (kv_compact.c): if a part needs fewer pages
+ *     pack      each table, one part after the other (vacuum.c): if a part needs fewer pages
  *               afterwards, the step is committed, otherwise rolled back
  *     shrink    free pages are removed from the end of the file
  *     cut       a checkpoint moves the log into the file and cuts the file at its new end
@@ -25,7 +25,7 @@
 
 #include "base/clock.h"
 #include "engine/documents/document_store.h"
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
 
 /* The time for moving pages. A part takes about as long. */
 #define STEP_MS 4
@@ -148,7 +148,7 @@ static truce_status compaction_look(struct compaction *compaction, bson_error_t 
 static truce_status wait_for_checkpoint(struct compaction *compaction, int *waited_ms,
                                         bson_error_t *error)
 {
-    bool pinned = truce__pins_in_the_way(&compaction->engine->lock);
+    bool pinned = truce__pins_blocking(&compaction->engine->lock);
 
     if (*waited_ms >= (pinned ? PINNED_MS : PATIENCE_MS)) {
         compaction->given_up = true;
@@ -315,7 +315,7 @@ static truce_status compaction_begin(struct compaction *compaction, bson_error_t
 }
 
 /* Reports the reads that began before something that is in the log by now. */
-static void tell_reads(const struct lock *lock, truce_compact_report *report)
+static void report_reads(const struct lock *lock, truce_compact_report *report)
 {
     struct pin_facts pins[PIN_HOMES];
     size_t count = truce__pins_list(lock, pins, PIN_HOMES);
@@ -339,7 +339,7 @@ static void compaction_end(struct compaction *compaction, truce_status status)
     bson_free(compaction->tables);
     report->complete = !status && !compaction->given_up;
     if (!report->complete)
-        tell_reads(&compaction->engine->lock, report);
+        report_reads(&compaction->engine->lock, report);
     if (compaction_measure(compaction->engine, &space, NULL))
         return;
     report->bytes_after = pages_there(compaction->engine, &space) * KV_PAGE_BYTES;

@@ -1,6 +1,6 @@
 #include "engine/documents/document_store.h"
 
-#include "engine/documents/delegated.h"
+#include "engine/documents/delegated_writes.h"
 #include "engine/documents/index_build.h"
 
 #define SWEEP_MS 200
@@ -11,9 +11,9 @@ static void sweep_index_builds(struct engine *engine)
     bson_error_t error;
 
     if (truce__index_build_sweep(engine, SWEEP_MS, &error))
-        truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
-                      "cannot remove an unfinished index from \"%s\": %s", engine->path,
-                      error.message);
+        truce__log_emit(&engine->durable.notices, TRUCE_LOG_WARNING,
+                        "cannot remove an unfinished index from \"%s\": %s", engine->path,
+                        error.message);
 }
 
 truce_status truce__engine_open(const char *path, const truce_store_options *options,

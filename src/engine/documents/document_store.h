@@ -13,7 +13,7 @@
 truce_status truce__engine_open(const char *path, const truce_store_options *options,
                                 struct engine **engine, bson_error_t *error);
 
-/* ---- reading (read.c, explain.c) ------------------------------------------------------------ */
+/* ---- reading (document_reads.c, explain.c) --------------------------------------------------- */
 
 truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
                                 const truce_find_options *options, truce_cursor **cursor,
@@ -43,7 +43,7 @@ truce_status truce__engine_read_many(struct engine *engine, truce_read_request *
 /* Returns when everything that was found `early` is durable. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 
-/* ---- writing (bulk.c, modify.c, rewrite.c) -------------------------------------------------- */
+/* ---- writing (bulk_write.c, find_and_modify.c, rewrite.c) ------------------------------------ */
 
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
@@ -79,7 +79,7 @@ truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
 struct collection_options {
     /* NULL: unchanged; {}: none. INVALID if it is not a filter. */
     const bson_t *validator;
-    /* Whether the feed stores its documents before a change (feed.h). NULL: unchanged. */
+    /* Whether the feed stores its documents before a change (change_feed.h). NULL: unchanged. */
     const bool *images;
     /* An index that is changed as well; NULL: none. */
     const char *index;
@@ -108,7 +108,7 @@ truce_status truce__engine_collection_list(struct engine *engine, const truce_li
 truce_status truce__engine_compact(struct engine *engine, const truce_compact_options *options,
                                    truce_compact_report *report, bson_error_t *error);
 
-/* ---- checking (examine.c) ------------------------------------------------------------------- */
+/* ---- checking (integrity_check.c) ------------------------------------------------------------ */
 
 /* Checks the invariants of documents.c and catalog.c in one snapshot. Fails with CORRUPT and the
  * first violation. `*documents`, `*entries`: how many were checked (NULL is allowed). */

@@ -22,8 +22,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/documents/change_feed.h"
 #include "engine/documents/collections.h"
-#include "engine/documents/feed.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
@@ -247,8 +247,8 @@ static truce_status documents_apply(struct change *change, bson_error_t *error)
     truce__writer_changed(change->writer, change->collection, change->row, change->before,
                           change->after);
     truce__writer_touch(change->writer, change->collection->name);
-    status = truce__feed_tell(change->writer, change->collection, change->before, change->after,
-                              change->whole, error);
+    status = truce__feed_report(change->writer, change->collection, change->before, change->after,
+                                change->whole, error);
     if (status)
         return status;
     return note_arrays(change, error);
@@ -265,7 +265,7 @@ static truce_status documents_find_or_add(struct writer *writer, const char *nam
         return status;
     status = truce__names_add_collection(writer, name, error);
     if (!status)
-        status = truce__feed_tell_made(writer, name, error);
+        status = truce__feed_report_made(writer, name, error);
     if (!status)
         status = truce__writer_collection(writer, name, collection, error);
     return status;

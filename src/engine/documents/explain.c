@@ -19,7 +19,7 @@ static void explain_append_index(bson_t *stage, const char *name, const struct i
     BSON_APPEND_INT32(stage, "ranges", (int32_t)scan->count);
 }
 
-/* {stage: "COLLSCAN"} or {stage: "FETCH", inputStage: {stage: "IXSCAN", ...}} */
+/* Appends {stage: "COLLSCAN"} or {stage: "FETCH", inputStage: {stage: "IXSCAN", ...}}. */
 static void append_index_scan(bson_t *stage, const struct index *index,
                               const struct plan_scan *scan)
 {

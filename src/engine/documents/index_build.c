@@ -31,9 +31,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/documents/change_feed.h"
 #include "engine/documents/collections.h"
 #include "engine/documents/documents.h"
-#include "engine/documents/feed.h"
 #include "query/index/index_set.h"
 
 #define CHUNK       1000
@@ -137,8 +137,8 @@ static truce_status look_for_repeats(struct build *build, struct kv *kv, uint32_
 {
     struct bytes from = {repeats->key.bytes, repeats->key.size};
     struct kv_cursor cursor = {0};
-    truce_status status =
-        truce__kv_keys_seek(kv, build->at.index, 0, from, repeats->row, false, &cursor, error);
+    truce_status status = truce__kv_keys_seek(kv, build->at.index, 0, from, repeats->row,
+                                              (struct bytes){0}, false, &cursor, error);
 
     for (uint32_t i = 0; !status && i < entries_max && !repeats->repeated; i++) {
         status = truce__budget_spend(&build->budget, STEPS_OF_ENTRY, error);
@@ -176,7 +176,8 @@ static truce_status refuse_repeat(const struct build *build, struct kv *kv, int6
 
 /* ---- steps, inside the write transaction ---------------------------------------------------- */
 
-/* A refused step may have written, so its transaction is given up. */
+/* Runs the current step of the build (a function `run` of write_op). A refused step may have
+ * written, so its transaction is given up. */
 static truce_status run_step(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct build *build = (struct build *)base;
@@ -203,7 +204,7 @@ static truce_status build_find_or_add(struct build *build, struct writer *writer
     if (status)
         return status;
     truce__writer_touch(writer, build->collection);
-    status = truce__feed_tell_made(writer, build->collection, error);
+    status = truce__feed_report_made(writer, build->collection, error);
     if (!status)
         status = truce__writer_collection(writer, build->collection, collection, error);
     return status;
@@ -283,7 +284,7 @@ static truce_status build_make_ready(struct build *build, struct writer *writer,
     if (!status)
         status = find_built(build, writer, &collection, error);
     return status ? status
-                  : truce__feed_tell_index(writer, FEED_INDEX, collection, build->spec, error);
+                  : truce__feed_report_index(writer, FEED_INDEX, collection, build->spec, error);
 }
 
 /* Checks all of a small index at once. */

@@ -326,7 +326,7 @@ static void query_leave(struct query *query)
     query->reader = NULL;
 }
 
-/* In a forked child the kept snapshot belongs to the parent. */
+/* Ends the kept snapshot of a query. In a forked child the kept snapshot belongs to the parent. */
 static void query_let_go(struct query *query)
 {
     query_leave(query);

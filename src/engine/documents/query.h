@@ -23,8 +23,8 @@ struct selector {
     struct buffer id_key;
 };
 
-/* The filter belongs to the caller and must outlive the selector. `whole`: always makes `match`,
- * for a hint, an upsert, or a projection. */
+/* Initialises a selector from a filter, which belongs to the caller and must outlive the selector.
+ * `whole`: always makes `match`, for a hint, an upsert, or a projection. */
 truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error);
 void truce__selector_release(struct selector *selector);
@@ -116,8 +116,8 @@ truce_status truce__query_run(struct query *query, scan_take_function *take, voi
                               bson_error_t *error);
 
 /* Does the same until `take` has enough or all were seen, with the help of other threads if that is
- * useful (ahead.c). This thread calls `take`, for the same documents in the same order, and errors
- * are the same as without help. */
+ * useful (read_ahead.c). This thread calls `take`, for the same documents in the same order, and
+ * errors are the same as without help. */
 truce_status truce__query_run_all(struct query *query, scan_take_function *take, void *arg,
                                   bson_error_t *error);
 
@@ -125,7 +125,8 @@ truce_status truce__query_run_all(struct query *query, scan_take_function *take,
  * that read in parts themselves. */
 truce_status truce__query_enter(struct query *query, bson_error_t *error);
 
-/* Called before the caller pauses. The snapshot is kept if `more` will be run, otherwise ended. */
+/* Ends the access to the file until the next call. Called before the caller pauses. The snapshot is
+ * kept if `more` will be run, otherwise ended. */
 truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error);
 
 /* Counts the matches after the first `skip`, up to `limit` (0: all). */

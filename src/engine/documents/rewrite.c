@@ -17,8 +17,8 @@
 #include "base/assert.h"
 #include "engine/documents/document_store.h"
 #include "engine/documents/documents.h"
-#include "query/incoming.h"
 #include "query/index/index_set.h"
+#include "query/input_check.h"
 
 struct rewriting {
     struct write_op base; /* first */
@@ -70,7 +70,7 @@ static bool rewrite_same_id(const bson_t *before, const bson_t *after)
                                   truce__value_field(truce__value_document(after), "_id", 3));
 }
 
-/* `before` NULL: a new document. */
+/* Writes the document that the rewrite function returned. `before` NULL: a new document. */
 static truce_status rewrite_put(struct writer *writer, const char *collection, int64_t row,
                                 const bson_t *before, const bson_t *after, bson_error_t *error)
 {
@@ -86,7 +86,7 @@ static truce_status rewrite_put(struct writer *writer, const char *collection, i
     return truce__documents_replace(writer, collection, row, before, after, false, error);
 }
 
-/* A status other than OK is the transaction's. */
+/* Runs the rewrite function on one document. A status other than OK is the transaction's. */
 static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writer,
                                 const struct collection *collection, const struct index *index,
                                 size_t number, bson_error_t *error)

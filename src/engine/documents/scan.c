@@ -74,7 +74,7 @@ void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
 
 void truce__scan_release(struct scan *scan)
 {
-    truce_assert(!scan->cursor.statement);
+    truce_assert(!scan->cursor.kv);
     truce__buffer_release(&scan->key);
     bson_free(scan->seen.slots);
     *scan = (struct scan){0};
@@ -82,7 +82,7 @@ void truce__scan_release(struct scan *scan)
 
 void truce__scan_pause(struct scan *scan)
 {
-    if (!scan->cursor.statement)
+    if (!scan->cursor.kv)
         return;
     if (scan->positioned) {
         scan->key.size = 0;
@@ -109,12 +109,12 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
     const struct key_range *range = scan_range_of(scan);
-    struct bytes key = {range->from.bytes, range->from.size};
+    struct bytes from = {range->from.bytes, range->from.size};
+    struct bytes to = range->to.size ? (struct bytes){range->to.bytes, range->to.size}
+                                     : (struct bytes){above_all, sizeof above_all};
+    struct bytes key = part->backward ? to : from;
     int64_t row = 0;
 
-    if (part->backward)
-        key = range->to.size ? (struct bytes){range->to.bytes, range->to.size}
-                             : (struct bytes){above_all, sizeof above_all};
     if (scan->positioned) {
         key = (struct bytes){scan->key.bytes, scan->key.size};
         row = scan->row;
@@ -122,7 +122,7 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
     /* If entries repeat, most may lead to a document that was seen; scan_step() reads the
      * others. */
     return truce__kv_keys_seek(kv, part->index, scan->plan->repeats ? 0 : scan->table, key, row,
-                               part->backward, &scan->cursor, error);
+                               part->backward ? from : to, part->backward, &scan->cursor, error);
 }
 
 static truce_status open_rows(struct scan *scan, struct kv *kv, bson_error_t *error)
@@ -199,7 +199,7 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
     for (;;) {
         if (scan_is_empty(scan))
             status = TRUCE_NOT_FOUND;
-        else if (!scan->cursor.statement)
+        else if (!scan->cursor.kv)
             status = open_range(scan, kv, error);
         if (!status)
             status = truce__kv_cursor_next(&scan->cursor, error);
@@ -215,7 +215,7 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
     }
 }
 
-/* Reading an entry or a document costs many steps. */
+/* Takes steps from the budget. Reading an entry or a document costs many steps. */
 static truce_status scan_spend(const struct scan *scan, bson_error_t *error)
 {
     return truce__budget_spend(scan->context->budget, SCAN_STEPS_OF_ENTRY, error);

@@ -6,7 +6,7 @@
  * a write transaction. It can pause, and continue in a later snapshot after the last examined
  * entry.
  */
-#include "engine/documents/plan.h"
+#include "engine/documents/query_plan.h"
 
 /* Steps of the budget. */
 #define SCAN_STEPS_OF_ENTRY 16
@@ -52,7 +52,7 @@ struct found {
     struct match_result match;
 };
 
-/* `plan`, `match`, and `context` are borrowed and must outlive the scan. */
+/* Initialises a scan. `plan`, `match`, and `context` are borrowed and must outlive the scan. */
 void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                       const struct match *match, struct query_context *context);
 void truce__scan_release(struct scan *scan);
@@ -81,7 +81,8 @@ truce_status truce__scan_rows(struct scan *scan, struct kv *kv, int64_t upto,
                               scan_take_function *take, void *arg, int64_t *beyond,
                               bson_error_t *error);
 
-/* Called before the snapshot or transaction ends. */
+/* Ends the scan's access to the snapshot; the next read resumes it. Called before the snapshot or
+ * transaction ends. */
 void truce__scan_pause(struct scan *scan);
 
 #endif

@@ -10,7 +10,7 @@
  * sleeping. Each waiter announces that it sleeps, for longer than its nap. The waiter announces
  * itself before the kernel compares the counter with the token. The writer reads the announcement
  * after it has moved the counter. One of the two sees the other. The announcement is not a count:
- * a count would stay too high for ever if a waiter is killed. A waiter that does not announce
+ * a count would stay too high forever if a waiter is killed. A waiter that does not announce
  * itself wakes at the end of its nap.
  *
  * A writer that dies between its commit and its announcement leaves begun != announced and the lock
@@ -64,7 +64,7 @@ static void notify_move(struct lock *lock, uint32_t slot)
 {
     atomic_fetch_add(&lock->page->changes[slot], 1);
     if (is_watched(lock))
-        truce__word_wake_shared(&lock->page->changes[slot], INT32_MAX);
+        truce__futex_wake_shared(&lock->page->changes[slot], INT32_MAX);
 }
 
 static void notify_move_all(struct lock *lock)
@@ -124,7 +124,8 @@ unsigned *truce__notify_counters(struct lock *lock)
     return seen;
 }
 
-/* If a writer died before its announcement, any collection may have changed. */
+/* Returns whether the counter of the collection is still `seen`. If a writer died before its
+ * announcement, any collection may have changed: returns false. */
 bool truce__notify_unmoved(struct lock *lock, const char *collection, const unsigned *seen)
 {
     uint32_t slot = truce__notify_slot(collection);
@@ -159,7 +160,7 @@ truce_status truce__notify_wait(struct lock *lock, const char *collection, uint6
             return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
                                collection, timeout_ms);
         say_watched(lock);
-        truce__word_sleep_shared(counter, seen, left < nap ? left : nap);
+        truce__futex_wait_shared(counter, seen, left < nap ? left : nap);
         nap = nap < SLEEP_NS_MAX / 2 ? nap * 2 : SLEEP_NS_MAX;
         if (atomic_load(counter) == seen)
             notify_for_the_dead(lock);

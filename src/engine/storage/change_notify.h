@@ -8,7 +8,7 @@
  * a waiter may wake for a change of another collection. It never misses a change: the waiter reads
  * the counter before it reads the collection, and every commit increments it.
  */
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 /* The slot that counts replacements of the content of a collection (truce__store_structure). No
  * collection has this slot. */
@@ -16,10 +16,11 @@
 
 uint32_t truce__notify_slot(const char *collection);
 
-/* These two enclose the commit of a transaction that changed something. The caller holds the
- * lock. */
+/* Records that the commit of a transaction that changed something begins. The caller holds the lock
+ * until it has called truce__notify_announce. */
 void truce__notify_begin(struct lock *lock);
-/* Bit i of `touched` means slot i. */
+/* Increments the counters of the changed slots and wakes their waiters, after the commit. Bit i of
+ * `touched` means slot i. */
 void truce__notify_announce(struct lock *lock, const uint64_t touched[NOTIFY_SLOTS / 64]);
 
 /* Returns the counter of the slot. Accounts for a writer that died before its announcement. */

@@ -26,9 +26,9 @@
  *     of which process committed. The numbers only tell when no sync is needed. A snapshot that
  *     shows a commit began after that commit was promised. If durable >= the number that the reader
  *     finds after its snapshot began, all of it is on disk. For a single document, durable >= the
- *     number of the last commit that changed it is enough (cache.c). The order of waiting does not
- *     matter: the log reaches the disk from its beginning, so a durable number implies all smaller
- *     ones.
+ *     number of the last commit that changed it is enough (document_cache.c). The order of waiting
+ *     does not matter: the log reaches the disk from its beginning, so a durable number implies all
+ *     smaller ones.
  *  3. A sync counts for commits that were written when it began, not for those that were promised.
  *  4. No waiting thread depends on the progress of another process. A thread waits for a process
  *     that is inside its commit for WRITER_NS at most, so that one sync serves both. A process that
@@ -39,8 +39,8 @@
  *  5. After a failed sync the store refuses every call. The operating system may have dropped the
  *     data that it could not write, and a later sync would succeed and prove nothing. This holds
  *     for syncs of the log and of the file, during a checkpoint or when the last process closes the
- *     store (kv_page.c reports them). `broken` stays set until a process that has the store open
- *     alone writes the log again and moves its valid frames into the file (kv.c).
+ *     store (checksum_vfs.c reports them). `broken` stays set until a process that has the store
+ *     open alone writes the log again and moves its valid frames into the file (kv.c).
  *  6. The kernel reports a failed write once to each descriptor that was open at that time.
  *     Therefore the descriptors that sync are open from the start: the one of the log here, and
  *     those of the connections of the writer and of the checkpointer.
@@ -100,15 +100,15 @@ truce_status truce__durable_usable(const struct durable *durable, bson_error_t *
     if (!is_broken(durable))
         return TRUCE_OK;
     return truce__fail(TRUCE_IO, error,
-                       "the disk refused what was written to \"%s\": close it in every program, "
-                       "repair the disk, and open it again",
+                       "writing to \"%s\" has failed: close the store in every program, repair the "
+                       "disk, and open the store again",
                        durable->path);
 }
 
 /* ---- for the holder of the lock ------------------------------------------------------------- */
 
-/* After a power cut the page may mix values of several times. A number that already counts as
- * durable is not used again. */
+/* Restores the numbers after the lock was acquired. After a power cut the page may mix values of
+ * several times. A number that already counts as durable is not used again. */
 void truce__durable_begin(struct durable *durable)
 {
     struct lock_page *page = durable->lock->page;
@@ -169,10 +169,10 @@ void truce__durable_break(void *arg)
     struct durable *durable = arg;
 
     if (durable->lock->page && !atomic_exchange(&durable->lock->page->broken, true))
-        truce__notice(&durable->notices, TRUCE_LOG_ERROR,
-                      "the disk refused what was written to \"%s\": no call succeeds until it is "
-                      "closed in every program and opened again",
-                      durable->path);
+        truce__log_emit(&durable->notices, TRUCE_LOG_ERROR,
+                        "the disk refused what was written to \"%s\": no call succeeds until it is "
+                        "closed in every program and opened again",
+                        durable->path);
 }
 
 static truce_status durable_sync_log(struct durable *durable, bson_error_t *error)
@@ -196,11 +196,11 @@ static truce_status durable_sync_log(struct durable *durable, bson_error_t *erro
 /* Wakes threads that wait for the sync. A thread that is about to sleep has counted itself under
  * the mutex, where it saw that it must wait. Either this function sees its count, or the thread has
  * seen the new state. */
-static void durable_tell(struct durable *durable, uint64_t sync, int waiters_max)
+static void durable_report(struct durable *durable, uint64_t sync, int waiters_max)
 {
     atomic_fetch_add(&durable->rounds[sync % 2], 1);
     if (atomic_load(&durable->sleepers[sync % 2]))
-        truce__word_wake(&durable->rounds[sync % 2], waiters_max);
+        truce__futex_wake(&durable->rounds[sync % 2], waiters_max);
 }
 
 /* Runs one sync. Called with the mutex locked; unlocks it during the sync. Afterwards it wakes the
@@ -218,8 +218,8 @@ static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
     if (!status)
         durable->ended = sync;
     pthread_mutex_unlock(&durable->mutex);
-    durable_tell(durable, sync + 1, status ? INT32_MAX : 1);
-    durable_tell(durable, sync, INT32_MAX);
+    durable_report(durable, sync + 1, status ? INT32_MAX : 1);
+    durable_report(durable, sync, INT32_MAX);
     pthread_mutex_lock(&durable->mutex);
     return status;
 }
@@ -232,7 +232,7 @@ static void wait_for_sync(struct durable *durable, uint64_t sync)
 
     atomic_fetch_add(&durable->sleepers[sync % 2], 1);
     pthread_mutex_unlock(&durable->mutex);
-    truce__word_sleep(round, seen, SYNC_NS);
+    truce__futex_wait(round, seen, SYNC_NS);
     pthread_mutex_lock(&durable->mutex);
     atomic_fetch_sub(&durable->sleepers[sync % 2], 1);
 }
@@ -283,7 +283,7 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     pthread_mutex_unlock(&durable->mutex);
     /* This thread may be the one that was woken to begin the next sync. */
     if (left)
-        durable_tell(durable, before + 1, 1);
+        durable_report(durable, before + 1, 1);
     return status;
 }
 

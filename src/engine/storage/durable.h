@@ -14,7 +14,7 @@
 
 #include "base/log_hook.h"
 #include "engine/storage/kv.h"
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 struct durable {
     const char *path;
@@ -35,8 +35,8 @@ struct durable {
     atomic_uint sleepers[2];
 };
 
-/* `path` and `lock` belong to the caller and must outlive the struct. While the lock has no page
- * (on read-only media), everything counts as durable. */
+/* Initialises the struct. `path` and `lock` belong to the caller and must outlive the struct. While
+ * the lock has no page (on read-only media), everything counts as durable. */
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
                          const struct notices *notices);
 void truce__durable_release(struct durable *durable);
@@ -53,8 +53,8 @@ truce_status truce__durable_usable(const struct durable *durable, bson_error_t *
 
 /* ---- for the holder of the lock ------------------------------------------------------------- */
 
-/* Called after the lock was acquired. No commit is in progress; the previous holder may have died
- * in one. */
+/* Restores the numbers after the lock was acquired. No commit is in progress; the previous holder
+ * may have died in one. */
 void truce__durable_begin(struct durable *durable);
 
 /* Returns the number for the next commit. */

@@ -45,7 +45,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/storage/kv.h"
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 #define LOOK_MS 50
 
@@ -186,6 +186,7 @@ truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llon
                                                   bson_error_t *error)
 {
     struct timespec now;
+    truce_status status;
     int64_t now_ms;
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -193,7 +194,10 @@ truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llon
     if (now_ms - atomic_load_explicit(last_ms, memory_order_relaxed) < LOOK_MS)
         return TRUCE_OK;
     atomic_store_explicit(last_ms, now_ms, memory_order_relaxed);
-    return truce__file_identity_check(lock, error);
+    status = truce__file_identity_check(lock, error);
+    if (status)
+        atomic_store(last_ms, 0);
+    return status;
 }
 
 bool truce__file_identity_fits(const struct lock *lock)
@@ -308,8 +312,10 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  * checked any more on this file system. A write within the same clock tick as the last commit is
  * detected by the last frame alone.
  *
- * A process that is alone also compares, and reads all frames up to log_least. It does not if the
- * machine was restarted, because after a power cut the page may be older than the files.
+ * A process that is alone also compares, and reads all frames up to log_least. SQLite reads them
+ * again and ends at the first one that it finds invalid. If that is earlier, one of the two reads
+ * was wrong, and the opening fails. Neither check is made if the machine was restarted, because
+ * after a power cut the page may be older than the files.
  *
  * A removal after the check and before the reply is detected in the next turn. It does not differ
  * from a removal right after the reply.
@@ -327,7 +333,7 @@ truce_status truce__log_identity_look(const char *name, struct file_look *facts,
     *facts = (struct file_look){0};
     if (errno == ENOENT)
         return TRUCE_OK;
-    return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", name, strerror(errno));
+    return truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", name, strerror(errno));
 }
 
 truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error)
@@ -362,7 +368,8 @@ static truce_status identity_conclude(struct lock *lock, bson_error_t *error)
     return truce__lock_usable(lock, error);
 }
 
-/* `log` is the file under the name of the log. */
+/* Checks that the path still leads to the log and its index. `log` is the file under the name of
+ * the log. */
 static truce_status identity_check_names(struct lock *lock, struct file_look *log,
                                          bson_error_t *error)
 {
@@ -537,4 +544,46 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
     /* After a failed sync, the disk may hold less than was written. */
     return least && !atomic_load(&page->broken) ? identity_check_frames(lock, least, error)
                                                 : TRUCE_OK;
+}
+
+/* Returns the salts in the header of the log; 0: it has none, or cannot be read. */
+static uint64_t salts_of_log(const struct lock *lock)
+{
+    struct kv_log_place place = {0};
+    struct kv_log *log;
+
+    if (truce__kv_log_open(lock->database, &log, NULL))
+        return 0;
+    if (truce__kv_log_start(log, &place, NULL))
+        place.salts = 0;
+    truce__kv_log_close(log);
+    return place.salts;
+}
+
+truce_status truce__log_identity_recovered(const struct lock *lock, struct kv *kv,
+                                           bson_error_t *error)
+{
+    const struct lock_page *page = lock->page;
+    uint32_t least = atomic_load(&page->log_least), version;
+    struct kv_log_end end;
+
+    if (!lock->alone || !least || atomic_load(&page->broken) || !file_state_is_left(lock))
+        return TRUCE_OK;
+    /* A snapshot finds the index of the log. If it fails, so does the caller's next read. */
+    if (truce__kv_snapshot_begin(kv, &version, NULL))
+        return TRUCE_OK;
+    truce__kv_snapshot_end(kv);
+    if (!truce__kv_log_end(kv, &end))
+        return TRUCE_OK;
+    if (end.salts != atomic_load(&page->log_salts)) {
+        if (salts_of_log(lock) != atomic_load(&page->log_salts)) /* The log has begun again. */
+            return TRUCE_OK;
+        end.frames = 0; /* SQLite has read another header. */
+    }
+    if (end.frames >= least)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error,
+                       "the log \"%s\" was read incompletely, %u of its %u frames: open the store "
+                       "again",
+                       lock->log, end.frames, least);
 }

@@ -17,8 +17,7 @@ struct file_look;
 struct kv;
 struct lock;
 
-/* These two enclose every change of the file itself. The caller is alone or has claimed the
- * checkpoint. */
+/* Begin and end a change of the file itself. The caller is alone or has claimed the checkpoint. */
 void truce__file_identity_begin_change(struct lock *lock);
 void truce__file_identity_end_change(struct lock *lock);
 
@@ -92,5 +91,11 @@ bool truce__log_identity_lost_name(struct lock *lock, struct kv *kv);
  * to the file that was open last. Fails with CORRUPT if the log is not the one that was open last,
  * or if it is missing although it has the last commits. */
 truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error);
+
+/* Checks that the connection found all commits in the log that were recorded, before they are
+ * recorded again. Fails with IO if SQLite read fewer frames than truce__log_identity_match: the
+ * next opening reads them again. */
+truce_status truce__log_identity_recovered(const struct lock *lock, struct kv *kv,
+                                           bson_error_t *error);
 
 #endif

@@ -7,11 +7,13 @@
  *     PATH        the database: c0 (the catalog), c<n> and x<n> (see kv_table.c)
  *     PATH-wal    committed pages that are not in the database yet
  *     PATH-shm    the index of PATH-wal, rebuilt when it is missing
- *     PATH-lock   the process that may write (lock.c)
+ *     PATH-lock   the process that may write (write_lock.c)
  *
  * States of a connection:
  *
  *     IDLE --snapshot_begin--> SNAPSHOT --snapshot_end--> IDLE
+ *     SNAPSHOT --snapshot_rest--> RESTING --snapshot_begin, no commit since--> SNAPSHOT
+ *     RESTING --snapshot_end, or snapshot_begin--> IDLE
  *     IDLE --write_begin--> WRITING --write_commit, write_rollback--> IDLE
  *     WRITING --savepoint_begin--> WRITING+savepoint --release, rollback--> WRITING
  *
@@ -32,6 +34,9 @@
  *     checkpoint, or after a later sync of the log: see durable.c.
  *  6. Commits reach the disk in their order. Recovery reads the WAL up to the first frame with a
  *     wrong running checksum.
+ *  7. A resting connection continues its transaction only if the header of the log's index is the
+ *     one that its snapshot had. SQLite compares the same words when a transaction begins. A call
+ *     that failed may have ended the transaction, so it does not rest.
  *
  * There is no memory map. An unreadable page must be a status, not a SIGBUS, and memory must not
  * depend on the size of the file. Each connection has a page cache with a fixed maximum instead.
@@ -43,19 +48,20 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "base/assert.h"
 #include "base/budget.h"
 #include "base/limits.h"
+#include "engine/storage/checksum_vfs.h"
+#include "engine/storage/file_format.h"
 #include "engine/storage/kv_connection.h"
-#include "engine/storage/kv_format.h"
-#include "engine/storage/kv_page.h"
-#include "engine/storage/kv_wal.h"
+#include "engine/storage/kv_direct.h"
 #include "engine/storage/lock_bytes.h"
+#include "engine/storage/wal_vfs.h"
 
-#define LARGE_CACHE_KIB  16384
-#define MIDDLE_CACHE_KIB 8192
-#define READER_CACHE_KIB 2048
+/* The page cache of a connection. */
+#define CACHE_KIB 1024
 
 static void kv_keep_statements_few(struct kv *kv);
 
@@ -164,13 +170,6 @@ static char *uri_of(const char *path, bool immutable)
     return bson_string_free(uri, false);
 }
 
-static int cache_kib(unsigned flags)
-{
-    if (flags & KV_MIDDLE)
-        return MIDDLE_CACHE_KIB;
-    return flags & KV_LARGE ? LARGE_CACHE_KIB : READER_CACHE_KIB;
-}
-
 static truce_status configure_connection(struct kv *kv, int64_t patience_ms, bson_error_t *error)
 {
     char sql[512];
@@ -188,7 +187,7 @@ static truce_status configure_connection(struct kv *kv, int64_t patience_ms, bso
         sql, sizeof sql,
         "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
         "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
-        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", cache_kib(kv->flags));
+        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", CACHE_KIB);
     /* Only a connection that begins the log again can cut it. */
     if (writer) {
         size_t at = strlen(sql);
@@ -207,7 +206,8 @@ static int open_flags(unsigned flags)
     return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
 }
 
-/* Called before SQLite reads more of the file than its header, or anything of a log. */
+/* Refuses a file that is not a store. Called before SQLite reads more of the file than its header,
+ * or anything of a log. */
 static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
 {
     enum kv_kind kind = KV_UNKNOWN;
@@ -279,13 +279,14 @@ static void kv_forget_all(struct kv *kv)
 
 void truce__kv_close(struct kv *kv)
 {
-    sqlite3_stmt *statements[] = {kv->version, kv->begin,   kv->commit, kv->rollback,
-                                  kv->save,    kv->release, kv->back};
+    sqlite3_stmt *statements[] = {kv->version,  kv->roots, kv->begin,   kv->commit,
+                                  kv->rollback, kv->save,  kv->release, kv->back};
 
     truce_assert(kv->state == KV_IDLE && !kv->kept);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         sqlite3_finalize(statements[i]);
     kv_forget_all(kv);
+    truce__kv_direct_free(kv->direct);
     truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
     bson_free(kv->path);
     bson_free(kv);
@@ -295,6 +296,14 @@ void truce__kv_checkpoint_on_close(struct kv *kv, bool may)
 {
     truce_assert(kv->flags & KV_WRITER);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !may, NULL);
+}
+
+void truce__kv_share(struct kv *kv, struct page_cache *cache)
+{
+    truce_assert(!(kv->flags & KV_WRITER));
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_CACHE, &cache);
+    if (cache && !kv->direct)
+        kv->direct = truce__kv_direct_new();
 }
 
 void truce__kv_watch(struct kv *kv, const struct kv_watch *watch)
@@ -350,24 +359,13 @@ static void kv_read_index(const struct kv *kv, struct kv_snapshot *snapshot)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* The index contains its header twice. A commit writes one copy after the other. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end)
 {
-    struct kv_snapshot first, second;
-
-    kv_read_index(kv, &first);
-    if (!first.known)
-        return false;
-    end->moved = atomic_load(&kv->index[2 * KV_INDEX_WORDS]);
-    for (int i = 0; i < KV_INDEX_WORDS; i++)
-        second.header[i] = atomic_load(&kv->index[KV_INDEX_WORDS + i]);
-    end->frames = first.header[4];
-    memcpy(end->sum, &first.header[6], sizeof end->sum);
-    memcpy(&end->salts, &first.header[8], sizeof end->salts);
-    return !memcmp(first.header, second.header, sizeof first.header);
+    return kv->index && truce__kv_index_end(kv->index, end);
 }
 
-/* The log has an index after the first read. A file that is read without its log has no index. */
+/* Finds the index of the log in memory. The log has an index after the first read. A file that is
+ * read without its log has no index. */
 static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
 {
     const atomic_uint *commits = NULL;
@@ -384,14 +382,22 @@ static truce_status kv_find_index(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Returns whether no process has committed since the snapshot began. */
+static bool kv_snapshot_is_last(const struct kv *kv)
+{
+    struct kv_snapshot now;
+
+    kv_read_index(kv, &now);
+    return truce__kv_snapshot_same(&now, &kv->snapshot);
+}
+
 /* If the header was the same before and after the snapshot began, SQLite has read this header. */
-truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
+static truce_status kv_snapshot_new(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
     struct kv_snapshot before;
     truce_status status = TRUCE_OK;
+    uint32_t moved;
 
-    truce_assert(kv->state == KV_IDLE);
-    kv_keep_statements_few(kv);
     if (!kv->sought_index)
         status = kv_find_index(kv, error);
     kv_read_index(kv, &before);
@@ -400,8 +406,27 @@ truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_err
     if (status)
         return status;
     kv->state = KV_SNAPSHOT;
+    kv->snapshot_version = *version;
+    kv->failed = false;
+    moved = kv->index ? atomic_load(&kv->index[2 * KV_INDEX_WORDS]) : 0;
     kv_read_index(kv, &kv->snapshot);
     kv->snapshot.known = truce__kv_snapshot_same(&before, &kv->snapshot);
+    if (kv->direct)
+        truce__kv_direct_begin(kv, moved);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
+{
+    truce_assert(kv->state == KV_IDLE || kv->state == KV_RESTING);
+    kv_keep_statements_few(kv);
+    /* invariant 7 */
+    if (kv->state == KV_RESTING && !kv_snapshot_is_last(kv))
+        truce__kv_snapshot_end(kv);
+    if (kv->state == KV_IDLE)
+        return kv_snapshot_new(kv, version, error);
+    kv->state = KV_SNAPSHOT;
+    *version = kv->snapshot_version;
     return TRUCE_OK;
 }
 
@@ -422,11 +447,8 @@ void truce__kv_snapshot_place(const struct kv *kv, struct kv_log_place *place, u
 
 bool truce__kv_snapshot_last(const struct kv *kv)
 {
-    struct kv_snapshot now;
-
     truce_assert(kv->state == KV_SNAPSHOT);
-    kv_read_index(kv, &now);
-    return truce__kv_snapshot_same(&now, &kv->snapshot);
+    return kv_snapshot_is_last(kv);
 }
 
 bool truce__kv_snapshot_same(const struct kv_snapshot *a, const struct kv_snapshot *b)
@@ -436,15 +458,28 @@ bool truce__kv_snapshot_same(const struct kv_snapshot *a, const struct kv_snapsh
 
 void truce__kv_snapshot_end(struct kv *kv)
 {
-    truce_assert(kv->state == KV_SNAPSHOT);
+    truce_assert(kv->state == KV_SNAPSHOT || kv->state == KV_RESTING);
     kv_settle(kv);
     sqlite3_reset(kv->version);
     kv->state = KV_IDLE;
 }
 
+bool truce__kv_snapshot_rest(struct kv *kv)
+{
+    truce_assert(kv->state == KV_SNAPSHOT);
+    kv_settle(kv);
+    /* invariant 7 */
+    if (kv->snapshot.known && !kv->failed)
+        kv->state = KV_RESTING;
+    else
+        truce__kv_snapshot_end(kv);
+    return kv->state == KV_RESTING;
+}
+
 /* ---- commits of every process --------------------------------------------------------------- */
 
-/* The index of the log exists after the first read. */
+/* Finds the counter of commits in the index of the log. The index of the log exists after the first
+ * read. */
 static void find_commits(struct kv *kv)
 {
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_COMMITS, &kv->commits.now);
@@ -477,7 +512,8 @@ uint64_t truce__kv_data_version(const struct kv *kv)
     return (uint64_t)high << 32 | low;
 }
 
-/* No other process commits before the transaction ends. */
+/* Notes the counter of commits at the begin of a write transaction. No other process commits before
+ * the transaction ends. */
 static void note_begin(struct kv *kv)
 {
     kv->logged = false;
@@ -715,6 +751,34 @@ static struct kv_table *statement_table_of(struct kv *kv, int64_t table)
     return kv->tables[at];
 }
 
+static uint32_t kv_read_root(struct kv *kv, char kind, int64_t table)
+{
+    uint32_t root = 0;
+    bson_error_t ignored;
+
+    if (!kv->roots && truce__kv_prepare(kv, "SELECT rootpage FROM sqlite_schema WHERE name=?1||?2",
+                                        &kv->roots, &ignored))
+        return 0;
+    if (!sqlite3_bind_text(kv->roots, 1, &kind, 1, SQLITE_TRANSIENT) &&
+        !sqlite3_bind_int64(kv->roots, 2, table) && sqlite3_step(kv->roots) == SQLITE_ROW)
+        root = (uint32_t)sqlite3_column_int64(kv->roots, 0);
+    sqlite3_reset(kv->roots);
+    return root;
+}
+
+uint32_t truce__kv_root(struct kv *kv, char kind, int64_t table)
+{
+    struct kv_table *found = statement_table_of(kv, table);
+
+    truce_assert(kv->state == KV_SNAPSHOT);
+    if (!found->root || found->root_version != kv->snapshot_version || found->root_kind != kind) {
+        found->root = kv_read_root(kv, kind, table);
+        found->root_version = kv->snapshot_version;
+        found->root_kind = kind;
+    }
+    return found->root;
+}
+
 /* # means the table, and @ the table of the rows that its entries point to. */
 static const char *const statement_texts[KV_STATEMENTS] = {
     [ROW_GET] = "SELECT body FROM c# WHERE id=?1",
@@ -739,10 +803,13 @@ static const char *const statement_texts[KV_STATEMENTS] = {
         "SELECT c.id, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc WHERE x.key=?1",
     [KEYS_UP] = "SELECT doc, key FROM x# WHERE (key, doc)>(?1, ?2) ORDER BY key, doc",
     [KEYS_DOWN] = "SELECT doc, key FROM x# WHERE (key, doc)<(?1, ?2) ORDER BY key DESC, doc DESC",
-    [PAIRS_UP] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc"
-                 " WHERE (x.key, x.doc)>(?1, ?2) ORDER BY x.key, x.doc",
-    [PAIRS_DOWN] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c"
-                   " ON c.id=x.doc WHERE (x.key, x.doc)<(?1, ?2) ORDER BY x.key DESC, x.doc DESC",
+    [KEYS_UP_TO] = "SELECT doc, key FROM x# WHERE (key, doc)>(?1, ?2) AND key<?3 ORDER BY key, doc",
+    [KEYS_DOWN_TO] = "SELECT doc, key FROM x# WHERE (key, doc)<(?1, ?2) AND key>=?3"
+                     " ORDER BY key DESC, doc DESC",
+    [PAIRS_UP] = "SELECT doc, key, body FROM x# CROSS JOIN c@ ON id=doc"
+                 " WHERE (key, doc)>(?1, ?2) AND key<?3 ORDER BY key, doc",
+    [PAIRS_DOWN] = "SELECT doc, key, body FROM x# CROSS JOIN c@ ON id=doc"
+                   " WHERE (key, doc)<(?1, ?2) AND key>=?3 ORDER BY key DESC, doc DESC",
 };
 
 static void statement_text(enum kv_statement kind, int64_t table, int64_t rows, char *sql,
@@ -796,7 +863,8 @@ void truce__kv_forget(struct kv *kv, int64_t table)
     }
 }
 
-/* No cursor is open between transactions, so statements can be dropped then. */
+/* Drops statements if a connection has too many. No cursor is open between transactions, so
+ * statements can be dropped then. */
 static void kv_keep_statements_few(struct kv *kv)
 {
     if (kv->tables_count > TABLES_MAX)
@@ -807,8 +875,9 @@ static void kv_keep_statements_few(struct kv *kv)
 
 /* Converts SQLite's results to a status, a message, and the name of the table. */
 
-/* A missing table and a misplaced entry are damage, because truce has asked for neither. A failing
- * read (IOERR_CORRUPTFS after EIO) says nothing about the file: the next read may succeed. */
+/* Returns whether a result of SQLite proves that the file is damaged. A missing table and a
+ * misplaced entry are damage, because truce has asked for neither. A failing read (IOERR_CORRUPTFS
+ * after EIO) says nothing about the file: the next read may succeed. */
 static bool is_damage(int result)
 {
     return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
@@ -873,12 +942,23 @@ static const char *error_reason_of(struct kv *kv, int result)
     }
 }
 
+/* Returns whether a failed call means that the disk is full. SQLite does not say why it cannot
+ * extend the index of the log. */
+static bool is_disk_full(const struct kv *kv, int result)
+{
+    struct statvfs room;
+
+    return (result & 0xff) == SQLITE_FULL ||
+           (result == SQLITE_IOERR_SHMSIZE && !statvfs(kv->path, &room) && !room.f_bavail);
+}
+
 truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error)
 {
     truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
+    kv->failed = true;
     if (result == SQLITE_INTERRUPT && kv->budget && kv->budget->over)
         return truce__budget_look(kv->budget, error);
-    if ((result & 0xff) == SQLITE_FULL)
+    if (is_disk_full(kv, result))
         return truce__refuse(CODE_OUT_OF_DISK_SPACE, error, "cannot %s \"%s\": the disk is full",
                              what, kv->path);
     return truce__fail(error_status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
@@ -894,6 +974,7 @@ truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, cons
         kv->names(kv->names_arg, table, name, sizeof name);
     if (!*name)
         return truce__kv_fail(kv, result, what, error);
+    kv->failed = true;
     return truce__fail(TRUCE_CORRUPT, error, "cannot %s %s in \"%s\": %s", what, name, kv->path,
                        error_reason_of(kv, result));
 }
@@ -916,7 +997,8 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
     kv->seen = seen;
 }
 
-/* A body larger than a document is sound in one table alone, so it is checked each time. */
+/* Remembers that a body is sound. A body larger than a document is sound in one table alone, so it
+ * is checked each time. */
 static void kv_remember(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
     if (body.size <= TRUCE_DOCUMENT_BYTES_MAX)

@@ -35,10 +35,6 @@ enum {
     KV_IMMUTABLE = 1 << 2,
     /* The connection that writes and makes checkpoints. */
     KV_WRITER = 1 << 3,
-    /* A reader with a cache for a few megabytes of documents. */
-    KV_LARGE = 1 << 5,
-    /* A reader with half as much. */
-    KV_MIDDLE = 1 << 7,
     /* Fails with LOCKED at once if another connection has the file open. */
     KV_ALONE = 1 << 4,
     /* Creates an empty file if the file is missing. */
@@ -69,15 +65,19 @@ void truce__kv_close(struct kv *kv);
  * remove the WAL (the default). Called only under the lock. */
 void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 
+/* Makes a connection that only reads share pages with others (page_cache.h). */
+struct page_cache;
+void truce__kv_share(struct kv *kv, struct page_cache *cache);
+
 /* Writes a readable name of the table into `name` ("the collection students"), or nothing if the
  * name is unknown. Called inside a failing call on the connection. */
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 
-/* Passes every body that is read to `sound` first, except those that `seen` (kv_seen.h) knows. If
- * `sound` returns false, the call fails with CORRUPT. It also fails for a body that is larger than a
- * document may be, except in the table that is `wide` (TRUCE_ROW_BYTES_MAX). Several connections may
- * share `seen`, which lasts longer than they do, if they have the same `sound`. */
+/* Passes every body that is read to `sound` first, except those that `seen` (body_fingerprints.h)
+ * knows. If `sound` returns false, the call fails with CORRUPT. It also fails for a body that is
+ * larger than a document may be, except in the table that is `wide` (TRUCE_ROW_BYTES_MAX). Several
+ * connections may share `seen`, which lasts longer than they do, if they have the same `sound`. */
 struct seen;
 void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size),
                      struct seen *seen);
@@ -102,6 +102,11 @@ void truce__kv_bound(struct kv *kv, struct budget *budget);
  * tables or of the catalog: see truce__kv_version_bump. */
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 void truce__kv_snapshot_end(struct kv *kv);
+
+/* Does the same, but keeps SQLite's read transaction if it can. The next snapshot_begin continues it
+ * if no process has committed since. Until then, or until snapshot_end, the connection rests: it
+ * blocks checkpoints as a reader does. Returns whether it rests. */
+bool truce__kv_snapshot_rest(struct kv *kv);
 
 /* The header of the index of the log when a snapshot began. Two snapshots with known and equal
  * headers show the same data. Other pairs may show the same data or not. */
@@ -128,8 +133,8 @@ truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_
 truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error);
 void truce__kv_write_rollback(struct kv *kv);
 
-/* One savepoint at a time, inside a write transaction. After a failure the transaction cannot be
- * used any more. */
+/* Begin, release, and roll back a savepoint inside a write transaction; there is one at a time.
+ * After a failure the transaction cannot be used any more. */
 truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
@@ -186,10 +191,10 @@ int truce__kv_wal_pages(const struct kv *kv);
 /* A second descriptor of the WAL, so that one thread can wait for the disk while others write. */
 struct kv_log;
 
-/* `path` is the path of the database. The WAL exists while a connection is open that has read or
- * written. */
+/* Opens the log of the database. `path` is the path of the database. The WAL exists while a
+ * connection is open that has read or written. */
 truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error);
-/* NULL is allowed. */
+/* Closes the log. NULL is allowed. */
 void truce__kv_log_close(struct kv_log *log);
 
 /* Syncs the log. On success all commits that returned before the call are on disk. After a failure
@@ -225,6 +230,9 @@ truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bo
 /* Reads the whole log and finds out whether its frames are those that were written, up to a frame
  * of another generation or the end. No connection may be open. */
 truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error);
+/* Fails with CORRUPT if the header of the log has a wrong checksum: SQLite would treat such a log
+ * as empty. The log exists and is not shorter than its header. */
+truce_status truce__kv_log_check_header(const char *path, bson_error_t *error);
 
 /* A place in the log: after so many frames of a generation. */
 struct kv_log_place {
@@ -295,7 +303,7 @@ truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool
 truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
                                  bool *sound, bson_error_t *error);
 
-/* ---- compaction (kv_compact.c) -------------------------------------------------------------- */
+/* ---- compaction (vacuum.c) -------------------------------------------------------------- */
 
 struct kv_space {
     /* Pages in the file, and the unused ones among them. */
@@ -346,10 +354,11 @@ truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *e
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* NOT_FOUND (without a message) if there is no such row. */
+/* Reads a row. Fails with NOT_FOUND (without a message) if there is no such row. */
 truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct bytes *body,
                                bson_error_t *error);
-/* If `*row` is 0, chooses a new row number, greater than all existing ones, and returns it. */
+/* Inserts a row. If `*row` is 0, chooses a new row number, greater than all existing ones, and
+ * returns it. */
 truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
                                   bson_error_t *error);
 truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, struct bytes body,
@@ -370,10 +379,10 @@ truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, i
 /* Returns OK if the pair exists, otherwise NOT_FOUND. */
 truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                 bson_error_t *error);
-/* The pair may exist already. */
+/* Inserts a pair of key and row. The pair may exist already. */
 truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                   bson_error_t *error);
-/* The pair need not exist. */
+/* Deletes a pair of key and row. The pair need not exist. */
 truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                   bson_error_t *error);
 /* Returns the body of the first row with exactly this key, in one step, or NOT_FOUND. */
@@ -389,14 +398,24 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
 /* A zero-initialised cursor is closed. At most one cursor of a kind is open on a table. All cursors
  * are closed before the transaction or snapshot ends. */
 struct kv_cursor {
-    void *statement;
+    /* NULL: the cursor is closed. */
     struct kv *kv;
+    /* NULL: not needed yet. */
+    void *statement;
     /* The table that an error names. */
     int64_t table;
     /* The row of the current entry. */
     int64_t row;
     struct bytes key, body;
     bool keys, bodies;
+    /* The statement does not return the bodies: each is looked up in the table. */
+    bool apart;
+    /* The entries are found in the pages (kv_direct.h) until there is a statement, ... */
+    bool walks;
+    /* ... in this table, ... */
+    int64_t index;
+    /* ... up to this key. */
+    struct bytes end;
     /* Returns bodies without checking them. */
     bool raw;
 };
@@ -415,10 +434,12 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
                                  kv_take_function *take, void *arg, bson_error_t *error);
 
 /* Iterates over entries greater than (key, row) ascending, or less than it descending. `rows` is
- * the table whose bodies are returned with the entries; 0: none. */
+ * the table whose bodies are returned with the entries; 0: none. With bodies, the walk ends before
+ * the first entry whose key is not less than `end` ascending, or is less than it descending: that
+ * entry's body is not read. The bytes are borrowed until the cursor is closed. */
 truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
-                                 int64_t row, bool descending, struct kv_cursor *cursor,
-                                 bson_error_t *error);
+                                 int64_t row, struct bytes end, bool descending,
+                                 struct kv_cursor *cursor, bson_error_t *error);
 
 /* Moves to the next entry. Returns NOT_FOUND at the end. */
 truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error);

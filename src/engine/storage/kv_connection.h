@@ -1,12 +1,12 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* The parts of a connection that kv.c, kv_file.c, kv_table.c, and kv_compact.c share. */
+/* The parts of a connection that kv.c, kv_file.c, kv_table.c, and vacuum.c share. */
 #include <sqlite3.h>
 
+#include "engine/storage/body_fingerprints.h"
+#include "engine/storage/file_format.h"
 #include "engine/storage/kv.h"
-#include "engine/storage/kv_format.h"
-#include "engine/storage/kv_seen.h"
 
 enum kv_statement {
     ROW_GET,
@@ -27,6 +27,8 @@ enum kv_statement {
     KEY_LOOKUP,
     KEYS_UP,
     KEYS_DOWN,
+    KEYS_UP_TO,
+    KEYS_DOWN_TO,
     KEYS_WITHIN,
     KEYS_DELETE,
     PAIRS_UP,
@@ -40,9 +42,12 @@ struct kv_table {
     sqlite3_stmt *statements[KV_STATEMENTS];
     /* For each statement, the table of rows that its text names. */
     int64_t rows[KV_STATEMENTS];
+    /* The root page of the table of this kind in this version; 0: unknown. */
+    uint32_t root, root_version;
+    char root_kind;
 };
 
-enum kv_state { KV_IDLE, KV_SNAPSHOT, KV_WRITING };
+enum kv_state { KV_IDLE, KV_SNAPSHOT, KV_RESTING, KV_WRITING };
 
 struct kv {
     sqlite3 *db;
@@ -64,9 +69,13 @@ struct kv {
     bool sought_index;
     /* The header of the index of the log; NULL: not found yet. */
     const atomic_uint *index;
-    /* The snapshot that the connection is in. */
+    /* The snapshot that the connection is in, ... */
     struct kv_snapshot snapshot;
-    sqlite3_stmt *version, *begin, *commit, *rollback;
+    /* ... its version, ... */
+    uint32_t snapshot_version;
+    /* ... and whether a call has failed in it. */
+    bool failed;
+    sqlite3_stmt *version, *roots, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
     /* A statement on a row whose bytes the caller may still read. */
     sqlite3_stmt *kept;
@@ -98,6 +107,8 @@ struct kv {
     char reason[80];
     /* The budget that reads take from; NULL: no bound. */
     struct budget *budget;
+    /* NULL: SQLite finds all rows (kv_direct.h). */
+    struct kv_direct *direct;
 };
 
 /* Creates the SQL function of truce__kv_rows_each. Returns an SQLite result. */
@@ -117,6 +128,13 @@ truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_
 /* Checks a body that was not seen before. */
 bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
+/* Loads the fingerprint of a row into the processor's cache while the row is read. */
+static inline void kv_expect(const struct kv *kv, int64_t table, int64_t row)
+{
+    if (kv->seen)
+        __builtin_prefetch(&kv->seen->prints[truce__seen_place(table, row)]);
+}
+
 static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
     return !kv->sound || truce__seen_has(kv->seen, table, row, body.data, body.size) ||
@@ -135,6 +153,10 @@ static inline void kv_settle(struct kv *kv)
  * LOOKUP. */
 truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
                                  sqlite3_stmt **statement, bson_error_t *error);
+
+/* Returns the root page of a table in the snapshot; 0: unknown. `kind`: 'c' for rows, 'x' for
+ * keys. */
+uint32_t truce__kv_root(struct kv *kv, char kind, int64_t table);
 
 /* Drops the statements of a table before the table is dropped. */
 void truce__kv_forget(struct kv *kv, int64_t table);

@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
-#include "engine/storage/kv_format.h"
-#include "engine/storage/kv_page.h"
-#include "engine/storage/kv_wal.h"
-#include "engine/storage/process.h"
+#include "engine/storage/checksum_vfs.h"
+#include "engine/storage/file_format.h"
+#include "engine/storage/file_id.h"
+#include "engine/storage/wal_vfs.h"
 
 static truce_status file_check_log(struct kv *kv, bson_error_t *error)
 {
@@ -22,12 +22,15 @@ static truce_status file_check_log(struct kv *kv, bson_error_t *error)
     if (result != SQLITE_ROW)
         status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
     else if (strcmp((const char *)sqlite3_column_text(statement, 0), "wal") != 0)
-        status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
+        status = truce__fail(
+            TRUCE_IO, error,
+            "\"%s\" cannot have a log (WAL) in this place: use a local file system", kv->path);
     sqlite3_finalize(statement);
     return status;
 }
 
-/* The header of a file of this format allows one page size, checksums, map pages, and a log. */
+/* Checks the header of the file. The header of a file of this format allows one page size,
+ * checksums, map pages, and a log. */
 static truce_status check_pages(struct kv *kv, bson_error_t *error)
 {
     int64_t size = 0, vacuum = 0;
@@ -122,8 +125,9 @@ truce_status truce__kv_alone(const char *path, bson_error_t *error)
     return status;
 }
 
-/* The path was resolved at the opening. A link that leads to the moved file is another name, and the
- * next opening looks for the log under that name. */
+/* Returns whether the path leads to another file now. The path was resolved at the opening. A link
+ * that leads to the moved file is another name, and the next opening looks for the log under that
+ * name. */
 static bool file_has_moved(struct kv *kv)
 {
     struct stat named;
@@ -140,11 +144,11 @@ truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
     if (!file_has_moved(kv))
         return TRUCE_OK;
     if (!truce__file_id(kv->path, &id) && errno != ENOENT)
-        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", kv->path, strerror(errno));
+        return truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", kv->path, strerror(errno));
     if (file_has_moved(kv))
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" was removed or replaced while it was open: bring the file back, "
-                           "or close it in every program",
+                           "\"%s\" was removed or replaced while it was open: restore the file, or "
+                           "close it in every program",
                            kv->path);
     return TRUCE_OK;
 }

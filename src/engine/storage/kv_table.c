@@ -5,10 +5,11 @@
  *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   one B-tree, no second
  *
  * SQLite compares BLOBs as memcmp does and then by length, which is the order that keys are encoded
- * for (bson/keys.h). A key table contains a pair at most once. It does not know which keys are
- * unique: the single writer checks this before it inserts.
+ * for (bson/key_encoding.h). A key table contains a pair at most once. It does not know which keys
+ * are unique: the single writer checks this before it inserts.
  *
- * Every call is one prepared statement, which is stepped and reset before the call returns. If a
+ * Connections that read look for rows and keys in the pages first (kv_direct.h). Otherwise every
+ * call is one prepared statement, which is stepped and reset before the call returns. If a
  * call returns borrowed bytes, the statement stays on its row (kv->kept), and the next call on the
  * connection or the end of the transaction resets it. Cursors hold their statement until they are
  * closed.
@@ -22,7 +23,9 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/buffer.h"
 #include "engine/storage/kv_connection.h"
+#include "engine/storage/kv_direct.h"
 
 static void bind_bytes(sqlite3_stmt *statement, int place, struct bytes bytes)
 {
@@ -41,8 +44,8 @@ static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
     truce_assert(result == SQLITE_OK);
 }
 
-/* A value that is not a BLOB was not written by truce. SQLite converts it to bytes, or it has
- * none. */
+/* Returns the bytes of a value of SQLite, which owns them. A value that is not a BLOB was not
+ * written by truce. SQLite converts it to bytes, or it has none. */
 static struct bytes value_bytes(sqlite3_value *value)
 {
     const uint8_t *data = sqlite3_value_blob(value);
@@ -71,7 +74,8 @@ static truce_status lend(struct kv *kv, sqlite3_stmt *statement, int64_t table, 
     return TRUCE_OK;
 }
 
-/* A row that was read in this transaction cannot be found again: the tree is out of order. */
+/* Checks that a write found its row. A row that was read in this transaction cannot be found again:
+ * the tree is out of order. */
 static truce_status check_changed(struct kv *kv, int64_t table, int64_t row, truce_status status,
                                   bson_error_t *error)
 {
@@ -164,8 +168,13 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
                                bson_error_t *error)
 {
     sqlite3_stmt *statement;
-    truce_status status = truce__kv_statement(kv, ROW_GET, table, 0, &statement, error);
+    truce_status status;
 
+    kv_expect(kv, table, row);
+    if (truce__kv_direct_row(kv, table, row, body))
+        return kv_is_sound(kv, table, row, *body) ? TRUCE_OK
+                                                  : truce__kv_fail_row(kv, table, row, error);
+    status = truce__kv_statement(kv, ROW_GET, table, 0, &statement, error);
     if (status)
         return status;
     bind_number(statement, 1, row);
@@ -278,8 +287,11 @@ truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, i
                                bson_error_t *error)
 {
     sqlite3_stmt *statement;
-    truce_status status = truce__kv_statement(kv, KEY_GET, table, 0, &statement, error);
+    truce_status status;
 
+    if (truce__kv_direct_key(kv, table, key, row))
+        return TRUCE_OK;
+    status = truce__kv_statement(kv, KEY_GET, table, 0, &statement, error);
     if (status)
         return status;
     bind_bytes(statement, 1, key);
@@ -337,8 +349,13 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
                                   int64_t *row, struct bytes *body, bson_error_t *error)
 {
     sqlite3_stmt *statement;
-    truce_status status = truce__kv_statement(kv, KEY_LOOKUP, table, rows, &statement, error);
+    truce_status status;
 
+    if (kv->direct) {
+        status = truce__kv_key_get(kv, table, key, row, error);
+        return status ? status : truce__kv_row_get(kv, rows, *row, body, error);
+    }
+    status = truce__kv_statement(kv, KEY_LOOKUP, table, rows, &statement, error);
     if (status)
         return status;
     bind_bytes(statement, 1, key);
@@ -358,7 +375,7 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
     truce_status status =
         truce__kv_statement(kv, descending ? ROWS_DOWN : ROWS_UP, table, 0, &statement, error);
 
-    truce_assert(!cursor->statement);
+    truce_assert(!cursor->kv);
     if (status)
         return status;
     bind_number(statement, 1, after);
@@ -366,27 +383,29 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
     return TRUCE_OK;
 }
 
-/* truce_take(id, body) returns true, and so a row of the result, if the caller has enough rows.
- * Otherwise it returns NULL, and SQLite continues. */
-static void table_take_row(sqlite3_context *context, int count, sqlite3_value **values)
+/* Passes a row of truce__kv_rows_each to its caller. Returns whether the walk continues. */
+static bool table_take_row(struct kv *kv, int64_t row, struct bytes body)
 {
-    struct kv *kv = sqlite3_user_data(context);
-    struct bytes body;
-    int64_t row;
-
-    truce_assert(count == 2 && kv->take);
-    body = value_bytes(values[1]);
-    row = sqlite3_value_int64(values[0]);
     kv->spoiled = row <= kv->taken || (row > kv->walked && !kv_is_sound(kv, kv->table, row, body));
     kv->taken = row;
-    if (kv->spoiled || !kv->take(kv->take_arg, row, body))
+    return !kv->spoiled && kv->take(kv->take_arg, row, body);
+}
+
+/* truce_take(id, body) returns true, and so a row of the result, if the walk ends. Otherwise it
+ * returns NULL, and SQLite continues. */
+static void table_take(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    struct kv *kv = sqlite3_user_data(context);
+
+    truce_assert(count == 2 && kv->take);
+    if (!table_take_row(kv, sqlite3_value_int64(values[0]), value_bytes(values[1])))
         sqlite3_result_int(context, 1);
 }
 
 int truce__kv_define_take(struct kv *kv)
 {
     return sqlite3_create_function(kv->db, "truce_take", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, kv,
-                                   table_take_row, NULL, NULL);
+                                   table_take, NULL, NULL);
 }
 
 /* Returns the version of the data of a snapshot; 0 if the data may change, or if bodies are not
@@ -400,61 +419,105 @@ static uint32_t version_of_walk(struct kv *kv)
     return version;
 }
 
+/* Takes the rows after the last one, in SQLite's loop. */
+static truce_status table_walk(struct kv *kv, kv_take_function *take, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROWS_EACH, kv->table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_number(statement, 1, kv->taken);
+    kv->take = take;
+    status = table_look(kv, statement, error);
+    if (!status)
+        sqlite3_reset(statement);
+    return status;
+}
+
 truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
                                  kv_take_function *take, void *arg, bson_error_t *error)
 {
     uint32_t version = version_of_walk(kv);
-    sqlite3_stmt *statement;
-    truce_status status = truce__kv_statement(kv, ROWS_EACH, table, 0, &statement, error);
+    truce_status status;
 
     truce_assert(!kv->take);
-    if (status)
-        return status;
-    bind_number(statement, 1, after);
+    kv->table = table;
     kv->take = take;
     kv->take_arg = arg;
     kv->taken = after;
     kv->walked = version ? truce__seen_walked(&kv->walks, version, table, after) : after;
     kv->spoiled = false;
-    status = table_look(kv, statement, error);
+    switch (truce__kv_direct_each(kv, table, after, table_take_row)) {
+    case KV_DIRECT_END:
+        status = TRUCE_NOT_FOUND;
+        break;
+    case KV_DIRECT_ENOUGH:
+        status = TRUCE_OK;
+        break;
+    default:
+        kv->take = NULL;
+        status = table_walk(kv, take, error);
+    }
     kv->take = NULL;
     if (version && !kv->spoiled)
         truce__seen_walk(&kv->walks, version, table, after, kv->taken);
-    if (!status)
-        sqlite3_reset(statement);
     return kv->spoiled && !status ? truce__kv_fail_row(kv, table, kv->taken, error) : status;
 }
 
-truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
-                                 int64_t row, bool descending, struct kv_cursor *cursor,
-                                 bson_error_t *error)
+static truce_status table_bind_keys(const struct kv_cursor *cursor, enum kv_statement kind,
+                                    int64_t rows, struct bytes key, int64_t row,
+                                    sqlite3_stmt **statement, bson_error_t *error)
 {
-    enum kv_statement kind = descending ? KEYS_DOWN : KEYS_UP;
-    sqlite3_stmt *statement;
-    truce_status status;
+    truce_status status =
+        truce__kv_statement(cursor->kv, kind, cursor->index, rows, statement, error);
 
-    truce_assert(!cursor->statement);
-    if (rows)
-        kind = descending ? PAIRS_DOWN : PAIRS_UP;
-    status = truce__kv_statement(kv, kind, table, rows, &statement, error);
     if (status)
         return status;
-    bind_bytes(statement, 1, key);
-    bind_number(statement, 2, row);
-    *cursor = (struct kv_cursor){.statement = statement,
-                                 .kv = kv,
-                                 .table = rows ? rows : table,
-                                 .keys = true,
-                                 .bodies = rows};
+    bind_bytes(*statement, 1, key);
+    bind_number(*statement, 2, row);
+    if (cursor->bodies)
+        bind_bytes(*statement, 3, cursor->end);
     return TRUCE_OK;
 }
 
-truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error)
+truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                 int64_t row, struct bytes end, bool descending,
+                                 struct kv_cursor *cursor, bson_error_t *error)
 {
-    int result;
+    struct kv_cursor made = {.kv = kv,
+                             .table = rows ? rows : table,
+                             .keys = true,
+                             .bodies = rows,
+                             .apart = rows && kv->direct,
+                             .index = table,
+                             .key = key,
+                             .row = row,
+                             .end = end};
+    enum kv_statement kind = descending ? KEYS_DOWN : KEYS_UP;
+    sqlite3_stmt *statement = NULL;
+    truce_status status = TRUCE_OK;
 
-    truce_assert(cursor->statement);
-    result = sqlite3_step(cursor->statement);
+    truce_assert(!cursor->kv);
+    if (made.apart)
+        kind = descending ? KEYS_DOWN_TO : KEYS_UP_TO;
+    else if (rows)
+        kind = descending ? PAIRS_DOWN : PAIRS_UP;
+    made.walks = made.apart && !descending && truce__kv_direct_walk(kv, table, key, row);
+    if (!made.walks)
+        status = table_bind_keys(&made, kind, made.apart ? 0 : rows, key, row, &statement, error);
+    if (status)
+        return status;
+    *cursor = made;
+    cursor->statement = statement;
+    return TRUCE_OK;
+}
+
+/* Moves to the next result of the statement. */
+static truce_status table_step(struct kv_cursor *cursor, bson_error_t *error)
+{
+    int result = sqlite3_step(cursor->statement);
+
     if (result == SQLITE_DONE)
         return TRUCE_NOT_FOUND;
     if (result != SQLITE_ROW)
@@ -462,8 +525,60 @@ truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error
     cursor->row = sqlite3_column_int64(cursor->statement, 0);
     if (cursor->keys)
         cursor->key = column_bytes(cursor->statement, 1);
-    if (!cursor->bodies)
-        return TRUCE_OK;
+    return TRUCE_OK;
+}
+
+/* Moves to the next entry. If it is not found in the pages, the statement continues after the last
+ * entry. */
+static truce_status table_next_entry(struct kv_cursor *cursor, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status;
+
+    if (cursor->statement)
+        return table_step(cursor, error);
+    switch (truce__kv_direct_walk_next(cursor->kv, &cursor->key, &cursor->row)) {
+    case KV_DIRECT_END:
+        return TRUCE_NOT_FOUND;
+    case KV_DIRECT_ENOUGH:
+        return truce__bytes_compare(cursor->key.data, cursor->key.size, cursor->end.data,
+                                    cursor->end.size) < 0
+                   ? TRUCE_OK
+                   : TRUCE_NOT_FOUND;
+    default:
+        break;
+    }
+    status = table_bind_keys(cursor, KEYS_UP_TO, 0, cursor->key, cursor->row, &statement, error);
+    if (status)
+        return status;
+    cursor->statement = statement;
+    return table_step(cursor, error);
+}
+
+/* Moves to the next entry with a row. */
+static truce_status table_next_apart(struct kv_cursor *cursor, bson_error_t *error)
+{
+    truce_status status;
+
+    do {
+        status = table_next_entry(cursor, error);
+        if (status)
+            return status;
+        status = truce__kv_row_get(cursor->kv, cursor->table, cursor->row, &cursor->body, error);
+    } while (status == TRUCE_NOT_FOUND);
+    return status;
+}
+
+truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error)
+{
+    truce_status status;
+
+    truce_assert(cursor->kv);
+    if (cursor->apart)
+        return table_next_apart(cursor, error);
+    status = table_step(cursor, error);
+    if (status || !cursor->bodies)
+        return status;
     cursor->body = column_bytes(cursor->statement, cursor->keys ? 2 : 1);
     if (!cursor->raw && !kv_is_sound(cursor->kv, cursor->table, cursor->row, cursor->body))
         return truce__kv_fail_row(cursor->kv, cursor->table, cursor->row, error);
@@ -474,12 +589,14 @@ void truce__kv_cursor_close(struct kv_cursor *cursor)
 {
     if (cursor->statement)
         sqlite3_reset(cursor->statement);
+    if (cursor->walks)
+        truce__kv_direct_walk_end(cursor->kv);
     *cursor = (struct kv_cursor){0};
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-bool truce__kv_tells_sizes(void)
+bool truce__kv_reports_sizes(void)
 {
     return sqlite3_compileoption_used("ENABLE_DBSTAT_VTAB");
 }

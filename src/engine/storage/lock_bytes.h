@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_STORAGE_LOCK_BYTES_H
 
 /*
- * The meaning of the bytes of the lock file, which are locked by open file description. For lock.c
- * and lock_file.c.
+ * The meaning of the bytes of the lock file, which are locked by open file description. For
+ * write_lock.c and lock_file.c.
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,11 +12,11 @@
 #define BYTE_LOCK      0
 #define BYTE_TURNSTILE 1
 /* The entry lock: held by a process that opens or closes the store. */
-#define BYTE_DOOR 2
+#define BYTE_ENTRY 2
 /* Held shared by every process that has the store open. */
 #define BYTE_PRESENT 3
 /* Held shared by readers of the file alone (read_only_reader.c). */
-#define BYTE_GUEST 4
+#define BYTE_READ_ONLY 4
 /* The first byte of the claims: claim n locks byte BYTE_CLAIMS + n. */
 #define BYTE_CLAIMS 16
 
@@ -38,7 +38,7 @@ static inline bool lock_has_byte(int file, int64_t byte)
     return fcntl(file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
 }
 
-/* Opens the lock file, which must be a regular file with one name. Closed by truce__process_close.
+/* Opens the lock file, which must be a regular file with one name. Closed by truce__fork_guard_close.
  * Returns -1 with errno: EMLINK if it has several names, EINVAL if it is not a regular file. */
 int truce__lock_file_open(const char *path, int flags);
 

@@ -3,7 +3,7 @@
  *
  *     PATH-lock    magic, version | identity of the lock file, the database, and the log |
  *                  numbers | magic; and, once a writer has waited for another process, the
- *                  records of records.c
+ *                  records of published_records.c
  *     locks of     | byte 2: the entry lock | byte 3: the presence lock |
  *     its bytes
  *
@@ -16,14 +16,13 @@
  *
  * Only a process that is alone may make the page again, give a new file its format, or recover
  * after the disk refused a write. Only such a process may move the log into the file and remove it.
- * SQLite finds out by itself
- * whether a connection is the last one, but through locks of the process (POSIX). These are lost as
- * soon as any code in the process closes a descriptor of the database. The locks here depend on
+ * SQLite detects with POSIX locks whether a connection is the last one. The process loses these
+ * locks as soon as any of its code closes a descriptor of the database. The locks here depend on
  * their own descriptor alone.
  *
  * Invariants:
  *  1. The page is written by a process that is alone, or by the protocols of the lock, of durable
- *     commits, and of notifications (lock.c, durable.c, change_notify.c) only.
+ *     commits, and of notifications (write_lock.c, durable.c, change_notify.c) only.
  *  2. A file is not opened if it is a symbolic link, has a second name, is not the one under its
  *     name, or is not a lock file of truce.
  *  3. Its descriptors are not the standard ones: a program that was started without those would
@@ -32,7 +31,7 @@
  *     is adopted only after SQLite has also confirmed that no process has the database open. A
  *     process may have it open through a removed lock file.
  *  5. The page is whole as long as both of its ends are. If it was cut, it is not used again until
- *     no process is present; later reads of it return zeros (process.c).
+ *     no process is present; later reads of it return zeros (mapping_guard.c).
  *  6. The file is opened close-on-exec and closed in forked children: otherwise a lock of an open
  *     file description would outlive its process in its children.
  *
@@ -45,9 +44,10 @@
  * If the database is the same file with different content, its recorded state shows that
  * (file_identity.c).
  */
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -57,8 +57,10 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "engine/storage/file_identity.h"
+#include "engine/storage/fork_guard.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
+#include "engine/storage/mapping_guard.h"
 
 /* SQLite's mode for a new database, before the umask. */
 #define MODE   0644
@@ -85,7 +87,7 @@ static truce_status file_refuse(const struct lock *lock, const char *why, bson_e
 
 int truce__lock_file_open(const char *path, int flags)
 {
-    int file = truce__process_open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, MODE);
+    int file = truce__fork_guard_open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, MODE);
     struct stat found;
     int why;
 
@@ -99,7 +101,7 @@ int truce__lock_file_open(const char *path, int flags)
         why = EMLINK;
     else
         return file;
-    truce__process_close(file);
+    truce__fork_guard_close(file);
     errno = why;
     return -1;
 }
@@ -145,13 +147,13 @@ static truce_status file_open_file(struct lock *lock, bool *denied, bson_error_t
     if (file < 0)
         return not_opened(lock, denied, error);
     lock->file = file;
-    return truce__file_id_of(file, &lock->id) ? TRUCE_OK : file_fail(lock, "look at", error);
+    return truce__file_id_of(file, &lock->id) ? TRUCE_OK : file_fail(lock, "stat", error);
 }
 
 static void close_file(struct lock *lock)
 {
     if (lock->file >= 0)
-        truce__process_close(lock->file);
+        truce__fork_guard_close(lock->file);
     lock->file = -1;
 }
 
@@ -168,7 +170,7 @@ static bool is_under_its_name(const struct lock *lock)
 /* Returns false with errno EAGAIN after the deadline. */
 static bool shut_door(const struct lock *lock, int64_t deadline_ns)
 {
-    while (!lock_set_byte(lock->file, BYTE_DOOR, F_WRLCK)) {
+    while (!lock_set_byte(lock->file, BYTE_ENTRY, F_WRLCK)) {
         if (errno != EAGAIN && errno != EACCES && errno != EINTR)
             return false;
         errno = EAGAIN;
@@ -193,7 +195,7 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
             if (errno != EAGAIN)
                 return file_fail_lock(lock, error);
             return truce__fail(TRUCE_LOCKED, error,
-                               "\"%s\" is held by another process that opens or closes the store",
+                               "another process that opens or closes the store has locked \"%s\"",
                                lock->path);
         }
         if (is_under_its_name(lock))
@@ -201,14 +203,22 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
         close_file(lock);
         if (truce__clock_monotonic_ns() >= deadline_ns)
             return truce__fail(TRUCE_LOCKED, error,
-                               "cannot open the lock file \"%s\": other programs keep removing it",
+                               "cannot open the lock file \"%s\": other programs remove it "
+                               "repeatedly",
                                lock->path);
     }
 }
 
+/* Returns false with errno EAGAIN or EACCES if another process is present, and with other numbers
+ * if the file system has no locks. */
 static bool is_alone(const struct lock *lock)
 {
     return lock_set_byte(lock->file, BYTE_PRESENT, F_WRLCK);
+}
+
+bool truce__lock_is_shared(const struct lock *lock)
+{
+    return lock_has_byte(lock->file, BYTE_PRESENT);
 }
 
 /* ---- the page ------------------------------------------------------------------------------- */
@@ -252,10 +262,10 @@ static void *map_part(const struct lock *lock, off_t at, size_t size)
         errno = ESTALE;
     else
         part = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, at);
-    truce__process_close(file);
+    truce__fork_guard_close(file);
     if (part == MAP_FAILED)
         return NULL;
-    truce__process_guard(part, size);
+    truce__mapping_guard(part, size);
     return part;
 }
 
@@ -274,7 +284,7 @@ void *truce__lock_map_records(const struct lock *lock)
 
 void truce__lock_unmap_records(void *records)
 {
-    truce__process_unguard(records);
+    truce__mapping_unguard(records);
     munmap(records, LOCK_RECORDS_BYTES);
 }
 
@@ -285,14 +295,14 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
     struct stat found;
 
     if (fstat(lock->file, &found))
-        return file_fail(lock, "look at", error);
+        return file_fail(lock, "stat", error);
     if (found.st_size && !map_page(lock))
         return file_fail(lock, "map", error);
     if (!is_lock_file(lock->page, found.st_size))
-        return file_refuse(lock, "is a file of something else: remove it", error);
+        return file_refuse(lock, "is not a lock file of truce: remove it", error);
     take_mode(path, lock->file);
     if (found.st_size >
-            /* The records belong to processes that are gone (records.c). */
+            /* The records belong to processes that are gone (published_records.c). */
             (off_t)sizeof *lock->page &&
         ftruncate(lock->file, sizeof *lock->page))
         return file_fail(lock, "cut", error);
@@ -313,18 +323,21 @@ static truce_status share_page(struct lock *lock, bson_error_t *error)
     struct stat found;
 
     if (fstat(lock->file, &found))
-        return file_fail(lock, "look at", error);
+        return file_fail(lock, "stat", error);
     if (found.st_size >= (off_t)sizeof *lock->page && !map_page(lock))
         return file_fail(lock, "map", error);
     lock->known = lock->page && file_is_known(lock);
     if (lock->known)
         return TRUCE_OK;
+    if (lock->page && file_is_whole(lock->page) && lock->page->version != LOCK_VERSION)
+        return truce__fail(
+            TRUCE_LOCKED, error,
+            "the lock file \"%s\" is in use by another version of truce: its format is "
+            "%" PRIu32 ", and this version uses %d: end the other programs, or use "
+            "their version of truce",
+            lock->path, lock->page->version, LOCK_VERSION);
     return file_refuse(
-        lock,
-        lock->page && file_is_whole(lock->page) && lock->page->version != LOCK_VERSION
-            ? "is in use by another version of truce: close the store there first"
-            : "was damaged while other programs have the store open: close it there first",
-        error);
+        lock, "was damaged while other programs have the store open: close it there first", error);
 }
 
 truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
@@ -343,7 +356,8 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
     status = come_in(lock, deadline_ns, denied, error);
     if (!status) {
         lock->alone = is_alone(lock);
-        if (!lock->alone && !lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK))
+        if (!lock->alone && ((errno != EAGAIN && errno != EACCES) ||
+                             !lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK)))
             status = file_fail_lock(lock, error);
     }
     if (!status)
@@ -389,28 +403,25 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
 {
     struct file_id database;
     truce_status status;
-    bool opened;
 
     truce_assert(lock->known);
     status = truce__log_identity_record(lock, error);
     if (!status && !truce__file_id(path, &database)) {
         database = (struct file_id){0};
         if (errno != ENOENT)
-            status =
-                truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", path, strerror(errno));
+            status = truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", path, strerror(errno));
     }
     if (status)
         return status;
     lock->page->database = database;
     if (lock->alone)
         truce__file_identity_end_change(lock);
-    opened = lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK);
-    truce_assert(opened);
+    if (!lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK) ||
+        !lock_set_byte(lock->file, BYTE_ENTRY, F_UNLCK))
+        return file_fail_lock(lock, error);
     lock->alone = false;
     /* The file was opened in a way that closing it drops no lock of SQLite's. */
-    lock->database_file = truce__process_open(path, O_PATH | O_NOFOLLOW, 0);
-    opened = lock_set_byte(lock->file, BYTE_DOOR, F_UNLCK);
-    truce_assert(opened);
+    lock->database_file = truce__fork_guard_open(path, O_PATH | O_NOFOLLOW, 0);
     return TRUCE_OK;
 }
 
@@ -457,8 +468,8 @@ static truce_status match_content(struct lock *lock, const char *path, bson_erro
     if (truce__file_identity_fits(lock))
         return look_at_log_again(lock, path, error);
     return truce__fail(TRUCE_CORRUPT, error,
-                       "\"%s\" was written over by another program, and \"%s-wal\" is the log of "
-                       "what was in it before: bring that back, or move the log away",
+                       "another program overwrote \"%s\", and \"%s-wal\" is the log of the earlier "
+                       "content: restore that content, or move the log away",
                        path, path);
 }
 
@@ -471,7 +482,7 @@ truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t
 
     truce_assert(lock->known);
     if (!there && errno != ENOENT)
-        return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", path, strerror(errno));
+        return truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", path, strerror(errno));
     if (there && truce__file_id_equal(&id, &lock->page->database))
         return match_content(lock, path, error);
     if (!lock->alone)
@@ -483,8 +494,8 @@ truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t
     status = is_old_log(lock, &is_old, error);
     if (!status && is_old)
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" was replaced, and \"%s-wal\" is the log of the file that was "
-                           "there before: bring that file back, or move the log away",
+                           "\"%s\" was replaced, and \"%s-wal\" is the log of the earlier file: "
+                           "restore that file, or move the log away",
                            path, path);
     return status;
 }
@@ -496,21 +507,20 @@ truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
     if (!file_is_whole(lock->page))
         return file_refuse(
             lock,
-            "was cut while the store was open: close the store in every program, and "
-            "open it again",
+            "was truncated while the store was open: close the store in every program, and open it "
+            "again",
             error);
     if (foreign == LOCK_FOREIGN_LOG)
         return truce__fail(
             TRUCE_CORRUPT, error,
-            "the log \"%s-wal\" or its index \"%s-shm\" was removed, replaced, or cut while it was "
-            "open: close the store in every program, restore the file, and open it again",
+            "the log \"%s-wal\" or its index \"%s-shm\" was removed, replaced, or truncated while "
+            "it was open: close the store in every program, restore the file, and open it again",
             lock->database, lock->database);
     if (foreign)
-        return truce__fail(
-            TRUCE_CORRUPT, error,
-            "\"%s\" was written over by another program while it was open: close the "
-            "store in every program, check or restore the file, and open it again",
-            lock->database);
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "another program overwrote \"%s\" while it was open: close the store in "
+                           "every program, check or restore the file, and open it again",
+                           lock->database);
     return TRUCE_OK;
 }
 
@@ -519,8 +529,8 @@ truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error
     if (!atomic_load(&lock->page->log_damaged))
         return TRUCE_OK;
     return truce__fail(TRUCE_CORRUPT, error,
-                       "the log \"%s-wal\" is damaged: nothing of it is moved into the file, and "
-                       "nothing is written; copy the store while it is open, or use truce salvage",
+                       "the log \"%s-wal\" is damaged, so the store accepts no writes and keeps "
+                       "the log: copy the store while it is open, or use truce salvage",
                        lock->database);
 }
 
@@ -542,21 +552,22 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error)
         return TRUCE_OK;
     }
     if (errno != ENOENT)
-        return file_fail(lock, "look at", error);
+        return file_fail(lock, "stat", error);
     return file_refuse(lock,
                        "was removed or replaced while the store was open: close the store in every "
                        "program, and open it again",
                        error);
 }
 
-/* A read-only reader that starts later finds this process present. */
+/* Returns whether no process reads the file without its log. A read-only reader that starts later
+ * finds this process present. */
 bool truce__lock_no_read_only(struct lock *lock)
 {
     if (atomic_load(&lock->no_read_only))
         return true;
-    if (!lock_set_byte(lock->file, BYTE_GUEST, F_WRLCK))
+    if (!lock_set_byte(lock->file, BYTE_READ_ONLY, F_WRLCK))
         return false;
-    lock_set_byte(lock->file, BYTE_GUEST, F_UNLCK);
+    lock_set_byte(lock->file, BYTE_READ_ONLY, F_UNLCK);
     atomic_store(&lock->no_read_only, true);
     return true;
 }
@@ -575,12 +586,12 @@ void truce__lock_close(struct lock *lock)
 {
     truce_assert(!lock->held);
     if (lock->page) {
-        truce__process_unguard(lock->page);
+        truce__mapping_unguard(lock->page);
         munmap(lock->page, sizeof *lock->page);
     }
     close_file(lock);
     if (lock->database_file >= 0)
-        truce__process_close(lock->database_file);
+        truce__fork_guard_close(lock->database_file);
     bson_free(lock->index);
     bson_free(lock->log);
     bson_free(lock->database);

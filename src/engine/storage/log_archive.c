@@ -22,6 +22,13 @@
  *  4. The time of a frame is used only if salts and frame are those of the commit. A commit has its
  *     time before it is visible, so a process that dies right after it leaves the time, too. If it
  *     began the log again, the next commit's time counts, or the archiver's own.
+ *     Commits of one millisecond share an entry, so the entries cover at least about a second.
+ *  5. A lag is measured with the monotonic clock, which all processes of the machine share. A clock
+ *     that is set changes no lag.
+ *  6. If a place in the log was published, the last process that closes the store moves the log into
+ *     the file, but does not remove it. The next archiver can then continue. Its comparison with the
+ *     archive decides this (archiver.c). A wrong value in the page only leaves or removes a log that
+ *     is in the file.
  */
 #include "engine/storage/log_archive.h"
 
@@ -33,20 +40,43 @@
 
 #define PLACE_CHANGES UINT32_MAX
 #define MILLISECOND   INT64_C(1000000)
+/* A writer may replace so many of the oldest times while they are read. */
+#define OLDEST_SKIPPED 16
+/* The maximum length of a log that stays when the store is closed. Each opening reads it. */
+#define KEPT_FRAMES 4000
+/* The bytes that truce__archive_prepare leaves to the wait under the lock. */
+#define NEAR_BYTES (1024 * 1024)
+
+/* Writes the next entry. Only the holder of the lock writes. A reader compares the frame before and
+ * after. */
+static void archive_note_time(struct lock_archive *archive, int64_t time_ms, uint64_t salts,
+                              uint32_t frame)
+{
+    unsigned at = atomic_load(&archive->times_next) % COMMIT_TIMES;
+
+    atomic_store(&archive->times[at].frame, 0);
+    atomic_store(&archive->times[at].time_ms, time_ms);
+    atomic_store(&archive->times[at].salts, salts);
+    atomic_store(&archive->times[at].frame, frame);
+    atomic_store(&archive->times_next, (at + 1) % COMMIT_TIMES);
+}
 
 void truce__archive_note_begin(struct lock *lock, const struct kv *kv)
 {
     struct lock_archive *archive = &lock->page->archive;
     unsigned at = atomic_load(&archive->times_next) % COMMIT_TIMES;
+    unsigned last = (at + COMMIT_TIMES - 1) % COMMIT_TIMES;
+    int64_t time_ms = truce__clock_wall_ms();
     struct kv_log_end end;
     bool known = truce__kv_log_end(kv, &end);
 
-    /* Only the holder of the lock writes. A reader compares the frame before and after. */
-    atomic_store(&archive->times[at].frame, 0);
-    atomic_store(&archive->times[at].time_ms, truce__clock_wall_ms());
-    atomic_store(&archive->times[at].salts, known ? end.salts : 0);
-    atomic_store(&archive->times[at].frame, known ? end.frames + 1 : 0);
-    atomic_store(&archive->times_next, (at + 1) % COMMIT_TIMES);
+    if (known && atomic_load(&archive->times[last].frame) &&
+        atomic_load(&archive->times[last].salts) == end.salts &&
+        atomic_load(&archive->times[last].time_ms) == time_ms) {
+        atomic_store(&archive->times[last].frame, end.frames + 1);
+        return;
+    }
+    archive_note_time(archive, time_ms, known ? end.salts : 0, known ? end.frames + 1 : 0);
 }
 
 void truce__archive_note_commit(struct lock *lock, const struct kv *kv)
@@ -57,32 +87,33 @@ void truce__archive_note_commit(struct lock *lock, const struct kv *kv)
 
     if (!truce__kv_log_end(kv, &end))
         return;
-    atomic_store(&archive->times[at].frame, 0);
-    atomic_store(&archive->times[at].salts, end.salts);
-    atomic_store(&archive->times[at].frame, end.frames);
+    if (atomic_load(&archive->times[at].salts) == end.salts)
+        atomic_store(&archive->times[at].frame, end.frames);
+    else
+        /* This commit began the log again. */
+        archive_note_time(archive, atomic_load(&archive->times[at].time_ms), end.salts, end.frames);
 }
 
-size_t truce__archive_commit_times(const struct lock *lock, uint64_t salts,
-                                   struct commit_time times[COMMIT_TIMES])
+size_t truce__archive_commit_times(const struct lock *lock, struct commit_time times[COMMIT_TIMES])
 {
     const struct lock_archive *archive = &lock->page->archive;
-    unsigned next = atomic_load(&archive->times_next);
-    size_t count = 0;
+    unsigned next, read;
+    size_t count;
 
-    for (unsigned i = 0; i < COMMIT_TIMES; i++) {
-        unsigned at = (next + i) % COMMIT_TIMES;
-        uint32_t frame = atomic_load(&archive->times[at].frame);
-        bool same = atomic_load(&archive->times[at].salts) == salts;
-        int64_t time_ms = atomic_load(&archive->times[at].time_ms);
+    do {
+        next = atomic_load(&archive->times_next) % COMMIT_TIMES;
+        count = 0;
+        for (unsigned i = OLDEST_SKIPPED; i < COMMIT_TIMES; i++) {
+            unsigned at = (next + i) % COMMIT_TIMES;
+            uint32_t frame = atomic_load(&archive->times[at].frame);
+            uint64_t salts = atomic_load(&archive->times[at].salts);
+            int64_t time_ms = atomic_load(&archive->times[at].time_ms);
 
-        if (!same || !frame || atomic_load(&archive->times[at].frame) != frame ||
-            (count && times[count - 1].frame > frame))
-            continue;
-        /* The earlier one is of a commit that failed. */
-        if (count && times[count - 1].frame == frame)
-            count--;
-        times[count++] = (struct commit_time){frame, time_ms};
-    }
+            if (frame && atomic_load(&archive->times[at].frame) == frame)
+                times[count++] = (struct commit_time){salts, frame, time_ms};
+        }
+        read = atomic_load(&archive->times_next) % COMMIT_TIMES;
+    } while ((read + COMMIT_TIMES - next) % COMMIT_TIMES >= OLDEST_SKIPPED);
     return count;
 }
 
@@ -107,7 +138,57 @@ void truce__archive_hurry(struct lock *lock, int milliseconds)
 void truce__archive_ask(struct lock *lock)
 {
     atomic_fetch_add(&lock->page->archive.calls, 1);
-    truce__word_wake_shared(&lock->page->archive.calls, 1);
+    truce__futex_wake_shared(&lock->page->archive.calls, 1);
+}
+
+/* Returns how many bytes of the log have no place in the archive now. */
+static uint64_t archive_behind(const struct lock_page *page)
+{
+    uint32_t archived = atomic_load(&page->archive.frames), frames = atomic_load(&page->log_least);
+
+    if (archived == PLACE_CHANGES)
+        return 0;
+    if (atomic_load(&page->archive.salts) != atomic_load(&page->log_salts))
+        archived = 0;
+    return frames > archived ? (uint64_t)(frames - archived) * PIN_PAGE_BYTES : 0;
+}
+
+/* Returns whether a call to the target takes too long to wait for it. */
+static bool archive_is_slow(const struct lock_archive *archive, int milliseconds)
+{
+    return (int)atomic_load(&archive->call_ms) * 2 > milliseconds;
+}
+
+/* Waits until the archiver reports a new place, for 10 ms at most. Returns false if the time is
+ * over or the call was interrupted. `seen`: the count of places before the caller examined the
+ * place. */
+static bool archive_wait_place(struct lock *lock, unsigned seen, int64_t until_ns)
+{
+    int64_t left = until_ns - truce__clock_monotonic_ns();
+
+    if (left <= 0 || truce__lock_interrupted(lock))
+        return false;
+    truce__futex_wait_shared(&lock->page->archive.places, seen,
+                             left < 10 * MILLISECOND ? left : 10 * MILLISECOND);
+    return true;
+}
+
+void truce__archive_prepare(struct lock *lock, int milliseconds)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + milliseconds * MILLISECOND;
+
+    if (!archive_pins(lock) || atomic_load(&lock->page->archive.failing_since_ns) ||
+        archive_is_slow(&lock->page->archive, milliseconds))
+        return;
+    for (;;) {
+        unsigned seen = atomic_load(&lock->page->archive.places);
+
+        if (archive_behind(lock->page) <= NEAR_BYTES)
+            return;
+        truce__archive_ask(lock);
+        if (!archive_wait_place(lock, seen, until_ns))
+            return;
+    }
 }
 
 static bool archive_is_at(const struct lock_archive *archive, const struct kv_log_end *end)
@@ -126,25 +207,29 @@ bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int millis
     if (!archive_pins(lock))
         return true;
     archive = &lock->page->archive;
-    if (!truce__kv_log_end(kv, &end) || atomic_load(&archive->failing_since_ms))
+    if (!truce__kv_log_end(kv, &end) || atomic_load(&archive->failing_since_ns))
         return false;
-    if (archive_is_at(archive, &end))
-        return true;
-    if ((int)atomic_load(&archive->call_ms) * 2 > milliseconds)
+    if (!archive_is_at(archive, &end) && archive_is_slow(archive, milliseconds))
         return false;
-    /* The rest of the checkpoint needs the archiver, too: it must leave the log. */
+    /* The rest of the checkpoint needs the archiver, too: it must leave the log. An archiver that
+     * is at the end sleeps, and would stop the checkpoint by its read transaction. */
     truce__archive_hurry(lock, milliseconds * 2);
     for (;;) {
         unsigned seen = atomic_load(&archive->places);
-        int64_t left = until_ns - truce__clock_monotonic_ns();
 
         if (archive_is_at(archive, &end))
             return true;
-        if (left <= 0 || truce__lock_interrupted(lock))
+        if (!archive_wait_place(lock, seen, until_ns))
             return false;
-        truce__word_sleep_shared(&archive->places, seen,
-                                 left < 10 * MILLISECOND ? left : 10 * MILLISECOND);
     }
+}
+
+bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv)
+{
+    struct kv_log_end end;
+
+    return lock->page && truce__kv_log_end(kv, &end) && end.frames && end.frames <= KEPT_FRAMES &&
+           atomic_load(&lock->page->archive.salts) == end.salts;
 }
 
 truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *error)
@@ -153,8 +238,8 @@ truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *e
     if (*claim >= 0) {
         atomic_store(&lock->page->archive.pins, false);
         atomic_store(&lock->page->archive.process, getpid());
-        atomic_store(&lock->page->archive.failing_since_ms, 0);
-        atomic_store(&lock->page->archive.whole_ms, truce__clock_wall_ms());
+        atomic_store(&lock->page->archive.failing_since_ns, 0);
+        atomic_store(&lock->page->archive.whole_ns, truce__clock_monotonic_ns());
         atomic_store(&lock->page->archive.behind, 0);
         return TRUCE_OK;
     }
@@ -184,7 +269,7 @@ void truce__archive_publish(struct lock *lock, const struct kv_log_place *place)
         atomic_store(&archive->frames, place->frames);
     }
     atomic_fetch_add(&archive->places, 1);
-    truce__word_wake_shared(&archive->places, INT32_MAX);
+    truce__futex_wake_shared(&archive->places, INT32_MAX);
 }
 
 unsigned truce__archive_calls(const struct lock *lock)
@@ -199,62 +284,64 @@ void truce__archive_sleep(struct lock *lock, unsigned seen, int milliseconds)
     if (truce__clock_monotonic_ns() < atomic_load(&archive->wanted_until_ns))
         truce__clock_sleep_ms(1);
     else
-        truce__word_sleep_shared(&archive->calls, seen, milliseconds * MILLISECOND);
+        truce__futex_wait_shared(&archive->calls, seen, milliseconds * MILLISECOND);
 }
 
-void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ms,
+void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ns,
                                    uint64_t commit, uint32_t generation)
 {
     struct lock_archive *archive = &lock->page->archive;
 
     atomic_store(&archive->durable, durable);
-    atomic_store(&archive->whole_ms, whole_ms);
+    atomic_store(&archive->whole_ns, whole_ns);
     atomic_store(&archive->commit, commit);
     atomic_store(&archive->generation, generation);
 }
 
 void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
-                                  int64_t failing_since_ms, unsigned call_ms)
+                                  int64_t failing_since_ns, unsigned call_ms)
 {
     struct lock_archive *archive = &lock->page->archive;
 
     atomic_store(&archive->behind, behind_bytes);
-    atomic_store(&archive->failing_since_ms, failing_since_ms);
+    atomic_store(&archive->failing_since_ns, failing_since_ns);
     atomic_store(&archive->call_ms, call_ms);
 }
 
-/* Returns how many bytes of the log have no place in the archive now. */
-static uint64_t archive_behind(const struct lock_page *page)
+/* Returns the milliseconds since a time, at least 1: 0 means that nothing is missing. */
+static int64_t archive_ms_since(int64_t since_ns)
 {
-    uint32_t archived = atomic_load(&page->archive.frames), frames = atomic_load(&page->log_least);
+    /* The page can have any value, for example one of an earlier boot. */
+    int64_t ms = (truce__clock_monotonic_ns() - since_ns) / MILLISECOND;
 
-    if (archived == PLACE_CHANGES)
-        return 0;
-    if (atomic_load(&page->archive.salts) != atomic_load(&page->log_salts))
-        archived = 0;
-    return frames > archived ? (uint64_t)(frames - archived) * PIN_PAGE_BYTES : 0;
+    return ms > 0 ? ms : 1;
 }
 
 bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts)
 {
     const struct lock_archive *archive;
-    int64_t now_ms = truce__clock_wall_ms(), since_ms;
+    int64_t since_ns;
+    bool runs, pins;
 
-    if (!lock->page || !truce__lock_is_claimed(lock, LOCK_ARCHIVE))
+    if (!lock->page)
         return false;
     archive = &lock->page->archive;
-    since_ms = atomic_load(&archive->failing_since_ms);
+    runs = truce__lock_is_claimed(lock, LOCK_ARCHIVE);
+    pins = atomic_load(&archive->pins);
+    if (!runs && !pins)
+        return false;
+    since_ns = runs ? atomic_load(&archive->failing_since_ns) : 0;
     *facts = (struct archive_facts){
-        .process = atomic_load(&archive->process),
-        .pins = atomic_load(&archive->pins),
+        .process = runs ? atomic_load(&archive->process) : 0,
+        .pins = runs && pins,
         .commit = atomic_load(&archive->commit),
         .generation = atomic_load(&archive->generation),
         .behind_bytes = atomic_load(&archive->behind),
-        .failing_ms = since_ms && now_ms > since_ms ? now_ms - since_ms : 0,
+        .failing_ms = since_ns ? archive_ms_since(since_ns) : 0,
     };
-    if (facts->pins)
+    if (pins)
         facts->behind_bytes = archive_behind(lock->page);
-    if (facts->behind_bytes || since_ms)
-        facts->behind_ms = now_ms - atomic_load(&archive->whole_ms);
+    if (facts->behind_bytes || since_ns)
+        facts->behind_ms = archive_ms_since(atomic_load(&archive->whole_ns));
     return true;
 }

@@ -2,11 +2,11 @@
 #define TRUCE_ENGINE_STORAGE_LOG_ARCHIVE_H
 
 /*
- * The archiver of a store shares two facts with its writers and checkpoints, through the shared page
- * of the lock file. These are how far the log is archived, and the times of the last commits.
+ * The archiver of a store shares two facts with its writers and checkpoints, through the shared
+ * page of the lock file. These are how far the log is archived, and the times of the last commits.
  */
 #include "engine/storage/kv.h"
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 /* ---- for the writer that holds the lock ----------------------------------------------------- */
 
@@ -16,14 +16,23 @@ void truce__archive_note_begin(struct lock *lock, const struct kv *kv);
 /* Records where in the log this commit ends. If it failed, this need not be called. */
 void truce__archive_note_commit(struct lock *lock, const struct kv *kv);
 
-/* Asks a running archiver to archive now, and without a pause during the next milliseconds (0: once,
- * and an earlier call ends). */
+/* Asks a running archiver to archive now, and without a pause during the next milliseconds (0:
+ * once, and an earlier call ends). */
 void truce__archive_hurry(struct lock *lock, int milliseconds);
+
+/* Waits up to `milliseconds`, without the lock, until the archive has most of the log. A checkpoint
+ * can then move it, and less is left to truce__archive_caught_up, for which writers wait. Returns
+ * at once if the target is too slow for the time. */
+void truce__archive_prepare(struct lock *lock, int milliseconds);
 
 /* Waits up to `milliseconds` until the archive has the whole log, which may then begin again.
  * Returns true at once if there is no archiver or it does not pin the log, and false at once if its
  * target is too slow for the time. */
 bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int milliseconds);
+
+/* Returns whether an archive has a place in the log, which should therefore stay when the store is
+ * closed, so that the next archiver continues. */
+bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv);
 
 /* ---- for the archiver ----------------------------------------------------------------------- */
 
@@ -45,22 +54,24 @@ void truce__archive_sleep(struct lock *lock, unsigned seen, int milliseconds);
 /* The time of the commit that has this frame: its last one, or the first one if the process that
  * made it died right after. */
 struct commit_time {
+    /* The generation of the log. */
+    uint64_t salts;
     uint32_t frame;
     int64_t time_ms;
 };
 
-/* Returns the known times of commits of this generation of the log, by ascending frames. */
-size_t truce__archive_commit_times(const struct lock *lock, uint64_t salts,
-                                   struct commit_time times[COMMIT_TIMES]);
+/* Returns the times of the last commits in their order. If two have the same frame, the first is of
+ * a commit that failed. */
+size_t truce__archive_commit_times(const struct lock *lock, struct commit_time times[COMMIT_TIMES]);
 
 /* Publishes what is archived: all commits up to the number `durable` (durable.c), and everything
- * that was there at `whole_ms`. */
-void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ms,
+ * that was there at `whole_ns` (monotonic). */
+void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ns,
                                    uint64_t commit, uint32_t generation);
-/* Publishes how many bytes of the log are not archived, since when calls to the target fail (0:
- * they succeed), and how long a call takes. */
+/* Publishes how many bytes of the log are not archived, since when calls to the target fail
+ * (monotonic; 0: they succeed), and how long a call takes. */
 void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
-                                  int64_t failing_since_ms, unsigned call_ms);
+                                  int64_t failing_since_ns, unsigned call_ms);
 
 /* ---- for every process ---------------------------------------------------------------------- */
 
@@ -68,6 +79,7 @@ void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
 void truce__archive_ask(struct lock *lock);
 
 struct archive_facts {
+    /* 0: the archiver died, and no other one has begun. */
     int process;
     bool pins;
     uint64_t commit, generation;
@@ -79,7 +91,7 @@ struct archive_facts {
     int64_t failing_ms;
 };
 
-/* Returns false if no process archives the store. */
+/* Returns false if no process archives the store, and the last one ended by itself. */
 bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts);
 
 #endif

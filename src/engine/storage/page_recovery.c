@@ -21,10 +21,11 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "engine/storage/kv_format.h"
-#include "engine/storage/kv_page.h"
+#include "engine/storage/checksum_vfs.h"
+#include "engine/storage/file_format.h"
+#include "engine/storage/file_id.h"
+#include "engine/storage/fork_guard.h"
 #include "engine/storage/lock_bytes.h"
-#include "engine/storage/process.h"
 
 #define LOG_HEADER   32
 #define FRAME_HEADER 24
@@ -193,7 +194,7 @@ static bool recovery_is_open(const char *path)
     bool there = lock >= 0 && lock_has_byte(lock, BYTE_PRESENT);
 
     if (lock >= 0)
-        truce__process_close(lock);
+        truce__fork_guard_close(lock);
     bson_free(name);
     return there;
 }
@@ -206,7 +207,7 @@ static truce_status page_recovery_check_files(const char *path, bson_error_t *er
 
     if (!truce__file_id(path, &id))
         return page_recovery_cannot_open(path, error);
-    if (truce__process_has_open(&id) || recovery_is_open(path))
+    if (truce__fork_guard_has_open(&id) || recovery_is_open(path))
         return truce__fail(TRUCE_LOCKED, error, "\"%s\" is open: close it in every program first",
                            path);
     return TRUCE_OK;
@@ -401,7 +402,8 @@ static bool places_make_sense(const struct page_recovery *recovery,
     return true;
 }
 
-/* A file has map pages or not. A map page can look like a page of a tree, but not vice versa. */
+/* Returns whether the page is a map page. A file has map pages or not. A map page can look like a
+ * page of a tree, but not vice versa. */
 static bool is_map(const struct page_recovery *recovery, uint32_t number, const uint8_t *bytes)
 {
     uint32_t entries = recovery->usable / MAP_ENTRY;

@@ -59,7 +59,7 @@ static void take_home(struct pins *pins)
     atomic_store(&pins->home->process, getpid());
 }
 
-void truce__pins_say(struct pins *pins, const struct pin_facts *facts)
+void truce__pins_describe(struct pins *pins, const struct pin_facts *facts)
 {
     if (!pins->lock->page)
         return;
@@ -107,7 +107,7 @@ bool truce__pins_unlimited(const struct lock *lock)
     return found;
 }
 
-bool truce__pins_in_the_way(const struct lock *lock)
+bool truce__pins_blocking(const struct lock *lock)
 {
     struct pin_facts facts;
     bool found = false;
@@ -128,7 +128,8 @@ uint64_t truce__pins_log_length(const struct lock *lock)
     return lock->page ? (uint64_t)atomic_load(&lock->page->log_pages) * PIN_PAGE_BYTES : 0;
 }
 
-/* If the length is not greater than before, the log has begun again. */
+/* Adds the pages that were written to the log since the last call. If the length is not greater
+ * than before, the log has begun again. */
 void truce__pins_note_log(struct lock *lock, int pages)
 {
     unsigned before = atomic_load(&lock->page->log_pages), now = pages < 0 ? 0 : (unsigned)pages;

@@ -9,7 +9,7 @@
  * The log is measured in bytes that were ever written to it. A length is therefore the difference
  * of two numbers, however often the log began again in between.
  */
-#include "engine/storage/lock.h"
+#include "engine/storage/write_lock.h"
 
 #define PIN_PAGE_BYTES 4096
 
@@ -39,7 +39,7 @@ void truce__pins_init(struct pins *pins, struct lock *lock);
 void truce__pins_release(struct pins *pins);
 
 /* Publishes the number of long reads of this store and the beginning of the oldest. */
-void truce__pins_say(struct pins *pins, const struct pin_facts *facts);
+void truce__pins_describe(struct pins *pins, const struct pin_facts *facts);
 
 /* Lists the stores that have any, up to `room` of them. Returns how many. */
 size_t truce__pins_list(const struct lock *lock, struct pin_facts *facts, size_t room);
@@ -49,10 +49,9 @@ bool truce__pins_unlimited(const struct lock *lock);
 
 /* Returns whether anything was written to the log since the oldest of all began. Then the log
  * cannot begin again. */
-bool truce__pins_in_the_way(const struct lock *lock);
+bool truce__pins_blocking(const struct lock *lock);
 
-/* These return the bytes that were ever written to the log, and those in it now; 0 without a
- * page. */
+/* Return the bytes that were ever written to the log, and those in it now; 0 without a page. */
 uint64_t truce__pins_log(const struct lock *lock);
 uint64_t truce__pins_log_length(const struct lock *lock);
 

@@ -6,11 +6,10 @@
 
 #include "bson/value.h"
 #include "commit/commit.h"
-#include "truce/ledger.h"
-#include "truce/queue.h"
+#include "store/reserved_names.h"
 
 /* A change of a list; its strings and documents are borrowed from the list. */
-struct written_part {
+struct change_list_part {
     /* The collection, the queue, or the book. */
     const char *verb, *collection;
     bson_value_t id;
@@ -24,9 +23,44 @@ struct written_part {
     bool has_meta;
 };
 
-typedef truce_status written_add_function(int number, const struct written_part *part,
-                                          const char *place, truce_commit *commit,
-                                          bson_error_t *error);
+typedef truce_status change_list_add_function(int number, const struct change_list_part *part,
+                                              struct change_list_handles *handles,
+                                              truce_commit *commit, bson_error_t *error);
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+static truce_queue *change_list_queue(struct change_list_handles *handles, const char *name,
+                                      truce_store *store)
+{
+    if (handles->queue && !strcmp(handles->queue_name, name))
+        return handles->queue;
+    truce_queue_free(handles->queue);
+    bson_free(handles->queue_name);
+    handles->queue_name = bson_strdup(name);
+    handles->queue = truce_queue_new(store, &(truce_queue_options){.queue = name});
+    return handles->queue;
+}
+
+static truce_ledger *change_list_book(struct change_list_handles *handles, const char *name,
+                                      truce_store *store)
+{
+    if (handles->book && !strcmp(handles->book_name, name))
+        return handles->book;
+    truce_ledger_free(handles->book);
+    bson_free(handles->book_name);
+    handles->book_name = bson_strdup(name);
+    handles->book = truce_ledger_new(store, &(truce_ledger_options){.collection = name});
+    return handles->book;
+}
+
+void truce__change_list_handles_release(struct change_list_handles *handles)
+{
+    truce_queue_free(handles->queue);
+    truce_ledger_free(handles->book);
+    bson_free(handles->queue_name);
+    bson_free(handles->book_name);
+    *handles = (struct change_list_handles){0};
+}
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -43,10 +77,10 @@ static truce_status change_name_in_error(int number, truce_status status, bson_e
     return truce__fail(status, error, "change %d: %.400s", number, why.message);
 }
 
-static truce_status change_enqueue(int number, const struct written_part *part, const char *place,
-                                   truce_commit *commit, bson_error_t *error)
+static truce_status change_enqueue(int number, const struct change_list_part *part,
+                                   struct change_list_handles *handles, truce_commit *commit,
+                                   bson_error_t *error)
 {
-    const truce_queue_options options = {.queue = place};
     const truce_job_options job = {.delay_ms = part->delay_ms,
                                    .priority = (int32_t)part->priority,
                                    .unique = part->unique,
@@ -56,9 +90,8 @@ static truce_status change_enqueue(int number, const struct written_part *part, 
 
     if (part->priority != job.priority)
         return truce__fail(TRUCE_INVALID, error, "change %d: the priority is too large", number);
-    queue = truce_queue_new(commit->store, &options);
+    queue = change_list_queue(handles, part->collection, commit->store);
     status = truce_queue_add(queue, commit, &part->with, &job, NULL, error);
-    truce_queue_free(queue);
     return status ? change_name_in_error(number, status, error) : TRUCE_OK;
 }
 
@@ -108,7 +141,7 @@ static truce_status pattern_read_entries(truce_ledger *ledger, const bson_t *wit
     return status;
 }
 
-static truce_status change_post_in(truce_ledger *ledger, const struct written_part *part,
+static truce_status change_post_in(truce_ledger *ledger, const struct change_list_part *part,
                                    truce_commit *commit, bson_error_t *error)
 {
     uint32_t count = bson_count_keys(&part->with);
@@ -123,15 +156,15 @@ static truce_status change_post_in(truce_ledger *ledger, const struct written_pa
     if (!status)
         status = truce_ledger_post(ledger, commit, &transaction, &result, error);
     bson_free(entries);
-    if (!status && result.exists) /* W2 */
+    if (!status && result.exists) /* PL2 */
         status = truce__fail(TRUCE_DUPLICATE, error, "the transaction was posted before");
     return status;
 }
 
-static truce_status change_post(int number, const struct written_part *part, const char *place,
-                                truce_commit *commit, bson_error_t *error)
+static truce_status change_post(int number, const struct change_list_part *part,
+                                struct change_list_handles *handles, truce_commit *commit,
+                                bson_error_t *error)
 {
-    const truce_ledger_options options = {.collection = place};
     truce_ledger *ledger;
     truce_status status;
 
@@ -143,9 +176,8 @@ static truce_status change_post(int number, const struct written_part *part, con
         return truce__fail(TRUCE_INVALID, error,
                            "change %d: nothing is posted within a transaction of the driver's",
                            number);
-    ledger = truce_ledger_new(commit->store, &options);
+    ledger = change_list_book(handles, part->collection, commit->store);
     status = change_post_in(ledger, part, commit, error);
-    truce_ledger_free(ledger);
     return status ? change_name_in_error(number, status, error) : TRUCE_OK;
 }
 
@@ -155,7 +187,7 @@ static const struct verb {
     const char *name;
     bool id, with, guard, reads;
     /* NULL: add_change. */
-    written_add_function *add;
+    change_list_add_function *add;
 } verbs[] = {
     {"insert", false, true, false, false, NULL},
     {"update", true, true, true, false, NULL},
@@ -196,7 +228,7 @@ static const struct extra *extra_named(const char *name)
     return NULL;
 }
 
-static bool written_take_document(const bson_iter_t *iter, bson_t *document)
+static bool change_list_take_document(const bson_iter_t *iter, bson_t *document)
 {
     const uint8_t *bytes;
     uint32_t length;
@@ -212,8 +244,8 @@ static truce_status bad_part(int number, const char *what, bson_error_t *error)
     return truce__fail(TRUCE_INVALID, error, "change %d: %s", number, what);
 }
 
-static truce_status written_read_number(int number, const bson_iter_t *iter, int64_t *value,
-                                        bson_error_t *error)
+static truce_status change_list_read_number(int number, const bson_iter_t *iter, int64_t *value,
+                                            bson_error_t *error)
 {
     bool whole = BSON_ITER_HOLDS_INT(iter) ||
                  (BSON_ITER_HOLDS_DOUBLE(iter) && truce__double_is_whole(bson_iter_double(iter)));
@@ -225,8 +257,8 @@ static truce_status written_read_number(int number, const bson_iter_t *iter, int
     return TRUCE_OK;
 }
 
-static truce_status written_read_text(int number, const bson_iter_t *iter, const char **text,
-                                      bson_error_t *error)
+static truce_status change_list_read_text(int number, const bson_iter_t *iter, const char **text,
+                                          bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(iter))
         return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be a string", number,
@@ -235,26 +267,26 @@ static truce_status written_read_text(int number, const bson_iter_t *iter, const
     return TRUCE_OK;
 }
 
-static truce_status read_extra(int number, const bson_iter_t *iter, struct written_part *part,
+static truce_status read_extra(int number, const bson_iter_t *iter, struct change_list_part *part,
                                bson_error_t *error)
 {
     const char *key = bson_iter_key(iter);
 
     part->extra = key;
     if (!strcmp(key, "delay_ms"))
-        return written_read_number(number, iter, &part->delay_ms, error);
+        return change_list_read_number(number, iter, &part->delay_ms, error);
     if (!strcmp(key, "priority"))
-        return written_read_number(number, iter, &part->priority, error);
+        return change_list_read_number(number, iter, &part->priority, error);
     if (!strcmp(key, "unique"))
-        return written_read_text(number, iter, &part->unique, error);
+        return change_list_read_text(number, iter, &part->unique, error);
     if (!strcmp(key, "lane"))
-        return written_read_text(number, iter, &part->lane, error);
-    part->has_meta = written_take_document(iter, &part->meta);
+        return change_list_read_text(number, iter, &part->lane, error);
+    part->has_meta = change_list_take_document(iter, &part->meta);
     return part->has_meta ? TRUCE_OK : bad_part(number, "\"meta\" must be a document", error);
 }
 
-static truce_status written_read_field(int number, const bson_iter_t *iter,
-                                       struct written_part *part, bson_error_t *error)
+static truce_status change_list_read_field(int number, const bson_iter_t *iter,
+                                           struct change_list_part *part, bson_error_t *error)
 {
     const char *key = bson_iter_key(iter);
 
@@ -262,10 +294,10 @@ static truce_status written_read_field(int number, const bson_iter_t *iter,
         part->has_id = true;
         part->id = *bson_iter_value((bson_iter_t *)iter);
     } else if (!strcmp(key, "with")) {
-        part->has_with = written_take_document(iter, &part->with);
+        part->has_with = change_list_take_document(iter, &part->with);
         return part->has_with ? TRUCE_OK : bad_part(number, "\"with\" must be a document", error);
     } else if (!strcmp(key, "if")) {
-        part->has_guard = written_take_document(iter, &part->guard);
+        part->has_guard = change_list_take_document(iter, &part->guard);
         return part->has_guard ? TRUCE_OK : bad_part(number, "\"if\" must be a document", error);
     } else if (extra_named(key)) {
         return read_extra(number, iter, part, error);
@@ -282,8 +314,8 @@ static truce_status written_read_field(int number, const bson_iter_t *iter,
     return TRUCE_OK;
 }
 
-static truce_status written_check_part(int number, const struct written_part *part,
-                                       bson_error_t *error)
+static truce_status change_list_check_part(int number, const struct change_list_part *part,
+                                           bson_error_t *error)
 {
     const struct verb *verb = part->verb ? verb_named(part->verb) : NULL;
 
@@ -308,9 +340,9 @@ static truce_status written_check_part(int number, const struct written_part *pa
     return TRUCE_OK;
 }
 
-static truce_status written_add_change(int number, truce_commit *commit,
-                                       const struct written_part *part, const char *place,
-                                       bson_error_t *error)
+static truce_status change_list_add_change(int number, truce_commit *commit,
+                                           const struct change_list_part *part, const char *place,
+                                           bson_error_t *error)
 {
     const bson_t *guard = part->has_guard ? &part->guard : NULL;
 
@@ -336,69 +368,62 @@ static truce_status written_add_change(int number, truce_commit *commit,
 
 /* Adds a change. If `commit` is NULL, the change is only checked. */
 struct adding {
-    const struct written_guard *guard;
+    const struct change_list_guard *guard;
+    struct change_list_handles *handles;
     truce_commit *commit;
 };
 
-typedef truce_status part_function(int number, const struct written_part *part,
+typedef truce_status part_function(int number, const struct change_list_part *part,
                                    const struct adding *adding, bson_error_t *error);
-
-static bool written_is_operation(const bson_t *change)
-{
-    bson_iter_t first;
-
-    return bson_iter_init(&first, change) && bson_iter_next(&first) &&
-           !strncmp(bson_iter_key(&first), "truce", 5);
-}
 
 static truce_status each_part(const bson_t *changes, part_function *function,
                               const struct adding *adding, bson_error_t *error)
 {
-    const struct written_guard *guard = adding->guard;
+    const struct change_list_guard *guard = adding->guard;
     truce_status status = TRUCE_OK;
     bson_iter_t iter, field;
     int number = 0;
 
     (void)bson_iter_init(&iter, changes);
     while (!status && bson_iter_next(&iter)) {
-        struct written_part part = {0};
+        struct change_list_part part = {0};
         bson_t change;
 
         number++;
         if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
             return bad_part(number, "must be a document", error);
-        if (guard && guard->add_operation && written_take_document(&iter, &change) &&
-            written_is_operation(&change)) {
+        if (guard && guard->add_operation && change_list_take_document(&iter, &change) &&
+            truce__is_operation(&change)) {
             status = guard->add_operation(guard->arg, number, &change, adding->commit, error);
             continue;
         }
         while (!status && bson_iter_next(&field))
-            status = written_read_field(number, &field, &part, error);
+            status = change_list_read_field(number, &field, &part, error);
         if (!status)
             status = function(number, &part, adding, error);
     }
     return status;
 }
 
-static truce_status written_check_one(int number, const struct written_part *part,
-                                      const struct adding *adding, bson_error_t *error)
+static truce_status change_list_check_one(int number, const struct change_list_part *part,
+                                          const struct adding *adding, bson_error_t *error)
 {
     (void)adding;
-    return written_check_part(number, part, error);
+    return change_list_check_part(number, part, error);
 }
 
-truce_status truce__written_check(const bson_t *changes, const struct written_guard *guard,
-                                  bson_error_t *error)
+truce_status truce__change_list_check(const bson_t *changes, const struct change_list_guard *guard,
+                                      bson_error_t *error)
 {
-    const struct adding checking = {guard, NULL};
+    const struct adding checking = {.guard = guard};
 
-    return each_part(changes, written_check_one, &checking, error);
+    return each_part(changes, change_list_check_one, &checking, error);
 }
 
-static truce_status written_add_one(int number, const struct written_part *part,
-                                    const struct adding *adding, bson_error_t *error)
+static truce_status change_list_add_one(int number, const struct change_list_part *part,
+                                        const struct adding *adding, bson_error_t *error)
 {
-    const struct written_guard *guard = adding->guard;
+    const struct change_list_guard *guard = adding->guard;
     const struct verb *verb = verb_named(part->verb);
     truce_status status = TRUCE_OK;
 
@@ -406,14 +431,19 @@ static truce_status written_add_one(int number, const struct written_part *part,
         status = guard->allow(guard->arg, part->collection, verb->reads, error);
     if (status)
         return status;
-    return verb->add ? verb->add(number, part, part->collection, adding->commit, error)
-                     : written_add_change(number, adding->commit, part, part->collection, error);
+    return verb->add
+               ? verb->add(number, part, adding->handles, adding->commit, error)
+               : change_list_add_change(number, adding->commit, part, part->collection, error);
 }
 
-truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
-                                truce_commit *commit, bson_error_t *error)
+truce_status truce__change_list_add(const bson_t *changes, const struct change_list_guard *guard,
+                                    struct change_list_handles *handles, truce_commit *commit,
+                                    bson_error_t *error)
 {
-    const struct adding adding = {guard, commit};
+    struct change_list_handles own = {0};
+    const struct adding adding = {guard, handles ? handles : &own, commit};
+    truce_status status = each_part(changes, change_list_add_one, &adding, error);
 
-    return each_part(changes, written_add_one, &adding, error);
+    truce__change_list_handles_release(&own);
+    return status;
 }

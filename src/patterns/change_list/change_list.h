@@ -21,17 +21,20 @@
  * Only QUEUE and PAYLOAD are required, and `meta` is optional. An amount is a whole number of the
  * smallest unit, or a string in the account's currency ("-12.50"); the balance rises by it.
  *
- *   W1  All changes take effect, or none, together with the rest of the commit. A job of a commit
- *   that takes no effect never existed. W2  A transaction that was posted before is DUPLICATE, even
- *   with the same content: the other changes would happen a second time. If you got no answer, look
- *   up the commit by its key. W3  A posting that the rules of an account forbid fails with LIMIT,
- *   as truce_ledger_post does: one cause has one status.
+ *  PL1.  All changes take effect, or none, together with the rest of the commit. A job of a commit
+ *        that takes no effect never existed.
+ *  PL2.  A transaction that was posted before is DUPLICATE, even with the same content: the other
+ *        changes would happen a second time. If you got no answer, look up the commit by its key.
+ *  PL3.  A posting that the rules of an account forbid fails with LIMIT, as truce_ledger_post does:
+ *        one cause has one status.
  */
 #include "base/status.h"
 #include "truce/changes.h"
+#include "truce/ledger.h"
+#include "truce/queue.h"
 
 /* A caller's decisions about changes. */
-struct written_guard {
+struct change_list_guard {
     /* Allows the collection of each change except those of queues. `reads`: the change does not
      * write to it. */
     truce_status (*allow)(void *arg, const char *collection, bool reads, bson_error_t *error);
@@ -43,13 +46,24 @@ struct written_guard {
     void *arg;
 };
 
+/* The queue and the book of the last jobs and transactions, which the next ones probably have, too.
+ * They belong to one store and one thread. Zero-initialise. */
+struct change_list_handles {
+    truce_queue *queue;
+    truce_ledger *book;
+    char *queue_name, *book_name;
+};
+
+void truce__change_list_handles_release(struct change_list_handles *handles);
+
 /* Checks a list. INVALID: the error names the change by its number from 1. An array without a
  * change is valid. */
-truce_status truce__written_check(const bson_t *changes, const struct written_guard *guard,
-                                  bson_error_t *error);
+truce_status truce__change_list_check(const bson_t *changes, const struct change_list_guard *guard,
+                                      bson_error_t *error);
 
-/* Adds changes that were checked. `guard` NULL allows all. */
-truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
-                                truce_commit *commit, bson_error_t *error);
+/* Adds changes that were checked. `guard` NULL allows all; `handles` may be NULL. */
+truce_status truce__change_list_add(const bson_t *changes, const struct change_list_guard *guard,
+                                    struct change_list_handles *handles, truce_commit *commit,
+                                    bson_error_t *error);
 
 #endif

@@ -21,8 +21,8 @@
  * A crash leaves the single write done or not done. After a write without an answer, the call looks
  * for the `_rev` that the write would have left.
  *
- *     item_form.c      a call as one write
- *     item_convert.c   arrays to maps and back; indexes
+ *     item_write_form.c  a call as one write
+ *     item_convert.c     arrays to maps and back; indexes
  *
  * Deliberately not done: adding and replacing in arrays below arrays. To add a line to an order,
  * update the order: {$push: {lines: ...}}.
@@ -35,19 +35,21 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
-#include "base/id.h"
 #include "base/limits.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
+#include "bson/binary_text.h"
 #include "bson/number.h"
 #include "commit/journal.h"
 #include "query/update/update.h"
+#include "store/store.h"
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 /* The handle of array items: valid names, and a form that the store supports. */
 
 static bool item_identifies(struct value value);
-static truce_status item_judge(const struct item_call *call, truce_item_layout layout,
+static truce_status item_check(const struct item_call *call, truce_item_layout layout,
                                const bson_t *document, struct item_outcome *outcome,
                                bson_error_t *error);
 static void item_outcome_release(struct item_outcome *outcome);
@@ -78,7 +80,7 @@ static bool path_is_good(const char *path, bool arrays)
     }
 }
 
-/* "a.b" is "a" or below it. */
+/* Returns whether a path is another path or lies below it: "a.b" is below "a". */
 static bool handle_is_below(const char *path, const char *name)
 {
     size_t length = strlen(name);
@@ -241,15 +243,11 @@ static truce_status item_read_query(struct item_call *call, const bson_t *query,
 static truce_status begin_call(struct item_call *call, const bson_t *query, bson_error_t *error)
 {
     const truce_item *item = call->item;
-    truce_status status;
+    truce_status status = truce__handle_usable(item->store, item->refused, &item->refusal, error);
 
     bson_init(&call->query);
-    if (item->refused) {
-        if (error)
-            *error = item->refusal;
-        return TRUCE_INVALID;
-    }
-    status = item_check_document(call->filter, "filter", error);
+    if (!status)
+        status = item_check_document(call->filter, "filter", error);
     if (!status && call->verb == ITEM_UPDATE)
         status = item_check_document(call->change, "update", error);
     if (!status)
@@ -286,8 +284,8 @@ struct run {
 };
 
 /* Decides about an unanswered write by its `_rev`. */
-static truce_status judge_unanswered(struct run *run, const bson_oid_t *rev, truce_status status,
-                                     bson_error_t *error)
+static truce_status diagnose_unanswered(struct run *run, const bson_oid_t *rev, truce_status status,
+                                        bson_error_t *error)
 {
     const truce_item *item = run->call->item;
     bson_t *filter = BCON_NEW("$and", "[", BCON_DOCUMENT(run->call->filter), "{", "_rev",
@@ -299,7 +297,7 @@ static truce_status judge_unanswered(struct run *run, const bson_oid_t *rev, tru
         run->result = (truce_item_result){.matched = -1, .modified = -1};
         status = TRUCE_OK;
     } else if (error && !error->message[0]) {
-        (void)truce__fail(status, error, "the store did not answer a change of \"%s\"",
+        (void)truce__fail(status, error, "a change of \"%s\" had no answer from the store",
                           item->collection);
     }
     bson_destroy(&found);
@@ -326,9 +324,9 @@ static truce_status item_send(struct run *run, const struct item_write *write,
     if (status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
     } else if (truce__unanswered(status)) {
-        status = judge_unanswered(run, rev, status, error);
+        status = diagnose_unanswered(run, rev, status, error);
     } else if (!status) {
-        status = item_judge(run->call, run->layout, &old, &outcome, error);
+        status = item_check(run->call, run->layout, &old, &outcome, error);
         run->result = outcome.result;
         run->settled = true;
         item_outcome_release(&outcome);
@@ -404,7 +402,7 @@ static truce_status item_settle(struct run *run, const bson_t *document, bson_er
 
     if (status)
         return status;
-    status = item_judge(run->call, item->layout, document, &outcome, error);
+    status = item_check(run->call, item->layout, document, &outcome, error);
     if (!status && !outcome.changed) {
         run->result = outcome.result;
         run->settled = true;
@@ -523,7 +521,7 @@ static truce_status run_in(const struct item_call *call, truce_commit *commit,
     if (!status)
         status = check_way(call->item, &document, error);
     if (!status)
-        status = item_judge(call, call->item->layout, &document, &outcome, error);
+        status = item_check(call, call->item->layout, &document, &outcome, error);
     if (!status && outcome.changed) {
         truce_assert(bson_iter_init_find(&iter, &document, "_id"));
         bson_append_document_begin(&update, "$set", 4, &set);
@@ -720,7 +718,8 @@ char *truce__item_key_of(struct value identity)
                                           [BSON_TYPE_DATE_TIME] = "%t",
                                           [BSON_TYPE_BOOL] = "%b",
                                           [BSON_TYPE_BINARY] = "%x"};
-    bson_string_t *key;
+    const char *tag;
+    char *key;
 
     if (!item_identifies(identity))
         return NULL;
@@ -728,10 +727,11 @@ char *truce__item_key_of(struct value identity)
         return key_of_text(identity);
     if (truce__value_is_number(identity))
         return key_of_number(identity);
-    key = bson_string_new(tags[identity.type]);
-    for (uint32_t i = 0; i < identity.size; i++)
-        bson_string_append_printf(key, "%02x", (unsigned)identity.data[i]);
-    return bson_string_free(key, false);
+    tag = tags[identity.type];
+    key = bson_malloc(strlen(tag) + 2 * (size_t)identity.size + 1);
+    strcpy(key, tag);
+    truce__hex_show(identity.data, identity.size, key + strlen(tag));
+    return key;
 }
 
 /* Returns the value of two uppercase hexadecimal digits; -1: other characters. */
@@ -905,9 +905,9 @@ static truce_status list_change(const struct item_call *call, bool matched, cons
     return status;
 }
 
-/* `before` has its items in an array, or none. */
-static truce_status judge_list(const struct item_call *call, const bson_t *before, bson_t *after,
-                               truce_item_result *result, bson_error_t *error)
+/* Applies the change to the array of the document. `before` has its items in an array, or none. */
+static truce_status item_apply_list(const struct item_call *call, const bson_t *before,
+                                    bson_t *after, truce_item_result *result, bson_error_t *error)
 {
     const bson_t *operators = call->verb == ITEM_UPDATE ? call->change : NULL;
     bool appends = call->verb == ITEM_ADD || call->verb == ITEM_UPSERT;
@@ -949,14 +949,14 @@ static truce_status with_items(const truce_item *item, const bson_t *document, s
     return status;
 }
 
-/* `list` is the document with an array. The result goes into the outcome in the requested layout.
- */
+/* Applies the change to the items of `list`. `list` is the document with an array. The result goes
+ * into the outcome in the requested layout. */
 static truce_status judge_in(const struct item_call *call, bool as_map, const bson_t *list,
                              struct item_outcome *outcome, bson_error_t *error)
 {
     bson_t after;
     struct value value;
-    truce_status status = judge_list(call, list, &after, &outcome->result, error);
+    truce_status status = item_apply_list(call, list, &after, &outcome->result, error);
 
     if (!status) {
         outcome->changed = outcome->result.modified > 0 || outcome->result.added;
@@ -977,7 +977,7 @@ static truce_status judge_in(const struct item_call *call, bool as_map, const bs
 /* Computes the effect of a call. Always initialises `outcome`; the caller releases it.
  * TRUCE_INVALID: the field is neither an array nor a map, or an item cannot be changed this way.
  * `layout`: the layout for a document without items. */
-static truce_status item_judge(const struct item_call *call, truce_item_layout layout,
+static truce_status item_check(const struct item_call *call, truce_item_layout layout,
                                const bson_t *document, struct item_outcome *outcome,
                                bson_error_t *error)
 {

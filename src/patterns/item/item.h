@@ -55,7 +55,7 @@ struct item_call {
 /* The value at the field of a document. */
 enum item_state { ITEM_NONE, ITEM_LIST, ITEM_TABLE, ITEM_OTHER };
 
-/* ---- item_list.c: pure functions on documents ------------------------------------------------ */
+/* ---- item.c: pure functions on documents ----------------------------------------------------- */
 
 /* The effect of a call on a document. */
 struct item_outcome {
@@ -78,7 +78,7 @@ truce_status truce__item_to_map(const truce_item *item, struct value items, bson
                                 bson_error_t *error);
 void truce__item_to_array(const truce_item *item, struct value map, bson_t *made);
 
-/* ---- item_form.c: the write ------------------------------------------------------------------ */
+/* ---- item_write_form.c: the write ------------------------------------------------------------ */
 
 struct item_write {
     bson_t filter, update, array_filters;
@@ -88,11 +88,11 @@ struct item_write {
 /* Checks the query and the operators, independent of their later form. */
 truce_status truce__item_check(const struct item_call *call, bson_error_t *error);
 
-/* {$update: {field: {$query, operators}}}, or with {$setOnInsert} in their place to count the
- * items. */
+/* Appends {$update: {field: {$query, operators}}}. If `operators` is NULL, {$setOnInsert} takes
+ * their place, so that the update only counts the items. */
 void truce__item_operator(const struct item_call *call, const bson_t *operators, bson_t *update);
-/* {$set: {"field.$[i].date": ...}} and its array filter. Returns false if an operator has no such
- * form. */
+/* Appends {$set: {"field.$[i].date": ...}} and its array filter. Returns false if an operator has
+ * no such form. */
 bool truce__item_filters(const struct item_call *call, bson_t *update, bson_t *array_filters);
 
 /* Builds a single write that needs no read, if this call has one for documents of this layout. An

@@ -14,10 +14,10 @@
 
 #include "base/assert.h"
 #include "base/deadline.h"
-#include "base/id.h"
 #include "base/limits.h"
+#include "base/object_id.h"
 #include "commit/journal.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "store/store.h"
 
 /* ---- converting ------------------------------------------------------------------------------ */
@@ -37,7 +37,8 @@ static bool wants(const struct conversion *conversion, const bson_t *document)
     return state == (conversion->layout == TRUCE_ITEM_MAP ? ITEM_LIST : ITEM_TABLE);
 }
 
-/* `took`: the document has the new layout. */
+/* Writes the converted document unless the stored one has changed since it was read. *took: it was
+ * written. */
 static truce_status convert_write_document(struct conversion *conversion, const bson_t *document,
                                            const bson_t *made, bool *took, bson_error_t *error)
 {

@@ -25,44 +25,48 @@
  *
  * Invariants:
  *
- *   L1  The unique index (or documents of numbers) gives each (account, seqId) once. An insert
- *   takes numbers that follow an existing one. The numbers of an account therefore have no gaps and
- *   one order. An insert that lands late takes the number that is next at that time, or none. L2  A
- *   transaction never changes. Settling, voiding, or reversing it is another transaction. L3  A
- *   transaction is inserted COMMITTED, with the balances after it, after the last committed number
- *   of each of its accounts. The entries that made these balances can no longer change. A document
- *   of another program is taken up by one write that compares every field it used (T1 to T5,
- *   ledger_plan.c). `cachedBal` is therefore right or absent. L4  The balance after a number is
- *   the one in its change. Only committed numbers count. L5  A rule is checked against the state
- *   before the number that is taken, so no other transaction comes in between. Each of several
- *   changes of one account is checked, because each leaves a balance. A change of rules takes a
- *   number, too, so it is ordered among the transactions. L6  `resolves` is unique: only one of
- *   settling, voiding, expiring, and reversing takes place. Clocks only suggest it. L7  An id is
- *   posted once. If it is sent again, with whatever numbers, it finds itself. L8  A sum that
- *   exceeds 64 bits is refused before anything is written. L9  Transactions of one batch are sent
- *   in the order of their numbers. If one fails, the following ones are not executed. No
- *   transaction therefore follows a missing number. L10 The booking time never decreases from one
- *   number of an account to the next. L11 A cut is consistent if it contains each transaction with
- *   all its changes or with none (ledger_cut.c). L12 A remembered state is returned without a read
- *   only while the store has the version of before the read that found it to be the last one.
+ *  LG1.  The unique index (or documents of numbers) gives each (account, seqId) once. An insert
+ *        takes numbers that follow an existing one. The numbers of an account therefore have no
+ *        gaps and one order. An insert that lands late takes the number that is next at that time,
+ *        or none.
+ *  LG2.  A transaction never changes. Settling, voiding, or reversing it is another transaction.
+ *  LG3.  A transaction is inserted COMMITTED, with the balances after it, after the last committed
+ *        number of each of its accounts. The entries that made these balances can no longer change.
+ *        A document of another program is taken up by one write that compares every field it used
+ *        (LF1 to LF5, ledger_plan.c). `cachedBal` is therefore right or absent.
+ *  LG4.  The balance after a number is the one in its change. Only committed numbers count.
+ *  LG5.  A rule is checked against the state before the number that is taken, so no other
+ *        transaction comes in between. Each of several changes of one account is checked, because
+ *        each leaves a balance. A change of rules takes a number, too, so it is ordered among the
+ *        transactions.
+ *  LG6.  `resolves` is unique: only one of settling, voiding, expiring, and reversing takes place.
+ *        Clocks only suggest it.
+ *  LG7.  An id is posted once. If it is sent again, with whatever numbers, it finds itself.
+ *  LG8.  A sum that exceeds 64 bits is refused before anything is written.
+ *  LG9.  Transactions of one batch are sent in the order of their numbers. If one fails, the
+ *        following ones are not executed. No transaction therefore follows a missing number.
+ *  LG10. The booking time never decreases from one number of an account to the next.
+ *  LG11. A cut is consistent if it contains each transaction with all its changes or with none
+ *        (ledger_snapshot.c).
+ *  LG12. A remembered state is returned without a read only while the store has the version of
+ *        before the read that found it to be the last one.
  *
  * The model is models/ledger.cpp. A crash leaves a transaction stored or not stored. The hint
  * `open` may remain; the sweep removes it.
  *
- *     ledger_plan.c      from a request to a document; its ends are ledger_gather.c, ledger_build.c
- *     ledger_post.c      the calls: one post, many, posts in commits
- *     ledger_batch.c     many posts together, as one bulk
- *     ledger_commit.c    posts in a commit
- *     ledger_slots.c     numbers as documents, where no index can be unique
- *     ledger_head.c      accounts by their numbers
- *     ledger_read.c      balances, statements
- *     ledger_sums.c      balances at a value date
- *     ledger_cut.c       all accounts in one cut; seals
- *     ledger_walk.c      all transactions, in order
- *     ledger_verify.c    the verification
- *     ledger_plan.c    documents of other programs
- *     ledger_post.c       pending transactions that have expired
- *     ledger_maintenance.c      sweep and check
+ *     ledger_plan.c          from a request to a document (ledger_gather.c to ledger_build.c);
+ *                            documents of other programs
+ *     ledger_post.c          the calls: one post, many, posts in commits; expired transactions
+ *     ledger_batch.c         many posts together, as one bulk
+ *     ledger_commit.c        posts in a commit
+ *     ledger_slots.c         numbers as documents, where no index can be unique
+ *     ledger_account_head.c  accounts by their numbers
+ *     ledger_read.c          balances, statements
+ *     ledger_value_date.c    balances at a value date
+ *     ledger_snapshot.c      all accounts in one cut; seals
+ *     ledger_walk.c          all transactions, in order
+ *     ledger_verify.c        the verification
+ *     ledger_maintenance.c   sweep and check
  *
  * Tampering. Each account is a chain of hashes. A link covers the whole transaction, so a changed
  * transaction breaks the chains of all its accounts. There is no chain over the book: its last link
@@ -86,10 +90,12 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/plural.h"
 #include "base/reserved_fields.h"
-#include "store/reserved.h"
+#include "commit/metadata_cache.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
@@ -123,12 +129,23 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
     return ledger;
 }
 
+/* Releases the plan here: it has only its book. */
+void truce__ledger_kept_free(struct ledger_kept *kept)
+{
+    if (kept)
+        truce__ledger_table_clear(&kept->plan.book);
+    bson_free(kept);
+}
+
 void truce_ledger_free(truce_ledger *ledger)
 {
     if (!ledger)
         return;
-    truce_assert(!ledger->first && !ledger->leaders);
+    /* In a forked child, the threads of a call that was running do not exist. */
+    truce_assert(truce__store_not_inherited(ledger->store, NULL) ||
+                 (!ledger->first && !ledger->leaders));
     truce__ledger_table_clear(&ledger->known);
+    truce__ledger_kept_free(ledger->kept);
     bson_destroy(&ledger->currencies);
     pthread_mutex_destroy(&ledger->mutex);
     bson_free(ledger->collection);
@@ -138,11 +155,7 @@ void truce_ledger_free(truce_ledger *ledger)
 
 truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *error)
 {
-    if (!ledger->refused)
-        return TRUCE_OK;
-    if (error)
-        *error = ledger->refusal;
-    return TRUCE_INVALID;
+    return truce__handle_usable(ledger->store, ledger->refused, &ledger->refusal, error);
 }
 
 static truce_status ledger_refuse_name(const char *account, const char *why, bson_error_t *error)
@@ -177,7 +190,7 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
  * caller holds the mutex. */
 static void ledger_follow(truce_ledger *ledger)
 {
-    uint64_t structure = truce__store_structure(ledger->store) + 1;
+    uint64_t structure = truce__metadata_structure(ledger->store) + 1;
 
     if (ledger->structure == structure)
         return;
@@ -240,7 +253,7 @@ void truce__ledger_remember(struct ledger_reader *reader, const char *account,
         truce__ledger_table_clear(&ledger->known);
     known = truce__ledger_at(&ledger->known, account);
     before = known->loaded ? known->state.number : -1;
-    /* invariant L12 */
+    /* invariant LG12 */
     if (before <= state->number) {
         known->state = *state;
         known->version = version;
@@ -259,7 +272,7 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
     pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     known = truce__ledger_find(&ledger->known, account);
-    /* invariant L12 */
+    /* invariant LG12 */
     found = known && version && known->version == version;
     if (found)
         *state = known->state;
@@ -331,7 +344,7 @@ static truce_status ledger_take_layout(truce_ledger *ledger, const bson_t *defin
     pthread_mutex_lock(&ledger->mutex);
     if (ledger->slots && strcmp(ledger->slots, slots) != 0)
         status = truce__fail(TRUCE_INVALID, error,
-                             "ledger %s was made with its numbers in %s, not in \"%.100s\"",
+                             "ledger \"%s\" was made with its numbers in %s, not in \"%.100s\"",
                              ledger->collection, *slots ? slots : "an index", ledger->slots);
     else if (*slots && !ledger->slots)
         ledger->slots = bson_strdup(slots);
@@ -366,8 +379,12 @@ static truce_status ledger_define_once(truce_ledger *ledger, bson_error_t *error
         bson_append_document_end(&document, &currencies);
         status = truce_insert(ledger->store, LEDGERS, &document, NULL, error);
     }
+    if (status == TRUCE_DUPLICATE)
+        status = truce__ledger_layout(ledger, error);
+    if (!status)
+        truce__metadata_rely(ledger->store, LEDGERS, &document);
     bson_destroy(&document);
-    return status == TRUCE_DUPLICATE ? truce__ledger_layout(ledger, error) : status;
+    return status;
 }
 
 /* Ensures that LEDGERS has {_id: collection}. */
@@ -389,13 +406,15 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
     uint64_t structure;
     bool ready;
 
+    if (status)
+        return status;
     pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     ready = ledger->ready;
     structure = ledger->structure;
     pthread_mutex_unlock(&ledger->mutex);
-    if (status || ready)
-        return status;
+    if (ready)
+        return TRUCE_OK;
     status = truce__view_guard(ledger->store, "post", ledger->collection, error);
     if (!status)
         status = ledger_define(ledger, error);
@@ -529,7 +548,7 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
             status = truce_ledger_digits(ledger, code, &there, error);
     }
     if (!status && there != digits)
-        status = truce__fail(TRUCE_DUPLICATE, error, "the currency %s has %d digits, not %d", code,
-                             there, digits);
+        status = truce__fail(TRUCE_DUPLICATE, error, "the currency %s has %s, not %d", code,
+                             PLURAL(there, "digit", "digits"), digits);
     return status;
 }

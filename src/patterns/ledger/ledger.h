@@ -1,7 +1,7 @@
 #ifndef TRUCE_PATTERNS_LEDGER_LEDGER_H
 #define TRUCE_PATTERNS_LEDGER_LEDGER_H
 
-/* Declarations that the files of the ledger share. The invariants (L1 ...) are in ledger.c. */
+/* Declarations that the files of the ledger share. The invariants (LG1 ...) are in ledger.c. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -48,7 +48,7 @@ struct ledger_change {
     bson_t set;
 };
 
-/* ---- accounts by name (ledger_table.c) ------------------------------------------------------- */
+/* ---- accounts by name (ledger_account_table.c) ----------------------------------------------- */
 
 struct ledger_known {
     char *account;
@@ -83,6 +83,7 @@ void truce__ledger_table_clear(struct ledger_table *table);
 /* ---- the handle (ledger.c) ------------------------------------------------------------------- */
 
 struct ledger_waiting;
+struct ledger_kept;
 
 #define LEDGER_LEADERS 2    /* Batches in flight at the same time. */
 #define LEDGER_LANES   4096 /* Accounts by the hash of their names. */
@@ -118,6 +119,8 @@ struct truce_ledger {
     uint32_t left[LEDGER_LANES];
     /* States that were right after their numbers, which may not be the last ones. */
     struct ledger_table known;
+    /* The plan of the last post in a commit (ledger_commit.c); NULL: none. */
+    struct ledger_kept *kept;
     bson_t currencies;
 };
 
@@ -130,7 +133,8 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
 
 /* Forgets what the handle remembers: another client dropped or emptied the collection. */
 void truce__ledger_forget(truce_ledger *ledger);
-/* On a store that does not report drops, forgets if the collection is empty. */
+/* Forgets what the handle remembers if the collection is empty and the store does not report drops.
+ * Does nothing on a store that reports them. */
 truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error);
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
 /* Remembers the state, and builds the runs of stored sums that the account has completed since the
@@ -190,7 +194,7 @@ void truce__ledger_chain(const uint8_t digest[SHA256_BYTES], const char *account
 truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_change *change,
                                bool counts, bool pending, bson_error_t *error);
 
-/* ---- reading (ledger_head.c) ----------------------------------------------------------------- */
+/* ---- reading (ledger_account_head.c) --------------------------------------------------------- */
 
 struct ledger_reader {
     truce_ledger *ledger;
@@ -246,7 +250,7 @@ truce_status truce__ledger_transaction(struct ledger_reader *reader, const bson_
 truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_value_t *of,
                                    bson_t *document, bson_error_t *error);
 
-/* ---- sums by value date (ledger_sums.c) ------------------------------------------------------ */
+/* ---- sums by value date (ledger_value_date.c) ------------------------------------------------ */
 
 #define LEDGER_SUMS_RUN 128 /* Numbers of the smallest run of stored sums. */
 
@@ -304,6 +308,8 @@ struct ledger_plan {
     struct ledger_reader reader;
     /* NULL: without a commit. */
     truce_commit *commit;
+    /* The commit had no transactions of its own when the plan began. */
+    bool alone;
     struct ledger_table book;
     /* Remembered states are not used. */
     bool fresh;
@@ -315,6 +321,20 @@ struct ledger_plan {
 
 void truce__ledger_plan_begin(struct ledger_plan *plan, truce_ledger *ledger, truce_commit *commit);
 void truce__ledger_plan_release(struct ledger_plan *plan);
+
+/* The plan of a try of a commit knows all transactions that it has planned, so the next post of the
+ * try needs no reads of the same accounts. If anything else has added a transaction to the commit,
+ * a new plan begins. */
+struct ledger_kept {
+    struct ledger_plan plan;
+    /* The id of the commit changes with each try. */
+    bson_oid_t of;
+    /* The first entries of the commit have no transactions that the plan does not know. */
+    uint32_t seen;
+};
+
+/* Frees a kept plan. NULL is allowed. */
+void truce__ledger_kept_free(struct ledger_kept *kept);
 
 /* Makes the document of the request, checked against the states of the book, which then move on to
  * those after it. If the status is not OK, the request is refused and the book does not change.
@@ -363,12 +383,41 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
 
 void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_balance *balance);
 
-/* ---- a consistent cut (ledger_cut.c) --------------------------------------------------------- */
+/* ---- a consistent cut (ledger_snapshot.c) ---------------------------------------------------- */
 
 /* Finds the state of each open account in one consistent cut. */
 truce_status truce__ledger_cut(struct ledger_reader *reader, struct ledger_table *cut,
                                char ***names, uint32_t *count, bson_error_t *error);
 void truce__ledger_names_free(char **names, uint32_t count);
+/* Returns whether the account has the name, or is below it: "assets" includes "assets:cash". Every
+ * account is below NULL and "". */
+bool truce__ledger_is_below(const char *account, const char *prefix);
+/* Reports balances as truce_ledger_balances does, but only of accounts after a name (NULL: all). On
+ * a store with snapshots, a page costs the same wherever it begins. */
+truce_status truce__ledger_balances_after(truce_ledger *ledger, const char *prefix,
+                                          const char *after,
+                                          truce_ledger_balance_function *function, void *arg,
+                                          bson_error_t *error);
+/* Reports transactions as truce_ledger_walk does, but only those that an earlier walk did not
+ * report. `after` (NULL: a first walk) has its `reached`: [{account, number}], the last number of
+ * each account that was reported. Transactions that were posted since are in the new snapshot.
+ * `reached` may be NULL. */
+truce_status truce__ledger_walk_after(truce_ledger *ledger, const bson_t *after,
+                                      truce_ledger_document_function *function, void *arg,
+                                      bson_t *reached, bson_error_t *error);
+/* The last part of a seal that an earlier call returned. */
+struct ledger_sealed {
+    int32_t part;
+    /* Its last account. */
+    const char *account;
+    uint8_t hash[SHA256_BYTES];
+};
+
+/* Continues a seal after a part (NULL: begins one). The accounts of the further parts are those of
+ * another snapshot. */
+truce_status truce__ledger_seal_after(truce_ledger *ledger, const struct ledger_sealed *after,
+                                      truce_ledger_seal_function *function, void *arg,
+                                      bson_error_t *error);
 /* Hashes a part of a seal, without its field `hash`. */
 void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
 
@@ -379,7 +428,7 @@ bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 
 /* ---- documents of other programs (ledger_plan.c) ------------------------------------------- */
 
-/* Called for each document that is refused, with the reason. */
+/* Receives each document that is refused, with the reason. */
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);
 
 struct ledger_takeup {

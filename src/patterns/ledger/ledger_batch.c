@@ -13,7 +13,7 @@
  *     send --(taken at n)--> those before n are posted. n: it exists, `of` is settled, or a number
  *       |                    is taken: read again. Those after n were not reached: plan again
  *       v  --(no answer)---> all may be stored: plan again under the same ids, which find
- *       |                    themselves (L7)
+ *       |                    themselves (LG7)
  *     posted
  *
  * A request that is refused after planned ones is refused if all of these take effect: then it was
@@ -136,22 +136,23 @@ const bson_value_t *truce__ledger_of(const struct ledger_request *request)
                                           : NULL;
 }
 
-truce_status truce__ledger_tell_settled(const bson_t *document, bson_error_t *error)
+truce_status truce__ledger_report_settled(const bson_t *document, bson_error_t *error)
 {
     char text[200];
     bson_t id = BSON_INITIALIZER;
     bson_value_t by = truce__ledger_value(document, "_id");
 
     BSON_APPEND_VALUE(&id, "_id", &by);
-    (void)truce__fail(TRUCE_DUPLICATE, error, "it was already settled, voided, or reversed by %s",
+    (void)truce__fail(TRUCE_DUPLICATE, error,
+                      "the transaction was already settled, voided, or reversed by %s",
                       truce__value_show(truce__value_field(truce__value_document(&id), "_id", 3),
                                         text, sizeof text));
     bson_destroy(&id);
     return TRUCE_DUPLICATE;
 }
 
-/* Looks for the transaction that settled `of` (L6). NOT_FOUND: none did. OK: the request is settled
- * as a DUPLICATE. */
+/* Looks for the transaction that settled `of` (LG6). NOT_FOUND: none did. OK: the request is
+ * settled as a DUPLICATE. */
 static truce_status ledger_batch_find_settled(struct ledger_batch *batch,
                                               struct ledger_request *request, bson_error_t *error)
 {
@@ -163,7 +164,7 @@ static truce_status ledger_batch_find_settled(struct ledger_batch *batch,
         return TRUCE_NOT_FOUND;
     status = truce__ledger_settled(&batch->plan.reader, of, &document, error);
     if (!status)
-        ledger_batch_settle(request, truce__ledger_tell_settled(&document, error), error);
+        ledger_batch_settle(request, truce__ledger_report_settled(&document, error), error);
     bson_destroy(&document);
     return status;
 }
@@ -270,7 +271,9 @@ static bool ledger_batch_is_plain(const struct ledger_request *request)
     return request->verb == LEDGER_POST && !request->transaction->of;
 }
 
-/* *stop: the batch plans no more requests. */
+/* Settles a refused request, or keeps the refusal until the documents planned before it are posted.
+ * *stop: the batch plans no more requests, because the refusal depends on them or on a fresh
+ * read. */
 static truce_status ledger_batch_refused(struct ledger_batch *batch, uint32_t at,
                                          truce_status status, bool stale, bool *stop,
                                          bson_error_t *error)
@@ -395,8 +398,8 @@ static truce_status ledger_batch_find_all_posted(struct ledger_batch *batch, bso
 
 #define TAKEN_OFTEN 5
 
-/* Takes up documents of other programs thoroughly: a document that a read of the account does not
- * show may hold a number that is taken again and again. */
+/* Imports every uncommitted document of other programs. A document that a read of the account does
+ * not show may hold the number that the batch tries to use. */
 static truce_status ledger_batch_take_up(struct ledger_batch *batch,
                                          const struct ledger_request *request, bson_error_t *error)
 {
@@ -539,7 +542,9 @@ static truce_status ledger_batch_take_back(struct ledger_batch *batch, uint32_t 
     return status;
 }
 
-/* *gone: the collection was dropped or emptied, and nothing of the batch is stored. */
+/* Checks after the insert of a batch that the collection was not dropped or emptied before it, on a
+ * store that does not report drops. `posted`: the number of documents that were inserted. *gone: it
+ * was, and the documents of the batch are removed again. */
 static truce_status ledger_batch_confirm(struct ledger_batch *batch, uint32_t posted, bool *gone,
                                          bson_error_t *error)
 {

@@ -89,7 +89,7 @@ static void build_append_fields(const struct draft *draft, bson_t *document)
     build_append_id(draft, document);
     BSON_APPEND_DATE_TIME(document, "ts", draft->booked_ms);
     BSON_APPEND_UTF8(document, "kind", draft->kind);
-    BSON_APPEND_UTF8(document, "proc", "COMMITTED"); /* L3 */
+    BSON_APPEND_UTF8(document, "proc", "COMMITTED"); /* LG3 */
     BSON_APPEND_UTF8(document, "state", draft->state);
     if (draft->request->verb == LEDGER_OPEN)
         BSON_APPEND_UTF8(document, "opens", draft->request->account);
@@ -127,7 +127,7 @@ truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_err
     bson_t plain = BSON_INITIALIZER;
 
     draft->booked_ms = draft->plan->now_ms;
-    for (uint32_t i = 0; i < draft->count; i++) { /* L10 */
+    for (uint32_t i = 0; i < draft->count; i++) { /* LG10 */
         if (draft->planned[i].known->state.booked_ms > draft->booked_ms)
             draft->booked_ms = draft->planned[i].known->state.booked_ms;
     }

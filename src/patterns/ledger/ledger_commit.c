@@ -10,7 +10,8 @@
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_post.h"
 
-/* NOT_FOUND: neither the store nor the commit settles it. */
+/* Fails with DUPLICATE, naming the transaction that settled `of`. NOT_FOUND: neither the store nor
+ * the commit settles it. */
 static truce_status commit_find_settled(struct ledger_plan *plan, const bson_value_t *of,
                                         bson_error_t *error)
 {
@@ -27,7 +28,7 @@ static truce_status commit_find_settled(struct ledger_plan *plan, const bson_val
         there = truce__value_field(truce__value_document(&entry->after), "resolves", 8);
         if (there.type != VALUE_MISSING &&
             truce__value_equal(there, truce__value_field(truce__value_document(&one), "v", 1)))
-            status = truce__ledger_tell_settled(&entry->after, error);
+            status = truce__ledger_report_settled(&entry->after, error);
         if (status == TRUCE_DUPLICATE)
             break;
     }
@@ -36,7 +37,7 @@ static truce_status commit_find_settled(struct ledger_plan *plan, const bson_val
         return status;
     status = truce__ledger_settled(&plan->reader, of, &document, error);
     if (!status)
-        status = truce__ledger_tell_settled(&document, error);
+        status = truce__ledger_report_settled(&document, error);
     bson_destroy(&document);
     return status;
 }
@@ -76,7 +77,8 @@ static void commit_guard_of(const bson_t *document, bson_t *guard)
     bson_append_array_end(guard, &any);
 }
 
-/* NOT_FOUND: it was not posted before. */
+/* Settles a request whose transaction the store or the commit already has. NOT_FOUND: it was not
+ * posted before. */
 static truce_status commit_find_posted(struct ledger_plan *plan, struct ledger_request *request,
                                        bson_error_t *error)
 {
@@ -158,18 +160,69 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
     return status;
 }
 
+/* ---- several posts --------------------------------------------------------------------------- */
+
+/* Returns whether the commit itself has inserted transactions, from this entry on. */
+static bool kept_has_others(const truce_ledger *ledger, const truce_commit *commit, uint32_t from)
+{
+    for (uint32_t i = from; i < commit->count; i++) {
+        const struct entry *entry = commit->entries[i];
+
+        if (entry->known && !entry->token.found && entry->after_found &&
+            !strcmp(entry->collection, ledger->collection))
+            return true;
+    }
+    return false;
+}
+
+static struct ledger_kept *kept_new(truce_ledger *ledger, truce_commit *commit)
+{
+    struct ledger_kept *kept = bson_malloc0(sizeof *kept);
+
+    truce__ledger_plan_begin(&kept->plan, ledger, commit);
+    kept->plan.alone = !kept_has_others(ledger, commit, 0);
+    kept->of = commit->id;
+    return kept;
+}
+
+/* Exchanges the plan that the handle keeps. */
+static struct ledger_kept *kept_exchange(truce_ledger *ledger, struct ledger_kept *kept)
+{
+    struct ledger_kept *before;
+
+    pthread_mutex_lock(&ledger->mutex);
+    before = ledger->kept;
+    ledger->kept = kept;
+    pthread_mutex_unlock(&ledger->mutex);
+    return before;
+}
+
+/* Takes the plan of this try. Entries of documents that were taken before the function ran are in
+ * no order. */
+static struct ledger_kept *kept_take(truce_ledger *ledger, truce_commit *commit)
+{
+    struct ledger_kept *kept = kept_exchange(ledger, NULL);
+
+    if (kept && bson_oid_equal(&kept->of, &commit->id) &&
+        !kept_has_others(ledger, commit, commit->owner ? 0 : kept->seen))
+        return kept;
+    truce__ledger_kept_free(kept);
+    return kept_new(ledger, commit);
+}
+
 truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
                                    struct ledger_request *request, bson_error_t *error)
 {
-    struct ledger_plan plan;
+    struct ledger_kept *kept;
     truce_status status;
 
     if (commit->store != ledger->store)
         return truce__fail(TRUCE_INVALID, error,
-                           "ledger %s and the commit belong to different stores",
+                           "ledger \"%s\" and the commit belong to different stores",
                            ledger->collection);
-    truce__ledger_plan_begin(&plan, ledger, commit);
-    status = truce__ledger_post_planned(&plan, request, error);
-    truce__ledger_plan_release(&plan);
+    kept = kept_take(ledger, commit);
+    status = truce__ledger_post_planned(&kept->plan, request, error);
+    kept->seen = commit->count;
+    truce__ledger_kept_free(status ? kept : kept_exchange(ledger, kept));
     return status;
 }

@@ -39,7 +39,7 @@ struct draft {
 truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error);
 /* Checks that the accounts allow the draft. Its changes get their numbers and the states after
  * them. */
-truce_status truce__ledger_judge(struct draft *draft, bool *nothing, bson_error_t *error);
+truce_status truce__ledger_check_entry(struct draft *draft, bool *nothing, bson_error_t *error);
 /* Moves the book on to the draft's states if they are `planned`, and frees the draft. */
 void truce__ledger_draft_close(struct draft *draft, bool planned);
 /* Links the changes, in the order of their numbers, to the chains of their accounts. */

@@ -5,7 +5,7 @@
 
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_draft.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 
 static struct planned *ledger_gather_add(struct draft *draft)
 {
@@ -23,7 +23,7 @@ static truce_status gather_entries(struct draft *draft, bson_error_t *error)
         struct planned *planned = ledger_gather_add(draft);
 
         if (!given->entries[i].value)
-            return truce__fail(TRUCE_INVALID, error, "an entry of account %s has the value 0",
+            return truce__fail(TRUCE_INVALID, error, "the amount of account \"%s\" is 0",
                                given->entries[i].account ? given->entries[i].account : "");
         planned->change.account = given->entries[i].account;
         planned->change.value = given->entries[i].value;
@@ -59,7 +59,8 @@ static bool gather_is_part(int64_t value, int64_t whole)
 static truce_status gather_refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
-                       "%" PRId64 " of account %s is not a part of the amount of the transaction",
+                       "%" PRId64
+                       " of account \"%s\" is not a part of the amount of the transaction",
                        entry->value, entry->account ? entry->account : "");
 }
 
@@ -77,7 +78,7 @@ static truce_status gather_check_parts(const struct draft *draft, bson_error_t *
             !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
             return gather_refuse_part(entry, error);
         if (truce__ledger_entry(given, entry->account) != entry)
-            return truce__fail(TRUCE_INVALID, error, "account %s occurs twice in the entries",
+            return truce__fail(TRUCE_INVALID, error, "account \"%s\" occurs twice in the entries",
                                entry->account);
     }
     return TRUCE_OK;
@@ -90,13 +91,14 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
     struct ledger_change change;
 
     if (!truce__ledger_is(&draft->settled, "state", "PENDING"))
-        return truce__fail(TRUCE_INVALID, error, "it is not a pending transaction");
+        return truce__fail(TRUCE_INVALID, error, "the transaction that `of` names is not pending");
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         const truce_ledger_entry *entry = NULL;
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(TRUCE_CORRUPT, error, "one of its changes is invalid");
+            return truce__fail(TRUCE_CORRUPT, error,
+                               "a change of the transaction that `of` names is invalid");
         planned = gather_copy_of(draft, &change);
         planned->change.release = change.value;
         planned->change.type = settles ? NULL : draft->kind;
@@ -123,7 +125,7 @@ static truce_status gather_total(const bson_t *document, const char *account, in
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
         if (truce__ledger_change(at.value, &change) && !strcmp(change.account, account) &&
             __builtin_add_overflow(*total, change.value, total))
-            return truce__fail(TRUCE_LIMIT, error, "the sum of account %s exceeds 64 bits",
+            return truce__fail(TRUCE_LIMIT, error, "the sum of account \"%s\" exceeds 64 bits",
                                account);
     }
     return TRUCE_OK;
@@ -175,14 +177,16 @@ static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
         truce__ledger_is(&draft->settled, "kind", "open") ||
         truce__ledger_is(&draft->settled, "kind", "rules"))
         return truce__fail(TRUCE_INVALID, error,
-                           "it is not a posted transaction: only these can be reversed");
+                           "the transaction that `of` names is not posted: only posted "
+                           "transactions can be reversed");
     if (draft->part)
         return gather_part_reversed(draft, error);
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(TRUCE_CORRUPT, error, "one of its changes is invalid");
+            return truce__fail(TRUCE_CORRUPT, error,
+                               "a change of the transaction that `of` names is invalid");
         if (!change.value)
             continue;
         planned = gather_copy_of(draft, &change);
@@ -269,7 +273,9 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
     if ((unsigned)given->kind > TRUCE_LEDGER_REVERSE)
         return truce__fail(TRUCE_INVALID, error, "unknown kind of transaction");
     if (given->count && !given->entries)
-        return truce__fail(TRUCE_INVALID, error, "the entries are missing");
+        return truce__fail(TRUCE_INVALID, error,
+                           "transaction.entries is NULL, but transaction.count is %u",
+                           given->count);
     if (!given->id || given->id->value_type == BSON_TYPE_EOD ||
         given->id->value_type == BSON_TYPE_ARRAY || given->id->value_type == BSON_TYPE_REGEX ||
         given->id->value_type == BSON_TYPE_UNDEFINED)

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "patterns/ledger/ledger.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
@@ -72,7 +72,7 @@ static void ledger_report_finding(const bson_t *found, void *arg)
     snprintf(rule, sizeof rule, "ledger-%s", truce__field_text(found, "rule"));
     if (*truce__field_text(found, "account"))
         text = bson_strdup_printf(
-            "account %s, number %lld: %s", truce__field_text(found, "account"),
+            "account \"%s\", number %lld: %s", truce__field_text(found, "account"),
             (long long)truce__field_number(found, "number"), truce__field_text(found, "text"));
     else
         text = bson_strdup(truce__field_text(found, "text"));
@@ -83,7 +83,7 @@ static void ledger_report_finding(const bson_t *found, void *arg)
             : "nothing: a book is not repaired silently; compare it with a backup or a seal";
     if (id.value_type != BSON_TYPE_EOD)
         finding.id = &id;
-    truce__check_tell(proving->check, &finding, false);
+    truce__check_report(proving->check, &finding, false);
     bson_free(text);
 }
 

@@ -1,7 +1,7 @@
 #ifndef TRUCE_PATTERNS_LEDGER_LEDGER_MAINTENANCE_H
 #define TRUCE_PATTERNS_LEDGER_LEDGER_MAINTENANCE_H
 
-/* The sweep and the check of ledgers, for the table in src/maintenance/registry.c. */
+/* The sweep and the check of ledgers, for the table in src/maintenance/maintenance_registry.c. */
 #include "store/maintenance.h"
 
 truce_status truce__ledger_sweep(struct sweep *sweep, bson_error_t *error);

@@ -4,7 +4,7 @@
  *
  *     entries, or those of `of`   the changes                           ledger_gather.c
  *     the book                    each account after its last number    plan_find_account
- *     rules, sums                 refused, or states after it           truce__ledger_judge
+ *     rules, sums                 refused, or states after it           truce__ledger_check_entry
  *     the document                with the chain over it                ledger_build.c
  *
  * The book belongs to one call. A planned transaction enters it, so that the next one is checked
@@ -84,7 +84,7 @@ static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
     if (!status && state->behind)
         status = truce__fail(TRUCE_CORRUPT, error,
                              "a damaged document follows number %" PRId64
-                             " of account %s: truce ledger verify names it",
+                             " of account \"%s\": truce ledger verify names it",
                              state->number, account);
     return status;
 }
@@ -92,9 +92,12 @@ static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
 static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *known, bool fresh,
                               bson_error_t *error)
 {
-    bool recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     truce_status status = TRUCE_OK;
+    bool recalled;
 
+    if (plan->commit)
+        truce__commit_queue_up(plan->commit, plan->ledger->collection);
+    recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     known->root = recalled ? known->state.number : 0;
     known->fresh = !recalled || fresh;
     if (known->fresh)
@@ -105,7 +108,7 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
         truce__ledger_remember(&plan->reader, known->account, &known->state, 0);
     if (known->fresh)
         known->root = known->state.number;
-    if (!status && plan->commit)
+    if (!status && plan->commit && !plan->alone)
         status = plan_add_own(plan, known->account, &known->state, error);
     known->loaded = !status;
     return status;
@@ -170,19 +173,19 @@ static truce_status plan_check_direction(const struct draft *draft, const struct
     bool given = !strcmp(draft->kind, "transfer") || draft->pending;
 
     if (!rules->currency[0] && !draft->unopened)
-        return truce__fail(TRUCE_NOT_FOUND, error, "account %s is not open", account);
+        return truce__fail(TRUCE_NOT_FOUND, error, "account \"%s\" is not open", account);
     if (rules->closed && value)
-        return truce__fail(TRUCE_INVALID, error, "account %s is closed", account);
+        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is closed", account);
     if (given && rules->debit_only && value > 0)
-        return truce__fail(TRUCE_INVALID, error, "account %s is for debits only", account);
+        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is for debits only", account);
     if (given && rules->credit_only && value < 0)
-        return truce__fail(TRUCE_INVALID, error, "account %s is for credits only", account);
+        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is for credits only", account);
     return TRUCE_OK;
 }
 
 static truce_status plan_refuse_amount(const struct draft *draft, const struct ledger_known *known,
-                                       const char *what, const char *than, int64_t bound,
-                                       __int128 reached, bson_error_t *error)
+                                       bool maximum, int64_t bound, __int128 reached,
+                                       bson_error_t *error)
 {
     char limit[TRUCE_LEDGER_AMOUNT], would[TRUCE_LEDGER_AMOUNT] = "too much";
     const char *currency = known->next.rules.currency;
@@ -192,9 +195,13 @@ static truce_status plan_refuse_amount(const struct draft *draft, const struct l
         digits = 0;
     if (reached >= INT64_MIN && reached <= INT64_MAX)
         truce_ledger_show((int64_t)reached, digits, would);
-    return truce__fail(TRUCE_LIMIT, error, "account %s: %s would be %s %s, %s than %s",
-                       known->account, what, would, currency, than,
-                       truce_ledger_show(bound, digits, limit));
+    return truce__fail(TRUCE_LIMIT, error,
+                       maximum
+                           ? "balance limit of account \"%s\": balance would be %s %s, maximum is "
+                             "%s"
+                           : "insufficient funds in account \"%s\": available balance would be "
+                             "%s %s, minimum is %s",
+                       known->account, would, currency, truce_ledger_show(bound, digits, limit));
 }
 
 /* Finds the expired amounts of the account after its last entry. A transaction that cannot book
@@ -215,7 +222,7 @@ static truce_status plan_find_overdue(const struct draft *draft, struct ledger_k
     return status;
 }
 
-/* Checks the limits of an account (L5). A change that improves the state before the transaction is
+/* Checks the limits of an account (LG5). A change that improves the state before the transaction is
  * allowed, even beyond a limit. Each of several changes of one account is checked, because each
  * leaves a balance. */
 static truce_status plan_check_limits(const struct draft *draft, const struct planned *planned,
@@ -231,11 +238,9 @@ static truce_status plan_check_limits(const struct draft *draft, const struct pl
              full_after = (__int128)after->balance + after->in - in;
 
     if (rules->has_min && free_after < rules->min && free_after < free_before)
-        return plan_refuse_amount(draft, known, "what is available", "less", rules->min, free_after,
-                                  error);
+        return plan_refuse_amount(draft, known, false, rules->min, free_after, error);
     if (rules->has_max && full_after > rules->max && full_after > full_before)
-        return plan_refuse_amount(draft, known, "the balance", "more", rules->max, full_after,
-                                  error);
+        return plan_refuse_amount(draft, known, true, rules->max, full_after, error);
     return TRUCE_OK;
 }
 
@@ -302,7 +307,8 @@ static bool plan_same_rules(const struct ledger_rules *a, const struct ledger_ru
            a->credit_only == b->credit_only && a->closed == b->closed;
 }
 
-/* *nothing: the rules are the same already. */
+/* Checks the new rules of an account and appends them to its change. *nothing: the rules are the
+ * same already. */
 static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_error_t *error)
 {
     struct planned *planned = &draft->planned[0];
@@ -312,18 +318,18 @@ static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_er
     bool open = state->rules.currency[0];
 
     if (draft->request->verb == LEDGER_RULES && !open)
-        return truce__fail(TRUCE_NOT_FOUND, error, "account %s is not open", account);
+        return truce__fail(TRUCE_NOT_FOUND, error, "account \"%s\" is not open", account);
     if (!rules.currency[0])
         memcpy(rules.currency, state->rules.currency, sizeof rules.currency);
     *nothing = open && plan_same_rules(&rules, &state->rules);
     if (*nothing)
         return TRUCE_OK;
     if (open && draft->request->verb == LEDGER_OPEN)
-        return truce__fail(TRUCE_DUPLICATE, error, "account %s is already open with other rules",
-                           account);
+        return truce__fail(TRUCE_DUPLICATE, error,
+                           "account \"%s\" is already open with other rules", account);
     if (open && strcmp(rules.currency, state->rules.currency) != 0)
         return truce__fail(TRUCE_INVALID, error,
-                           "the currency of account %s is %s and cannot change", account,
+                           "the currency of account \"%s\" is %s and cannot change", account,
                            state->rules.currency);
     if (rules.closed && (state->out || state->in)) {
         truce_status status = plan_find_overdue(draft, planned->known, error);
@@ -334,7 +340,7 @@ static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_er
     if (rules.closed &&
         (state->out != planned->known->overdue_out || state->in != planned->known->overdue_in))
         return truce__fail(TRUCE_INVALID, error,
-                           "account %s has pending transactions: settle or void them first",
+                           "account \"%s\" has pending transactions: settle or void them first",
                            account);
     truce__ledger_rules_append(&rules, &planned->change.set);
     return TRUCE_OK;
@@ -368,14 +374,14 @@ static truce_status plan_check_once(const struct draft *draft, bson_error_t *err
         for (uint32_t j = 0; j < i; j++) {
             if (!strcmp(draft->planned[i].change.account, draft->planned[j].change.account))
                 return truce__fail(TRUCE_INVALID, error,
-                                   "account %s occurs twice in a pending transaction",
+                                   "account \"%s\" occurs twice in a pending transaction",
                                    draft->planned[i].change.account);
         }
     }
     return TRUCE_OK;
 }
 
-truce_status truce__ledger_judge(struct draft *draft, bool *nothing, bson_error_t *error)
+truce_status truce__ledger_check_entry(struct draft *draft, bool *nothing, bson_error_t *error)
 {
     truce_status status = plan_check_once(draft, error);
 
@@ -427,7 +433,7 @@ truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_re
 
     bson_init(document);
     if (!status)
-        status = truce__ledger_judge(&draft, &nothing, error);
+        status = truce__ledger_check_entry(&draft, &nothing, error);
     if (!status && !nothing)
         status = truce__ledger_build(&draft, document, error);
     *stale = draft.stale;
@@ -435,7 +441,7 @@ truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_re
     return status;
 }
 
-/* ---- ledger takeup ----------------------------------------------------------------------- */
+/* ---- documents of other programs ------------------------------------------------------------- */
 
 /*
  * Documents that other programs insert, as the description of the pattern says: UNCOMMITTED, with
@@ -455,15 +461,18 @@ truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_re
  *
  * Invariants:
  *
- *   T1  A document is taken up only if no other uncommitted document has a smaller number on one of
- *   its accounts. T2  Its changes get the next numbers of their accounts. This closes skipped
- *   numbers: committed numbers have no gaps (L1). If a post takes that number first, the unique
- *   index refuses the write, and the document is examined again. T3  The write compares every field
- *   from which it was made, so it never overwrites a concurrent change. T4  The booking time is the
- *   document's own time, moved into the range from the booking time of the entries before it to now
- *   (L10). The original of a moved time is kept as the value date (`effective`). T5  A document
- *   whose changes have a hash was written by truce. It is damaged if it is not COMMITTED, and is
- *   left to the verification.
+ *  LF1. A document is imported only if no other uncommitted document has a smaller number on one
+ *       of its accounts.
+ *  LF2. Its changes get the next numbers of their accounts. This closes skipped numbers: committed
+ *       numbers have no gaps (LG1). If a post takes that number first, the unique index refuses the
+ *       write, and the document is examined again.
+ *  LF3. The write compares every field from which it was made, so it never overwrites a concurrent
+ *       change.
+ *  LF4. The booking time is the document's own time, moved into the range from the booking time of
+ *       the entries before it to now (LG10). The original of a moved time is kept as the value date
+ *       (`effective`).
+ *  LF5. A document whose changes have a hash was written by truce. If it is not COMMITTED, it is
+ *       damaged, and the verification reports it.
  *
  * Documents that wait for each other (numbers from counters) form a cycle. The waiting document
  * with the greatest _id then moves to the end: it gets numbers after the greatest of each of its
@@ -473,9 +482,9 @@ truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_re
  * A crash between two of these writes leaves each document in one of the states above.
  */
 
-enum outcome { TAKEUP_DONE, TAKEUP_WAITS, TAKEUP_STUCK, TAKEUP_RACED };
+enum outcome { FOREIGN_DONE, FOREIGN_WAITS, FOREIGN_STUCK, FOREIGN_RACED };
 
-struct takeup {
+struct foreign {
     struct ledger_reader *reader;
     struct ledger_takeup *call;
     struct ledger_plan plan;
@@ -485,12 +494,12 @@ struct takeup {
     bson_t *moved;
 };
 
-static struct value takeup_id(const bson_t *document)
+static struct value foreign_id(const bson_t *document)
 {
     return truce__value_field(truce__value_document(document), "_id", 3);
 }
 
-static bool takeup_is_field(const bson_t *document, const char *name)
+static bool foreign_is_field(const bson_t *document, const char *name)
 {
     return truce__value_field(truce__value_document(document), name, strlen(name)).type !=
            VALUE_MISSING;
@@ -498,7 +507,7 @@ static bool takeup_is_field(const bson_t *document, const char *name)
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* Appends a filter of the whole document (T3). A filter cannot name every field: `a.b` is a path,
+/* Appends a filter of the whole document (LF3). A filter cannot name every field: `a.b` is a path,
  * `$a` is an operator, and no value equals undefined. */
 static void filter_exactly(const bson_t *document, bson_t *filter)
 {
@@ -521,26 +530,27 @@ static void filter_exactly(const bson_t *document, bson_t *filter)
     truce__intent_append_absent(filter);
 }
 
-/* RACED: the document changed, or one of its numbers was taken. */
-static truce_status write_exactly(struct takeup *takeup, const bson_t *document,
-                                  const bson_t *update, enum outcome *outcome, bson_error_t *error)
+/* Writes a document if the store still has it as it was read. RACED: the document changed, or one
+ * of its numbers was taken. */
+static truce_status write_exactly(struct foreign *run, const bson_t *document, const bson_t *update,
+                                  enum outcome *outcome, bson_error_t *error)
 {
-    const truce_ledger *ledger = takeup->reader->ledger;
+    const truce_ledger *ledger = run->reader->ledger;
     bson_t filter = BSON_INITIALIZER;
     truce_write_result result = {0};
     truce_status status;
 
     filter_exactly(document, &filter);
     status = truce_update(ledger->store, ledger->collection, &filter, update, NULL, &result, error);
-    *outcome = !status && result.matched ? TAKEUP_DONE : TAKEUP_RACED;
+    *outcome = !status && result.matched ? FOREIGN_DONE : FOREIGN_RACED;
     truce_write_result_release(&result);
     bson_destroy(&filter);
-    if (*outcome == TAKEUP_RACED)
-        truce__ledger_table_clear(&takeup->plan.book);
+    if (*outcome == FOREIGN_RACED)
+        truce__ledger_table_clear(&run->plan.book);
     return status == TRUCE_DUPLICATE || truce__repeatable(status) ? TRUCE_OK : status;
 }
 
-static void takeup_append_refused(const bson_t *document, const char *reason, bson_t *set)
+static void foreign_append_refused(const bson_t *document, const char *reason, bson_t *set)
 {
     static const char *const moved[] = {"changes", "resolves", "opens", "open"};
     bson_t refused, changes, one, account;
@@ -566,29 +576,29 @@ static void takeup_append_refused(const bson_t *document, const char *reason, bs
     bson_append_array_end(set, &changes);
 }
 
-static truce_status takeup_refuse(struct takeup *takeup, const bson_t *document,
-                                  const bson_error_t *why, enum outcome *outcome,
-                                  bson_error_t *error)
+static truce_status foreign_refuse(struct foreign *run, const bson_t *document,
+                                   const bson_error_t *why, enum outcome *outcome,
+                                   bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, inner;
     truce_status status;
 
     bson_append_document_begin(&update, "$set", 4, &inner);
-    takeup_append_refused(document, why->message, &inner);
+    foreign_append_refused(document, why->message, &inner);
     bson_append_document_end(&update, &inner);
     bson_append_document_begin(&update, "$unset", 6, &inner);
     BSON_APPEND_INT32(&inner, "resolves", 1);
     BSON_APPEND_INT32(&inner, "opens", 1);
     BSON_APPEND_INT32(&inner, "open", 1);
     bson_append_document_end(&update, &inner);
-    status = write_exactly(takeup, document, &update, outcome, error);
+    status = write_exactly(run, document, &update, outcome, error);
     bson_destroy(&update);
-    if (!status && *outcome == TAKEUP_DONE) {
+    if (!status && *outcome == FOREIGN_DONE) {
         bson_value_t id = truce__ledger_value(document, "_id");
 
-        takeup->call->refusals++;
-        if (takeup->call->refused)
-            takeup->call->refused(&id, why, takeup->call->arg);
+        run->call->refusals++;
+        if (run->call->refused)
+            run->call->refused(&id, why, run->call->arg);
     }
     return status;
 }
@@ -631,8 +641,8 @@ static truce_status check_change(struct value value, uint32_t index, bson_error_
 }
 
 /* Checks whether the document could be a transaction, whatever the book contains. */
-static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t *document,
-                                       bson_error_t *error)
+static truce_status foreign_check_shape(const struct foreign *run, const bson_t *document,
+                                        bson_error_t *error)
 {
     static const char *const own[] = {"resolves", "opens", "part"};
     struct value all = truce__value_document(document), ts = truce__value_field(all, "ts", 2),
@@ -642,11 +652,11 @@ static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t
     uint32_t count = 0;
     char text[200];
 
-    if (takeup->reader->ledger->slots)
+    if (run->reader->ledger->slots)
         return truce__fail(
             TRUCE_INVALID, error,
             "the numbers of this ledger are documents of %s: only truce may post to it",
-            takeup->reader->ledger->slots);
+            run->reader->ledger->slots);
     if (!truce__ledger_is(document, "proc", "UNCOMMITTED") &&
         !truce__ledger_is(document, "proc", "COMMITTED"))
         return truce__fail(TRUCE_INVALID, error, "proc is not UNCOMMITTED");
@@ -659,9 +669,9 @@ static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t
             TRUCE_INVALID, error, "state is %s: expected a string, VALID if the values count",
             state.type == VALUE_MISSING ? "missing" : truce__value_show(state, text, sizeof text));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (takeup_is_field(document, own[i]))
-            return truce__fail(TRUCE_INVALID, error, "it has the field %s, which only truce writes",
-                               own[i]);
+        if (foreign_is_field(document, own[i]))
+            return truce__fail(TRUCE_INVALID, error,
+                               "the document has the field %s, which only truce writes", own[i]);
     }
     if (changes.type != BSON_TYPE_ARRAY)
         return truce__fail(TRUCE_INVALID, error, "changes is %s: expected an array",
@@ -673,8 +683,8 @@ static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t
     if (!status && !count)
         status = truce__fail(TRUCE_INVALID, error, "changes is empty");
     if (!status && count > LEDGER_ENTRIES_MAX)
-        status = truce__fail(TRUCE_LIMIT, error, "it has %u changes, and the maximum is %d", count,
-                             LEDGER_ENTRIES_MAX);
+        status = truce__fail(TRUCE_LIMIT, error, "the document has %u changes: the maximum is %d",
+                             count, LEDGER_ENTRIES_MAX);
     return status;
 }
 
@@ -692,58 +702,58 @@ static bool is_damaged(const bson_t *document)
     return false;
 }
 
-static bool is_kept(const struct takeup *takeup, const bson_t *document)
+static bool is_kept(const struct foreign *run, const bson_t *document)
 {
-    for (uint32_t i = 0; i < takeup->documents.count; i++) {
-        const bson_t *one = takeup->documents.items[i];
+    for (uint32_t i = 0; i < run->documents.count; i++) {
+        const bson_t *one = run->documents.items[i];
 
-        if (one && truce__value_equal(takeup_id(one), takeup_id(document)))
+        if (one && truce__value_equal(foreign_id(one), foreign_id(document)))
             return true;
     }
     return false;
 }
 
-static truce_status load_account(struct takeup *takeup, const char *account,
+static truce_status load_account(struct foreign *run, const char *account,
                                  struct ledger_known **known, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    *known = truce__ledger_at(&takeup->plan.book, account);
+    *known = truce__ledger_at(&run->plan.book, account);
     if (!(*known)->loaded)
-        status = truce__ledger_head(takeup->reader, account, &(*known)->state, error);
+        status = truce__ledger_head(run->reader, account, &(*known)->state, error);
     (*known)->loaded = (*known)->fresh = !status;
     return status;
 }
 
-/* Finds whether another document precedes it on that account (T1). */
-static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
+/* Finds whether another document precedes it on that account (LF1). */
+static truce_status look_in_front(struct foreign *run, const bson_t *document,
                                   const struct ledger_change *change, enum outcome *outcome,
                                   bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
     struct ledger_known *known;
-    truce_status status = load_account(takeup, change->account, &known, error);
+    truce_status status = load_account(run, change->account, &known, error);
 
     BSON_APPEND_INT64(&condition, "$gt", known->state.number);
     BSON_APPEND_INT64(&condition, "$lt", change->number);
     if (!status && change->number > known->state.number + 1)
-        status = truce__ledger_fetch(takeup->reader, change->account, &condition, 2, &found, error);
+        status = truce__ledger_fetch(run->reader, change->account, &condition, 2, &found, error);
     for (uint32_t i = 0; !status && i < found.count; i++) {
         const bson_t *other = found.items[i];
         struct ledger_change there;
 
-        if (truce__value_equal(takeup_id(other), takeup_id(document)))
+        if (truce__value_equal(foreign_id(other), foreign_id(document)))
             continue;
         if (truce__ledger_change_of(other, change->account, 0, &there) &&
             truce__ledger_is_anchor(other, &there)) {
-            truce__ledger_table_clear(&takeup->plan.book);
-            *outcome = TAKEUP_RACED;
+            truce__ledger_table_clear(&run->plan.book);
+            *outcome = FOREIGN_RACED;
         } else {
-            *outcome = is_damaged(other) ? TAKEUP_STUCK : TAKEUP_WAITS;
-            if (!is_kept(takeup, other)) {
-                truce__ledger_keep(&takeup->documents, other);
-                *outcome = TAKEUP_RACED; /* the other one first */
+            *outcome = is_damaged(other) ? FOREIGN_STUCK : FOREIGN_WAITS;
+            if (!is_kept(run, other)) {
+                truce__ledger_keep(&run->documents, other);
+                *outcome = FOREIGN_RACED; /* the other one first */
             }
         }
         break;
@@ -755,7 +765,7 @@ static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
 
 /* ---- the commit ------------------------------------------------------------------------------ */
 
-static int takeup_compare_numbers(const void *a, const void *b)
+static int foreign_compare_numbers(const void *a, const void *b)
 {
     const struct planned *x = a, *y = b;
 
@@ -764,7 +774,7 @@ static int takeup_compare_numbers(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static int takeup_compare_places(const void *a, const void *b)
+static int foreign_compare_places(const void *a, const void *b)
 {
     const struct planned *x = a, *y = b;
 
@@ -772,8 +782,8 @@ static int takeup_compare_places(const void *a, const void *b)
 }
 
 /* Commits the document. *outcome stays DONE if no other document precedes it. */
-static truce_status gather_changes(struct takeup *takeup, const bson_t *document,
-                                   struct draft *draft, enum outcome *outcome, bson_error_t *error)
+static truce_status gather_changes(struct foreign *run, const bson_t *document, struct draft *draft,
+                                   enum outcome *outcome, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     uint32_t count = 0;
@@ -782,44 +792,45 @@ static truce_status gather_changes(struct takeup *takeup, const bson_t *document
         count++;
     draft->planned = bson_malloc0(count * sizeof *draft->planned);
     for (struct fields at = truce__ledger_changes(document);
-         !status && *outcome == TAKEUP_DONE && truce__fields_next(&at);) {
+         !status && *outcome == FOREIGN_DONE && truce__fields_next(&at);) {
         struct planned *planned = &draft->planned[draft->count];
 
         (void)!truce__ledger_change(at.value, &planned->change);
         planned->source = at.value;
         planned->place = draft->count++;
-        status = look_in_front(takeup, document, &planned->change, outcome, error);
+        status = look_in_front(run, document, &planned->change, outcome, error);
     }
-    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_numbers);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_numbers);
     return status;
 }
 
 /* Refuses a document whose currency differs from that of its account: it does not mean this
  * account. */
-static truce_status check_accounts(struct takeup *takeup, struct draft *draft, bson_error_t *error)
+static truce_status check_accounts(struct foreign *run, struct draft *draft, bson_error_t *error)
 {
     draft->unopened = true;
     for (uint32_t i = 0; i < draft->count; i++) {
         const struct ledger_change *change = &draft->planned[i].change;
         const char *currency =
-            truce__ledger_find(&takeup->plan.book, change->account)->state.rules.currency;
+            truce__ledger_find(&run->plan.book, change->account)->state.rules.currency;
 
         draft->unopened = draft->unopened && !currency[0];
         if (change->currency && currency[0] && strcmp(change->currency, currency) != 0)
-            return truce__fail(
-                TRUCE_INVALID, error, "changes.%u.currency is \"%.40s\", and account %s is in %s",
-                draft->planned[i].place, change->currency, change->account, currency);
+            return truce__fail(TRUCE_INVALID, error,
+                               "changes.%u.currency is \"%.40s\", and account \"%s\" is in %s",
+                               draft->planned[i].place, change->currency, change->account,
+                               currency);
     }
     return TRUCE_OK;
 }
 
-/* Finds the booking time (T4). *moved: it is not the document's own time. */
-static int64_t booking_time(const struct takeup *takeup, const struct draft *draft,
+/* Finds the booking time (LF4). *moved: it is not the document's own time. */
+static int64_t booking_time(const struct foreign *run, const struct draft *draft,
                             const bson_t *document, bool *moved)
 {
-    int64_t own = truce__ledger_date(document, "ts"), booked = own, now = takeup->plan.now_ms;
+    int64_t own = truce__ledger_date(document, "ts"), booked = own, now = run->plan.now_ms;
 
-    if (!takeup_is_field(document, "ts") || booked > now)
+    if (!foreign_is_field(document, "ts") || booked > now)
         booked = now;
     for (uint32_t i = 0; i < draft->count; i++) {
         const struct ledger_state *state = &draft->planned[i].known->state;
@@ -865,7 +876,7 @@ static void append_taken(const struct draft *draft, const bson_t *document, bool
 
     if (moved)
         BSON_APPEND_DATE_TIME(set, "ts", draft->booked_ms);
-    if (moved && own && !takeup_is_field(document, "effective"))
+    if (moved && own && !foreign_is_field(document, "effective"))
         BSON_APPEND_DATE_TIME(set, "effective", own);
     if (draft->pending)
         BSON_APPEND_DATE_TIME(set, "open", expires ? expires : LEDGER_NEVER_MS);
@@ -877,24 +888,24 @@ static void link_taken(struct draft *draft, const bson_t *document, const bson_t
     bson_t whole = BSON_INITIALIZER;
 
     bson_copy_to_excluding_noinit(document, &whole, "changes", "refused",
-                                  takeup_is_field(set, "ts") ? "ts" : "changes", NULL);
+                                  foreign_is_field(set, "ts") ? "ts" : "changes", NULL);
     bson_concat(&whole, set);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_places);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_places);
     append_taken_changes(draft, false, &whole);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_numbers);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_numbers);
     truce__ledger_link(draft, &whole);
-    qsort(draft->planned, draft->count, sizeof *draft->planned, takeup_compare_places);
+    qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_places);
     bson_destroy(&whole);
 }
 
-static truce_status commit_taken(struct takeup *takeup, const bson_t *document, struct draft *draft,
+static truce_status commit_taken(struct foreign *run, const bson_t *document, struct draft *draft,
                                  enum outcome *outcome, bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, set = BSON_INITIALIZER, inner;
     truce_status status;
     bool moved;
 
-    draft->booked_ms = booking_time(takeup, draft, document, &moved);
+    draft->booked_ms = booking_time(run, draft, document, &moved);
     append_taken(draft, document, moved, &set);
     link_taken(draft, document, &set);
     BSON_APPEND_UTF8(&set, "proc", "COMMITTED");
@@ -903,22 +914,22 @@ static truce_status commit_taken(struct takeup *takeup, const bson_t *document, 
     bson_append_document_begin(&update, "$unset", 6, &inner);
     BSON_APPEND_INT32(&inner, "refused", 1);
     bson_append_document_end(&update, &inner);
-    status = write_exactly(takeup, document, &update, outcome, error);
-    takeup->call->committed += !status && *outcome == TAKEUP_DONE;
+    status = write_exactly(run, document, &update, outcome, error);
+    run->call->committed += !status && *outcome == FOREIGN_DONE;
     bson_destroy(&set);
     bson_destroy(&update);
     return status;
 }
 
-static bool takeup_is_refusal(truce_status status)
+static bool foreign_is_refusal(truce_status status)
 {
     return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_NOT_FOUND;
 }
 
-static truce_status takeup_take_one(struct takeup *takeup, const bson_t *document,
-                                    enum outcome *outcome, bson_error_t *error)
+static truce_status foreign_take_one(struct foreign *run, const bson_t *document,
+                                     enum outcome *outcome, bson_error_t *error)
 {
-    struct draft draft = {.plan = &takeup->plan,
+    struct draft draft = {.plan = &run->plan,
                           .kind = "transfer",
                           .state = "VALID",
                           .counts = truce__ledger_is(document, "state", "VALID"),
@@ -928,28 +939,28 @@ static truce_status takeup_take_one(struct takeup *takeup, const bson_t *documen
     bool nothing = false;
     truce_status status;
 
-    *outcome = TAKEUP_DONE;
+    *outcome = FOREIGN_DONE;
     if (is_damaged(document)) {
-        *outcome = TAKEUP_STUCK;
+        *outcome = FOREIGN_STUCK;
         return TRUCE_OK;
     }
     draft.idle = !draft.counts && !draft.pending;
-    status = takeup_check_shape(takeup, document, &why);
+    status = foreign_check_shape(run, document, &why);
     if (!status) {
-        status = gather_changes(takeup, document, &draft, outcome, error);
-        if (status || *outcome != TAKEUP_DONE) {
+        status = gather_changes(run, document, &draft, outcome, error);
+        if (status || *outcome != FOREIGN_DONE) {
             truce__ledger_draft_close(&draft, false);
             return status;
         }
-        status = check_accounts(takeup, &draft, &why);
+        status = check_accounts(run, &draft, &why);
     }
     if (!status)
-        status = truce__ledger_judge(&draft, &nothing, &why);
+        status = truce__ledger_check_entry(&draft, &nothing, &why);
     if (!status)
-        status = commit_taken(takeup, document, &draft, outcome, &why);
-    truce__ledger_draft_close(&draft, !status && *outcome == TAKEUP_DONE);
-    if (takeup_is_refusal(status))
-        return takeup_refuse(takeup, document, &why, outcome, error);
+        status = commit_taken(run, document, &draft, outcome, &why);
+    truce__ledger_draft_close(&draft, !status && *outcome == FOREIGN_DONE);
+    if (foreign_is_refusal(status))
+        return foreign_refuse(run, document, &why, outcome, error);
     if (status && error)
         *error = why;
     return status;
@@ -958,19 +969,19 @@ static truce_status takeup_take_one(struct takeup *takeup, const bson_t *documen
 /* ---- cycles ---------------------------------------------------------------------------------- */
 
 /* Finds the greatest number of the account, plus one. */
-static truce_status number_at_end(struct takeup *takeup, const char *account, int64_t *number,
+static truce_status number_at_end(struct foreign *run, const char *account, int64_t *number,
                                   bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
     struct ledger_known *known;
     struct ledger_change change;
-    truce_status status = load_account(takeup, account, &known, error);
+    truce_status status = load_account(run, account, &known, error);
 
     *number = known->state.number;
     BSON_APPEND_INT64(&condition, "$gt", known->state.number);
     if (!status)
-        status = truce__ledger_fetch(takeup->reader, account, &condition, 0, &found, error);
+        status = truce__ledger_fetch(run->reader, account, &condition, 0, &found, error);
     for (uint32_t i = 0; i < found.count; i++) {
         if (truce__ledger_change_of(found.items[i], account, 0, &change) && change.number > *number)
             *number = change.number;
@@ -981,8 +992,8 @@ static truce_status number_at_end(struct takeup *takeup, const char *account, in
     return status;
 }
 
-static truce_status move_to_end(struct takeup *takeup, const bson_t *document,
-                                enum outcome *outcome, bson_error_t *error)
+static truce_status move_to_end(struct foreign *run, const bson_t *document, enum outcome *outcome,
+                                bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, set, changes, one, source;
     struct ledger_change change;
@@ -993,7 +1004,7 @@ static truce_status move_to_end(struct takeup *takeup, const bson_t *document,
     bson_append_array_begin(&set, "changes", -1, &changes);
     for (struct fields at = truce__ledger_changes(document); !status && truce__fields_next(&at);) {
         (void)!truce__ledger_change(at.value, &change);
-        status = number_at_end(takeup, change.account, &number, error);
+        status = number_at_end(run, change.account, &number, error);
         truce__value_bson(at.value, &source);
         bson_append_document_begin(&changes, at.key, -1, &one);
         bson_copy_to_excluding_noinit(&source, &one, "seqId", NULL);
@@ -1003,14 +1014,14 @@ static truce_status move_to_end(struct takeup *takeup, const bson_t *document,
     bson_append_array_end(&set, &changes);
     bson_append_document_end(&update, &set);
     if (!status)
-        status = write_exactly(takeup, document, &update, outcome, error);
+        status = write_exactly(run, document, &update, outcome, error);
     bson_destroy(&update);
     return status;
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static int64_t takeup_first_number(const bson_t *document)
+static int64_t foreign_first_number(const bson_t *document)
 {
     struct ledger_change change;
     int64_t first = INT64_MAX;
@@ -1024,99 +1035,101 @@ static int64_t takeup_first_number(const bson_t *document)
 
 static int compare_first(const void *a, const void *b)
 {
-    int64_t x = takeup_first_number(*(bson_t *const *)a),
-            y = takeup_first_number(*(bson_t *const *)b);
+    int64_t x = foreign_first_number(*(bson_t *const *)a),
+            y = foreign_first_number(*(bson_t *const *)b);
 
     return x < y ? -1 : x > y;
 }
 
-static void keep_uncommitted(struct takeup *takeup, const struct ledger_documents *found)
+static void keep_uncommitted(struct foreign *run, const struct ledger_documents *found)
 {
     for (uint32_t i = 0; i < found->count; i++) {
         const bson_t *document = found->items[i];
         struct ledger_change change;
 
         if (!truce__ledger_is(document, "proc", "UNCOMMITTED") &&
-            !(truce__ledger_change_of(document, takeup->call->account, 0, &change) &&
+            !(truce__ledger_change_of(document, run->call->account, 0, &change) &&
               truce__ledger_is_anchor(document, &change)))
-            truce__ledger_keep(&takeup->documents, document);
+            truce__ledger_keep(&run->documents, document);
     }
 }
 
 /* Reads the documents before the account's next number that are not UNCOMMITTED. A `changes` that
  * is a document and not an array takes a number, too; only a filter that reads the whole account
  * finds it. */
-static truce_status gather_in_front(struct takeup *takeup, bson_error_t *error)
+static truce_status gather_in_front(struct foreign *run, bson_error_t *error)
 {
-    const char *account = takeup->call->account;
+    const char *account = run->call->account;
     struct ledger_documents found = {0};
     bson_t condition = BSON_INITIALIZER, filter = BSON_INITIALIZER;
     struct ledger_known *known;
-    truce_status status = load_account(takeup, account, &known, error);
+    truce_status status = load_account(run, account, &known, error);
 
     if (!status && known->state.behind) {
         BSON_APPEND_INT64(&condition, "$gt", known->state.number);
-        status = truce__ledger_fetch(takeup->reader, account, &condition, 0, &found, error);
+        status = truce__ledger_fetch(run->reader, account, &condition, 0, &found, error);
     }
-    if (!status && takeup->call->thorough) {
+    if (!status && run->call->thorough) {
         BSON_APPEND_UTF8(&filter, "changes.account", account);
         BSON_APPEND_INT64(&filter, "changes.seqId", known->state.number + 1);
-        status = truce__ledger_fetch_filter(takeup->reader, &filter, NULL, 0, &found, error);
+        status = truce__ledger_fetch_filter(run->reader, &filter, NULL, 0, &found, error);
     }
     if (!status)
-        keep_uncommitted(takeup, &found);
+        keep_uncommitted(run, &found);
     truce__ledger_documents_release(&found);
     bson_destroy(&filter);
     bson_destroy(&condition);
     return status;
 }
 
-static truce_status gather_documents(struct takeup *takeup, bson_error_t *error)
+static truce_status gather_documents(struct foreign *run, bson_error_t *error)
 {
-    const struct ledger_takeup *call = takeup->call;
+    const struct ledger_takeup *call = run->call;
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
     BSON_APPEND_UTF8(&filter, "proc", "UNCOMMITTED");
-    status = truce__ledger_fetch_filter(takeup->reader, &filter, NULL, call->limit,
-                                        &takeup->documents, error);
+    status =
+        truce__ledger_fetch_filter(run->reader, &filter, NULL, call->limit, &run->documents, error);
     if (!status && call->account)
-        status = gather_in_front(takeup, error);
-    if (!status && takeup->documents.count)
-        qsort(takeup->documents.items, takeup->documents.count, sizeof(bson_t *), compare_first);
+        status = gather_in_front(run, error);
+    if (!status && run->documents.count)
+        qsort(run->documents.items, run->documents.count, sizeof(bson_t *), compare_first);
     bson_destroy(&filter);
     return status;
 }
 
-static bool moves_before(const struct takeup *takeup, const bson_t *document, const bson_t *last)
+static bool moves_before(const struct foreign *run, const bson_t *document, const bson_t *last)
 {
-    if (takeup->moved && truce__value_compare(takeup_id(document), takeup_id(takeup->moved)) >= 0)
+    if (run->moved && truce__value_compare(foreign_id(document), foreign_id(run->moved)) >= 0)
         return false;
-    return !last || truce__value_compare(takeup_id(document), takeup_id(last)) > 0;
+    return !last || truce__value_compare(foreign_id(document), foreign_id(last)) > 0;
 }
 
-/* *last: the waiting document that moves next to break a cycle; NULL: none. */
-static truce_status takeup_take_each(struct takeup *takeup, bool *progress, const bson_t **last,
-                                     bson_error_t *error)
+/* Tries to take over each document once, and removes those that are done from the list. *progress:
+ * one was done, or documents were added. *last: the waiting document that moves next to break a
+ * cycle; NULL: none. */
+static truce_status foreign_take_each(struct foreign *run, bool *progress, const bson_t **last,
+                                      bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     *last = NULL;
     *progress = false;
-    for (uint32_t i = 0; !status && i < takeup->documents.count; i++) {
-        bson_t *document = takeup->documents.items[i];
-        uint32_t count = takeup->documents.count;
+    for (uint32_t i = 0; !status && i < run->documents.count; i++) {
+        bson_t *document = run->documents.items[i];
+        uint32_t count = run->documents.count;
         enum outcome outcome;
 
         if (!document)
             continue;
-        status = takeup_take_one(takeup, document, &outcome, error);
-        *progress = *progress || count < takeup->documents.count;
-        if (!status && outcome == TAKEUP_DONE) {
+        status = foreign_take_one(run, document, &outcome, error);
+        *progress = *progress || count < run->documents.count;
+        if (!status && outcome == FOREIGN_DONE) {
             *progress = true;
             bson_destroy(document);
-            takeup->documents.items[i] = NULL;
-        } else if (outcome == TAKEUP_WAITS && moves_before(takeup, document, *last)) {
+            run->documents.items[i] = NULL;
+        } else if (outcome == FOREIGN_WAITS && moves_before(run, document, *last)) {
             *last = document;
         }
     }
@@ -1128,32 +1141,32 @@ static truce_status takeup_take_each(struct takeup *takeup, bool *progress, cons
 truce_status truce__ledger_take_up(struct ledger_reader *reader, struct ledger_takeup *call,
                                    bson_error_t *error)
 {
-    struct takeup takeup = {.reader = reader, .call = call};
+    struct foreign run = {.reader = reader, .call = call};
     truce_status status;
     bool progress = true;
 
-    truce__ledger_plan_begin(&takeup.plan, reader->ledger, NULL);
-    takeup.plan.discounts = true;
+    truce__ledger_plan_begin(&run.plan, reader->ledger, NULL);
+    run.plan.discounts = true;
     status = truce__ledger_layout(reader->ledger, error);
     if (!status || status == TRUCE_NOT_FOUND)
-        status = gather_documents(&takeup, error);
+        status = gather_documents(&run, error);
     for (int i = 0; !status && progress && i < ROUNDS_MAX; i++) {
         const bson_t *last;
         enum outcome outcome;
 
-        status = takeup_take_each(&takeup, &progress, &last, error);
+        status = foreign_take_each(&run, &progress, &last, error);
         if (status || progress || !last)
             continue;
-        status = move_to_end(&takeup, last, &outcome, error);
-        progress = !status && outcome == TAKEUP_DONE;
-        bson_destroy(takeup.moved);
-        takeup.moved = bson_copy(last);
-        truce__ledger_documents_release(&takeup.documents);
+        status = move_to_end(&run, last, &outcome, error);
+        progress = !status && outcome == FOREIGN_DONE;
+        bson_destroy(run.moved);
+        run.moved = bson_copy(last);
+        truce__ledger_documents_release(&run.documents);
         if (!status)
-            status = gather_documents(&takeup, error);
+            status = gather_documents(&run, error);
     }
-    bson_destroy(takeup.moved);
-    truce__ledger_documents_release(&takeup.documents);
-    truce__ledger_plan_release(&takeup.plan);
+    bson_destroy(run.moved);
+    truce__ledger_documents_release(&run.documents);
+    truce__ledger_plan_release(&run.plan);
     return status;
 }

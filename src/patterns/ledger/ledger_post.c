@@ -1,210 +1,4 @@
 /*
- * Pending transactions that have expired. From their expiry on, their amounts are free in every
- * answer and for every limit, whether or not a sweep has booked the release:
- *
- *     posts       a post that reaches a limit books the release of the account, and tries again
- *     commits     the plan subtracts expired amounts (it cannot book in another transaction)
- *     balances    subtract expired amounts
- *     statements  book the release as an entry of its own; a page that was read never changes
- *     sweep       books the release of all accounts
- *
- * `open` is the time at which a pending transaction expires. It is a hint: it is removed when the
- * transaction is settled, and may remain after a crash. `resolves` decides (L6).
- */
-#include "patterns/ledger/ledger_post.h"
-
-#include <string.h>
-
-#include "base/clock.h"
-#include "base/futex.h"
-#include "base/null.h"
-#include "base/reserved_fields.h"
-
-const bson_value_t *truce__ledger_settles(const struct ledger_request *request)
-{
-    if (request->verb == LEDGER_EXPIRE)
-        return request->of;
-    return request->verb == LEDGER_POST && (request->transaction->kind == TRUCE_LEDGER_SETTLE ||
-                                            request->transaction->kind == TRUCE_LEDGER_VOID)
-               ? request->transaction->of
-               : NULL;
-}
-
-void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id)
-{
-    bson_t filter = BSON_INITIALIZER, *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
-    truce_write_options options = {.relaxed = true};
-    bson_error_t ignored;
-
-    BSON_APPEND_VALUE(&filter, "_id", id);
-    truce__intent_append_absent(&filter);
-    (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
-                        &ignored); /* the sweep repeats it: it is a hint */
-    bson_destroy(update);
-    bson_destroy(&filter);
-}
-
-static truce_status due_find(struct ledger_reader *reader, const char *account, int64_t limit,
-                             struct ledger_documents *found, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), until;
-    truce_status status;
-
-    bson_append_document_begin(&filter, "open", 4, &until);
-    BSON_APPEND_DATE_TIME(&until, "$lte", truce__clock_wall_ms());
-    bson_append_document_end(&filter, &until);
-    BSON_APPEND_UTF8(&filter, "state", "PENDING");
-    if (account)
-        BSON_APPEND_UTF8(&filter, "changes.account", account);
-    status = truce__ledger_fetch_filter(reader, &filter, sort, limit, found, error);
-    bson_destroy(sort);
-    bson_destroy(&filter);
-    return status;
-}
-
-/* ---- answers --------------------------------------------------------------------------------- */
-
-/* Returns true if the change still holds its amount in the account's state `after`: the state
- * includes the change, but not its release. */
-static bool due_is_held(const struct ledger_change *change, const bson_t *release,
-                        const struct ledger_state *after)
-{
-    struct ledger_change there;
-
-    return change->number <= after->number &&
-           !(release && truce__ledger_change_of(release, change->account, 0, &there) &&
-             there.number <= after->number);
-}
-
-static truce_status due_release_from(struct ledger_reader *reader, const bson_t *document,
-                                     ledger_state_function *state_of, void *arg,
-                                     bson_error_t *error)
-{
-    bson_value_t id = truce__ledger_value(document, "_id");
-    bson_t release;
-    truce_status status = truce__ledger_settled(reader, &id, &release, error);
-
-    if (status && status != TRUCE_NOT_FOUND) {
-        bson_destroy(&release);
-        return status;
-    }
-    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
-        struct ledger_change change;
-        struct ledger_state *state;
-
-        if (!truce__ledger_change(at.value, &change) || !truce__ledger_is_anchor(document, &change))
-            continue;
-        state = state_of(arg, change.account);
-        if (!state || !due_is_held(&change, status ? NULL : &release, state))
-            continue;
-        if (change.value < 0)
-            state->out += change.value;
-        else
-            state->in -= change.value;
-    }
-    bson_destroy(&release);
-    return TRUCE_OK;
-}
-
-truce_status truce__ledger_release_overdue(struct ledger_reader *reader, const char *account,
-                                           ledger_state_function *state_of, void *arg,
-                                           bson_error_t *error)
-{
-    struct ledger_documents found = {0};
-    truce_status status = due_find(reader, account, 0, &found, error);
-
-    for (uint32_t i = 0; !status && i < found.count; i++)
-        status = due_release_from(reader, found.items[i], state_of, arg, error);
-    truce__ledger_documents_release(&found);
-    return status;
-}
-
-struct one_account {
-    const char *account;
-    struct ledger_state *state;
-};
-
-static struct ledger_state *due_state_of_one(void *arg, const char *account)
-{
-    const struct one_account *one = arg;
-
-    return strcmp(account, one->account) ? NULL : one->state;
-}
-
-truce_status truce__ledger_free_overdue(struct ledger_reader *reader, const char *account,
-                                        struct ledger_state *state, bson_error_t *error)
-{
-    struct one_account one = {account, state};
-
-    return state->out || state->in
-               ? truce__ledger_release_overdue(reader, account, due_state_of_one, &one, error)
-               : TRUCE_OK;
-}
-
-/* ---- booking --------------------------------------------------------------------------------- */
-
-/* Books the release of expired transactions. If another call settles one first, only its hint is
- * removed (L6). */
-truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
-                                     ledger_run *run, int64_t *expired, bson_error_t *error)
-{
-    struct ledger_documents found = {0};
-    struct ledger_reader reader;
-    truce_status status;
-
-    truce__ledger_reader_init(&reader, ledger);
-    status = due_find(&reader, account, limit, &found, error);
-    *expired = 0;
-    for (uint32_t i = 0; !status && i < found.count; i++) {
-        truce_ledger_result result = {0};
-        bson_value_t id = truce__ledger_value(found.items[i], "_id");
-        struct ledger_request request = {.verb = LEDGER_EXPIRE, .of = &id, .result = &result};
-        struct ledger_request *one = &request;
-
-        status = run(ledger, &one, 1, error);
-        *expired += !status && !result.status && !result.exists;
-        if (!status && (result.exists || result.status == TRUCE_DUPLICATE))
-            truce__ledger_close_pending(ledger, &id);
-    }
-    truce__ledger_documents_release(&found);
-    return status;
-}
-
-static truce_status due_run_alone(truce_ledger *ledger, struct ledger_request **requests,
-                                  uint32_t count, bson_error_t *error)
-{
-    return truce__ledger_post_all(ledger, requests[0], count, error);
-}
-
-truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
-                                  int64_t *expired, bson_error_t *error)
-{
-    return truce__ledger_expire_by(ledger, account, limit, due_run_alone, expired, error);
-}
-
-/* The accounts of a reversal are those of another transaction; then the release is booked for all
- * accounts. */
-bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request *request)
-{
-    const truce_ledger_transaction *given = request->transaction;
-    int64_t expired = 0, total = 0;
-    bson_error_t ignored;
-
-    for (uint32_t i = 0; i < given->count; i++) {
-        if (given->entries[i].account &&
-            !truce__ledger_expire_by(ledger, given->entries[i].account, LEDGER_BULK,
-                                     truce__ledger_run, &expired, &ignored))
-            total += expired;
-    }
-    if (!given->count &&
-        !truce__ledger_expire_by(ledger, NULL, LEDGER_BULK, truce__ledger_run, &expired, &ignored))
-        total += expired;
-    return total > 0;
-}
-
-/* ---- ledger post ------------------------------------------------------------------------- */
-
-/*
  * Posting: one transaction, many, and posts in commits.
  *
  * Posts of several threads are combined. They wait until the batch in flight has arrived. Then one
@@ -223,6 +17,14 @@ bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request 
  * with the same hash wait for each other needlessly. All of this serves speed only: posts that take
  * the same numbers conflict at the index.
  */
+#include "patterns/ledger/ledger_post.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/null.h"
+#include "base/reserved_fields.h"
 
 /* ---- combined posts -------------------------------------------------------------------------- */
 
@@ -303,7 +105,7 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
         struct ledger_waiting *one = *at;
         bool blind = post_is_blind(one);
 
-        if (*count && *count + one->count > LEDGER_TRAVEL)
+        if (*count && *count + one->count > LEDGER_BATCH_ENTRIES_MAX)
             break;
         if (blind ? ledger->leaders || last
                   : post_meets(one, ledger->lanes) || post_meets(one, ledger->left)) {
@@ -335,7 +137,7 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
 static void post_wake(struct ledger_waiting *one, enum waiting_state state)
 {
     atomic_store(&one->state, state);
-    truce__word_wake(&one->state, 1);
+    truce__futex_wake(&one->state, 1);
 }
 
 /* Wakes the threads of a batch. The caller does not hold the mutex, so no woken thread waits for
@@ -385,7 +187,7 @@ static void post_gather(truce_ledger *ledger)
             break;
         }
         pthread_mutex_unlock(&ledger->mutex);
-        truce__word_sleep(&ledger->came, seen, left);
+        truce__futex_wait(&ledger->came, seen, left);
         pthread_mutex_lock(&ledger->mutex);
     }
     ledger->gathering = false;
@@ -459,14 +261,14 @@ static truce_status post_together(truce_ledger *ledger, struct ledger_request *r
     ledger->waiting++;
     atomic_fetch_add(&ledger->came, 1);
     if (ledger->gathering && ledger->waiting == ledger->expected)
-        truce__word_wake(&ledger->came, 1);
+        truce__futex_wake(&ledger->came, 1);
     post_lead(ledger);
     pthread_mutex_unlock(&ledger->mutex);
     while ((state = atomic_load(&waiting.state)) != DONE) {
         if (state == LEADS)
             post_lead_if_woken(ledger, &waiting);
         else
-            truce__word_sleep(&waiting.state, state, NAP_NS);
+            truce__futex_wait(&waiting.state, state, NAP_NS);
     }
     if (waiting.status && error)
         *error = waiting.error;
@@ -614,7 +416,7 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
                                    .min = account->min,
                                    .max = account->max};
     if (!status && opens && !account->currency)
-        return truce__fail(TRUCE_INVALID, error, "the currency of account %s is missing",
+        return truce__fail(TRUCE_INVALID, error, "the currency of account \"%s\" is missing",
                            account->account);
     if (!status && account->currency) {
         status = truce_ledger_digits(ledger, account->currency, &digits, error);
@@ -624,11 +426,11 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
     }
     if (!status && rules->has_min && rules->has_max && rules->min > rules->max)
         return truce__fail(TRUCE_INVALID, error,
-                           "the minimum of account %s is greater than its maximum",
+                           "the minimum of account \"%s\" is greater than its maximum",
                            account->account);
     if (!status && rules->debit_only && rules->credit_only)
         return truce__fail(TRUCE_INVALID, error,
-                           "account %s cannot be for debits only and for credits only",
+                           "account \"%s\" cannot be for debits only and for credits only",
                            account->account);
     return status;
 }
@@ -663,4 +465,202 @@ truce_status truce_ledger_rules(truce_ledger *ledger, truce_commit *commit,
     RETURN_IF_NULL(account, error);
 
     return post_set_rules(ledger, commit, LEDGER_RULES, account, error);
+}
+
+/* ---- expired transactions -------------------------------------------------------------------- */
+
+/*
+ * Pending transactions that have expired. From their expiry on, their amounts are free in every
+ * answer and for every limit, whether or not a sweep has booked the release:
+ *
+ *     posts       a post that reaches a limit books the release of the account, and tries again
+ *     commits     the plan subtracts expired amounts (it cannot book in another transaction)
+ *     balances    subtract expired amounts
+ *     statements  book the release as an entry of its own; a page that was read never changes
+ *     sweep       books the release of all accounts
+ *
+ * `open` is the time at which a pending transaction expires. It is a hint: it is removed when the
+ * transaction is settled, and may remain after a crash. `resolves` decides (LG6).
+ */
+
+const bson_value_t *truce__ledger_settles(const struct ledger_request *request)
+{
+    if (request->verb == LEDGER_EXPIRE)
+        return request->of;
+    return request->verb == LEDGER_POST && (request->transaction->kind == TRUCE_LEDGER_SETTLE ||
+                                            request->transaction->kind == TRUCE_LEDGER_VOID)
+               ? request->transaction->of
+               : NULL;
+}
+
+void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id)
+{
+    bson_t filter = BSON_INITIALIZER, *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
+    truce_write_options options = {.relaxed = true};
+    bson_error_t ignored;
+
+    BSON_APPEND_VALUE(&filter, "_id", id);
+    truce__intent_append_absent(&filter);
+    (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
+                        &ignored); /* the sweep repeats it: it is a hint */
+    bson_destroy(update);
+    bson_destroy(&filter);
+}
+
+static truce_status expire_find(struct ledger_reader *reader, const char *account, int64_t limit,
+                                struct ledger_documents *found, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), until;
+    truce_status status;
+
+    bson_append_document_begin(&filter, "open", 4, &until);
+    BSON_APPEND_DATE_TIME(&until, "$lte", truce__clock_wall_ms());
+    bson_append_document_end(&filter, &until);
+    BSON_APPEND_UTF8(&filter, "state", "PENDING");
+    if (account)
+        BSON_APPEND_UTF8(&filter, "changes.account", account);
+    status = truce__ledger_fetch_filter(reader, &filter, sort, limit, found, error);
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* Returns true if the change still holds its amount in the account's state `after`: the state
+ * includes the change, but not its release. */
+static bool expire_is_held(const struct ledger_change *change, const bson_t *release,
+                           const struct ledger_state *after)
+{
+    struct ledger_change there;
+
+    return change->number <= after->number &&
+           !(release && truce__ledger_change_of(release, change->account, 0, &there) &&
+             there.number <= after->number);
+}
+
+static truce_status expire_release_from(struct ledger_reader *reader, const bson_t *document,
+                                        ledger_state_function *state_of, void *arg,
+                                        bson_error_t *error)
+{
+    bson_value_t id = truce__ledger_value(document, "_id");
+    bson_t release;
+    truce_status status = truce__ledger_settled(reader, &id, &release, error);
+
+    if (status && status != TRUCE_NOT_FOUND) {
+        bson_destroy(&release);
+        return status;
+    }
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        struct ledger_change change;
+        struct ledger_state *state;
+
+        if (!truce__ledger_change(at.value, &change) || !truce__ledger_is_anchor(document, &change))
+            continue;
+        state = state_of(arg, change.account);
+        if (!state || !expire_is_held(&change, status ? NULL : &release, state))
+            continue;
+        if (change.value < 0)
+            state->out += change.value;
+        else
+            state->in -= change.value;
+    }
+    bson_destroy(&release);
+    return TRUCE_OK;
+}
+
+truce_status truce__ledger_release_overdue(struct ledger_reader *reader, const char *account,
+                                           ledger_state_function *state_of, void *arg,
+                                           bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status = expire_find(reader, account, 0, &found, error);
+
+    for (uint32_t i = 0; !status && i < found.count; i++)
+        status = expire_release_from(reader, found.items[i], state_of, arg, error);
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+struct one_account {
+    const char *account;
+    struct ledger_state *state;
+};
+
+static struct ledger_state *expire_state_of_one(void *arg, const char *account)
+{
+    const struct one_account *one = arg;
+
+    return strcmp(account, one->account) ? NULL : one->state;
+}
+
+truce_status truce__ledger_free_overdue(struct ledger_reader *reader, const char *account,
+                                        struct ledger_state *state, bson_error_t *error)
+{
+    struct one_account one = {account, state};
+
+    return state->out || state->in
+               ? truce__ledger_release_overdue(reader, account, expire_state_of_one, &one, error)
+               : TRUCE_OK;
+}
+
+/* ---- booking --------------------------------------------------------------------------------- */
+
+/* Books the release of expired transactions. If another call settles one first, only its hint is
+ * removed (LG6). */
+truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
+                                     ledger_run *run, int64_t *expired, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    struct ledger_reader reader;
+    truce_status status;
+
+    truce__ledger_reader_init(&reader, ledger);
+    status = expire_find(&reader, account, limit, &found, error);
+    *expired = 0;
+    for (uint32_t i = 0; !status && i < found.count; i++) {
+        truce_ledger_result result = {0};
+        bson_value_t id = truce__ledger_value(found.items[i], "_id");
+        struct ledger_request request = {.verb = LEDGER_EXPIRE, .of = &id, .result = &result};
+        struct ledger_request *one = &request;
+
+        status = run(ledger, &one, 1, error);
+        *expired += !status && !result.status && !result.exists;
+        if (!status && (result.exists || result.status == TRUCE_DUPLICATE))
+            truce__ledger_close_pending(ledger, &id);
+    }
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+static truce_status expire_run_alone(truce_ledger *ledger, struct ledger_request **requests,
+                                     uint32_t count, bson_error_t *error)
+{
+    return truce__ledger_post_all(ledger, requests[0], count, error);
+}
+
+truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
+                                  int64_t *expired, bson_error_t *error)
+{
+    return truce__ledger_expire_by(ledger, account, limit, expire_run_alone, expired, error);
+}
+
+/* Books the release of expired amounts on the accounts of a request. The accounts of a reversal are
+ * those of another transaction, so the release is then booked for all accounts. */
+bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request *request)
+{
+    const truce_ledger_transaction *given = request->transaction;
+    int64_t expired = 0, total = 0;
+    bson_error_t ignored;
+
+    for (uint32_t i = 0; i < given->count; i++) {
+        if (given->entries[i].account &&
+            !truce__ledger_expire_by(ledger, given->entries[i].account, LEDGER_BULK,
+                                     truce__ledger_run, &expired, &ignored))
+            total += expired;
+    }
+    if (!given->count &&
+        !truce__ledger_expire_by(ledger, NULL, LEDGER_BULK, truce__ledger_run, &expired, &ignored))
+        total += expired;
+    return total > 0;
 }

@@ -5,8 +5,8 @@
  * ledger_commit.c posts in a commit. */
 #include "patterns/ledger/ledger.h"
 
-/* Posts the requests that are not settled, at most LEDGER_TRAVEL. No other thread posts for the
- * same accounts of this handle in the meantime. */
+/* Posts the requests that are not settled, at most LEDGER_BATCH_ENTRIES_MAX. No other thread posts
+ * for the same accounts of this handle in the meantime. */
 truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                uint32_t count, bson_error_t *error);
 /* Does the same if numbers are documents (ledger_slots.c). */
@@ -38,6 +38,6 @@ const bson_value_t *truce__ledger_settles(const struct ledger_request *request);
 /* Returns the transaction that the request settles, voids, or reverses; NULL: none. */
 const bson_value_t *truce__ledger_of(const struct ledger_request *request);
 /* Makes the error DUPLICATE: `document` settled it before. */
-truce_status truce__ledger_tell_settled(const bson_t *document, bson_error_t *error);
+truce_status truce__ledger_report_settled(const bson_t *document, bson_error_t *error);
 
 #endif

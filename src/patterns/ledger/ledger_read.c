@@ -5,9 +5,10 @@
  *     now                  the last number
  *     number               that number
  *     booked until         the last number with an earlier or the same booking time: booking times
- *                          never decrease (L10), so a search finds it
- *     effective until      the sum of the entries whose value date is not later, up to the last
- *                          number (ledger_sums.c)
+ *                          never decrease (LG10), so a search finds it
+ *     effective until      the sum of the entries whose value date is not later
+ *                          (ledger_value_date.c), up to the last number, or up to that of one of the
+ *                          two above
  */
 #include <inttypes.h>
 
@@ -17,9 +18,9 @@
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/ledger/ledger.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 /* ---- a number by a time ---------------------------------------------------------------------- */
 
@@ -30,8 +31,8 @@ static truce_status booked_at(struct ledger_reader *reader, const char *account,
     truce_status status = truce__ledger_fetch_range(reader, account, number, number, &found, error);
 
     if (!status && !found.count)
-        status = truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
-                             number, account);
+        status = truce__fail(TRUCE_CORRUPT, error,
+                             "number %" PRId64 " of account \"%s\" is missing", number, account);
     if (!status)
         *booked_ms = truce__ledger_date(found.items[0], "ts");
     truce__ledger_documents_release(&found);
@@ -87,13 +88,14 @@ static truce_status state_until(struct ledger_reader *reader, const char *accoun
     return TRUCE_OK;
 }
 
-/* Sums the entries up to the last number, including late bookings: the sum does not depend on the
- * booking times. */
+/* Sums the entries up to the number of the state, in any order of their value dates. */
 static truce_status effective_until(struct ledger_reader *reader, const char *account,
                                     int64_t until_ms, struct ledger_state *state,
                                     bson_error_t *error)
 {
     state->out = state->in = 0;
+    if (!state->number)
+        return TRUCE_OK;
     return truce__ledger_sum_until(reader, account, state->number, until_ms, &state->balance,
                                    error);
 }
@@ -113,6 +115,17 @@ static truce_status ledger_read_take_up(struct ledger_reader *reader, const char
     return truce__ledger_head(reader, account, state, error);
 }
 
+static truce_status ledger_read_refuse(struct ledger_reader *reader, const char *account,
+                                       bson_error_t *error)
+{
+    bson_error_t ignored;
+
+    if (truce__ledger_layout(reader->ledger, &ignored) == TRUCE_NOT_FOUND)
+        return truce__fail(TRUCE_NOT_FOUND, error, "the ledger \"%s\" does not exist",
+                           reader->ledger->collection);
+    return truce__fail(TRUCE_NOT_FOUND, error, "the account \"%s\" does not exist", account);
+}
+
 static truce_status last_of(struct ledger_reader *reader, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
@@ -129,7 +142,7 @@ static truce_status last_of(struct ledger_reader *reader, const char *account,
     if (!status && state->behind)
         status = ledger_read_take_up(reader, account, state, error);
     if (!status && !state->number)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "no account has the name %s", account);
+        status = ledger_read_refuse(reader, account, error);
     if (!status)
         truce__ledger_remember(reader, account, state, state->behind ? 0 : version);
     return status;
@@ -152,17 +165,16 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
     status = ROOM_CHECK(as_of, "truce_ledger_moment", error);
     if (status)
         return status;
-    if ((as_of->number != 0) + (as_of->booked_ms != 0) + (as_of->effective_ms != 0) > 1)
+    if (as_of->number && as_of->booked_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "a balance is at a number, at a booking time, or at a value date: "
-                           "give only one of them");
+                           "a balance is at a number or at a booking time: give only one of them");
     truce__ledger_reader_init(&reader, ledger);
     status = last_of(&reader, account, &state, error);
     if (!status && as_of->number)
         status = truce__ledger_state_at(&reader, account, as_of->number, &state, error);
     else if (!status && as_of->booked_ms)
         status = state_until(&reader, account, as_of->booked_ms, &state, error);
-    else if (!status && as_of->effective_ms)
+    if (!status && as_of->effective_ms)
         status = effective_until(&reader, account, as_of->effective_ms, &state, error);
     if (!status && !as_of->effective_ms)
         status = truce__ledger_free_overdue(&reader, account, &state, error);
@@ -183,8 +195,8 @@ struct statement {
     bool ended;
 };
 
-static truce_status tell_line(struct statement *statement, const bson_t *document, int64_t number,
-                              bson_error_t *error)
+static truce_status report_line(struct statement *statement, const bson_t *document, int64_t number,
+                                bson_error_t *error)
 {
     bson_value_t id = truce__ledger_value(document, "_id");
     truce_ledger_line line = {.id = &id,
@@ -197,7 +209,7 @@ static truce_status tell_line(struct statement *statement, const bson_t *documen
     truce_status status;
 
     if (!truce__ledger_change_of(document, statement->account, number, &change))
-        return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
+        return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account \"%s\" is missing",
                            number, statement->account);
     status = truce__ledger_state_of(statement->reader, document, statement->account, number,
                                     &statement->state, error);
@@ -213,8 +225,8 @@ static truce_status tell_line(struct statement *statement, const bson_t *documen
     return TRUCE_OK;
 }
 
-static truce_status tell_window(struct statement *statement, int64_t from, int64_t to,
-                                bson_error_t *error)
+static truce_status report_window(struct statement *statement, int64_t from, int64_t to,
+                                  bson_error_t *error)
 {
     struct ledger_documents found = {0};
     truce_status status =
@@ -223,9 +235,9 @@ static truce_status tell_window(struct statement *statement, int64_t from, int64
     for (int64_t at = from; !status && !statement->ended && at <= to; at++) {
         const bson_t *document = truce__ledger_numbered(&found, statement->account, at);
 
-        status = document ? tell_line(statement, document, at, error)
+        status = document ? report_line(statement, document, at, error)
                           : truce__fail(TRUCE_CORRUPT, error,
-                                        "number %" PRId64 " of account %s is missing", at,
+                                        "number %" PRId64 " of account \"%s\" is missing", at,
                                         statement->account);
     }
     truce__ledger_documents_release(&found);
@@ -252,8 +264,7 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
                                     truce_ledger_line_function *function, void *arg,
                                     bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    RETURN_IF_NULL(function, error);
     static const truce_ledger_page all;
     struct ledger_reader reader;
     struct statement statement = {
@@ -282,8 +293,8 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
         status = truce__ledger_state_at(&reader, account, page->after, &statement.state, error);
     for (int64_t from = page->after + 1; !status && !statement.ended && from <= end;
          from += LEDGER_WINDOW)
-        status = tell_window(&statement, from,
-                             end - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1 : end, error);
+        status = report_window(&statement, from,
+                               end - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1 : end, error);
     return status;
 }
 
@@ -306,8 +317,7 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
                                   truce_ledger_document_function *function, void *arg,
                                   bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    RETURN_IF_NULL(function, error);
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), later;
     struct ledger_documents found = {0};
     struct ledger_reader reader;
@@ -379,8 +389,47 @@ static void filter_booked(const truce_ledger_search *search, bson_t *filter)
     bson_append_document_end(filter, &range);
 }
 
-static truce_status filter_search(const truce_ledger_search *search, bson_t *filter,
-                                  bson_error_t *error)
+/* Matches what follows the transaction: later ones, and those of the same time with a higher id.
+ * The comparison of an expression orders ids of different types, too. */
+static truce_status filter_after(const truce_ledger *ledger, const bson_value_t *id, bson_t *filter,
+                                 bson_error_t *error)
+{
+    bson_t by_id = BSON_INITIALIZER, found, any, one, expression, pair, literal;
+    bson_value_t booked;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&by_id, "_id", id);
+    status = truce_find_one(ledger->store, ledger->collection, &by_id, NULL, &found, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail(status, error, "there is no transaction with the id of 'after'");
+    if (!status) {
+        booked = truce__ledger_value(&found, "ts");
+        BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
+        BSON_APPEND_DOCUMENT_BEGIN(&any, "0", &one);
+        BSON_APPEND_DOCUMENT_BEGIN(&one, "ts", &expression);
+        BSON_APPEND_VALUE(&expression, "$gt", &booked);
+        bson_append_document_end(&one, &expression);
+        bson_append_document_end(&any, &one);
+        BSON_APPEND_DOCUMENT_BEGIN(&any, "1", &one);
+        BSON_APPEND_VALUE(&one, "ts", &booked);
+        BSON_APPEND_DOCUMENT_BEGIN(&one, "$expr", &expression);
+        BSON_APPEND_ARRAY_BEGIN(&expression, "$gt", &pair);
+        BSON_APPEND_UTF8(&pair, "0", "$_id");
+        BSON_APPEND_DOCUMENT_BEGIN(&pair, "1", &literal);
+        BSON_APPEND_VALUE(&literal, "$literal", id);
+        bson_append_document_end(&pair, &literal);
+        bson_append_array_end(&expression, &pair);
+        bson_append_document_end(&one, &expression);
+        bson_append_document_end(&any, &one);
+        bson_append_array_end(filter, &any);
+    }
+    bson_destroy(&found);
+    bson_destroy(&by_id);
+    return status;
+}
+
+static truce_status filter_search(const truce_ledger *ledger, const truce_ledger_search *search,
+                                  bson_t *filter, bson_error_t *error)
 {
     bson_t *kinds = BCON_NEW("$nin", "[", BCON_UTF8("open"), BCON_UTF8("rules"), "]");
     truce_status status = TRUCE_OK;
@@ -393,6 +442,8 @@ static truce_status filter_search(const truce_ledger_search *search, bson_t *fil
         BSON_APPEND_UTF8(filter, "changes.account", search->account);
     if (!status && search->meta)
         status = filter_meta(search->meta, filter, error);
+    if (!status && search->after)
+        status = filter_after(ledger, search->after, filter, error);
     filter_booked(search, filter);
     BSON_APPEND_DOCUMENT(filter, "kind", kinds);
     bson_destroy(kinds);
@@ -403,8 +454,7 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
                                truce_ledger_document_function *function, void *arg,
                                bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    RETURN_IF_NULL(function, error);
     static const truce_ledger_search any;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("ts", BCON_INT32(1), "_id", BCON_INT32(1));
     struct ledger_documents found = {0};
@@ -417,7 +467,7 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
     if (!status)
         status = ROOM_CHECK(search, "truce_ledger_search", error);
     if (!status)
-        status = filter_search(search, &filter, error);
+        status = filter_search(ledger, search, &filter, error);
     truce__ledger_reader_init(&reader, ledger);
     if (!status)
         status = truce__ledger_fetch_filter(&reader, &filter, sort, search->limit, &found, error);

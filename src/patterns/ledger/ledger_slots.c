@@ -6,7 +6,7 @@
  *     {_id: {resolves}, tx}           for the transaction that it settles, voids, or reverses
  *
  * in the collection `slots`. The transaction whose document is stored there has the number, or
- * settles the other transaction (L1, L6). Everything else works as with the index. Accounts are
+ * settles the other transaction (LG1, LG6). Everything else works as with the index. Accounts are
  * read by their transactions, so the stub of a transaction shows its changes, and a reader of the
  * account resolves its commit first. A number whose transaction is not stored yet makes the commit
  * a CONFLICT, and the next read finds the transaction.
@@ -98,9 +98,9 @@ static truce_status slots_check_room(const truce_commit *commit, const bson_t *d
                ? TRUCE_OK
                : truce__fail(
                      TRUCE_LIMIT, error,
-                     "the numbers of this ledger are documents, and a commit may have at most "
-                     "%d documents: %d entries, and nothing else",
-                     TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
+                     "the commit would have %u documents, and the maximum is %d: a ledger with --slots "
+                     "allows %d entries in a commit without other changes",
+                     needed, TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
 }
 
 static truce_status slots_insert_all(truce_commit *commit, const truce_ledger *ledger,
@@ -243,7 +243,8 @@ static void slots_settle(struct ledger_request *request, truce_status status,
         request->result->error = *why;
 }
 
-/* The function of the commit. It may run again, and then begins from the start. */
+/* Posts a batch (a truce_commit_function). The commit may run it again, and then it begins from the
+ * start. */
 static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct batch *batch = arg;

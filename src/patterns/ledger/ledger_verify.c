@@ -8,7 +8,7 @@
  *                missing entry. One message reads the entries of many small accounts, or a window
  *                of the numbers of a large one.
  *     settings   Checks the ledger's line in LEDGERS, the currencies, the indexes.
- *     sums       Makes each stored run of sums by value date (ledger_sums.c) again while its
+ *     sums       Makes each stored run of sums by value date (ledger_value_date.c) again while its
  *                entries are read. A run that is not stored is no fault: a reader builds it.
  *     seal       Accounts and seal are in the order of names, so each part of the seal is read
  *                when the accounts before it are verified.
@@ -24,7 +24,7 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/ledger/ledger.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define VERIFY_WINDOW   1000 /* Numbers that are read together. */
 #define VERIFY_ACCOUNTS 500  /* Accounts that are read together. */
@@ -807,7 +807,7 @@ static truce_status verify_sealed_only(struct proof *proof, const char *account,
     return status;
 }
 
-/* The account, and the seal moves on to the account after it. */
+/* Verifies an account against the seal, which then moves on to the account after it. */
 static truce_status verify_with_seal(struct proof *proof, const char *account, int64_t least,
                                      bool read, bson_error_t *error)
 {

@@ -3,16 +3,18 @@
  * again. The order is by booking time, and each transaction follows those before it on all its
  * accounts.
  *
- *     1. A cut (ledger_cut.c) gives the last number of each account.
+ *     1. A cut (ledger_snapshot.c) gives the last number of each account.
  *     2. All transactions are read by their time; a transaction outside of the cut is skipped.
  *     3. A transaction that follows one that was not reported yet is held until then.
  *        This happens within a millisecond, or if other programs chose the times.
  *
- * Transactions in a cut are stored for ever, so step 2 reads all of them. If one is missing, it was
+ * Transactions in a cut are stored forever, so step 2 reads all of them. If one is missing, it was
  * removed, and the walk fails.
  */
 #include <inttypes.h>
 
+#include "base/field.h"
+#include "base/null.h"
 #include "patterns/ledger/ledger.h"
 
 struct walk {
@@ -126,24 +128,79 @@ static truce_status walk_read_all(struct walk *walk, const truce_ledger *ledger,
     return status;
 }
 
-/* Checks that all numbers up to the cut were reported (L1). */
+/* Checks that all numbers up to the cut were reported (LG1). */
 static truce_status walk_check_complete(const struct walk *walk, bson_error_t *error)
 {
     for (uint32_t i = 0; i < walk->cut.room && !walk->ended; i++) {
         const struct ledger_known *known = walk->cut.slots[i];
 
         if (known && known->state.number < known->next.number)
-            return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
+            return truce__fail(TRUCE_CORRUPT, error,
+                               "number %" PRId64 " of account \"%s\" is missing",
                                known->state.number + 1, known->account);
     }
     return TRUCE_OK;
 }
 
+/* Sets the last number of each account that an earlier walk reported: [{account, number}]. */
+static truce_status walk_resume(struct walk *walk, const bson_t *after, bson_error_t *error)
+{
+    struct fields at = truce__fields(truce__value_array(after));
+
+    while (truce__fields_next(&at)) {
+        struct ledger_known *known;
+        const char *account;
+        int64_t number;
+        bson_t one;
+
+        if (at.value.type != BSON_TYPE_DOCUMENT)
+            return truce__fail(TRUCE_INVALID, error,
+                               "an element of 'after' must be {account, number}");
+        truce__value_bson(at.value, &one);
+        account = truce__field_text(&one, "account");
+        number = truce__field_number(&one, "number");
+        known = truce__ledger_find(&walk->cut, account);
+        if (!known || number < 0 || number > known->next.number)
+            return truce__fail(TRUCE_INVALID, error,
+                               "'after' is not of this ledger: it has no number %" PRId64
+                               " of account \"%.200s\"",
+                               number, account);
+        known->state.number = number;
+    }
+    return TRUCE_OK;
+}
+
+static void walk_append_reached(const struct walk *walk, bson_t *reached)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < walk->cut.room; i++) {
+        const struct ledger_known *known = walk->cut.slots[i];
+        char buffer[16];
+        const char *key;
+        bson_t one;
+
+        if (!known || !known->state.number)
+            continue;
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT_BEGIN(reached, key, &one);
+        BCON_APPEND(&one, "account", BCON_UTF8(known->account), "number",
+                    BCON_INT64(known->state.number));
+        bson_append_document_end(reached, &one);
+    }
+}
+
 truce_status truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_function *function,
                                void *arg, bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+    RETURN_IF_NULL(function, error);
+    return truce__ledger_walk_after(ledger, NULL, function, arg, NULL, error);
+}
+
+truce_status truce__ledger_walk_after(truce_ledger *ledger, const bson_t *after,
+                                      truce_ledger_document_function *function, void *arg,
+                                      bson_t *reached, bson_error_t *error)
+{
     struct walk walk = {.function = function, .arg = arg};
     struct ledger_reader reader;
     char **names = NULL;
@@ -154,10 +211,14 @@ truce_status truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_funct
     status = truce__ledger_cut(&reader, &walk.cut, &names, &count, error);
     for (uint32_t i = 0; !status && i < count; i++)
         truce__ledger_find(&walk.cut, names[i])->state.number = 0;
+    if (!status && after)
+        status = walk_resume(&walk, after, error);
     if (!status)
         status = walk_read_all(&walk, ledger, error);
     if (!status)
         status = walk_check_complete(&walk, error);
+    if (!status && reached)
+        walk_append_reached(&walk, reached);
     truce__ledger_documents_release(&walk.held);
     truce__ledger_names_free(names, count);
     truce__ledger_table_clear(&walk.cut);

@@ -7,10 +7,10 @@
  *
  * Invariants:
  *
- *   T1. A time gives a job only in the commit that moves `next` beyond it. If two processes fire
+ *  QC1. A time gives a job only in the commit that moves `next` beyond it. If two processes fire
  *       the same line, one of them finds `next` moved.
- *   T2. `next` is a time of the current line, so a changed line fires only at its new times.
- *   T3. A paused line has no `next`, so none of its times is due, then or later.
+ *  QC2. `next` is a time of the current line, so a changed line fires only at its new times.
+ *  QC3. A paused line has no `next`, so none of its times is due, then or later.
  *
  * A crash may leave a commit, which another process completes or rolls back; until then no process
  * fires the line. A process decides by its own clock whether a time has come. Clocks never decide
@@ -28,8 +28,8 @@
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "bson/value.h"
+#include "patterns/queue/cron_schedule.h"
 #include "patterns/queue/queue.h"
-#include "patterns/queue/schedule.h"
 #include "store/maintenance.h"
 
 #define FIRED_MAX 100
@@ -243,7 +243,7 @@ static truce_status cron_control_update(const struct controlling *controlling, c
         BSON_APPEND_DATE_TIME(&set, "next",
                               truce__schedule_next(&schedule, truce__clock_wall_ms()));
     bson_append_document_end(update, &set);
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset); /* T3 */
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset); /* QC3 */
     BSON_APPEND_UTF8(&unset, controlling->control == CRON_PAUSE ? "next" : "paused", "");
     bson_append_document_end(update, &unset);
     return TRUCE_OK;
@@ -258,8 +258,8 @@ static truce_status cron_control_in(truce_commit *commit, void *arg, bson_error_
     bool paused = !status && bson_has_field(&cron, "paused");
 
     if (status == TRUCE_NOT_FOUND)
-        status =
-            truce__fail(TRUCE_NOT_FOUND, error, "no cron line has the name %s", controlling->name);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the cron line %s does not exist",
+                             controlling->name);
     if (status ||
         (controlling->control != CRON_REMOVE && paused == (controlling->control == CRON_PAUSE)))
         goto out;
@@ -365,7 +365,7 @@ static truce_status cron_fire_now(truce_commit *commit, const struct firing *fir
         count = 0;
     BCON_APPEND(update, "$inc", "{", "fired", BCON_INT64(count), "}");
     status = cron_add_due(commit, cron, ticks, count, error);
-    if (!status) /* T1 */
+    if (!status) /* QC1 */
         status = truce_commit_update(commit, QUEUE_CRONS, &firing->id, NULL, update, error);
     bson_destroy(update);
     return status;

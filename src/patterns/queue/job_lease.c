@@ -1,25 +1,16 @@
 /*
  * Leases: the end of a lease, and the release of its job.
  *
- * A worker extends the lease of its job until it ends the job. A lease is over (L4 in queue.c) if
+ * A worker extends the lease of its job until it ends the job. A lease is over (QJ4 in queue.c) if
  * its token and its end, undone.at, have not changed for the length of the lease. Then a commit
  * releases the job:
  *
  *     it read: running, token and undone.at as observed -> as after a failed attempt
  *
  * A process measures the time by its monotonic clock, from the first time it saw the lease in its
- * current state (commit/lease_watch.h). It forgets this time when it ends, so a sweep that cron
- * starts every minute would never release a job. The sweep therefore also stores when it saw the
- * lease:
- *
- *     lease.seen: {"<clock>": {end: <undone.at>, ns: <time of the clock>}}
- *
- * All processes with a clock of the same name read the same monotonic clock (truce__clock_name). So
- * a later process reads the time of an earlier one as if it were its own, and no wall clock takes
- * part. Another computer, or the same one after a reboot, has another name: it ignores the entry
- * and stores its own. An entry counts only for the end that it names, and a new claim replaces the
- * whole lease. The sweep stores nothing in a lease that ends within its own length from now; its
- * worker is probably alive.
+ * current state. The sweep also stores this time in the lease (commit/lease_watch.h); a new claim
+ * replaces the whole lease. The sweep stores nothing in a lease that ends within its own length
+ * from now; its worker is probably alive.
  *
  * A pass reads the leases that ended by the wall clock of this process. It also reads the leases
  * that end later than a new lease would: the clocks of their workers are ahead. All other leases
@@ -32,8 +23,8 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/limits.h"
+#include "base/object_id.h"
 #include "bson/value.h"
 #include "commit/lease_watch.h"
 #include "commit/metadata_cache.h"
@@ -99,16 +90,10 @@ static uint64_t lease_state(const struct lease *lease)
 /* Reads when a process with this clock first saw the lease in its current state. */
 static bool lease_seen(const bson_t *job, const struct lease *lease, int64_t *seen_ns)
 {
-    const char *clock = truce__clock_name();
-    bson_t fields, seen, one;
-    int64_t end_ms;
+    bson_t fields;
 
-    if (!clock || !truce__value_subdocument(job, "lease", &fields) ||
-        !truce__value_subdocument(&fields, "seen", &seen) ||
-        !truce__value_subdocument(&seen, clock, &one) || !truce__job_date(&one, "end", &end_ms))
-        return false;
-    *seen_ns = truce__field_number(&one, "ns");
-    return end_ms == lease->at_ms && *seen_ns > 0 && *seen_ns <= truce__clock_monotonic_ns();
+    return truce__value_subdocument(job, "lease", &fields) &&
+           truce__lease_seen(&fields, lease->at_ms, seen_ns);
 }
 
 static int64_t lease_length_ms(const bson_t *job, int64_t otherwise_ms)
@@ -121,18 +106,21 @@ static int64_t lease_length_ms(const bson_t *job, int64_t otherwise_ms)
     return lease_ms < 0 || lease_ms > DAY_MS ? DAY_MS : lease_ms;
 }
 
-/* Returns true if the lease has not changed for as long as it lasts (L4). */
+/* Returns true if the lease has not changed for as long as it lasts (QJ4). */
 static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct lease *lease)
 {
     const bson_oid_t *id = &lease->id.value.v_oid;
-    int64_t since_ns =
-                truce__metadata_watch(queue->store, "job", id, sizeof *id, lease_state(lease)),
-            seen_ns;
+    struct watched_lease watched = {.kind = "job",
+                                    .id = id,
+                                    .size = sizeof *id,
+                                    .state = lease_state(lease),
+                                    .end = lease->at_ms,
+                                    .length_ms = lease_length_ms(job, queue->lease_ms)};
+    bson_t fields;
 
-    if (lease_seen(job, lease, &seen_ns) && seen_ns < since_ns)
-        since_ns = seen_ns;
-    return truce__clock_monotonic_ns() - since_ns >=
-           lease_length_ms(job, queue->lease_ms) * NS_IN_MS;
+    if (truce__value_subdocument(job, "lease", &fields))
+        watched.fields = &fields;
+    return truce__metadata_lease_over(queue->store, &watched);
 }
 
 static bool lease_read(struct lease *lease, const bson_t *job)
@@ -144,29 +132,27 @@ static bool lease_read(struct lease *lease, const bson_t *job)
 
 truce_status truce__queue_lease_observe(truce_store *store, const bson_t *job, bson_error_t *error)
 {
-    const char *clock = truce__clock_name();
     int64_t now_ms = truce__clock_wall_ms(), seen_ns;
-    struct lease lease;
-    bson_t *filter, *update;
-    char *path;
-    bson_oid_t rev;
+    bson_t *filter, update = BSON_INITIALIZER, set;
     truce_status status;
+    struct lease lease;
+    bson_oid_t rev;
 
-    if (!clock || !lease_read(&lease, job) || lease_seen(job, &lease, &seen_ns) ||
+    if (!truce__clock_name() || !lease_read(&lease, job) || lease_seen(job, &lease, &seen_ns) ||
         (lease.at_ms > now_ms && lease.at_ms <= now_ms + lease_length_ms(job, DAY_MS)))
         return TRUCE_OK;
     truce__id_new(&rev);
-    path = bson_strdup_printf("lease.seen.%s", clock);
     filter =
         BCON_NEW("_id", BCON_OID(&lease.id.value.v_oid), "state", BCON_UTF8("running"),
                  "lease.token", BCON_OID(&lease.token), "undone.at", BCON_DATE_TIME(lease.at_ms));
     truce__intent_append_absent(filter);
-    update = BCON_NEW("$set", "{", path, "{", "end", BCON_DATE_TIME(lease.at_ms), "ns",
-                      BCON_INT64(truce__clock_monotonic_ns()), "}", "_rev", BCON_OID(&rev), "}");
-    status = truce_update(store, QUEUE, filter, update, NULL, NULL, error);
-    bson_destroy(update);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    BSON_APPEND_OID(&set, "_rev", &rev);
+    truce__lease_append_seen(lease.at_ms, &set);
+    bson_append_document_end(&update, &set);
+    status = truce_update(store, QUEUE, filter, &update, NULL, NULL, error);
+    bson_destroy(&update);
     bson_destroy(filter);
-    bson_free(path);
     return status;
 }
 

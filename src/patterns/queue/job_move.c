@@ -32,7 +32,7 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
 
     if (!status && bson_iter_init(&iter, job) &&
         bson_iter_find_descendant(&iter, "lease.limiter",
-                                  /* G1; only running jobs have a lease. */
+                                  /* QG1; only running jobs have a lease. */
                                   &limiter))
         status = truce__limiter_leave(commit, bson_iter_value(&limiter), error);
     if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&

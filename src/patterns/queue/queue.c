@@ -11,9 +11,9 @@
  *     after other jobs: add --> blocked, instead of these, until the other jobs have ended
  *
  *     add                 queue_add.c        claim, due                 queue_claim.c
- *     the other changes   job.c              lease over                 job_lease.c
+ *     the other changes   claimed_job.c      lease over                 job_lease.c
  *     by an operator      queue_control.c    leases of dead jobs, check queue_maintenance.c
- *     limits              rate_limit.c       lanes                      lane.c
+ *     limits              rate_limit.c       lanes                      job_lane.c
  *     after other jobs    workflow.c         by the clock               cron.c
  *     threads that run jobs    queue_pool.c
  *
@@ -24,24 +24,24 @@
  *
  * Invariants (models/queue.cpp is the model; its mutants leave out one of these rules each):
  *
- *   L1. Only live jobs have `undone`. It repeats the state and the queue. The index of claims
+ *  QJ1. Only live jobs have `undone`. It repeats the state and the queue. The index of claims
  *       contains nothing else.
- *   L2. Each change that a worker makes to its job compares the state "running" and the token,
+ *  QJ2. Each change that a worker makes to its job compares the state "running" and the token,
  *       inside the commit that makes the change. The epoch alone is not a fence: after a failover
  *       has lost a claim, the next claim has the same epoch.
- *   L3. truce_job_commit writes the job in the commit of the effects, so the commit holds the job
+ *  QJ3. truce_job_commit writes the job in the commit of the effects, so the commit holds the job
  *       until its decision. Between the read and the decision, no other process claims, releases,
  *       or cancels the job.
- *   L4. No clock is compared with the clock of another process. A lease is over when one process
+ *  QJ4. No clock is compared with the clock of another process. A lease is over when one process
  *       has seen the same token and the same end for as long as the lease lasts. A process measures
  *       this time by its monotonic clock. The sweep can continue the observation of an earlier
  *       sweep on the same computer (job_lease.c). The release compares the token and the end that
  *       were observed. Wall clocks only choose which leases are read.
- *   L5. A claim takes no job that a commit holds. A caller that waits for such a job resolves the
+ *  QJ5. A claim takes no job that a commit holds. A caller that waits for such a job resolves the
  *       commit; the sweep of commits resolves the rest.
- *   L6. Each release of a job counts its attempts. A job that kills its workers is dead after its
+ *  QJ6. Each release of a job counts its attempts. A job that kills its workers is dead after its
  *       last attempt.
- *   L7. A key counts while its job is live. The job document decides; the document of the key only
+ *  QJ7. A key counts while its job is live. The job document decides; the document of the key only
  *       names the job.
  *
  * A crash before a claim lands leaves nothing. A crash after it leaves a lease that ends. A crash
@@ -66,6 +66,7 @@
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
+#include "commit/metadata_cache.h"
 #include "store/maintenance.h"
 #include "store/store.h"
 
@@ -182,16 +183,12 @@ static void queue_forget(truce_queue *queue)
 
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)
 {
-    uint64_t structure = truce__store_structure(queue->store) + 1;
-    truce_status status = TRUCE_OK;
+    truce_status status =
+        truce__handle_usable(queue->store, queue->refused, &queue->refusal, error);
+    uint64_t structure = status ? 0 : truce__metadata_structure(queue->store) + 1;
 
-    if (queue->refused) {
-        if (error)
-            *error = queue->refusal;
-        return TRUCE_INVALID;
-    }
-    if (atomic_load(&queue->structure) == structure)
-        return TRUCE_OK;
+    if (status || atomic_load(&queue->structure) == structure)
+        return status;
     queue_forget(queue);
     status = truce__queue_indexes(queue->store, error);
     if (!status)
@@ -265,7 +262,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
         return TRUCE_OK;
     bson_reinit(job);
     bson_oid_to_string(id, text);
-    return truce__fail(TRUCE_NOT_FOUND, error, "queue %s has no job %s", queue->name, text);
+    return truce__fail(TRUCE_NOT_FOUND, error, "queue \"%s\" has no job %s", queue->name, text);
 }
 
 static truce_status job_lost(truce_job *job, const bson_t *document, bson_error_t *error)

@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "commit/journal.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "truce/id.h"
 #include "truce/queue.h"
 #include "truce/sys/store.h"
@@ -98,6 +98,13 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+/* Returns a copy of a reason, of at most JOB_ERROR_BYTES_MAX bytes, that ends with a whole
+ * character. If it is not valid UTF-8, each byte above 127 becomes "?". Free it with bson_free. */
+char *truce__job_error_text(const char *text);
+/* Returns the delay after a failed attempt: wait_ms after the first one, less up to its half. */
+int64_t truce__job_backoff(truce_backoff backoff, int64_t wait_ms, int64_t most_ms,
+                           uint32_t attempt);
+
 /* Returns a document as a value of an _id; borrowed from the document. */
 static inline bson_value_t truce__queue_document_id(const bson_t *document)
 {
@@ -124,7 +131,11 @@ void truce__job_append_queued(bson_t *set, const char *queue, int32_t priority, 
                               int64_t now_ms);
 /* Appends `state` and `undone` of a held job: "waiting" (for its turn in a lane) or "blocked" (by
  * other jobs). */
-void truce__job_append_held(bson_t *set, const char *state, const char *queue, int64_t at_ms);
+void truce__job_append_held(bson_t *set, const char *state, const char *queue, int64_t at_ms,
+                            int64_t now_ms);
+/* Returns from when a held job may begin. Without a delay, the clock of the process that added it
+ * does not count. */
+int64_t truce__job_held_start(const bson_t *job, int64_t now_ms);
 /* Appends `state` and `undone` of a new job, or of a job that stops being held. The job enters its
  * lane if it has one. Runs in a commit. */
 truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, int64_t at_ms,
@@ -185,24 +196,29 @@ truce_status truce__job_add(truce_queue *queue, truce_commit *commit, const bson
 truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
                               const truce_job_options *options, bson_error_t *error);
 
+/* ---- queue_weights.c ------------------------------------------------------------------------- */
+
+/* Draws a source by the weights, from those that are not marked in `asked`. At least one is not. */
+size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const bool *asked);
+
 /* ---- queue_claim.c --------------------------------------------------------------------------- */
 
 /* Creates the handle of a job that was claimed under the token; copies the document. */
 truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
 
 /* Returns the longest sleep after a claim that found nothing. */
-int64_t truce__queue_pause_ms(const truce_queue *queue);
+int64_t truce__queue_pause_ms(const truce_queue *queue); /* queue_claim_wait.c */
 
 void truce__claims_init(struct queue_claims *claims);
 void truce__claims_destroy(struct queue_claims *claims);
 
 struct sweep;
 
-/* ---- job.c ----------------------------------------------------------------------------------- */
+/* ---- claimed_job.c --------------------------------------------------------------------------- */
 
-/* Returns true if the document still has this claim (L2). */
+/* Returns true if the document still has this claim (QJ2). */
 bool truce__job_is_of(const truce_job *job, const bson_t *document);
-/* Reads the job in a commit, and fails unless it still is this worker's (L2). `document` is always
+/* Reads the job in a commit, and fails unless it still is this worker's (QJ2). `document` is always
  * initialized. */
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
                                   bson_error_t *error);
@@ -235,7 +251,7 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id,
 truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
                              bson_error_t *error);
 
-/* ---- lane.c ---------------------------------------------------------------------------------- */
+/* ---- job_lane.c ------------------------------------------------------------------------------ */
 
 /* Enters a job into its lane, in the commit that adds the job. *waits: its turn has not come; else
  * it may begin at *begin_ms. */
@@ -252,7 +268,7 @@ truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t 
 /* Counts the begin of a job that was claimed without a limiter. NOT_FOUND: the rate of its lane
  * delayed it, or it was lost; the claim no longer has the job. */
 truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error);
-/* A sweep_function: lets the next jobs of a lane out. */
+/* Lets the next jobs of a stalled lane out (a sweep_function). */
 truce_status truce__lane_resume(struct sweep *sweep, const char *collection, const bson_t *lane,
                                 void *arg, bson_error_t *error);
 /* Stores how many jobs of a lane are out, in a commit that read the lane. */
@@ -282,7 +298,7 @@ truce_status truce__workflow_repair(truce_commit *commit, const bson_t *job, int
  * it. Appends to the $set of its update. LIMIT: too many. */
 truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson_t *set,
                                    bson_error_t *error);
-/* A sweep_function: continues where one commit could not notify all waiting jobs. */
+/* Notifies the waiting jobs that one commit could not notify (a sweep_function). */
 truce_status truce__workflow_resume(struct sweep *sweep, const char *collection, const bson_t *job,
                                     void *arg, bson_error_t *error);
 /* Does the same for a few jobs, for a caller that claims. */
@@ -296,7 +312,7 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
                                   bson_error_t *error);
 /* ---- job_lease.c ---- */
 
-/* Releases a running job, as it was read, if its lease is over (L4). */
+/* Releases a running job, as it was read, if its lease is over (QJ4). */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);
 /* Releases jobs of the queue whose leases are over; a pass over some leases. */

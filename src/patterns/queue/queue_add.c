@@ -7,13 +7,13 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/fingerprint.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
-#include "bson/keys.h"
+#include "bson/key_encoding.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
@@ -28,7 +28,7 @@
  * The commit that adds the job writes this document. It has read both the document and the job that
  * it names. If two jobs of a key are added at the same time, one commit finds the other's job.
  * The end of a job writes nothing here. The document of its key is stale then, and the next job of
- * that key takes it over (L7). A retried job takes its key back in the same way, or its retry is
+ * that key takes it over (QJ7). A retried job takes its key back in the same way, or its retry is
  * refused. The sweep removes the document together with its job.
  */
 
@@ -232,7 +232,7 @@ static truce_status job_check_times(const truce_job_options *options, bson_error
     if (options->keep_ms < -1 || options->keep_cancelled_ms < -1 ||
         options->keep_discarded_ms < -1 || options->keep_dead_ms < -1)
         return truce__fail(TRUCE_INVALID, error,
-                           "invalid retention of a job: expected -1 (for ever), or 0 ms or more");
+                           "invalid retention of a job: expected -1 (forever), or 0 ms or more");
     return TRUCE_OK;
 }
 
@@ -451,7 +451,7 @@ static truce_status job_insert(truce_commit *commit, bson_t *job, const truce_jo
     if (left) {
         char *queue = bson_strdup(truce__field_text(job, "queue"));
 
-        truce__job_append_held(job, "blocked", queue, at_ms);
+        truce__job_append_held(job, "blocked", queue, at_ms, now_ms);
         bson_free(queue);
     } else if (!status) {
         status = truce__job_append_started(commit, job, at_ms, now_ms, job, error);
@@ -535,7 +535,8 @@ static void job_make_replacement(const struct adding *adding, const bson_t *old,
     if (all)
         job_append_content(&set, adding->payload, options);
     if (truce__job_is_held(old)) /* The job keeps its place in the lane. */
-        truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms);
+        truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms,
+                               adding->now_ms);
     else
         truce__job_append_queued(&set, adding->queue->name, priority, at_ms, adding->now_ms);
     bson_append_document_end(update, &set);
@@ -560,9 +561,9 @@ static truce_status job_resolve_conflict(const struct adding *adding, truce_comm
     truce_status status = TRUCE_OK;
 
     if (on_conflict == TRUCE_ON_CONFLICT_REFUSE)
-        status =
-            truce__fail(TRUCE_DUPLICATE, error, "queue %s already has a job with the key \"%s\"",
-                        adding->queue->name, adding->key);
+        status = truce__fail(TRUCE_DUPLICATE, error,
+                             "queue \"%s\" already has a job with the key \"%s\"",
+                             adding->queue->name, adding->key);
     adding->added->added = TRUCE_ADDED_EXISTING;
     if (bson_iter_init_find(&iter, old, "_id") && BSON_ITER_HOLDS_OID(&iter))
         bson_oid_copy(bson_iter_oid(&iter), &adding->added->id);

@@ -25,9 +25,9 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/patience.h"
 #include "bson/field_names.h"
 #include "bson/value.h"
@@ -140,7 +140,8 @@ out:
     return status;
 }
 
-/* NOT_FOUND: the limiter has no room, or the job was no longer ready (*missed). */
+/* Claims a job and counts it in its limiter, in one commit. NOT_FOUND: the limiter has no room, or
+ * the job was no longer ready (*missed). */
 static truce_status limited_enter(truce_queue *queue, const bson_value_t *limiter,
                                   const bson_value_t *id, truce_job **job, bool *missed,
                                   bson_error_t *error)
@@ -188,7 +189,8 @@ static truce_status gated_read(truce_queue *queue, bson_t **found, size_t *count
     return status;
 }
 
-/* *again: all jobs that were read were missed, and there may be others. */
+/* Reads up to GATED_BATCH ready jobs and claims them until *count is `most` or the limiter is full.
+ * *again: all jobs that were read were missed, and there may be others. */
 static truce_status limited_claim_some(truce_queue *queue, const bson_value_t *limiter, size_t most,
                                        truce_job **jobs, size_t *count, bool *again,
                                        bson_error_t *error)
@@ -398,7 +400,7 @@ static void many_refuse(truce_rewrite *rewrite, size_t number, truce_status stat
     many_drop((struct claiming *)rewrite, number);
 }
 
-/* NOT_FOUND: the store cannot rewrite. */
+/* Claims jobs inside the store's write. NOT_FOUND: the store cannot rewrite. */
 static truce_status many_rewrite(struct several *several, bson_error_t *error)
 {
     truce_store *store = several->queue->store;
@@ -516,7 +518,7 @@ static truce_status many_collect(struct several *several, bson_error_t *error)
     return several->count ? TRUCE_OK : status;
 }
 
-/* ---- the claim ------------------------------------------------------------------------------- */
+/* ---- several: read, then claim --------------------------------------------------------------- */
 
 static truce_status many_claim(struct several *several, bson_error_t *error)
 {
@@ -868,17 +870,15 @@ static truce_status queue_next_due(truce_store *store, const char *queue, int64_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- the claim ------------------------------------------------------------------------------- */
+/* ---- intervals ------------------------------------------------------------------------------- */
 
-#define PROMOTE_MS  50   /* Between looks for delayed jobs while others are ready. */
-#define RESCUE_MS   1000 /* Between passes over leases; less if leases are short. */
-#define FIRE_MS     500  /* Between looks for due cron lines. */
-#define SETTINGS_MS 500  /* Between reads of the queue's settings. */
-#define WAIT_MS     1000 /* The end of a lease wakes no claimer. */
-#define WAIT_MS_MIN 20
-#define GATED_MS    250 /* Nor does a rate that allows the next job. */
-#define BULK_TRIES  4
-#define CLAIM_MS    5000 /* A claim skips jobs that their lanes delay for at most this time. */
+#define PROMOTE_MS   50   /* Between looks for delayed jobs while others are ready. */
+#define RESCUE_MS    1000 /* Between passes over leases; less if leases are short. */
+#define FIRE_MS      500  /* Between looks for due cron lines. */
+#define SETTINGS_MS  500  /* Between reads of the queue's settings. */
+#define FIRE_IDLE_MS 20   /* The same while the queue has no ready job. */
+#define BULK_TRIES   4
+#define CLAIM_MS     5000 /* A claim skips jobs that their lanes delay for at most this time. */
 
 /* ---- work before a claim --------------------------------------------------------------------- */
 
@@ -952,7 +952,7 @@ static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bs
         (claim_is_time(&queue->promoted_ns, PROMOTE_MS) || idle || atomic_load(&queue->due_more)))
         status = promote(queue, most, error);
     if (!status &&
-        claim_is_time(&queue->fired_ns, idle && reads_are_cheap(queue) ? WAIT_MS_MIN : FIRE_MS))
+        claim_is_time(&queue->fired_ns, idle && reads_are_cheap(queue) ? FIRE_IDLE_MS : FIRE_MS))
         status = truce__cron_fire(queue, error);
     if (!status && claim_is_time(&queue->rescued_ns, rescue_ms))
         status = truce__queue_rescue_some(queue, error);
@@ -1167,10 +1167,10 @@ static truce_status claim_if_ready(truce_queue *queue, size_t most, truce_job **
 
 static truce_status claim_none(const truce_queue *queue, bson_error_t *error)
 {
-    const char *why = atomic_load(&queue->paused) ? "queue %s is paused"
+    const char *why = atomic_load(&queue->paused) ? "queue \"%s\" is paused"
                       : atomic_load(&queue->limited)
-                          ? "queue %s has no ready job, or is at its limit"
-                          : "queue %s has no ready job";
+                          ? "queue \"%s\" has no ready job, or is at its limit"
+                          : "queue \"%s\" has no ready job";
 
     return truce__fail(TRUCE_NOT_FOUND, error, why, queue->name);
 }
@@ -1216,56 +1216,6 @@ truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t
 
     *job = NULL;
     return truce_queue_claim_many(queue, 1, job, &count, error);
-}
-
-int64_t truce__queue_pause_ms(const truce_queue *queue)
-{
-    int64_t due_ms = atomic_load(&queue->due_ms), left_ms;
-
-    if (atomic_load(&queue->limited))
-        return GATED_MS;
-    left_ms = due_ms - truce__clock_wall_ms();
-    if (!due_ms || left_ms > WAIT_MS)
-        return WAIT_MS;
-    return left_ms < WAIT_MS_MIN ? WAIT_MS_MIN : left_ms;
-}
-
-truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, truce_job **job,
-                                    bson_error_t *error)
-{
-    RETURN_IF_NULL(job, error);
-
-    int64_t deadline_ns = truce__clock_monotonic_ns() + timeout_ms * NS_IN_MS;
-    bool waits = (queue->store->capabilities & TRUCE_CAN_WAIT) != 0;
-    uint64_t token = 0;
-    truce_status status = TRUCE_OK;
-    int64_t pause_ms = 5;
-
-    *job = NULL;
-    if (waits) /* fills the token: a job that is added after this call wakes the claimer */
-        status = truce_wait(queue->store, QUEUE, &token, 0, error);
-    while (!status) {
-        int64_t left_ms;
-
-        status = truce_queue_claim(queue, job, error);
-        left_ms = (deadline_ns - truce__clock_monotonic_ns()) / NS_IN_MS;
-        if (status != TRUCE_NOT_FOUND || left_ms <= 0)
-            return status;
-        if (waits) {
-            int64_t most_ms = truce__queue_pause_ms(queue);
-
-            status = truce_wait(queue->store, QUEUE, &token,
-                                (uint32_t)(left_ms < most_ms ? left_ms : most_ms), error);
-        } else {
-            truce__clock_sleep_ms(left_ms < pause_ms ? left_ms : pause_ms);
-            pause_ms = pause_ms < WAIT_MS / 2 ? pause_ms * 2 : WAIT_MS;
-            status = TRUCE_OK;
-        }
-        if (status == TRUCE_TIMEOUT &&
-            !__atomic_load_n(&queue->store->interrupted, __ATOMIC_RELAXED))
-            status = TRUCE_OK;
-    }
-    return status;
 }
 
 void truce_job_free(truce_job *job)

@@ -57,7 +57,7 @@ static truce_status control_make_retry(truce_commit *commit, const bson_t *job, 
     if (!truce__job_live(job))
         status = truce__workflow_rearm(commit, job, &set, error);
     if (truce__workflow_pending(job) > 0)
-        truce__job_append_held(&set, "blocked", queue, now_ms);
+        truce__job_append_held(&set, "blocked", queue, now_ms, now_ms);
     else if (truce__job_live(job))
         truce__job_append_queued(&set, queue, (int32_t)truce__field_number(job, "priority"), now_ms,
                                  now_ms);

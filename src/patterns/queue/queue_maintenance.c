@@ -33,7 +33,7 @@
 /*
  * The check finds:
  *
- *   - violations of L1.
+ *   - violations of QJ1.
  *   - keys without a job.
  *   - cron lines that can never fire.
  *   - limiters and lanes with wrong counts.
@@ -43,7 +43,7 @@
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Returns how the job violates L1; NULL: it does not. */
+/* Returns how the job violates QJ1; NULL: it does not. */
 static const char *queue_fault(const bson_t *job)
 {
     const char *state = truce__job_state(job);
@@ -92,7 +92,7 @@ static void queue_make_repair(const bson_t *job, bson_t *update)
     if (truce__job_live(job)) {
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
         if (truce__job_is_held(job))
-            truce__job_append_held(&set, truce__job_state(job), queue, now_ms);
+            truce__job_append_held(&set, truce__job_state(job), queue, now_ms, now_ms);
         else
             truce__job_append_queued(&set, queue, (int32_t)truce__field_number(job, "priority"),
                                      delayed ? at_ms : now_ms, now_ms);
@@ -168,7 +168,7 @@ static truce_status queue_check_job(struct check *check, const char *collection,
     if (queue_can_repair(job) && truce__check_repairs(check, &finding))
         status = truce_transact(check->store, queue_repair_in, &repair, NULL, error);
     if (!status)
-        truce__check_tell(check, &finding, repair.repaired);
+        truce__check_report(check, &finding, repair.repaired);
     return status;
 }
 
@@ -201,7 +201,7 @@ static truce_status queue_check_key(struct check *check, const char *collection,
         if (truce__check_repairs(check, &finding))
             status = truce_remove(check->store, collection, &filter, NULL, &result, error);
         if (!status)
-            truce__check_tell(check, &finding, result.removed > 0);
+            truce__check_report(check, &finding, result.removed > 0);
     }
     truce_write_result_release(&result);
     bson_destroy(&filter);
@@ -211,17 +211,17 @@ static truce_status queue_check_key(struct check *check, const char *collection,
 static truce_status queue_suspect_keys(struct check *check, bson_t *const *keys, uint32_t count,
                                        bool *suspect, void *arg, bson_error_t *error)
 {
-    struct care_links links = {.count = 0};
+    struct maintenance_links links = {.count = 0};
     bson_iter_t job;
 
     (void)arg;
     for (uint32_t i = 0; i < count; i++) {
         if (bson_iter_init_find(&job, keys[i], "job"))
-            truce__care_link(&links, bson_iter_value(&job), i);
+            truce__maintenance_link(&links, bson_iter_value(&job), i);
         else
             suspect[i] = true;
     }
-    return truce__care_follow(check, QUEUE, NULL, &links, suspect, error);
+    return truce__maintenance_follow(check, QUEUE, NULL, &links, suspect, error);
 }
 
 static truce_status queue_check_cron(struct check *check, const char *collection,
@@ -237,7 +237,7 @@ static truce_status queue_check_cron(struct check *check, const char *collection
     (void)arg, (void)error;
     check->report->documents++;
     if (finding.text && !bson_has_field(cron, "_intent"))
-        truce__check_tell(check, &finding, false);
+        truce__check_report(check, &finding, false);
     return TRUCE_OK;
 }
 
@@ -288,7 +288,7 @@ static truce_status tally_check(struct check *check, struct tally *tally, bson_e
         if (truce__check_repairs(check, &tally->finding))
             status = truce_transact(check->store, tally_repair_in, tally, NULL, error);
         if (!status)
-            truce__check_tell(check, &tally->finding, tally->repaired);
+            truce__check_report(check, &tally->finding, tally->repaired);
     }
     bson_destroy(&again);
 out:
@@ -580,7 +580,7 @@ static truce_status queue_check_turn(struct check *check, const char *collection
             if (truce__check_repairs(check, &finding))
                 status = truce_transact(check->store, turn_repair_in, &turning, NULL, error);
             if (!status)
-                truce__check_tell(check, &finding, turning.repaired);
+                truce__check_report(check, &finding, turning.repaired);
         }
     }
     bson_destroy(filter);
@@ -590,7 +590,7 @@ static truce_status queue_check_turn(struct check *check, const char *collection
 static truce_status queue_suspect_turns(struct check *check, bson_t *const *jobs, uint32_t count,
                                         bool *suspect, void *arg, bson_error_t *error)
 {
-    struct care_links links = {.count = 0};
+    struct maintenance_links links = {.count = 0};
 
     (void)arg;
     for (uint32_t i = 0; i < count; i++) {
@@ -602,10 +602,10 @@ static truce_status queue_suspect_turns(struct check *check, bson_t *const *jobs
         holder = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(jobs[i], "queue")),
                           "lane", BCON_UTF8(lane.name), "}");
         id = truce__document_id(holder);
-        truce__care_link(&links, &id, i);
+        truce__maintenance_link(&links, &id, i);
         bson_destroy(holder);
     }
-    return truce__care_follow(check, QUEUE_LANES, NULL, &links, suspect, error);
+    return truce__maintenance_follow(check, QUEUE_LANES, NULL, &links, suspect, error);
 }
 
 static truce_status queue_check_lanes(struct check *check, bson_error_t *error)

@@ -9,13 +9,13 @@
  *
  * Invariants:
  *
- *   P1. A claimed job has a place until it is freed. The keeper uses the job only under the place's
+ *  QP1. A claimed job has a place until it is freed. The keeper uses the job only under the place's
  *       mutex, and the job is freed under this mutex.
- *   P2. No thread calls the store while it holds the pool's mutex.
- *   P3. After a stop no function begins. The stop releases the jobs of the ready queue after the
+ *  QP2. No thread calls the store while it holds the pool's mutex.
+ *  QP3. After a stop no function begins. The stop releases the jobs of the ready queue after the
  *       claimer has ended.
- *   P4. The claimer never has more jobs than there are places; no other thread fills places.
- *   P5. A job that waits for its end is busy until it has ended: it keeps its place and its lease,
+ *  QP4. The claimer never has more jobs than there are places; no other thread fills places.
+ *  QP5. A job that waits for its end is busy until it has ended: it keeps its place and its lease,
  *       and a stop waits for it. If no worker is ending jobs, the worker that adds one ends them,
  *       until the list is empty.
  */
@@ -27,9 +27,11 @@
 #include "base/field.h"
 #include "base/histogram.h"
 #include "base/null.h"
+#include "base/plural.h"
 #include "base/reserved_fields.h"
 #include "base/thread.h"
 #include "patterns/queue/queue.h"
+#include "store/store.h"
 #include "truce/pool.h"
 
 enum pool_end {
@@ -234,7 +236,8 @@ static void pool_claim_some(struct truce_pool *pool, struct claiming *claiming, 
         claiming->pause_ms = PAUSE_MS;
 }
 
-/* The threads of the pool; the argument is the pool. */
+/* Claims jobs until the pool stops: the function of the claiming thread. The argument is the
+ * pool. */
 static void *pool_claim(void *arg)
 {
     struct truce_pool *pool = arg;
@@ -338,7 +341,7 @@ static size_t pool_take_ending(struct truce_pool *pool, struct pool_place **plac
     return count;
 }
 
-/* Appends a job to the list of jobs to be ended, and ends the list if no other worker does (P5).
+/* Appends a job to the list of jobs to be ended, and ends the list if no other worker does (QP5).
  * The caller holds the mutex; it is released during the ends. */
 static void pool_end_with_others(struct truce_pool *pool, struct pool_place *place)
 {
@@ -489,10 +492,8 @@ static truce_status pool_check(const truce_queue *queue, const truce_pool_option
 {
     truce_status status = ROOM_CHECK(options, "truce_pool_options", error);
 
-    if (!status && queue->refused) {
-        *error = queue->refusal;
-        return TRUCE_INVALID;
-    }
+    if (!status)
+        status = truce__handle_usable(queue->store, queue->refused, &queue->refusal, error);
     if (!status && !options->function)
         return truce__fail(TRUCE_INVALID, error, "the option \"function\" of the pool is missing");
     if (!status && (options->threads > POOL_THREADS_MAX || options->ahead > JOB_CLAIMS_MAX))
@@ -589,7 +590,7 @@ static void pool_begin_stop(struct truce_pool *pool)
     pthread_cond_broadcast(&pool->moved);
     pthread_mutex_unlock(&pool->mutex);
     if (pool->claims)
-        pthread_join(pool->claimer, NULL); /* P3 */
+        pthread_join(pool->claimer, NULL); /* QP3 */
     pool->claims = false;
 }
 
@@ -675,7 +676,8 @@ static truce_status pool_stop(struct truce_pool *pool, int64_t grace_ms, bson_t 
     all = pool_wait_for_busy(pool, grace_ms);
     pthread_mutex_unlock(&pool->mutex);
     if (!all && (count = pool_abandon(pool, left)) > 0)
-        return truce__fail(TRUCE_TIMEOUT, error, "%u jobs are still running", count);
+        return truce__fail(TRUCE_TIMEOUT, error, "%s still running",
+                           PLURAL(count, "job is", "jobs are"));
     if (all)
         pool_join_all(pool);
     return status;

@@ -118,7 +118,8 @@ static truce_status stats_find_oldest(const struct stats *stats, struct figures 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* *queue: the next queue that has such a job; NULL: none. The caller frees both. */
+/* Replaces *queue (NULL: begins) by the next queue, in the order of names, that has a job in this
+ * state; NULL: none. Frees the old name; the caller frees the new one. */
 static truce_status stats_next_queue(const struct stats *stats, int state, char **queue,
                                      bson_error_t *error)
 {

@@ -39,7 +39,7 @@ void truce__queue_ran(const truce_job *job)
     times_add(&times_ran, truce__clock_wall_ms() - job->since_ms);
 }
 
-static void times_copy(struct times *from, struct queue_times *to)
+static void queue_times_copy(struct times *from, struct queue_times *to)
 {
     for (size_t i = 0; i <= QUEUE_TIMES_STEPS; i++)
         to->counts[i] = atomic_load_explicit(&from->counts[i], memory_order_relaxed);
@@ -48,6 +48,6 @@ static void times_copy(struct times *from, struct queue_times *to)
 
 void truce__queue_times(struct queue_times *waited, struct queue_times *ran)
 {
-    times_copy(&times_waited, waited);
-    times_copy(&times_ran, ran);
+    queue_times_copy(&times_waited, waited);
+    queue_times_copy(&times_ran, ran);
 }

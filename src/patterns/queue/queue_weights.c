@@ -29,8 +29,7 @@ static truce_status weights_check(const truce_queue_source *sources, size_t coun
     return status;
 }
 
-/* Draws a queue that was not asked yet. */
-static size_t weights_draw(const truce_queue_source *sources, size_t count, const bool *asked)
+size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const bool *asked)
 {
     uint64_t total = 0, drawn;
     size_t i = 0;
@@ -60,7 +59,7 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
             truce__fail(TRUCE_INVALID, error, "cannot claim %zu jobs at once: expected 1 to %d",
                         most, JOB_CLAIMS_MAX);
     for (size_t round = 0; round < count && !status && *found < most; round++) {
-        size_t i = weights_draw(sources, count, asked), some = 0;
+        size_t i = truce__queue_draw(sources, count, asked), some = 0;
 
         asked[i] = true;
         status =

@@ -8,12 +8,12 @@
  *
  * Invariants:
  *
- *   G1. `running` is the number of running jobs whose lease names this limiter. The commit that
+ *  QG1. `running` is the number of running jobs whose lease names this limiter. The commit that
  *       claims a job counts it. The commit that takes it out of "running", whatever its end is,
  *       stops counting it.
- *   G2. A job is counted by the limiter that its lease names. If a limiter is created, changed, or
+ *  QG2. A job is counted by the limiter that its lease names. If a limiter is created, changed, or
  *       removed while jobs run, no count is wrong.
- *   G3. At most `rate` claims pass the limiter in any `per_ms`. A claim stays counted if its job
+ *  QG3. At most `rate` claims pass the limiter in any `per_ms`. A claim stays counted if its job
  *       fails. All claims also stay counted if the limits are set again.
  *
  * Every claim and every end writes the document of the limiter; this is the cost of a limit over
@@ -65,7 +65,7 @@ static void rate_read_begun(struct queue_rate *rate, const bson_t *document)
     }
 }
 
-/* Returns the current time of the document (R1, R3). */
+/* Returns the current time of the document (QR1, QR3). */
 static int64_t rate_now_ms(truce_store *store, const bson_t *id, int64_t stored_ms)
 {
     int64_t now_ms = truce__clock_wall_ms(), since_ns, seen_ms;
@@ -149,7 +149,7 @@ static void rate_drop_old(struct queue_rate *rate)
     rate->count = kept;
 }
 
-/* Returns true if the last entry also counts this begin (R4). */
+/* Returns true if the last entry also counts this begin (QR4). */
 static bool rate_is_shared(const struct queue_rate *rate)
 {
     int64_t slot_ms = (rate->per_ms + RATE_SLOTS - 1) / RATE_SLOTS;
@@ -309,7 +309,7 @@ static truce_status limiter_count(truce_commit *commit, const bson_value_t *id,
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     BSON_APPEND_INT64(&set, "running", truce__field_number(limiter, "running") + by);
-    if (by > 0 && limiter_rate(commit->store, limiter, &rate)) { /* G3 */
+    if (by > 0 && limiter_rate(commit->store, limiter, &rate)) { /* QG3 */
         truce__rate_begin(&rate);
         truce__rate_append(&rate, &set);
     }

@@ -19,16 +19,16 @@
  *
  * Rules:
  *
- *   R1. The time never goes back. A clock that is behind removes nothing from the window.
- *   R2. The time runs no faster than one clock does. If the clocks of the claimers agree, a window
+ *  QR1. The time never goes back. A clock that is behind removes nothing from the window.
+ *  QR2. The time runs no faster than one clock does. If the clocks of the claimers agree, a window
  *       of this time is no shorter than one of real time. If they differ, begins that a slower
  *       clock has dated may leave the window early, when a faster clock advances the time. At most
  *       `rate` jobs then begin in a window for each clock that differs. This excess needs a faster
  *       clock that has not advanced the time for as long as the clocks differ. models/rate.cpp is
  *       the model.
- *   R3. The time pauses no longer than a process needs to see it twice. If the clock that was
+ *  QR3. The time pauses no longer than a process needs to see it twice. If the clock that was
  *       ahead is gone, the other processes advance the time by their monotonic clocks.
- *   R4. `begun` holds the times of begins. A rate of up to 32 counts exactly. A higher rate
+ *  QR4. `begun` holds the times of begins. A rate of up to 32 counts exactly. A higher rate
  *       combines the begins of one thirty-second of the window in one entry, which counts until its
  *       last begin leaves the window. Too many jobs therefore never begin, and at most 3 % fewer
  *       do.

@@ -12,17 +12,17 @@
  *
  * Invariants (models/after.cpp is their model):
  *
- *   W1. X.after.left is the number of jobs with X in `then`, plus one while X is open. Both sides
+ *  QW1. X.after.left is the number of jobs with X in `then`, plus one while X is open. Both sides
  *       change in one commit.
- *   W2. A job that ends notifies the jobs in its `then` within its own commit: it moves them to
+ *  QW2. A job that ends notifies the jobs in its `then` within its own commit: it moves them to
  *       `told` and decreases their `left`. A job with nothing left then starts, or is cancelled in
  *       the same commit and notifies its own waiting jobs. No crash therefore loses a wake-up.
- *   W3. One commit notifies up to a hundred jobs. A job that has ended with more jobs in `then` is
+ *  QW3. One commit notifies up to a hundred jobs. A job that has ended with more jobs in `then` is
  *       `stalled`. The sweep and later claims continue with it. A dead job keeps the jobs that wait
  *       for its retry.
- *   W4. A new job waits only for jobs that exist or that precede it in its workflow. A job of a
+ *  QW4. A new job waits only for jobs that exist or that precede it in its workflow. A job of a
  *       batch waits for none. Circles are therefore impossible.
- *   W5. A job that is cancelled because of another job names that job. If the other job is retried,
+ *  QW5. A job that is cancelled because of another job names that job. If the other job is retried,
  *       the cancelled job waits for it again, in the same commit.
  *
  * No index finds the waiting jobs: the job that ends names them, and its commit has read that job.
@@ -34,15 +34,15 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/patience.h"
 #include "base/reserved_fields.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
+#include "store/decoded_cursor.h"
 #include "store/maintenance.h"
-#include "store/restored.h"
 
 #define NOTIFIED_MAX 100  /* In one commit. */
 #define RESUME_MS    1000 /* The next pass continues if other commits hold jobs longer. */
@@ -177,7 +177,8 @@ static truce_status workflow_wait_for(truce_commit *commit, const bson_oid_t *ot
 
     bson_oid_to_string(other, text);
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_INVALID, error, "cannot wait for job %s: no such job", text);
+        status = truce__fail(TRUCE_INVALID, error, "cannot wait for job %s: the job does not exist",
+                             text);
     else if (!status)
         status = workflow_join(commit, &job, who, failure, &waits, error);
     *left += waits;
@@ -256,12 +257,12 @@ static truce_status workflow_start(truce_commit *commit, const bson_t *job, bson
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER, set;
-    int64_t at_ms;
+    int64_t now_ms = truce__clock_wall_ms();
     truce_status status;
 
-    (void)truce__job_date(job, "undone.at", &at_ms);
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    status = truce__job_append_started(commit, job, at_ms, truce__clock_wall_ms(), &set, error);
+    status = truce__job_append_started(commit, job, truce__job_held_start(job, now_ms), now_ms,
+                                       &set, error);
     bson_append_document_end(&update, &set);
     if (!status)
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
@@ -383,7 +384,7 @@ static truce_status workflow_notify_all(struct notification *notification, const
             status = workflow_notify_one(notification, bson_iter_value(&iter), &id.value.v_oid, end,
                                          &outcome, error);
         else
-            stalled = true; /* W3 */
+            stalled = true; /* QW3 */
         workflow_append_id(outcome == WAITS ? &then : &told, bson_iter_value(&iter));
     }
     if (!status)
@@ -553,7 +554,7 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
  *
  * When X is retried, the job waits for X again, in the commit of the retry: it moves from X's
  * `told` back to X's `then`. Once `failed` is empty, the job is blocked as before. The jobs that
- * were cancelled because of it follow in the same way (W5).
+ * were cancelled because of it follow in the same way (QW5).
  *
  * A job that was cancelled by hand, or discarded, is not in `failed` and stays as it is. A job also
  * stays cancelled if another live job has its key by now.
@@ -584,6 +585,7 @@ static bool rearm_without(const bson_t *job, const bson_oid_t *because, bson_t *
 /* Makes the job wait for one more job, and blocks it if no other failed job remains. */
 static void rearm_make_update(const bson_t *job, const bson_t *failed, bson_t *update)
 {
+    int64_t now_ms = truce__clock_wall_ms();
     bson_t set, unset;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
@@ -594,8 +596,7 @@ static void rearm_make_update(const bson_t *job, const bson_t *failed, bson_t *u
         return;
     }
     BSON_APPEND_INT32(&set, "attempt", 0);
-    truce__job_append_held(&set, "blocked", truce__field_text(job, "queue"),
-                           truce__clock_wall_ms());
+    truce__job_append_held(&set, "blocked", truce__field_text(job, "queue"), now_ms, now_ms);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "after.failed", "");
@@ -620,7 +621,8 @@ static truce_status rearm_job(struct rearming *rearming, const bson_t *job, cons
     return status;
 }
 
-/* *waits: the job waits again. */
+/* Makes a job wait again that was cancelled because `because` failed. *waits: the job waits
+ * again. */
 static truce_status rearm_one(struct rearming *rearming, const bson_value_t *id,
                               const bson_oid_t *because, bool *waits, bson_error_t *error)
 {
@@ -891,7 +893,7 @@ truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t 
     bson_oid_to_string(id, text);
     status = graph_add_found(graph, filter, error);
     if (!status && !graph->count)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "no job has the id %s", text);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the job %s does not exist", text);
     for (size_t i = 0; i < graph->count && !status; i++)
         status = graph_add_neighbours(graph, i, error);
     if (!status)
@@ -1030,7 +1032,7 @@ static truce_status flow_report_circle(const struct flow *flow)
         if (names->len < 300)
             bson_string_append_printf(names, " after %s", flow->jobs[i].name);
     } while (i != first);
-    status = truce__fail(TRUCE_INVALID, flow->error, "the jobs wait for each other in a circle: %s",
+    status = truce__fail(TRUCE_INVALID, flow->error, "the jobs wait for each other in a cycle: %s",
                          names->str);
     bson_string_free(names, true);
     bson_free(passed);

@@ -20,7 +20,7 @@
  * 1. A number is given once for an _id, even if the document was removed in between by any program.
  *    Only a drop of "<collection>.revisions" forgets the numbers.
  *    A document that had no number, or a number of another program, gets its numbers from a range
- *    that no other document of this _id has (revision_keep.c).
+ *    that no other document of this _id has (revision_history.c).
  * 2. A document that was saved under a current number is never lost: a later save replaces it only
  *    with that number as its base, or merged.
  * 3. With `keep`, the document of number n is kept exactly if n + 1 replaced it and n is among the
@@ -30,27 +30,29 @@
  *
  * A crash leaves the commit done or not done.
  *
- *     this file         the handle, the comparison with base, the usual save as one write, the save
- *     revision_keep.c   replaced versions
- *     revision_inbox.c  conflicts that wait for a decision, and the decisions
- *     revision_patch.c  saves as patches; differences of documents
- *     revision_http.c   ETags and conditions of HTTP
+ *     this file           the handle, the comparison with base, the usual save as one write, the
+ *                         save
+ *     revision_history.c  replaced versions
+ *     revision_inbox.c    conflicts that wait for a decision, and the decisions
+ *     revision_patch.c    saves as patches; differences of documents
+ *     revision_http.c     ETags and conditions of HTTP
  */
 #include "patterns/revision/revision.h"
 
 #include "base/assert.h"
 #include "base/buffer.h"
 #include "base/deadline.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "bson/number.h"
 #include "commit/commit.h"
-#include "commit/entry.h"
+#include "commit/commit_entry.h"
 #include "commit/journal.h"
 #include "commit/metadata_cache.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
+#include "store/store.h"
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
@@ -140,8 +142,8 @@ const char *truce_revision_outcome_name(truce_revision_outcome outcome)
  *                    and the type of each number, because numbers of all types are equal there:
  *                    {"a": {$type: 16}, "list.0.n": {$type: 1}}
  *
- * B1. The filter matches nothing that a commit would call stale. If a filter cannot express base, a
- *     commit decides.
+ * RB1. The filter matches nothing that a commit would call stale. If a filter cannot express base,
+ *     a commit decides.
  */
 
 /* ---- in a commit ----------------------------------------------------------------------------- */
@@ -220,7 +222,7 @@ static void revision_plain(const truce_revision *revision, const bson_t *documen
                                   NULL);
 }
 
-/* [{k: "a", v: 1}, ...] */
+/* Appends the fields of `plain` as elements {k: "a", v: 1}. */
 static void base_append_pairs(const bson_t *plain, bson_t *array)
 {
     uint32_t index = 0;
@@ -340,16 +342,17 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
  *     not matched             a commit makes the save and finds out why
  *     refused                 likewise: a unique key may be taken only temporarily
  *     no answer, then         _rev is ours      SAVED
- * still as read     it has no effect yet: send it again (D1) otherwise         TRUCE_UNKNOWN: it
- * may have been saved, and others after it
+ *                             still as read     it has no effect yet: send it again (RD1)
+ *                             otherwise         TRUCE_UNKNOWN: it may have been saved, and others
+ *                                               after it
  *
  * Invariants:
  *
- * D1. A number is given once for an _id, even if the document was removed in between. So of any
+ * RD1. A number is given once for an _id, even if the document was removed in between. So of any
  *     number of sends at most one takes effect.
- * D2. After a send without an answer, a send that matches nothing proves nothing: the first may
+ * RD2. After a send without an answer, a send that matches nothing proves nothing: the first may
  *     have landed, and others may have saved since. Only `_rev` decides.
- * D3. If the collection has declared unique keys, only a commit knows the right `_keys`.
+ * RD3. If the collection has declared unique keys, only a commit knows the right `_keys`.
  */
 
 struct direct {
@@ -397,7 +400,7 @@ static bool is_usual(const struct revision_save *save)
         return false;
     if (truce__metadata_keyed(revision->store, revision->collection, &keyed, NULL))
         return false;
-    return !keyed; /* D3 */
+    return !keyed; /* RD3 */
 }
 
 /* ---- the write ------------------------------------------------------------------------------- */
@@ -460,7 +463,8 @@ static truce_status direct_send(const struct direct *direct, bool *matched, bson
 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
-/* A program that does not raise the number may have put it back, so the rest is compared, too. */
+/* Returns whether the stored document is the one that was read. A program that does not raise the
+ * number may have put it back, so the rest is compared, too. */
 static bool direct_is_as_read(const struct direct *direct, const bson_t *document)
 {
     const struct revision_save *save = direct->save;
@@ -478,7 +482,7 @@ static bool direct_is_as_read(const struct direct *direct, const bson_t *documen
     return same;
 }
 
-static enum verdict direct_judge(struct direct *direct)
+static enum verdict direct_check(struct direct *direct)
 {
     const truce_revision *revision = direct->save->revision;
     enum verdict verdict = OTHERWISE;
@@ -491,7 +495,7 @@ static enum verdict direct_judge(struct direct *direct)
         if (token.has_rev && bson_oid_equal(&token.rev, &direct->rev))
             verdict = TOOK;
         else if (direct_is_as_read(direct, &document))
-            verdict = AS_READ; /* D1 */
+            verdict = AS_READ; /* RD1 */
     }
     bson_destroy(&document);
     return verdict;
@@ -514,7 +518,7 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         unanswered = true;
         silent = silent || status != TRUCE_IO;
         why = now;
-        verdict = direct_judge(direct); /* D2 */
+        verdict = direct_check(direct); /* RD2 */
         *saved = verdict == TOOK;
         if (*saved)
             return TRUCE_OK;
@@ -527,8 +531,8 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         if (!silent)
             return TRUCE_IO;
         return truce__fail(TRUCE_UNKNOWN, error,
-                           "the store did not answer a save in \"%s\", and the stored document "
-                           "does not show whether it took effect",
+                           "the outcome of a save in \"%s\" is unknown: the store did not answer, "
+                           "and the stored document does not show the outcome",
                            direct->save->revision->collection);
     }
 }
@@ -642,12 +646,11 @@ static truce_status revision_run(truce_revision *revision, truce_commit *commit,
     truce_commit_options options = {.deadline_ms = revision->deadline_ms,
                                     .tries_max = revision->tries_max,
                                     .relaxed = revision->relaxed};
+    truce_status status =
+        truce__handle_usable(revision->store, revision->refused, &revision->refusal, error);
 
-    if (revision->refused) {
-        if (error)
-            *error = revision->refusal;
-        return TRUCE_INVALID;
-    }
+    if (status)
+        return status;
     return commit ? function(commit, arg, error)
                   : truce__transact(revision->store, function, arg, &options, false, error);
 }

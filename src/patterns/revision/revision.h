@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "merge/merge.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "truce/revision.h"
 #include "truce/sys/store.h"
 
@@ -49,9 +49,9 @@ truce_status truce__revision_write(truce_revision *revision, truce_commit *commi
 /* Releases the result and initialises it for a new call. */
 void truce__revision_reset(truce_revision_result *result);
 
-/* ---- revision.c: what stands there against what was read ---- */
+/* ---- revision.c: the current document compared with the read one ---- */
 
-/* ---- revision_keep.c: replaced versions ---- */
+/* ---- revision_history.c: replaced versions ---- */
 
 /* Creates the index by which truce_store_expire finds versions that are kept for a time. */
 truce_status truce__revision_index(truce_revision *revision, bson_error_t *error);

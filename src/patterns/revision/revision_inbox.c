@@ -24,8 +24,8 @@
 #include "bson/json.h"
 #include "bson/number.h"
 #include "patterns/revision/revision.h"
-#include "query/incoming.h"
-#include "store/restored.h"
+#include "query/input_check.h"
+#include "store/decoded_cursor.h"
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
@@ -46,7 +46,8 @@
 
 /* ---- putting in ------------------------------------------------------------------------------ */
 
-/* The same edit of the same version is one entry, however often it is sent. */
+/* Computes the _id of an entry from the edit and its version. The same edit of the same version is
+ * one entry, however often it is sent. */
 static void name_entry(const struct revision_save *save, const bson_value_t *id, bson_oid_t *name)
 {
     struct fingerprint sum = {0};
@@ -112,7 +113,7 @@ truce_status truce__revision_put_entry(struct revision_save *save, truce_commit 
     return status;
 }
 
-/* ---- against what stands --------------------------------------------------------------------- */
+/* ---- comparison with the current document -------------------------------------------------- */
 
 const struct merge_rules *truce__revision_entry_rules(const truce_revision *revision,
                                                       const bson_t *entry,
@@ -311,8 +312,9 @@ truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t 
     status = truce_find_one(revision->store, CONFLICTS, filter, NULL, &stored, error);
     if (status == TRUCE_NOT_FOUND) {
         bson_oid_to_string(conflict, hex);
-        status = truce__fail(status, error, "there is no open conflict %s of \"%s\"", hex,
-                             revision->collection);
+        status =
+            truce__fail(status, error, "the conflict %s of \"%s\" does not exist, or is resolved",
+                        hex, revision->collection);
     } else if (!status) {
         bson_destroy(entry);
         truce__names_restore_own(&stored);
@@ -350,7 +352,7 @@ static bool inbox_is_open(const struct resolving *resolving, const bson_t *entry
            !strcmp(bson_iter_utf8(&iter, NULL), resolving->revision->collection);
 }
 
-/* ---- what stands, and what was seen ---- */
+/* ---- the current document, and the document that was read ---- */
 
 static int64_t inbox_number_in(const bson_t *document)
 {
@@ -386,7 +388,7 @@ static truce_status read_now(const struct resolving *resolving, truce_commit *co
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* `known` false: the document of that number is unknown. */
+/* Finds the version that the author saw. `known` false: the document of that number is unknown. */
 static truce_status find_seen(const struct resolving *resolving, truce_commit *commit,
                               const bson_value_t *id, const bson_t *entry,
                               const struct standing *now, struct standing *seen, bool *known,
@@ -469,8 +471,8 @@ static truce_status save_decision(const struct resolving *resolving, truce_commi
     return status;
 }
 
-/* If the author saw a removal, or a stored document, the decision is valid only if that still holds
- * or is known. */
+/* Saves the decision of the author, or reports a conflict. If the author saw a removal, or a stored
+ * document, the decision is valid only if that still holds or is known. */
 static truce_status decide_against(const struct resolving *resolving, truce_commit *commit,
                                    const bson_value_t *id, const bson_t *entry,
                                    const struct standing *now, bson_error_t *error)
@@ -601,7 +603,7 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
 /* ---- the whole ---- */
 
 /* Sets the answer: the entry against the stored document. */
-static void inbox_tell(const struct resolving *resolving, const bson_t *against)
+static void inbox_report(const struct resolving *resolving, const bson_t *against)
 {
     static const char *const sides[] = {"base", "mine", "theirs"};
     bson_t *conflict = &resolving->result->conflict, conflicts = BSON_INITIALIZER, field;
@@ -642,7 +644,7 @@ static truce_status leave_open(const struct resolving *resolving, truce_commit *
         bson_destroy(&stored);
     }
     if (!status)
-        inbox_tell(resolving, &against);
+        inbox_report(resolving, &against);
     bson_destroy(&against);
     return status;
 }
@@ -685,7 +687,7 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
     truce__names_restore_own(&entry);
     if (status == TRUCE_NOT_FOUND) {
         bson_oid_to_string(resolving->conflict, hex);
-        status = truce__fail(status, error, "there is no conflict %s", hex);
+        status = truce__fail(status, error, "the conflict %s does not exist", hex);
     }
     if (!status && !inbox_is_open(resolving, &entry))
         status =
@@ -731,6 +733,6 @@ truce_status truce_revision_resolve(truce_revision *revision, truce_commit *comm
     if ((resolution == TRUCE_RESOLVE_DOCUMENT) != (document != NULL))
         return truce__fail(
             TRUCE_INVALID, error,
-            "a document must be given with the resolution by document, and only with it");
+            "the resolution \"document\" needs a document; other resolutions take none");
     return truce__revision_write(revision, commit, resolve_in, &resolving, error);
 }

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/null.h"
-#include "merge/patch.h"
-#include "query/incoming.h"
+#include "merge/json_patch.h"
+#include "query/input_check.h"
 #include "query/update/update.h"
 
 struct patching {

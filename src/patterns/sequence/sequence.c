@@ -13,7 +13,9 @@
  * numbers from `recent`. A lost answer therefore neither doubles nor skips a number. If 64 other
  * takers took numbers in the meantime, the outcome is UNKNOWN.
  */
-#include "truce/sequence.h"
+#include "patterns/sequence/sequence.h"
+
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/field.h"
@@ -21,7 +23,8 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "bson/value.h"
-#include "store/reserved.h"
+#include "commit/commit.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 
 #define RECENT_MAX        64
@@ -29,15 +32,10 @@
 #define COUNT_MAX         1000000
 #define SEQUENCE_NAME_MAX 200
 
-static void sequence_build(const char *name, const bson_oid_t *by, int64_t count, bson_t *filter,
-                           bson_t *update)
+static void sequence_build_update(const bson_oid_t *by, int64_t count, bson_t *update)
 {
     bson_t outer, inner, each, one;
 
-    bson_append_utf8(filter, "_id", -1, name, -1);
-    bson_append_document_begin(filter, "recent.by", -1, &inner);
-    bson_append_oid(&inner, "$ne", -1, by);
-    bson_append_document_end(filter, &inner);
     bson_append_document_begin(update, "$inc", -1, &inner);
     bson_append_int64(&inner, "value", -1, count);
     bson_append_document_end(update, &inner);
@@ -52,6 +50,18 @@ static void sequence_build(const char *name, const bson_oid_t *by, int64_t count
     bson_append_int32(&inner, "$slice", -1, -RECENT_MAX);
     bson_append_document_end(&outer, &inner);
     bson_append_document_end(update, &outer);
+}
+
+static void sequence_build(const char *name, const bson_oid_t *by, int64_t count, bson_t *filter,
+                           bson_t *update)
+{
+    bson_t inner;
+
+    bson_append_utf8(filter, "_id", -1, name, -1);
+    bson_append_document_begin(filter, "recent.by", -1, &inner);
+    bson_append_oid(&inner, "$ne", -1, by);
+    bson_append_document_end(filter, &inner);
+    sequence_build_update(by, count, update);
 }
 
 /* Finds the taker's numbers in `recent`: its last number is the counter minus the numbers that were
@@ -143,7 +153,18 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
             return status;
     }
     return truce__fail(TRUCE_UNKNOWN, error,
-                       "sequence %s: the store did not answer, so a number may be lost", name);
+                       "sequence \"%s\": the store did not answer, so a number may be lost", name);
+}
+
+static truce_status sequence_check(const char *name, int64_t count, bson_error_t *error)
+{
+    truce_status status = sequence_check_name(name, error);
+
+    if (!status && (count < 1 || count > COUNT_MAX))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "sequence \"%s\": cannot take %lld numbers at once: expected 1 to %d",
+                             name, (long long)count, COUNT_MAX);
+    return status;
 }
 
 truce_status truce_sequence_take(truce_store *store, const char *name, int64_t count,
@@ -153,13 +174,9 @@ truce_status truce_sequence_take(truce_store *store, const char *name, int64_t c
 
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
     bson_oid_t by;
-    truce_status status = sequence_check_name(name, error);
+    truce_status status = sequence_check(name, count, error);
 
     *first = 0;
-    if (!status && (count < 1 || count > COUNT_MAX))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "sequence %s: cannot take %lld numbers at once: expected 1 to %d",
-                             name, (long long)count, COUNT_MAX);
     if (!status) {
         bson_oid_init(&by, NULL);
         sequence_build(name, &by, count, &filter, &update);
@@ -167,6 +184,54 @@ truce_status truce_sequence_take(truce_store *store, const char *name, int64_t c
     }
     bson_destroy(&filter);
     bson_destroy(&update);
+    return status;
+}
+
+/* ---- in a commit ----------------------------------------------------------------------------- */
+
+/* Writes the counter, which the commit has read and therefore guards. */
+static truce_status sequence_write(truce_commit *commit, const bson_value_t *id, bool found,
+                                   int64_t count, bson_error_t *error)
+{
+    bson_t written = BSON_INITIALIZER;
+    bson_oid_t by;
+    truce_status status;
+
+    bson_oid_init(&by, NULL);
+    if (found) {
+        sequence_build_update(&by, count, &written);
+        status = truce_commit_update(commit, SEQUENCES, id, NULL, &written, error);
+    } else {
+        BCON_APPEND(&written, "_id", BCON_UTF8(id->value.v_utf8.str), "value", BCON_INT64(count),
+                    "recent", "[", "{", "by", BCON_OID(&by), "count", BCON_INT64(count), "}", "]");
+        status = truce_commit_insert(commit, SEQUENCES, &written, error);
+    }
+    bson_destroy(&written);
+    return status;
+}
+
+truce_status truce__sequence_take_in(truce_commit *commit, const char *name, int64_t count,
+                                     int64_t *first, bson_error_t *error)
+{
+    truce_status status = sequence_check(name, count, error);
+    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
+    bson_t counter;
+    int64_t value;
+
+    if (status)
+        return status;
+    id.value.v_utf8.str = (char *)name;
+    id.value.v_utf8.len = (uint32_t)strlen(name);
+    commit->numbered = commit->untakeable = commit->inside = true;
+    status = truce_commit_read(commit, SEQUENCES, &id, &counter, error);
+    value = status ? 0 : truce__field_number(&counter, "value");
+    bson_destroy(&counter);
+    if (value > INT64_MAX - count)
+        status = truce__fail(TRUCE_LIMIT, error, "sequence \"%s\" has no more numbers", name);
+    else if (!status || status == TRUCE_NOT_FOUND)
+        status = sequence_write(commit, &id, !status, count, error);
+    commit->inside = false;
+    *first = value + 1;
     return status;
 }
 

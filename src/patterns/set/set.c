@@ -35,7 +35,7 @@
  *     set_operation.c   one operation without the store: checks, keys, entries, ranks, order
  *     set_apply.c       the calls, the queue of threads, and batches
  *     set_merge.c       merges the winners of a document into its lists; lists without numbers
- *     set_form.c        one operation as a pipeline update, or as a loop of two guarded updates
+ *     set_write_form.c  one operation as a pipeline update, or as a loop of two guarded updates
  *     set_element.c     the layout by element, and its guards
  *     set_commit.c      operations as part of a commit
  *     set_quarantine.c  late operations
@@ -320,13 +320,14 @@ truce_status truce__set_complete(truce_store *store, struct arena *arena, const 
     if (!options->key)
         return truce__refuse(
             40414, error,
-            "'key' is missing: the fields that identify a document of %s (there is "
-            "no set %s.%s yet)",
+            "'key' is missing: the fields that identify a document of %s (the set \"%s.%s\" does "
+            "not "
+            "exist yet)",
             options->collection, options->collection, options->field);
     if (!options->name)
         return truce__refuse(40414, error,
                              "'name' is missing: the field that identifies an element of %s.%s "
-                             "(there is no such set yet)",
+                             "(this set does not exist yet)",
                              options->collection, options->field);
     return TRUCE_OK;
 }
@@ -353,7 +354,7 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
     if (status == TRUCE_DUPLICATE)
         status = truce__fail(
             status, error,
-            "collection %s has two documents with the same key; set %s needs a unique key: %s",
+            "collection \"%s\" has two documents with the same key; set \"%s\" needs a unique key: %s",
             set->collection, set->id, why.message);
     else if (status && error)
         *error = why;
@@ -420,7 +421,7 @@ static truce_status compare_definitions(const truce_set *set, const bson_t *want
 
         if (!truce__value_identical(there, fields.value))
             return truce__fail(TRUCE_INVALID, error,
-                               "set %s was created with %s %s and cannot be opened with %s",
+                               "set \"%s\" was created with %s %s and cannot be opened with %s",
                                set->id, fields.key, truce__value_show(there, a, sizeof a),
                                truce__value_show(fields.value, b, sizeof b));
     }
@@ -438,10 +439,11 @@ static truce_status keep_definition(truce_set *set, bson_error_t *error)
         bson_destroy(&kept);
         status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &kept, error);
         if (status == TRUCE_NOT_FOUND && round == 3)
-            status = truce__fail(TRUCE_INVALID, error,
-                                 "set %s needs a watermark field of its own: \"%s\" of collection "
-                                 "%s belongs to another set",
-                                 set->id, set->watermark, set->collection);
+            status =
+                truce__fail(TRUCE_INVALID, error,
+                            "set \"%s\" needs a watermark field of its own: \"%s\" of collection "
+                            "\"%s\" belongs to another set",
+                            set->id, set->watermark, set->collection);
         if (status != TRUCE_NOT_FOUND)
             break;
         status = index_definitions(set, error);
@@ -453,6 +455,8 @@ static truce_status keep_definition(truce_set *set, bson_error_t *error)
     }
     if (!status)
         status = compare_definitions(set, &wanted, &kept, error);
+    if (!status)
+        truce__metadata_rely(set->store, SET_DEFINITIONS, &filter);
 out:
     bson_destroy(&wanted);
     bson_destroy(&kept);
@@ -472,16 +476,11 @@ static void set_forget(truce_set *set)
 
 truce_status truce__set_ready(truce_set *set, bson_error_t *error)
 {
-    uint64_t structure = truce__store_structure(set->store) + 1;
-    truce_status status;
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
+    uint64_t structure = status ? 0 : truce__metadata_structure(set->store) + 1;
 
-    if (set->refused) {
-        if (error)
-            *error = set->refusal;
-        return TRUCE_INVALID;
-    }
-    if (atomic_load_explicit(&set->structure, memory_order_acquire) == structure)
-        return TRUCE_OK;
+    if (status || atomic_load_explicit(&set->structure, memory_order_acquire) == structure)
+        return status;
     pthread_mutex_lock(&set->mutex);
     set_forget(set);
     status = keep_definition(set, error);

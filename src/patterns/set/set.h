@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/commit.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 #include "truce/set.h"
 #include "truce/sys/store.h"
 
@@ -133,6 +133,8 @@ struct set_call {
     bson_error_t error;
     /* Some results are SET_OUTCOME_HELD. */
     bool held;
+    /* The store need not wait for the disk, because a later write of the caller does. */
+    bool relaxed;
     /* Protects the fields below; acquired after the queue's mutex if both are needed. */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -204,8 +206,8 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error);
 
 /* ---- applying ---- */
 
-/* Applies one operation to the lists of a document (set_form.c). `worker` waits for a commit that
- * holds the document; if it is NULL, the outcome is SET_OUTCOME_HELD. */
+/* Applies one operation to the lists of a document (set_write_form.c). `worker` waits for a commit
+ * that holds the document; if it is NULL, the outcome is SET_OUTCOME_HELD. */
 truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
                                   struct worker *worker, truce_set_outcome *outcome,
                                   bson_error_t *error);
@@ -364,7 +366,7 @@ struct block {
     uint8_t bits[BLOCK_BYTES];
 };
 
-/* Both included. */
+/* Adds a range of numbers to the block, both ends included. */
 void truce__block_add(struct block *block, int from, int to);
 /* Adds the numbers of `ranges` that lie in the block that begins at `base`. */
 void truce__block_take(struct block *block, int64_t base, const struct ranges *ranges);
@@ -410,6 +412,11 @@ struct progress {
     int narrowest;
 };
 
+/* Records operations as truce_set_record does. Sets *wrote if numbers were written, and are on
+ * disk. */
+truce_status truce__set_record_all(truce_set *set, const char *consumer,
+                                   const truce_set_operation *operations, size_t count, bool *wrote,
+                                   bson_error_t *error);
 /* Checks the consumer's name and the numbers of a call that records. */
 truce_status truce__set_record_check(const truce_set *set, const char *consumer,
                                      const truce_set_operation *operations, size_t count,
@@ -482,7 +489,7 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
 
 /* ---- late operations (set_quarantine.c) ---- */
 
-/* Append the document of a quarantined operation, and its _id alone. */
+/* Append the _id of a quarantined operation, or its whole document. */
 void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
                               bson_t *id);
 void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,

@@ -1,12 +1,12 @@
 /* Operations of an ordered set on the way to its documents: the public calls, the queue that
  * combines the calls of several threads, and batches. A single operation without company is applied
- * by set_form.c or set_element.c. */
+ * by set_write_form.c or set_element.c. */
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "patterns/set/set.h"
@@ -97,18 +97,16 @@ static void settle_held(truce_set *set, struct set_call *call)
     }
 }
 
-truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
-                             size_t count, truce_set_result *results, bson_error_t *error)
+static truce_status set_apply_all(truce_set *set, truce_commit *commit,
+                                  const truce_set_operation *given, size_t count,
+                                  truce_set_result *results, bool relaxed, bson_error_t *error)
 {
-    if (count) {
-        RETURN_IF_NULL(given, error);
-        RETURN_IF_NULL(results, error);
-    }
-
-    DEADLINE_SCOPE(set->deadline_ms);
     struct set_operation single;
-    struct set_call call = {
-        .operations = &single, .count = count, .given = count, .results = results};
+    struct set_call call = {.operations = &single,
+                            .count = count,
+                            .given = count,
+                            .results = results,
+                            .relaxed = relaxed};
     bson_error_t why = {0};
     truce_status status;
 
@@ -140,6 +138,19 @@ truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_s
     if (count > 1)
         bson_free(call.operations);
     return status;
+}
+
+truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
+                             size_t count, truce_set_result *results, bson_error_t *error)
+{
+    if (count) {
+        RETURN_IF_NULL(given, error);
+        RETURN_IF_NULL(results, error);
+    }
+
+    DEADLINE_SCOPE(set->deadline_ms);
+
+    return set_apply_all(set, commit, given, count, results, false, error);
 }
 
 static truce_status apply_one(truce_set *set, truce_commit *commit, truce_set_operation operation,
@@ -180,7 +191,8 @@ static truce_status plain_document(const truce_set *set, const bson_t *found, bs
     bson_iter_t iter, is_new;
 
     if (bson_iter_init(&iter, found) && bson_iter_find_descendant(&iter, "_intent.new", &is_new))
-        return truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
+        return truce__fail(TRUCE_NOT_FOUND, error, "set \"%s\" has no document with this key",
+                           set->id);
     if (truce__set_has_bare(set, found)) {
         truce__set_converted(set, found, &lists);
         truce__set_with_lists(found, &lists, &whole);
@@ -198,12 +210,12 @@ truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
     RETURN_IF_NULL(document, error);
 
     DEADLINE_SCOPE(set->deadline_ms);
-    truce_status status;
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
     bson_t found;
 
     bson_init(document);
-    status = set->refused ? truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message)
-                          : truce__set_key_check(set, key, error);
+    if (!status)
+        status = truce__set_key_check(set, key, error);
     if (status)
         return status;
     if (set->layout == TRUCE_SET_BY_ELEMENT) {
@@ -242,6 +254,21 @@ truce_status truce_set_members(truce_set *set, const bson_t *key, bson_t *member
     return status;
 }
 
+/* Waits until earlier writes of this process are on disk, by a write of its own. */
+static truce_status set_make_durable(const truce_set *set, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", "sync"),
+           *update = BCON_NEW("$inc", "{", "n", BCON_INT64(1), "}");
+    const truce_write_options options = {.upsert = true};
+    truce_status status = truce_update(set->store, PROBE, filter, update, &options, NULL, error);
+
+    bson_destroy(update);
+    bson_destroy(filter);
+    return status;
+}
+
+/* The operations wait for the disk together with their records: a store that rewrites writes both
+ * to one log, so the records are durable only after the operations. */
 truce_status truce_set_consume(truce_set *set, const char *consumer,
                                const truce_set_operation *operations, size_t count,
                                truce_set_result *results, bson_error_t *error)
@@ -249,6 +276,7 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
     DEADLINE_SCOPE(set->deadline_ms);
     truce_set_operation *applied;
     size_t applied_count = 0;
+    bool wrote = false, changed = false;
     bson_error_t why;
     truce_status status = truce__set_ready(set, error), recorded;
 
@@ -262,13 +290,18 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
     }
     if (status)
         return status;
-    status = truce_set_apply(set, NULL, operations, count, results, error);
+    status = set_apply_all(set, NULL, operations, count, results, set->rewrites, error);
     applied = bson_malloc((count + 1) * sizeof *applied);
     for (size_t i = 0; i < count; i++) {
-        if (!results[i].status)
-            applied[applied_count++] = operations[i];
+        if (results[i].status)
+            continue;
+        changed |= results[i].outcome == TRUCE_SET_APPLIED;
+        applied[applied_count++] = operations[i];
     }
-    recorded = truce_set_record(set, consumer, applied, applied_count, &why);
+    recorded = truce__set_record_all(set, consumer, applied, applied_count, &wrote, &why);
+    /* numbers that were recorded before need no write */
+    if (!recorded && set->rewrites && changed && !wrote)
+        recorded = set_make_durable(set, &why);
     if (recorded && !status) {
         status = recorded;
         if (error)
@@ -639,10 +672,10 @@ static void set_submit(truce_set *set, struct set_call *call)
  * changes nothing, or finds the same state and is correct.
  *
  * A document goes into the next round if its guard did not match, if its key was a duplicate, or if
- * the answer was lost. After ROUNDS rounds its winners are applied one by one by set_form.c, whose
- * updates do not lose races. If a write may have failed because of one operation, each half of the
- * document's operations is tried separately, and so on. One bad operation of n then costs about
- * log2(n) writes.
+ * the answer was lost. After ROUNDS rounds its winners are applied one by one by set_write_form.c,
+ * whose updates do not lose races. If a write may have failed because of one operation, each half
+ * of the document's operations is tried separately, and so on. One bad operation of n then costs
+ * about log2(n) writes.
  *
  * A round does not wait for a document that a commit holds, because other callers wait for the
  * round. It returns those operations to their callers (SET_OUTCOME_HELD).
@@ -855,6 +888,16 @@ static void meet_fate(struct set_batch *batch, struct set_group *group, const st
     }
 }
 
+/* Returns whether no caller of the window waits for the disk here. */
+static bool set_window_is_relaxed(const struct set_window *window)
+{
+    for (size_t i = 0; i < window->count; i++)
+        for (size_t k = window->groups[i]->from; k < window->groups[i]->to; k++)
+            if (!window->batch->operations[k].call->relaxed)
+                return false;
+    return true;
+}
+
 /* Without an index of the key, or without an answer, the window is left to the next round. */
 static void set_rewrite_window(struct set_window *window)
 {
@@ -865,7 +908,8 @@ static void set_rewrite_window(struct set_window *window)
                                            .count = window->count,
                                            .begin = begin_rewriting,
                                            .make = rewrite_make_document,
-                                           .refuse = refuse_document},
+                                           .refuse = refuse_document,
+                                           .relaxed = set_window_is_relaxed(window)},
                                   .window = window};
     bson_error_t why = {0};
     truce_status status;

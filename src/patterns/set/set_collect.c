@@ -20,6 +20,7 @@
 #include "base/field.h"
 #include "patterns/set/set.h"
 #include "patterns/set/set_walk.h"
+#include "store/store.h"
 
 /* ---- the archive ----------------------------------------------------------------------------- */
 
@@ -35,9 +36,10 @@
  *     2. add what is at or below the watermark to the archive (set_progress.c)
  *     3. {_id, content: as read} -> without those numbers; removed if nothing is left
  *
- * A1. Removed numbers are in the archive, because step 2 was answered. A crash leaves them in both.
- * A2. Numbers that a consumer adds concurrently stay, because step 3 compares the content.
- * A3. Archiving resumes where it ended: blocks below `archived` are done, and numbers that were
+ * SA1. Removed numbers are in the archive, because step 2 was answered. A crash leaves them in
+ * both.
+ * SA2. Numbers that a consumer adds concurrently stay, because step 3 compares the content.
+ * SA3. Archiving resumes where it ended: blocks below `archived` are done, and numbers that were
  *     removed from other blocks do not occur again.
  *
  * The archive only grows. It distinguishes a repeat of a collected operation from a late one.
@@ -100,7 +102,9 @@ static truce_status add_window(struct archiving *archiving, bson_error_t *error)
     return status;
 }
 
-/* {_id, content: as read}: matches unless numbers were added concurrently. */
+/* Keeps only the numbers `rest` in a consumer's document, or removes the document if there are
+ * none. The filter is the document as read: it matches unless numbers were added concurrently
+ * (SA2). */
 static truce_status archive_cut(truce_set *set, const bson_t *document,
                                 const struct progress_block *block, const struct ranges *rest,
                                 bson_error_t *error)
@@ -120,7 +124,7 @@ static truce_status archive_cut(truce_set *set, const bson_t *document,
     return status;
 }
 
-/* Steps 2 and 3 for the documents read so far. */
+/* Executes steps 2 and 3 for the documents read so far, and frees them. */
 static truce_status archive_flush(struct archiving *archiving, bson_error_t *error)
 {
     truce_status status = add_window(archiving, error);
@@ -259,14 +263,9 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
     DEADLINE_SCOPE(set->deadline_ms);
     int64_t removed = 0;
     bool used = false;
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
 
-    if (set->refused) {
-        if (error)
-            *error = set->refusal;
-        return TRUCE_INVALID;
-    }
-    if (!anyway)
+    if (!status && !anyway)
         status = forget_is_used(set, &used, error);
     if (!status && used)
         status = truce__fail(TRUCE_CONFLICT, error, "documents of %s still contain the list \"%s\"",
@@ -280,7 +279,7 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
     if (!status)
         status = forget_remove_all(set, SET_DEFINITIONS, "_id", &removed, error);
     if (!status && !removed)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no set %s", set->id);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the set \"%s\" does not exist", set->id);
     atomic_store_explicit(&set->structure, 0, memory_order_release);
     return status;
 }
@@ -317,7 +316,9 @@ static bool same_sources(const struct source_list *a, const struct source_list *
     return true;
 }
 
-/* `list` belongs to the last round; the caller releases it. */
+/* Executes steps 1 and 2: announces the watermark of `list` until no source started in the
+ * meantime. CONFLICT: one started in each round. `list` belongs to the last round; the caller
+ * releases it. */
 static truce_status collect_prove(truce_set *set, struct source_list *list, bson_error_t *error)
 {
     struct source_list again = {0};
@@ -340,7 +341,7 @@ static truce_status collect_prove(truce_set *set, struct source_list *list, bson
     }
     return status ? status
                   : truce__fail(TRUCE_CONFLICT, error,
-                                "set %s: a new source started in each round; collect it again",
+                                "set \"%s\": a new source started in each round; collect it again",
                                 set->id);
 }
 
@@ -353,7 +354,8 @@ struct sweep {
     bool marks;
 };
 
-/* {$pull: {deleted: {seq: {$lte: W}}}, $max: {_wm: W}, $set: {_rev: fresh}} */
+/* Builds the update {$pull: {deleted: {seq: {$lte: W}}}, $max: {_wm: W}, $set: {_rev: fresh}}.
+ * `marks`: it also marks the members at or below W. */
 static void build_update(const truce_set *set, int64_t watermark, const bson_t *document,
                          bool marks, struct set_change *change)
 {
@@ -503,7 +505,8 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
  *    marked again, because a collector that did not know the definition, or an older consumer, may
  *    have written in between. Until this last step such a document refuses writes.
  * 4. A commit that was prepared during step 3 may hold a document with an unmarked old entry. It
- *    ends nevertheless, because the end of a commit bypasses the validator (commit/validated.h).
+ *    ends nevertheless, because the end of a commit bypasses the validator
+ *    (commit/schema_validators.h).
  *
  * A collector of a version that does not mark is refused by the validator, and collects nothing.
  * models/set_older.cpp has the steps.
@@ -641,7 +644,7 @@ static truce_status mark_all(truce_set *set, bson_error_t *error)
 
 /* ---- the validator --------------------------------------------------------------------------- */
 
-/* {$expr: {$not: [{$anyElementTrue: [members, {number from 1 to _wm, and no mark}]}]}} */
+/* Makes {$expr: {$not: [{$anyElementTrue: [members, {number from 1 to _wm, and no mark}]}]}}. */
 static bson_t *make_rule(const truce_set *set)
 {
     char *list = bson_strdup_printf("$%s", set->field);
@@ -726,7 +729,7 @@ static truce_status put_rule(truce_set *set, bool in, bson_error_t *error)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-static truce_status protect_tell(truce_set *set, bool on, bson_error_t *error)
+static truce_status protect_report(truce_set *set, bool on, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(set->id));
     bson_t *update = BCON_NEW("$set", "{", "protected", BCON_BOOL(on), "}");
@@ -744,7 +747,7 @@ static truce_status protect(truce_set *set, bson_error_t *error)
 
     status = status == TRUCE_DUPLICATE ? TRUCE_OK : status;
     if (!status)
-        status = protect_tell(set, true, error);
+        status = protect_report(set, true, error);
     if (!status)
         status = mark_all(set, error);
     if (!status)
@@ -761,7 +764,7 @@ static truce_status set_unprotect(truce_set *set, bson_error_t *error)
     if (status || !is)
         return status;
     status = put_rule(set, false, error);
-    return status && status != TRUCE_NOT_FOUND ? status : protect_tell(set, false, error);
+    return status && status != TRUCE_NOT_FOUND ? status : protect_report(set, false, error);
 }
 
 truce_status truce_set_protect(truce_set *set, bool on, bson_error_t *error)
@@ -773,7 +776,7 @@ truce_status truce_set_protect(truce_set *set, bool on, bson_error_t *error)
         return status;
     if (set->layout == TRUCE_SET_BY_ELEMENT ||
         !(set->store->capabilities & TRUCE_CAN_ARRAY_FILTERS))
-        return truce__fail(TRUCE_INVALID, error, "set %s cannot be protected: %s", set->id,
+        return truce__fail(TRUCE_INVALID, error, "set \"%s\" cannot be protected: %s", set->id,
                            set->layout == TRUCE_SET_BY_ELEMENT
                                ? "each of its elements is a separate document"
                                : "the store has no array filters");

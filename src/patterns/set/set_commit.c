@@ -2,18 +2,18 @@
  * Operations as part of a commit: all or nothing, together with the rest of the commit.
  *
  *     add "CS 101" 1001     read the document of the key through the commit     its guard
- * merge the operation into the document               the outcome write the lists through the
- * commit                  if it is APPLIED
+ *                           merge the operation into the document               the outcome
+ *                           write the lists through the commit                  if it is APPLIED
  *
- * C1. The outcome is returned at once and stays valid, because the commit guards the document that
+ * SC1. The outcome is returned at once and stays valid, because the commit guards the document that
  *     it depends on. If another writer changes the document in the meantime, the commit fails with
  *     CONFLICT. Its function then runs again and sees the new document. A STALE or DUPLICATE
  *     operation writes nothing, and the commit still requires that it is so.
- * C2. Operations of one commit see each other, and other changes of the commit to the document. A
+ * SC2. Operations of one commit see each other, and other changes of the commit to the document. A
  *     batch is folded as usual. The winner of each name comes first, and the others lose to it.
- * C3. A missing document is inserted; the unique index on the key ensures that there is only one
+ * SC3. A missing document is inserted; the unique index on the key ensures that there is only one
  *     (commit.c).
- * C4. The commit itself puts an operation below the watermark into the quarantine.
+ * SC4. The commit itself puts an operation below the watermark into the quarantine.
  *
  * An operation is not stored as a blind change to be applied when the commit takes the document,
  * because then its outcome would be unknown until the end. The price is a conflict if two commits,
@@ -31,11 +31,12 @@ static truce_status commit_check_store(const truce_set *set, const truce_commit 
 {
     if (commit->store == set->store)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "set %s and the commit belong to different stores",
+    return truce__fail(TRUCE_INVALID, error, "set \"%s\" and the commit belong to different stores",
                        set->id);
 }
 
-/* C4 */
+/* Puts an operation at or below the watermark into the quarantine, unless its number is recorded:
+ * then it is a duplicate (SC4). */
 static truce_status below(truce_set *set, truce_commit *commit,
                           const struct set_operation *operation, truce_set_outcome *outcome,
                           bson_error_t *error)
@@ -187,7 +188,7 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
 }
 
 /* Returns SET_BELOW without a write. */
-static truce_status commit_judge(truce_set *set, truce_commit *commit,
+static truce_status commit_check(truce_set *set, truce_commit *commit,
                                  const struct set_operation *operation, enum set_verdict *verdict,
                                  bson_error_t *error)
 {
@@ -202,7 +203,7 @@ static truce_status set_commit_apply(truce_set *set, truce_commit *commit,
                                      truce_set_outcome *outcome, bson_error_t *error)
 {
     enum set_verdict verdict;
-    truce_status status = commit_judge(set, commit, operation, &verdict, error);
+    truce_status status = commit_check(set, commit, operation, &verdict, error);
 
     if (status)
         return status;
@@ -218,10 +219,10 @@ truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
                                          truce_set_outcome *outcome, bson_error_t *error)
 {
     enum set_verdict verdict;
-    truce_status status = commit_judge(set, commit, own, &verdict, error);
+    truce_status status = commit_check(set, commit, own, &verdict, error);
 
     if (!status && verdict == SET_BELOW) {
-        status = commit_judge(set, commit, renewed, &verdict, error);
+        status = commit_check(set, commit, renewed, &verdict, error);
         if (!status && verdict == SET_BELOW)
             status = truce__fail(
                 TRUCE_INVALID, error,
@@ -239,7 +240,7 @@ truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
 {
     truce_status status = commit_check_store(set, commit, error);
 
-    truce__set_fold(set, operations, count); /* C2 */
+    truce__set_fold(set, operations, count); /* SC2 */
     for (size_t i = 0; !status && i < count; i++)
         status = set_commit_apply(set, commit, &operations[i],
                                   &results[operations[i].number].outcome, error);

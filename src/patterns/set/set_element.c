@@ -31,7 +31,7 @@ static truce_status set_element_withdraw(truce_set *set, const bson_t *document,
 static void set_element_inserted(truce_set *set, const struct set_operation *const *operations,
                                  size_t count, truce_set_result **results, bson_error_t *errors);
 
-/* {$nor: [rank at least the operation's]} */
+/* Appends {$nor: [rank at least the operation's]}. */
 static void element_append_guard(const truce_set *set, const struct set_rank *rank, bson_t *filter)
 {
     bson_t cases, one, inner;
@@ -116,10 +116,11 @@ struct sight {
     bool held;
 };
 
-/* The entry that decides the operation may itself be invalid by the guard. */
-static truce_status judge_stored(truce_set *set, const struct set_operation *operation,
-                                 const bson_t *document, int64_t number, struct sight *sight,
-                                 bson_error_t *error)
+/* Compares the stored entry, which decides the operation, with the guard. If the guard makes the
+ * entry invalid, withdraws it, and leaves the operation open. */
+static truce_status element_check_guard(truce_set *set, const struct set_operation *operation,
+                                        const bson_t *document, int64_t number, struct sight *sight,
+                                        bson_error_t *error)
 {
     int64_t watermark;
     truce_status status = set_guard_read(set, operation->given->key, &watermark, error);
@@ -154,7 +155,7 @@ static truce_status element_settle(truce_set *set, const struct set_operation *o
         truce__set_element_read(set, &document, &state);
         sight->verdict = truce__set_verdict(&state, &operation->rank);
         if (sight->verdict != SET_OPEN && !truce__set_element_is_proved(&document))
-            status = judge_stored(set, operation, &document, state.stored.seq, sight, error);
+            status = element_check_guard(set, operation, &document, state.stored.seq, sight, error);
     }
     bson_destroy(&document);
     bson_destroy(&filter);
@@ -181,8 +182,9 @@ static truce_status element_send(truce_set *set, const struct set_operation *ope
     return status;
 }
 
-static truce_status judge_inserted(truce_set *set, const struct set_operation *operation,
-                                   truce_set_outcome *outcome, bson_error_t *error)
+/* Decides the outcome of one operation whose element was inserted. */
+static truce_status element_decide_inserted(truce_set *set, const struct set_operation *operation,
+                                            truce_set_outcome *outcome, bson_error_t *error)
 {
     truce_set_result result = {0}, *results = &result;
     bson_error_t why = {0};
@@ -207,7 +209,7 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         truce__set_pause(round);
         status = element_send(set, operation, sight.has_revision, &applied, &inserted, error);
         if (inserted)
-            return judge_inserted(set, operation, outcome, error);
+            return element_decide_inserted(set, operation, outcome, error);
         if (applied) {
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
@@ -231,7 +233,7 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         }
     }
     return truce__fail(TRUCE_CONFLICT, error,
-                       "an operation on an element of %s lost %d races and gave up", set->id,
+                       "an operation on an element of %s conflicted with others %d times", set->id,
                        SET_TRIES_MAX);
 }
 
@@ -267,10 +269,10 @@ static truce_status element_bulk(truce_set *set, const struct set_operation *con
     return status;
 }
 
-/* Judges the operations whose elements were inserted, all at once. */
-static void judge_all(truce_set *set, const struct set_operation *const *winners, size_t count,
-                      const truce_write_outcome *outcomes, truce_set_result *results,
-                      bson_error_t *errors)
+/* Decides the outcomes of all operations whose elements the bulk inserted. */
+static void element_decide_bulk(truce_set *set, const struct set_operation *const *winners,
+                                size_t count, const truce_write_outcome *outcomes,
+                                truce_set_result *results, bson_error_t *errors)
 {
     const struct set_operation **inserted = bson_malloc(count * sizeof *inserted);
     truce_set_result **of = bson_malloc(count * sizeof *of);
@@ -297,7 +299,7 @@ static void element_take_outcome(truce_set *set, const struct set_operation *win
 {
     truce_status status = written->status == TRUCE_NOT_FOUND ? bulk_status : written->status;
 
-    /* The inserted element was judged. */
+    /* element_decide_bulk has decided this operation. */
     if (!status && written->result.upserted)
         return;
     if (!status && written->result.modified) {
@@ -324,7 +326,7 @@ truce_status truce__set_element_batch(truce_set *set, const struct set_operation
         size_t part = count - from < BULK_DOCUMENTS ? count - from : BULK_DOCUMENTS;
         truce_status status = element_bulk(set, winners + from, part, outcomes);
 
-        judge_all(set, winners + from, part, outcomes, results + from, errors);
+        element_decide_bulk(set, winners + from, part, outcomes, results + from, errors);
         for (size_t i = 0; i < part; i++) {
             element_take_outcome(set, winners[from + i], &outcomes[i], status, &results[from + i],
                                  &errors[i]);
@@ -441,7 +443,8 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
         bson_destroy(shown.found[i]);
     }
     if (!status && shown.counts[0] + shown.counts[1] == 0 && !watermark)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "set \"%s\" has no document with this key",
+                             set->id);
     if (!status) {
         truce__set_key_append(set, key, document);
         bson_append_array(document, set->field, -1, &shown.lists[0]);
@@ -468,17 +471,17 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
  * its number, the operation is a repeat of a collected one (or its number was declared void), and
  * the element is withdrawn. Until an element is proved, its number decides:
  *
- * E1. An element without `_proved` whose number is at or below the guard counts as absent. Readers
+ * SE1. An element without `_proved` whose number is at or below the guard counts as absent. Readers
  *     omit it, and an operation that encounters it removes it.
- * E2. The collector of watermark W, for one key: reads the elements, THEN reads the guard. Elements
- *     above the guard and up to W are real: no tombstone above the guard can have gone before their
- *     insert. Each of them gets `_proved` by a write that compares `_id`, number, and source. (Each
- *     insert creates another `_id`.) THEN the collector raises the guard to W, and only then
- *     removes tombstones.
- * E3. An element that replaces another is not proved. Its number is above the guard, or it is a
+ * SE2. The collector of watermark W, for one key: reads the elements, THEN reads the guard.
+ *     Elements above the guard and up to W are real: no tombstone above the guard can have gone
+ *     before their insert. Each of them gets `_proved` by a write that compares `_id`, number, and
+ *     source. (Each insert creates another `_id`.) THEN the collector raises the guard to W, and
+ *     only then removes tombstones.
+ * SE3. An element that replaces another is not proved. Its number is above the guard, or it is a
  *     repeat that replaces an absent element.
  *
- * A crash leaves tombstones for the next round, or elements that are absent by E1. The collector
+ * A crash leaves tombstones for the next round, or elements that are absent by SE1. The collector
  * waits for a commit that holds an element before it collects the key. models/set_element.cpp has
  * the steps.
  */
@@ -561,7 +564,8 @@ static int64_t set_guard_guard_of(const truce_set *set, const struct guard *guar
     return 0;
 }
 
-/* At most KEYS_IN_A_FIND operations. */
+/* Reads the guards of the operations' keys: sets watermarks[i] to that of operations[i]. At most
+ * KEYS_IN_A_FIND operations. */
 static truce_status read_guards(truce_set *set, const struct set_operation *const *operations,
                                 size_t count, int64_t *watermarks, bson_error_t *error)
 {
@@ -606,7 +610,7 @@ static truce_status read_guards(truce_set *set, const struct set_operation *cons
     return status;
 }
 
-/* ---- after an insert ------------------------------------------------------------------------- */
+/* ---- effects of an insert -------------------------------------------------------------------- */
 
 bool truce__set_element_is_proved(const bson_t *document)
 {
@@ -632,7 +636,7 @@ static void guard_append_as_read(const bson_t *document, const char *field, bson
         truce__value_append(filter, field, strlen(field), value);
 }
 
-/* {_id, number, source, removed: as read, not proved, free} */
+/* Appends {_id, number, source, removed: as read, not proved, free}. */
 static void append_unproved(const truce_set *set, const bson_t *document, bson_t *filter)
 {
     guard_append_as_read(document, "_id", filter);
@@ -680,7 +684,7 @@ static truce_status withdraw_own(truce_set *set, const struct set_operation *ope
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status guard_judge(truce_set *set, const struct set_operation *operation,
+static truce_status guard_check(truce_set *set, const struct set_operation *operation,
                                 int64_t watermark, truce_set_outcome *outcome, bson_error_t *error)
 {
     truce_status status;
@@ -711,7 +715,7 @@ static void set_element_inserted(truce_set *set, const struct set_operation *con
             results[i]->status = status;
             errors[i] = why;
             if (!status)
-                results[i]->status = guard_judge(set, operations[i], watermarks[i - from],
+                results[i]->status = guard_check(set, operations[i], watermarks[i - from],
                                                  &results[i]->outcome, &errors[i]);
         }
     }
@@ -733,7 +737,8 @@ struct proof {
     bool skipped;
 };
 
-/* E2: compares the elements with a guard that is read after them. */
+/* Proves the elements that were read, or removes those that are not above the guard, which is read
+ * after them (SE2). Frees the elements. Sets proof->again if one changed concurrently. */
 static truce_status prove_looked(struct proof *proof, bson_error_t *error)
 {
     static const truce_bulk_options options = {.unordered = true};

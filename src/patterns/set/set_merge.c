@@ -284,7 +284,7 @@ static void convert_add_document(struct set_walk *walk, const bson_t *document)
     bson_destroy(&lists);
 }
 
-/* {list: {$type: [...]}}, {list: {$elemMatch: {name: exists, seq: no number}}} */
+/* Appends {list: {$type: [...]}}, {list: {$elemMatch: {name: exists, seq: no number}}}. */
 static void append_list_filter(const truce_set *set, const char *list, uint32_t *index,
                                bson_t *either)
 {
@@ -339,7 +339,7 @@ static truce_status convert_rounds(struct set_walk *walk, bson_error_t *error)
         *error = walk->why;
     if (!status && !walk->first && walk->again)
         status = truce__fail(TRUCE_CONFLICT, error,
-                             "set %s was changed concurrently in each round: convert it again",
+                             "set \"%s\" was changed concurrently in each round: convert it again",
                              walk->set->id);
     return status ? status : walk->first;
 }
@@ -889,7 +889,7 @@ static truce_status check_lists(const truce_set *set, struct value list, struct 
     if (!list_wrong && (deleted.type == VALUE_MISSING || deleted.type == BSON_TYPE_ARRAY))
         return TRUCE_OK;
     return truce__fail(TRUCE_CORRUPT, error,
-                       "the field \"%s\" in a document of set %s is not an array",
+                       "the field \"%s\" in a document of set \"%s\" is not an array",
                        list_wrong ? set->field : set->deleted, set->id);
 }
 

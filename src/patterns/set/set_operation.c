@@ -7,12 +7,13 @@
  */
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/object_id.h"
 #include "base/random.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/number.h"
 #include "patterns/set/set.h"
+#include "store/store.h"
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
@@ -62,17 +63,18 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
         struct value value = operation_field_of(key, set->keys[i]);
 
         if (value.type == VALUE_MISSING)
-            return truce__fail(TRUCE_INVALID, error,
-                               "the key has no field \"%s\", by which set %s finds its documents",
-                               set->keys[i], set->id);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the key has no field \"%s\", by which set \"%s\" finds its documents",
+                set->keys[i], set->id);
         if (!truce__value_identifies(value) || value.size > SET_NAME_MAX)
             return truce__fail(TRUCE_INVALID, error,
                                "the key's field \"%s\" is %s, which cannot identify a document",
                                set->keys[i], truce__value_show(value, text, sizeof text));
     }
     if (bson_count_keys(key) != set->keys_count)
-        return truce__fail(TRUCE_INVALID, error, "the key has more fields than the key of set %s",
-                           set->id);
+        return truce__fail(TRUCE_INVALID, error,
+                           "the key has more fields than the key of set \"%s\"", set->id);
     return TRUCE_OK;
 }
 
@@ -86,7 +88,7 @@ static truce_status operation_check_payload(const truce_set *set, const bson_t *
             !strcmp(fields.key, "_id") || !strcmp(fields.key, "removed"))
             return truce__fail(
                 TRUCE_INVALID, error,
-                "the element must not have a field \"%s\": set %s stores its own value there",
+                "the element must not have a field \"%s\": set \"%s\" stores its own value there",
                 fields.key, set->id);
         if (set->layout == TRUCE_SET_BY_ELEMENT) {
             if (!strcmp(fields.key, "_rev") || !strcmp(fields.key, "_intent") ||
@@ -114,14 +116,10 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
                                         struct set_operation *operation, bson_error_t *error)
 {
     char text[120];
-    truce_status status;
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
 
-    if (set->refused) {
-        if (error)
-            *error = set->refusal;
-        return TRUCE_INVALID;
-    }
-    status = ROOM_CHECK(given, "truce_set_operation", error);
+    if (!status)
+        status = ROOM_CHECK(given, "truce_set_operation", error);
     if (!status)
         status = truce__set_key_check(set, given->key, error);
     if (status)
@@ -144,9 +142,10 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
     operation->given = given;
     operation->name = operation_field_of(given->element, set->name);
     if (operation->name.type == VALUE_MISSING)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the element has no field \"%s\", which names the elements of set %s",
-                           set->name, set->id);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the element has no field \"%s\", which names the elements of set \"%s\"", set->name,
+            set->id);
     if (!truce__value_identifies(operation->name) || operation->name.size > SET_NAME_MAX)
         return truce__fail(TRUCE_INVALID, error,
                            "the element's field \"%s\" is %s, which cannot name an element",

@@ -27,6 +27,7 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "base/null.h"
+#include "commit/metadata_cache.h"
 #include "patterns/set/set.h"
 #include "store/store.h"
 
@@ -66,7 +67,7 @@ static void source_id(const truce_set *set, const char *source, bson_t *document
     bson_append_document_end(document, &id);
 }
 
-/* The caller holds the set's mutex. */
+/* Returns a source of the cache, or NULL. The caller holds the set's mutex. */
 static struct known_source *source_find_known(const truce_set *set, const char *source)
 {
     struct known_source *at = set->known;
@@ -114,7 +115,11 @@ static void source_remember(truce_set *set, const char *source)
 {
     size_t size = strlen(source) + 1;
     struct known_source *known = bson_malloc(sizeof *known + size);
+    bson_t document = BSON_INITIALIZER;
 
+    source_id(set, source, &document);
+    truce__metadata_rely(set->store, SET_SOURCES, &document);
+    bson_destroy(&document);
     memcpy(known->name, source, size);
     known->shift = 0;
     pthread_mutex_lock(&set->mutex);
@@ -123,7 +128,7 @@ static void source_remember(truce_set *set, const char *source)
     pthread_mutex_unlock(&set->mutex);
 }
 
-/* An insert that finds the document in place is a success. */
+/* Inserts the document of a source. An insert that finds the document in place is a success. */
 static truce_status insert_source(truce_set *set, const char *source, bool with_floor,
                                   bson_error_t *error)
 {
@@ -274,13 +279,13 @@ truce_status truce_set_watermark(truce_set *set, int64_t *watermark, bson_t *rep
     DEADLINE_SCOPE(set->deadline_ms);
     struct source_list list = {0};
     bson_t array, one;
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
 
     if (report)
         bson_init(report);
     *watermark = 0;
-    if (set->refused)
-        return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
+    if (status)
+        return status;
     status = truce__sources_load(set, &list, error);
     if (!status)
         *watermark = list.watermark;
@@ -312,7 +317,7 @@ static truce_status check_source(const truce_set *set, const char *source, bson_
 {
     if (source && (!source[0] || strlen(source) > SET_CONSUMER_MAX))
         return truce__fail(TRUCE_INVALID, error,
-                           "set %s: the name of a source must have 1 to %d bytes", set->id,
+                           "set \"%s\": the name of a source must have 1 to %d bytes", set->id,
                            SET_CONSUMER_MAX);
     return TRUCE_OK;
 }
@@ -417,8 +422,7 @@ truce_status truce_set_source_idle(truce_set *set, const char *source, int64_t b
         status = check_source(set, source, error);
     if (!status && below < 1)
         status = truce__fail(TRUCE_INVALID, error,
-                             "the number below which no operation comes is %lld, "
-                             "but must be at least 1",
+                             "the first number of the source is %lld, but must be at least 1",
                              (long long)below);
     if (!status)
         status = truce__source_known(set, source ? source : "", error);
@@ -469,13 +473,13 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
  * blocks; dense ones reach narrow blocks. A range that is longer than a block of the next smaller
  * width stays in its wide block, which has at most 64 of them.
  *
- * P1. Every number in any document was recorded. It does not matter in how many documents or in
+ * SP1. Every number in any document was recorded. It does not matter in how many documents or in
  *     which. So readers take the union of all widths and consumers.
- * P2. A recorded number is never lost, in whatever order writes land. Each write only adds, and its
- *     guard is the content that was read, because a write of the same consumer may land late, and
- *     two processes may use one name by mistake. Only the archiver removes numbers, after they are
- *     in the archive (set_collect.c; models/set_progress.cpp).
- * P3. A read is not a snapshot, and may miss numbers that the archiver moves concurrently. For the
+ * SP2. A recorded number is never lost, in whatever order writes land. Each write only adds, and
+ *     its guard is the content that was read, because a write of the same consumer may land late,
+ *     and two processes may use one name by mistake. Only the archiver removes numbers, after they
+ *     are in the archive (set_collect.c; models/set_progress.cpp).
+ * SP3. A read is not a snapshot, and may miss numbers that the archiver moves concurrently. For the
  *     watermark this is safe, because the result is only too low. The lookup of a single number
  *     reads twice.
  *
@@ -697,9 +701,9 @@ static void progress_release(struct progress *progress)
  * near: a file is applied again, or a queue delivers again. A read loads all records of the width
  * that fits the distance between numbers, at least some hundreds of numbers.
  *
- * K1. Only recorded numbers are cached, never the absence of a number.
- * K2. The cache has at most RANGES_KEPT ranges over all sources; then it starts over.
- * K3. Distant numbers fill many documents with a few numbers each. A consumer that repeats one of
+ * SK1. Only recorded numbers are cached, never the absence of a number.
+ * SK2. The cache has at most RANGES_KEPT ranges over all sources; then it starts over.
+ * SK3. Distant numbers fill many documents with a few numbers each. A consumer that repeats one of
  *     them usually repeats its neighbours, newest first, so the documents on both sides are read
  *     with it.
  */
@@ -741,7 +745,8 @@ static struct ranges *ranges_of(struct recorded *recorded, const char *source)
     return NULL;
 }
 
-/* The caller holds the set's mutex. */
+/* Returns the cached ranges of a source, and adds the source if it is missing. Empties the cache
+ * first if it has no room for the source or for `more` ranges. The caller holds the set's mutex. */
 static struct ranges *recorded_room_for(truce_set *set, const char *source, size_t more)
 {
     struct recorded *recorded = set->recorded;
@@ -749,7 +754,7 @@ static struct ranges *recorded_room_for(truce_set *set, const char *source, size
 
     if (!recorded)
         recorded = set->recorded = bson_malloc0(sizeof *recorded);
-    if (recorded->ranges + more > RANGES_KEPT) /* K2 */
+    if (recorded->ranges + more > RANGES_KEPT) /* SK2 */
         recorded_forget(recorded);
     ranges = ranges_of(recorded, source);
     if (ranges)
@@ -788,7 +793,7 @@ bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
     return found;
 }
 
-/* K3. An error is ignored here: the number is read again when it is needed. */
+/* SK3. An error is ignored here: the number is read again when it is needed. */
 static void recorded_look_around(truce_set *set, const char *source, int64_t seq, int shift)
 {
     for (int from = 0; from <= 1; from++) {
@@ -874,6 +879,8 @@ struct recording {
     /* Sorted by source, width, and number. */
     struct place *places;
     size_t places_count;
+    /* A write was acknowledged. */
+    bool wrote;
 };
 
 /* Returns whether the range lies in one block of that width. */
@@ -1075,7 +1082,8 @@ static void progress_build(const struct recording *recording, const struct place
     bson_append_document_end(document, &change);
 }
 
-/* `all`: every changed place is written. */
+/* Writes the changed places. Clears *all if one of them was not written. Fails only with an error
+ * that repeating does not help. */
 static truce_status write_places(struct recording *recording, bool *all, bson_error_t *error)
 {
     static const truce_bulk_options options = {.unordered = true};
@@ -1105,6 +1113,8 @@ static truce_status write_places(struct recording *recording, bool *all, bson_er
 
         if (own || (!outcomes[i].result.modified && !outcomes[i].result.inserted))
             *all = false;
+        else
+            recording->wrote = true;
         if (own && own != TRUCE_DUPLICATE && !truce__repeatable(own) && !first)
             first = own;
         truce_write_result_release(&outcomes[i].result);
@@ -1117,7 +1127,8 @@ static truce_status write_places(struct recording *recording, bool *all, bson_er
     return first;
 }
 
-/* One attempt: read, distribute the pieces, write. */
+/* Makes one attempt: reads, distributes the pieces, and writes. *done: nothing is left for another
+ * attempt. */
 static truce_status progress_attempt(struct recording *recording, bool hint, bool *done,
                                      bson_error_t *error)
 {
@@ -1155,7 +1166,7 @@ static truce_status progress_run(struct recording *recording, bson_error_t *erro
     }
     return truce__fail(
         TRUCE_CONFLICT, error,
-        "consumer %s of set %s: another process writes the same records all the time",
+        "consumer \"%s\" of set \"%s\": another process writes the same records repeatedly: try again",
         recording->consumer, recording->set->id);
 }
 
@@ -1238,7 +1249,7 @@ truce_status truce__set_record_check(const truce_set *set, const char *consumer,
     if (!consumer || !consumer[0] || consumer[0] == ':' || strlen(consumer) > SET_CONSUMER_MAX)
         return truce__fail(
             TRUCE_INVALID, error,
-            "set %s: the name of a consumer must have 1 to %d bytes and not begin with a colon",
+            "set \"%s\": the name of a consumer must have 1 to %d bytes and not begin with a colon",
             set->id, SET_CONSUMER_MAX);
     for (size_t i = 0; i < count; i++) {
         if (operations[i].seq < 1)
@@ -1248,15 +1259,15 @@ truce_status truce__set_record_check(const truce_set *set, const char *consumer,
     return TRUCE_OK;
 }
 
-truce_status truce_set_record(truce_set *set, const char *consumer,
-                              const truce_set_operation *operations, size_t count,
-                              bson_error_t *error)
+truce_status truce__set_record_all(truce_set *set, const char *consumer,
+                                   const truce_set_operation *operations, size_t count, bool *wrote,
+                                   bson_error_t *error)
 {
-    DEADLINE_SCOPE(set->deadline_ms);
     struct recording recording = {.set = set, .consumer = consumer};
     const truce_set_operation **sorted;
     truce_status status = truce__set_ready(set, error);
 
+    *wrote = false;
     if (!status)
         status = truce__set_record_check(set, consumer, operations, count, error);
     if (status || !count)
@@ -1273,7 +1284,18 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
         if (!status)
             status = progress_run(&recording, error);
     }
+    *wrote = recording.wrote;
     bson_free(recording.pieces);
     bson_free(sorted);
     return status;
+}
+
+truce_status truce_set_record(truce_set *set, const char *consumer,
+                              const truce_set_operation *operations, size_t count,
+                              bson_error_t *error)
+{
+    DEADLINE_SCOPE(set->deadline_ms);
+    bool wrote;
+
+    return truce__set_record_all(set, consumer, operations, count, &wrote, error);
 }

@@ -20,7 +20,8 @@
 #include "base/null.h"
 #include "bson/field_names.h"
 #include "patterns/set/set.h"
-#include "store/restored.h"
+#include "store/decoded_cursor.h"
+#include "store/store.h"
 
 static void quarantine_append_reason(const struct number_fate *fate, const struct set_rank *rank,
                                      bson_t *document)
@@ -66,8 +67,8 @@ void truce__set_quarantine_document(const truce_set *set, const struct set_opera
     bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
 }
 
-/* The document exists: for good, or as the stub of an undecided commit. Returns TRUCE_NOT_FOUND if
- * that commit was undone. */
+/* Settles a document that the insert found in the quarantine: it is there permanently, or is the
+ * stub of an undecided commit. Returns TRUCE_NOT_FOUND if that commit was undone. */
 static truce_status quarantine_is_there(truce_set *set, const bson_t *document, bson_error_t *error)
 {
     struct worker worker;
@@ -120,11 +121,11 @@ truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_er
     RETURN_IF_NULL(cursor, error);
 
     bson_t filter = BSON_INITIALIZER;
-    truce_status status;
+    truce_status status = truce__handle_usable(set->store, set->refused, &set->refusal, error);
 
     *cursor = NULL;
-    if (set->refused)
-        return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
+    if (status)
+        return status;
     truce__set_own(set, &filter);
     status = truce_find(set->store, SET_QUARANTINE, &filter, NULL, cursor, error);
     if (!status)
@@ -156,7 +157,7 @@ static truce_status quarantine_read_operation(const truce_set *set, const bson_t
         !truce__value_subdocument(&id, "key", key) ||
         !truce__value_subdocument(kept, "element", element))
         return truce__fail(TRUCE_INVALID, error,
-                           "the document is not a quarantined operation of set %s", set->id);
+                           "the document is not a quarantined operation of set \"%s\"", set->id);
     *given = (truce_set_operation){
         .verb = strcmp(truce__field_text(&id, "verb"), "add") ? TRUCE_SET_REMOVE : TRUCE_SET_ADD,
         .key = key,
@@ -168,7 +169,8 @@ static truce_status quarantine_read_operation(const truce_set *set, const bson_t
     return TRUCE_OK;
 }
 
-/* A truce_commit_function. */
+/* Replays a quarantined operation with a new number, and removes it from the quarantine (a
+ * truce_commit_function). */
 static truce_status replay_committed(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct replay *replay = arg;

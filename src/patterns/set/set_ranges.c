@@ -134,7 +134,7 @@ void truce__ranges_merge(struct ranges *ranges, const struct ranges *more)
     *ranges = both;
 }
 
-/* ---- as bytes ---- */
+/* ---- bytes ---- */
 
 static void ranges_put_number(struct buffer *bytes, uint64_t number)
 {

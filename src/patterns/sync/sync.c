@@ -4,7 +4,7 @@
  * A rule relates source documents to dependents, which contain copies of source fields.
  *
  *     1. The source, in one write:  new values, syncRevision + 1, syncing: a fresh token
- *     2. Each dependent:            {reference: the source, the stamp: S2 or S8}
+ *     2. Each dependent:            {reference: the source, the stamp: SY2 or SY8}
  *                                   -> values, synced.RULE = the stamp of the source
  *     3. The source:                {syncing: the token} -> without syncing
  *     4. A dependent that is inserted or moved to another source gets `unchecked`: a fresh token,
@@ -19,24 +19,24 @@
  *
  * Invariants (models/sync.cpp is the model; its mutants omit these rules one by one):
  *
- * S1. The write that changes a copied field raises the revision and sets the flag. A flag is
+ * SY1. The write that changes a copied field raises the revision and sets the flag. A flag is
  *     removed when every dependent that existed has the values that were read with it, and only if
  *     it is still the same token. A time would not do, because two writers can have the same one.
- * S2. The write of a copy compares the reference and the stamp. If the stamp is of the same source
+ * SY2. The write of a copy compares the reference and the stamp. If the stamp is of the same source
  *     and incarnation, its revision must be lower. So a copy never returns to an older value,
  *     however long its writer was paused, and a dependent that moved away is not changed. Values
  *     and stamp come from one read of the source.
- * S3. A flag that another program set (a date, true) is replaced by a token, together with the next
- *     revision, before anything is copied; the values are read after it. A fresh token and the next
- *     revision are harmless at any time: everything is copied again.
- * S4. A dependent keeps its flag from the write that brings it until its source is read after that
+ * SY3. A flag that another program set (a date, true) is replaced by a token, together with the
+ *     next revision, before anything is copied; the values are read after it. A fresh token and the
+ *     next revision are harmless at any time: everything is copied again.
+ * SY4. A dependent keeps its flag from the write that brings it until its source is read after that
  *     write. So a process that copies reads the existing dependents once and need not read again.
- * S5. That flag is removed only if it is still the same token, so a slow check does not remove the
+ * SY5. That flag is removed only if it is still the same token, so a slow check does not remove the
  *     flag of a later move.
- * S6. In a chain, the write of a copy that is copied further is a change of a source: S1 holds for
- *     that write, too.
- * S7. Every write requires that the document has no intent of a commit, and writes a new _rev.
- * S8. A copy replaces a stamp of another source or incarnation only if that stamp was read BEFORE
+ * SY6. In a chain, the write of a copy that is copied further is a change of a source: SY1 holds
+ *     for that write, too.
+ * SY7. Every write requires that the document has no intent of a commit, and writes a new _rev.
+ * SY8. A copy replaces a stamp of another source or incarnation only if that stamp was read BEFORE
  *     the source was read. So if a writer was paused after its read, and the source was replaced
  *     and copied in the meantime, the writer finds another stamp and does nothing. A batch reads
  *     its source first and leaves such dependents to single copies. A source without a revision is
@@ -67,10 +67,11 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "commit/metadata_cache.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 static truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules,
                                       bson_error_t *error);
@@ -109,11 +110,7 @@ void truce_sync_free(truce_sync *sync)
 
 static truce_status sync_usable(const truce_sync *sync, bson_error_t *error)
 {
-    if (!sync->refused)
-        return TRUCE_OK;
-    if (error)
-        *error = sync->refusal;
-    return TRUCE_INVALID;
+    return truce__handle_usable(sync->store, sync->refused, &sync->refusal, error);
 }
 
 truce_status truce__sync_begin(truce_sync *sync, struct sync_work *work, bson_error_t *error)
@@ -192,17 +189,21 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
 static truce_status count_flags(truce_sync *sync, const char *collection, const char *flag,
                                 int64_t *count, int64_t *since, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}"),
-           *oldest = BCON_NEW(flag, "{", "$type", "objectId", "}"),
-           *sort = BCON_NEW(flag, BCON_INT32(1)), found;
-    truce_find_options options = {.sort = sort};
+    char path[SYNC_TOKEN_PATH];
+    bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}"), *oldest, *sort, found;
+    truce_find_options options = {0};
     truce_status status = truce_count(sync->store, collection, filter, NULL, count, error);
-    bson_iter_t iter;
+    bson_iter_t iter, token;
 
+    truce__sync_token_path(flag, path);
+    oldest =
+        BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}", path, "{", "$type", "objectId", "}");
+    options.sort = sort = BCON_NEW(path, BCON_INT32(1));
     if (!status && *count) {
         status = truce_find_one(sync->store, collection, oldest, &options, &found, error);
-        if (!status && bson_iter_init_find(&iter, &found, flag) && BSON_ITER_HOLDS_OID(&iter)) {
-            int64_t made = (int64_t)bson_oid_get_time_t(bson_iter_oid(&iter));
+        if (!status && bson_iter_init(&iter, &found) &&
+            bson_iter_find_descendant(&iter, path, &token) && BSON_ITER_HOLDS_OID(&token)) {
+            int64_t made = (int64_t)bson_oid_get_time_t(bson_iter_oid(&token));
 
             *since = made < *since ? made : *since;
         }
@@ -327,7 +328,8 @@ static truce_status rule_check_place(const truce_sync_rule *rule, const char *wh
     return TRUCE_OK;
 }
 
-/* Refuses a copy that is the same field as a later one, or contains it: one write cannot set both. */
+/* Refuses a copy that is the same field as a later one, or contains it: one write cannot set
+ * both. */
 static truce_status rule_check_apart(const truce_sync_rule *rule, const bson_iter_t *copy,
                                      bson_error_t *error)
 {
@@ -380,8 +382,9 @@ static truce_status rule_check_collection(const truce_sync_rule *rule, const cha
         return truce__fail(TRUCE_INVALID, error, "rule \"%s\": the %s collection is missing",
                            rule->name, what);
     if (truce__reserved(collection))
-        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": collection %s is reserved for truce",
-                           rule->name, collection);
+        return truce__fail(TRUCE_INVALID, error,
+                           "rule \"%s\": collection \"%s\" is reserved for truce", rule->name,
+                           collection);
     return TRUCE_OK;
 }
 
@@ -678,7 +681,7 @@ static truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rule
                                       bson_error_t *error)
 {
     int64_t begun_ns = truce__clock_monotonic_ns();
-    uint64_t structure = truce__store_structure(sync->store) + 1;
+    uint64_t structure = truce__metadata_structure(sync->store) + 1;
     bool moved;
     truce_status status;
 
@@ -724,7 +727,7 @@ static bool same_rule(const bson_t *kept, const bson_t *wanted)
     return true;
 }
 
-/* ---- what is stored already ------------------------------------------------------------------ */
+/* ---- stored rules ---------------------------------------------------------------------------- */
 
 /* Returns TRUCE_INVALID if a document of the collection has an array on the path. */
 static truce_status refuse_arrays(truce_sync *sync, const truce_sync_rule *rule,
@@ -810,7 +813,8 @@ static truce_status check_stored(truce_sync *sync, const truce_sync_rule *rule, 
     return status;
 }
 
-/* `there`: the same rule is stored. TRUCE_DUPLICATE: another rule of this name is stored. */
+/* Checks a new rule against the stored ones. *there: the same rule is stored. TRUCE_DUPLICATE:
+ * another rule of this name is stored. */
 static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *there,
                               bson_error_t *error)
 {
@@ -909,7 +913,7 @@ truce_status truce_sync_drop(truce_sync *sync, const char *name, bson_error_t *e
     filter = BCON_NEW("_id", BCON_UTF8(name));
     status = truce_remove(sync->store, SYNC_RULES, filter, NULL, &result, error);
     if (!status && !result.removed)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", name);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the rule \"%s\" does not exist", name);
     truce_write_result_release(&result);
     bson_destroy(filter);
     rule_put(sync, NULL, 0, 0);

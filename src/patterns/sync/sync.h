@@ -82,7 +82,7 @@ bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent
  * NULL: that document is not checked. */
 truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
                                       const bson_t *source, bson_error_t *error);
-/* 0: truce has not numbered this source. */
+/* Returns the number of a source; 0: truce has not numbered this source. */
 int64_t truce__sync_revision(const bson_t *source);
 /* Returns whether the dependent's stamp belongs to this source and incarnation. */
 bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
@@ -92,7 +92,7 @@ int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent
  * or refers to another source. */
 bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
 /* Returns whether the source may be copied to the dependent as it is. If not, it is numbered first
- * (S8). */
+ * (SY8). */
 bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
                           const bson_t *source);
 /* Computes the next revision. TRUCE_LIMIT: the maximum is reached. */
@@ -102,7 +102,13 @@ truce_status truce__sync_next(const bson_t *source, int64_t least, int64_t *next
 void truce__sync_append_number(const bson_t *source, int64_t number, bson_t *set);
 /* Returns whether the copies equal the source's fields. */
 bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
+/* Appends the flag with a fresh token: {syncing: {token: ObjectId}}. */
+void truce__sync_append_flag(bson_t *set, const char *flag);
+/* Returns whether the flag is a token of truce's, and not a value of another program. */
 bool truce__sync_token(const bson_t *document, const char *flag);
+#define SYNC_TOKEN_PATH 20
+/* Writes the path of the token: "syncing.token". */
+void truce__sync_token_path(const char *flag, char path[SYNC_TOKEN_PATH]);
 /* Builds {$set, $unset} with a new _rev, without empty operators. Owns both. */
 void truce__sync_operators(bson_t *set, bson_t *unset, bson_t *update);
 /* Removes a flag: {_id, flag: as read} -> without it. `off`: it is removed. */

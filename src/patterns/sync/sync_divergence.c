@@ -4,8 +4,8 @@
  *
  * If the dependent or its source has a flag, an update is in progress, which is not a divergence. A
  * dependent that differs is read once more, alone, in the order that decides: the dependent, then
- * the source, then the dependent again. A source without a flag has brought its revision to all
- * dependents that existed (S1), so a dependent that is still outdated then stays so.
+ * the source, then the dependent again. A source without a flag has updated all dependents
+ * that existed (SY1). A dependent that is still outdated would stay outdated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +65,8 @@ static const bson_t *source_of(const struct page *page, struct value id)
     return NULL;
 }
 
-/* {reference, copies, synced, flags} of a dependent; {copied fields, revision, flag} of a source.
- */
+/* Makes the projection of a dependent, {reference, copies, synced, flag}, or of a source, {copied
+ * fields, revision, origin, flag}. The caller destroys it. */
 static void project(const struct sync_rule *rule, bool source, bson_t *projection)
 {
     bson_iter_t iter;
@@ -137,8 +137,8 @@ static bool walk_under_way(const bson_t *dependent, const bson_t *source)
     return bson_has_field(dependent, SYNC_UNCHECKED) || bson_has_field(source, SYNC_FLAG);
 }
 
-/* A dependent with a higher revision than its source is divergent, too: it would miss the next
- * change. */
+/* Returns whether a dependent has the values of its source. A dependent with a higher revision than
+ * its source is divergent, too: it would miss the next change. */
 static bool is_consistent(const struct sync_rule *rule, const bson_t *dependent,
                           const bson_t *source)
 {
@@ -147,8 +147,8 @@ static bool is_consistent(const struct sync_rule *rule, const bson_t *dependent,
              truce__sync_copied(rule, dependent) > truce__sync_revision(source));
 }
 
-static void sync_walk_tell(const struct walk *walk, truce_sync_divergence divergence,
-                           const bson_t *dependent, bool repaired)
+static void sync_walk_report(const struct walk *walk, truce_sync_divergence divergence,
+                             const bson_t *dependent, bool repaired)
 {
     bson_value_t id = truce__document_id(dependent), source = {.value_type = BSON_TYPE_NULL};
     truce_sync_finding finding = {.rule = walk->rule->name,
@@ -203,7 +203,7 @@ static truce_status read_again(const struct walk *walk, const char *collection,
 }
 
 /* Decides about a dependent that differed in its page. */
-static truce_status walk_judge(const struct walk *walk, const bson_t *seen, bson_error_t *error)
+static truce_status walk_check(const struct walk *walk, const bson_t *seen, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(seen), source_id;
     bson_t dependent = BSON_INITIALIZER, source = BSON_INITIALIZER;
@@ -221,7 +221,7 @@ static truce_status walk_judge(const struct walk *walk, const bson_t *seen, bson
         if (walk->options->repair)
             status = walk_repair(walk, &dependent, &source, error);
         if (!status)
-            sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->repair);
+            sync_walk_report(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->repair);
     }
     bson_destroy(&source);
     bson_destroy(&dependent);
@@ -240,7 +240,7 @@ static truce_status walk_differs(const struct walk *walk, struct page *page, uin
                                  const bson_t *source, bson_error_t *error)
 {
     if (!walk->options->repair || !walk_is_behind(walk, page->dependents[at], source))
-        return walk_judge(walk, page->dependents[at], error);
+        return walk_check(walk, page->dependents[at], error);
     page->repaired[page->bulk.count] = at;
     truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], source);
     return TRUCE_OK;
@@ -256,16 +256,16 @@ static truce_status walk_compare(const struct walk *walk, struct page *page, uin
 
     walk->report->dependents++;
     if (truce__sync_check_arrays(walk->rule, dependent, NULL, NULL)) {
-        sync_walk_tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
+        sync_walk_report(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
         return TRUCE_OK;
     }
     if (!truce__sync_reference(walk->rule, dependent, &id))
         return TRUCE_OK;
     source = source_of(page, reference);
     if (!source)
-        sync_walk_tell(walk, TRUCE_SYNC_ORPHAN, dependent, false);
+        sync_walk_report(walk, TRUCE_SYNC_ORPHAN, dependent, false);
     else if (truce__sync_check_arrays(walk->rule, NULL, source, NULL))
-        sync_walk_tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
+        sync_walk_report(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
     else if (walk_under_way(dependent, source))
         walk->report->under_way++;
     else if (!is_consistent(walk->rule, dependent, source))
@@ -284,9 +284,9 @@ static truce_status repair_together(const struct walk *walk, struct page *page, 
         const bson_t *dependent = page->dependents[page->repaired[i]];
 
         if (page->bulk.copied[i])
-            sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, dependent, true);
+            sync_walk_report(walk, TRUCE_SYNC_DIFFERS, dependent, true);
         else
-            status = walk_judge(walk, dependent, error);
+            status = walk_check(walk, dependent, error);
     }
     return status;
 }
@@ -357,8 +357,9 @@ truce_status truce_sync_walk(truce_sync *sync, const char *rule,
     work.worker.deadline_ns = INT64_MAX;
     if (!status) {
         walk.rule = truce__sync_rule(work.rules, rule);
-        status = walk.rule ? walk_pages(&walk, error)
-                           : truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", rule);
+        status = walk.rule
+                     ? walk_pages(&walk, error)
+                     : truce__fail(TRUCE_NOT_FOUND, error, "the rule \"%s\" does not exist", rule);
     }
     truce__sync_end(&work);
     return status;

@@ -11,29 +11,31 @@
 
 #include "base/clock.h"
 #include "patterns/sync/sync.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define STUCK_MS INT64_C(172800000)
 
-/* A filter for flags that are older, to the second: a token or date before that time, or any other
- * value. */
+/* Returns a filter for flags that are older than `then_ms`, to the second: a token or date before
+ * that time, or any other value. The caller destroys it. */
 static bson_t *older(const char *flag, int64_t then_ms)
 {
     uint8_t bytes[12] = {0};
     bson_oid_t token;
+    char path[SYNC_TOKEN_PATH];
 
     for (int i = 0; i < 4; i++)
         bytes[i] = (uint8_t)((uint64_t)((then_ms + 999) / 1000) >> (24 - 8 * i));
     bson_oid_init_from_data(&token, bytes);
-    return BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}", "$nor", "[", "{", flag, "{", "$gte",
+    truce__sync_token_path(flag, path);
+    return BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}", "$nor", "[", "{", path, "{", "$gte",
                     BCON_OID(&token), "}", "}", "{", flag, "{", "$gte", BCON_DATE_TIME(then_ms),
                     "}", "}", "]");
 }
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
-static truce_status care_settle(struct sweep *sweep, const char *collection, const bson_t *document,
-                                void *arg, bson_error_t *error)
+static truce_status maintenance_settle(struct sweep *sweep, const char *collection,
+                                       const bson_t *document, void *arg, bson_error_t *error)
 {
     struct sync_work *work = arg;
     bson_value_t id = truce__document_id(document);
@@ -50,7 +52,8 @@ static truce_status sweep_flag(struct sweep *sweep, struct sync_work *work, cons
                                const char *flag, uint32_t resume_ms, bson_error_t *error)
 {
     bson_t *filter = older(flag, truce__clock_wall_ms() - resume_ms);
-    truce_status status = truce__sweep_each(sweep, collection, filter, care_settle, work, error);
+    truce_status status =
+        truce__sweep_each(sweep, collection, filter, maintenance_settle, work, error);
 
     bson_destroy(filter);
     return status;
@@ -83,7 +86,7 @@ struct sync_check {
     bool found;
 };
 
-static void sync_care_tell(const truce_sync_finding *found, void *arg)
+static void sync_maintenance_report(const truce_sync_finding *found, void *arg)
 {
     struct sync_check *context = arg;
     bool differs = found->divergence == TRUCE_SYNC_DIFFERS;
@@ -107,24 +110,24 @@ static void sync_care_tell(const truce_sync_finding *found, void *arg)
         truce__check_repairs(context->check, &finding))
         context->found = true;
     else
-        truce__check_tell(context->check, &finding, found->repaired);
+        truce__check_report(context->check, &finding, found->repaired);
 }
 
-static truce_status care_check_stuck(struct check *check, const char *collection,
-                                     const bson_t *document, void *arg, bson_error_t *error)
+static truce_status maintenance_check_stuck(struct check *check, const char *collection,
+                                            const bson_t *document, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(document);
     char text[200];
 
     (void)error;
     snprintf(text, sizeof text, "it has carried the flag \"%s\" for two days", (const char *)arg);
-    truce__check_tell(check,
-                      &(struct finding){.rule = "sync-stuck",
-                                        .collection = collection,
-                                        .id = &id,
-                                        .text = text,
-                                        .repair = "truce sync run, which reports the obstacle"},
-                      false);
+    truce__check_report(check,
+                        &(struct finding){.rule = "sync-stuck",
+                                          .collection = collection,
+                                          .id = &id,
+                                          .text = text,
+                                          .repair = "truce sync run, which reports the obstacle"},
+                        false);
     return TRUCE_OK;
 }
 
@@ -133,18 +136,19 @@ static truce_status check_flag(struct check *check, const char *collection, cons
 {
     bson_t *filter = older(flag, truce__clock_wall_ms() - STUCK_MS);
     truce_status status =
-        truce__check_each(check, collection, filter, care_check_stuck, (void *)flag, error);
+        truce__check_each(check, collection, filter, maintenance_check_stuck, (void *)flag, error);
 
     bson_destroy(filter);
     return status;
 }
 
-static truce_status care_check_rule(struct check *check, truce_sync *sync,
-                                    const struct sync_rule *rule, bson_error_t *error)
+static truce_status maintenance_check_rule(struct check *check, truce_sync *sync,
+                                           const struct sync_rule *rule, bson_error_t *error)
 {
     struct sync_check context = {check, rule, false};
-    truce_sync_walk_options options = {
-        .repair = check->repair && !check->only, .function = sync_care_tell, .arg = &context};
+    truce_sync_walk_options options = {.repair = check->repair && !check->only,
+                                       .function = sync_maintenance_report,
+                                       .arg = &context};
     truce_sync_report report;
     truce_status status = truce_sync_walk(sync, rule->name, &options, &report, error);
     bson_iter_t id;
@@ -166,7 +170,7 @@ truce_status truce__sync_check(struct check *check, bson_error_t *error)
     truce_status status = truce__sync_begin(sync, &work, error);
 
     for (uint32_t i = 0; !status && i < work.rules->count; i++)
-        status = care_check_rule(check, sync, &work.rules->rules[i], error);
+        status = maintenance_check_rule(check, sync, &work.rules->rules[i], error);
     truce__sync_end(&work);
     truce_sync_free(sync);
     return status;

@@ -1,9 +1,9 @@
 /* Completes the work that a flag asks for: copies of a source, in batches, and the read of a
- * dependent's sources. S3 to S6 of sync.c. */
+ * dependent's sources. SY3 to SY6 of sync.c. */
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/object_id.h"
 #include "patterns/sync/sync.h"
 
 static truce_status settle_read_one(struct sync_work *work, const char *collection,
@@ -24,7 +24,8 @@ static truce_status pace(struct sync_work *work, bson_error_t *error)
     if (due_ms <= gone_ms)
         return TRUCE_OK;
     if (truce__clock_monotonic_ns() + (due_ms - gone_ms) * 1000000 > work->worker.deadline_ns)
-        return truce__fail(TRUCE_TIMEOUT, error, "the deadline passed: at %u copies a second",
+        return truce__fail(TRUCE_TIMEOUT, error,
+                           "the deadline passed: the rate is limited to %u copies per second",
                            work->sync->options.rate);
     truce__clock_sleep_ms(due_ms - gone_ms);
     return TRUCE_OK;
@@ -145,7 +146,7 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 
 /* ---- one source ------------------------------------------------------------------------------ */
 
-/* Copies to each dependent that refers to the source now. A later one has a flag of its own (S4).
+/* Copies to each dependent that refers to the source now. A later one has a flag of its own (SY4).
  */
 static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
                               const bson_t *source, bson_error_t *error)
@@ -216,7 +217,6 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
            update = BSON_INITIALIZER;
     bson_value_t id = truce__document_id(source);
     int64_t next = 0, matched = 0;
-    bson_oid_t token;
     bson_iter_t iter;
     truce_status status = truce__sync_next(source, least, &next, error);
 
@@ -231,9 +231,8 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
             BCON_APPEND(&filter, fields[i], "{", "$exists", BCON_BOOL(false), "}");
     }
     truce__intent_append_absent(&filter);
-    truce__id_new(&token);
     if (flag)
-        BSON_APPEND_OID(&set, SYNC_FLAG, &token);
+        truce__sync_append_flag(&set, SYNC_FLAG);
     truce__sync_append_number(source, next, &set);
     truce__sync_operators(&set, &unset, &update);
     status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
@@ -295,9 +294,9 @@ static truce_status settle_read_source(struct sync_work *work, const struct sync
     return status;
 }
 
-/* The source is read after the dependent. So the guard of the copy, which compares the stamp that
- * was read, refuses a source that was replaced in the meantime (S8). `over`: nothing is left to do.
- */
+/* Tries once to bring a dependent, as read in `seen`, up to its source. The source is read after
+ * the dependent. So the guard of the copy, which compares the stamp that was read, refuses a source
+ * that was replaced in the meantime (SY8). *over: nothing is left to do. */
 static truce_status bring_up_once(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *seen, bool *over, bson_error_t *error)
 {
@@ -349,7 +348,17 @@ truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Replaces a flag of another program by a token. The program may set its flag again at any time. */
+static bool settle_is_source(const struct sync_work *work, const char *collection)
+{
+    for (uint32_t i = 0; i < work->rules->count; i++)
+        if (!strcmp(work->rules->rules[i].source, collection))
+            return true;
+    return false;
+}
+
+/* Replaces a flag of another program by a token. The program may set its flag again at any time.
+ * If the program has inserted or replaced a document that is a source, too, the document may have
+ * dependents, of an earlier incarnation. */
 static truce_status settle_mark(struct sync_work *work, const char *collection,
                                 const bson_t *document, bson_error_t *error)
 {
@@ -357,16 +366,18 @@ static truce_status settle_mark(struct sync_work *work, const char *collection,
            update = BSON_INITIALIZER;
     bson_value_t id = truce__document_id(document);
     int64_t matched;
-    bson_oid_t token;
-    truce_status status;
+    truce_status status = TRUCE_OK;
+    bool done;
 
+    if (settle_is_source(work, collection) && !truce__sync_revision(document))
+        status = truce__sync_touch(work, collection, document, 0, true, &done, error);
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, SYNC_UNCHECKED, "{", "$exists", BCON_BOOL(true), "}");
     truce__intent_append_absent(&filter);
-    truce__id_new(&token);
-    BSON_APPEND_OID(&set, SYNC_UNCHECKED, &token);
+    truce__sync_append_flag(&set, SYNC_UNCHECKED);
     truce__sync_operators(&set, &unset, &update);
-    status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
+    if (!status)
+        status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
     bson_destroy(&update);
     bson_destroy(&filter);
     return status;
@@ -391,7 +402,7 @@ typedef truce_status flag_function(struct sync_work *work, const char *collectio
 
 struct flag {
     const char *name;
-    /* Replaces another program's flag by a token (S3). */
+    /* Replaces another program's flag by a token (SY3). */
     flag_function *adopt,
         /* Does the work that the flag asks for. */
         *fulfil;
@@ -405,7 +416,8 @@ static truce_status adopt_source(struct sync_work *work, const char *collection,
     return truce__sync_touch(work, collection, source, 0, true, &done, error);
 }
 
-/* Repeats until the flag that was read is removed (S1, S5), or another process has replaced it. */
+/* Repeats until the flag that was read is removed (SY1, SY5), or another process has replaced
+ * it. */
 static truce_status reconcile_flag(struct sync_work *work, const char *collection,
                                    const bson_value_t *id, const struct flag *flag,
                                    bson_error_t *error)

@@ -1,17 +1,17 @@
-/* Values, single writes, updates, and inserts of sources and dependents (S1, S2, and S4 of sync.c).
- */
+/* Values, single writes, updates, and inserts of sources and dependents (SY1, SY2, and SY4 of
+ * sync.c). */
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/deadline.h"
-#include "base/id.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "bson/number.h"
 #include "commit/commit.h"
 #include "patterns/sync/sync.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 #include "truce/id.h"
 
@@ -197,11 +197,27 @@ bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, co
     return true;
 }
 
+/* Stores the token in a document, because another program may use an ObjectId as its flag. */
+void truce__sync_append_flag(bson_t *set, const char *flag)
+{
+    bson_oid_t token;
+
+    truce__id_new(&token);
+    BCON_APPEND(set, flag, "{", "token", BCON_OID(&token), "}");
+}
+
 bool truce__sync_token(const bson_t *document, const char *flag)
 {
-    bson_iter_t iter;
+    bson_iter_t iter, token;
 
-    return bson_iter_init_find(&iter, document, flag) && BSON_ITER_HOLDS_OID(&iter);
+    return bson_iter_init_find(&iter, document, flag) && BSON_ITER_HOLDS_DOCUMENT(&iter) &&
+           bson_iter_recurse(&iter, &token) && bson_iter_find(&token, "token") &&
+           BSON_ITER_HOLDS_OID(&token);
+}
+
+void truce__sync_token_path(const char *flag, char path[SYNC_TOKEN_PATH])
+{
+    snprintf(path, SYNC_TOKEN_PATH, "%s.token", flag);
 }
 
 /* ---- parts of filters and updates ------------------------------------------------------------ */
@@ -271,7 +287,7 @@ void truce__sync_append_reference(const struct sync_rule *rule, const bson_value
     bson_append_document_end(filter, &inner);
 }
 
-/* {synced.RULE.FIELD: condition} */
+/* Appends a condition on a stamp: {synced.RULE.FIELD: condition}. */
 static void append_part(const struct sync_rule *rule, const char *field, const bson_t *condition,
                         bson_t *filter)
 {
@@ -281,8 +297,8 @@ static void append_part(const struct sync_rule *rule, const char *field, const b
     BSON_APPEND_DOCUMENT(filter, path, condition);
 }
 
-/* The stamp is of this source and incarnation. `revision` >= 0: and has this revision or a later
- * one. */
+/* Appends the condition that the stamp is of this source and incarnation; if `revision` >= 0, also
+ * that it has this revision or a later one. */
 static void append_same(const struct sync_rule *rule, const bson_t *source, int64_t revision,
                         bson_t *filter)
 {
@@ -326,7 +342,7 @@ void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *sourc
     bson_append_array_end(filter, &none);
 }
 
-/* Appends the guard of every copy (S2): the reference, the stamp, no intent. */
+/* Appends the guard of every copy (SY2): the reference, the stamp, no intent. */
 static void copy_append_guard(const struct sync_rule *rule, const bson_t *source,
                               const bson_t *seen, bson_t *filter)
 {
@@ -372,14 +388,13 @@ truce_status truce__sync_write(struct sync_work *work, const char *collection, c
     }
 }
 
-/* The copy is copied further, so the write is a change of a source. `numbered`: for documents that
- * have a revision. */
+/* Appends the new revision and flag of a document whose copy is copied further: the write is a
+ * change of a source. `numbered`: for documents that have a revision. */
 static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *update)
 {
-    bson_oid_t token;
+    bson_oid_t origin;
 
-    truce__id_new(&token);
-    BSON_APPEND_OID(set, SYNC_FLAG, &token);
+    truce__sync_append_flag(set, SYNC_FLAG);
     if (numbered) {
         BCON_APPEND(filter, SYNC_REVISION, "{", "$gt", BCON_INT64(0), "}", SYNC_ORIGIN, "{",
                     "$type", "objectId", "}");
@@ -389,7 +404,8 @@ static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *upda
     BCON_APPEND(filter, "$and", "[", "{", "$or", "[", "{", SYNC_REVISION, "{", "$not", "{", "$gt",
                 BCON_INT64(0), "}", "}", "}", "{", SYNC_ORIGIN, "{", "$not", "{", "$type",
                 "objectId", "}", "}", "}", "]", "}", "]");
-    BSON_APPEND_OID(set, SYNC_ORIGIN, &token);
+    truce__id_new(&origin);
+    BSON_APPEND_OID(set, SYNC_ORIGIN, &origin);
     BSON_APPEND_INT64(set, SYNC_REVISION, 1);
 }
 
@@ -514,7 +530,7 @@ struct writing {
     bool changed;
 };
 
-/* ---- what may not be written ----------------------------------------------------------------- */
+/* ---- refused writes -------------------------------------------------------------------------- */
 
 static truce_status check_own_fields(const struct writing *writing, const bson_t *before,
                                      const bson_t *after, bson_error_t *error)
@@ -551,7 +567,7 @@ static truce_status sync_write_check_copies(const struct writing *writing,
     return TRUCE_OK;
 }
 
-/* ---- what is added --------------------------------------------------------------------------- */
+/* ---- added fields ---------------------------------------------------------------------------- */
 
 struct addition {
     bson_t set, unset;
@@ -644,7 +660,6 @@ static truce_status sync_write_put(truce_commit *commit, struct writing *writing
 {
     bson_t update = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
-    bson_oid_t token;
     int64_t next;
 
     addition->flag = addition->flag || copied_on(writing, addition);
@@ -655,14 +670,11 @@ static truce_status sync_write_put(truce_commit *commit, struct writing *writing
         status = truce__sync_next(before, 0, &next, error);
         if (status)
             return status;
-        truce__id_new(&token);
-        BSON_APPEND_OID(&addition->set, SYNC_FLAG, &token);
+        truce__sync_append_flag(&addition->set, SYNC_FLAG);
         truce__sync_append_number(before, next, &addition->set);
     }
-    if (addition->check) {
-        truce__id_new(&token);
-        BSON_APPEND_OID(&addition->set, SYNC_UNCHECKED, &token);
-    }
+    if (addition->check)
+        truce__sync_append_flag(&addition->set, SYNC_UNCHECKED);
     if (!bson_empty(&addition->set))
         BSON_APPEND_DOCUMENT(&update, "$set", &addition->set);
     if (!bson_empty(&addition->unset))
@@ -700,7 +712,8 @@ static truce_status sync_write_no_such(const struct writing *writing, bson_error
     return truce__fail(TRUCE_NOT_FOUND, error, "%s %s does not exist", writing->collection, text);
 }
 
-/* A truce_commit_function. */
+/* Updates a document and adds what the rules of copies require, for it as a source and as a
+ * dependent (a truce_commit_function). */
 static truce_status sync_write_update_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct writing *writing = arg;
@@ -724,7 +737,7 @@ static truce_status sync_write_update_in(truce_commit *commit, void *arg, bson_e
     return status;
 }
 
-/* A truce_commit_function. */
+/* Inserts a document and adds what the rules of copies require (a truce_commit_function). */
 static truce_status insert_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct writing *writing = arg;
@@ -772,7 +785,7 @@ static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struc
     *result = (truce_sync_result){0};
     writing->work = &work;
     if (!status && truce__reserved(writing->collection))
-        status = truce__fail(TRUCE_INVALID, error, "collection %s is reserved for truce",
+        status = truce__fail(TRUCE_INVALID, error, "collection \"%s\" is reserved for truce",
                              writing->collection);
     if (!status && commit && commit->store != sync->store)
         status = truce__fail(TRUCE_INVALID, error,

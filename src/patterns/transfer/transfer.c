@@ -26,18 +26,18 @@
  *
  * Invariants (models/transfer.cpp is the model; its mutants omit these rules one by one):
  *
- * F1. An effect and its mark are one write, which requires that the mark is absent. So an effect is
- *     made at most once while the mark exists.
- * F2. That write compares a fence that was read BEFORE the transfer was seen in the state that
+ * TF1. An effect and its mark are one write, which requires that the mark is absent. So an effect
+ *     is made at most once while the mark exists.
+ * TF2. That write compares a fence that was read BEFORE the transfer was seen in the state that
  *     allows it (inserted, read, or decided by this caller). A write that removes a mark, or
  *     prevents it, raises the fence. So a late write of a paused process finds another fence.
- * F3. Marks are removed only in "applied", when no process makes entries any more, and not while
+ * TF3. Marks are removed only in "applied", when no process makes entries any more, and not while
  *     another process may still credit.
- * F4. On the way back, a document without the mark is fenced before "canceled", by a write that
+ * TF4. On the way back, a document without the mark is fenced before "canceled", by a write that
  *     checks the mark once more.
- * F5. Credits come after the decision. They cannot be taken back, so they can be spent.
- * F6. A write that changes the state compares the state before.
- * F7. Every write requires that the document has no intent of a commit, and writes a new _rev. So
+ * TF5. Credits come after the decision. They cannot be taken back, so they can be spent.
+ * TF6. A write that changes the state compares the state before.
+ * TF7. Every write requires that the document has no intent of a commit, and writes a new _rev. So
  *     commits that read the document notice it, and a held document is waited for.
  *
  * A crash leaves a transfer between two states, and any caller continues from there. Correctness
@@ -69,10 +69,11 @@
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "commit/commit.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "commit/metadata_cache.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 #include "truce/sys/store.h"
 
 /* ---- in one step ----------------------------------------------------------------------------- */
@@ -153,7 +154,8 @@ static truce_status commit_put(truce_commit *commit, const struct at_once *once,
     return status;
 }
 
-/* TRUCE_NOT_FOUND: it does not exist and may be made. */
+/* Looks for the transfer in a commit, and reports it if it exists. TRUCE_NOT_FOUND: it does not
+ * exist and may be made. TRUCE_INVALID: it does not exist and could not be proved. */
 static truce_status commit_look(truce_commit *commit, struct at_once *once, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);
@@ -169,7 +171,7 @@ static truce_status commit_look(truce_commit *commit, struct at_once *once, bson
     return status;
 }
 
-/* A truce_commit_function. */
+/* Makes the transfer in a commit (a truce_commit_function). */
 static truce_status commit_make(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct at_once *once = arg;
@@ -218,8 +220,8 @@ static truce_status commit_keep_refusal(struct at_once *once, const char *reason
                                                 reason);
 }
 
-/* TRUCE_REFUSED: the transfer is impossible with the stored documents. TRUCE_INVALID: an undo does
- * not revert its effect. */
+/* Checks that the transfer is possible. TRUCE_REFUSED: the transfer is impossible with the stored
+ * documents. TRUCE_INVALID: an undo does not revert its effect. */
 static truce_status commit_prove(struct at_once *once, bool credits, bson_error_t *error)
 {
     struct transfer_look *looks = bson_malloc0(once->plan.count * sizeof *looks);
@@ -241,7 +243,8 @@ static void name_refusal(struct at_once *once, truce_status status, bson_error_t
         *why = named;
 }
 
-/* If the store itself compares, a failed attempt costs no round trip. */
+/* Returns whether the first attempt writes without a read. If the store itself compares, a failed
+ * attempt costs no round trip. */
 static bool may_be_blind(const struct at_once *once)
 {
     uint32_t can = once->transfers->store->capabilities,
@@ -394,15 +397,12 @@ static truce_status transfers_usable(const truce_transfers *transfers, const bso
                                      bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER;
-    truce_status status;
+    truce_status status =
+        truce__handle_usable(transfers->store, transfers->refused, &transfers->refusal, error);
     bool good;
 
-    if (transfers->refused) {
-        if (error)
-            *error = transfers->refusal;
-        return TRUCE_INVALID;
-    }
-    status = truce__check_value(id, "id of the transfer", error);
+    if (!status)
+        status = truce__check_value(id, "id of the transfer", error);
     if (status)
         return status;
     BSON_APPEND_VALUE(&holder, "_id", id);
@@ -513,9 +513,10 @@ static truce_status transfer_define_once(truce_transfers *transfers, struct tran
     } else if (!status) {
         status = compare_layout(transfers, &kept, error);
         transfer_append_changes(transfers, &kept, &update);
-        if (!status && bson_empty(&update))
+        if (!status && bson_empty(&update)) {
             transfer_take_layout(&kept, layout);
-        else if (!status)
+            truce__metadata_rely(transfers->store, TRANSFERS, filter);
+        } else if (!status)
             status = truce_update(transfers->store, TRANSFERS, filter, &update, NULL, NULL, error);
         if (!status && !bson_empty(&update))
             status = TRUCE_CONFLICT;
@@ -575,8 +576,9 @@ static bool same_layout(const struct transfer_layout *a, const struct transfer_l
            a->resume_ms == b->resume_ms && a->keep_ms == b->keep_ms;
 }
 
-/* The caller holds the mutex. Owns the layout. It changes only if the book was dropped and created
- * again. */
+/* Takes over `layout` if it differs from the present one, and keeps the old one, which other
+ * threads may still use. It differs only if the book was dropped and created again. The caller
+ * holds the mutex, and releases what is left in *layout. */
 static void set_layout(truce_transfers *transfers, struct transfer_layout *layout)
 {
     uint32_t count = transfers->retired_count;
@@ -594,7 +596,7 @@ static void set_layout(truce_transfers *transfers, struct transfer_layout *layou
 /* Prepares the layout and the indexes. Every call that writes begins with it. */
 static truce_status transfers_ready(truce_transfers *transfers, bson_error_t *error)
 {
-    uint64_t structure = truce__store_structure(transfers->store) + 1;
+    uint64_t structure = truce__metadata_structure(transfers->store) + 1;
     struct transfer_layout layout = {0};
     truce_status status;
     bool ready;

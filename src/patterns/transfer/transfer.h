@@ -83,8 +83,8 @@ void truce__transfer_plan_release(struct transfer_plan *plan);
 /* Writes "C {_id: 17}" for messages. */
 const char *truce__transfer_show(const char *collection, const bson_value_t *id, char *text,
                                  size_t size);
-/* Called for the first part of each path that an update changes. The walk stops, and returns false,
- * when it returns false. */
+/* Receives the first part of each path that an update changes. If it returns false, the walk stops
+ * and returns false. */
 typedef bool transfer_field_function(const char *field, size_t length, void *arg);
 
 /* ---- transfer_drive.c: step by step ---- */
@@ -148,7 +148,7 @@ struct transfer_look {
 truce_status truce__transfer_look(truce_transfers *transfers, const struct transfer_plan *plan,
                                   struct transfer_look *looks, bson_error_t *error);
 void truce__transfer_looks_release(struct transfer_look *looks, uint32_t count);
-/* EOD: none. Borrowed. */
+/* Returns the fence, borrowed from the document; EOD: it has none. */
 bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_t *document);
 /* Returns whether it has an undo other than the opposite of its $inc. */
 bool truce__transfer_needs_proof(const struct transfer_plan *plan);

@@ -4,13 +4,13 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
-#include "base/id.h"
+#include "base/object_id.h"
 #include "patterns/transfer/transfer.h"
 #include "truce/id.h"
 
 /* ---- single writes --------------------------------------------------------------------------- */
 
-/* The writes of the documents that take part (F1 to F4 and F7 of transfer.c). */
+/* The writes of the documents that take part (TF1 to TF4 and TF7 of transfer.c). */
 
 /* ---- filters and updates --------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ static void append_condition(bson_t *filter, const char *field, const char *oper
     bson_append_document_end(filter, &inner);
 }
 
-/* {_id, marks: T or not T, _intent: absent} */
+/* Begins the filter {_id, marks: T or not T, _intent: absent}. */
 static void step_begin_filter(const struct transfer_step *step, bool marked, bson_t *filter)
 {
     const char *marks = step->transfers->layout.marks;
@@ -151,7 +151,7 @@ static void step_refused(enum transfer_made *made, bson_error_t *error, const ch
 }
 
 /* Finds out why the write matched nothing. `settled` false: the reason is gone, so try again. */
-static truce_status step_judge(const struct transfer_step *step, enum transfer_made *made,
+static truce_status step_check(const struct transfer_step *step, enum transfer_made *made,
                                bool *settled, bson_error_t *error)
 {
     bool there, matches = true;
@@ -195,8 +195,8 @@ static void step_make_filter(const struct transfer_step *step, bson_t *filter)
     }
 }
 
-/* Makes one entry's effect and mark (F1, F2). For a refusal `error` has the reason, and the status
- * is TRUCE_OK. */
+/* Makes one entry's effect and mark (TF1, TF2). For a refusal `error` has the reason, and the
+ * status is TRUCE_OK. */
 static truce_status transfer_make(const struct transfer_step *step, enum transfer_made *made,
                                   bson_error_t *error)
 {
@@ -224,7 +224,7 @@ static truce_status transfer_make(const struct transfer_step *step, enum transfe
         else if (status && error)
             *error = why;
         if (!status && !settled)
-            status = step_judge(step, made, &settled, error);
+            status = step_check(step, made, &settled, error);
     }
     bson_destroy(&filter);
     return status;
@@ -247,7 +247,8 @@ static truce_status transfer_unmark(const struct transfer_step *step, const bson
     return status;
 }
 
-/* `settled`: there is no mark, or no document. */
+/* Looks for the mark of the transfer in the document. `settled`: there is no mark, or no
+ * document. */
 static truce_status transfer_unmarked(const struct transfer_step *step, bool *settled,
                                       bson_error_t *error)
 {
@@ -260,7 +261,7 @@ static truce_status transfer_unmarked(const struct transfer_step *step, bool *se
     return status;
 }
 
-/* Raises the fence of a document without the mark (F4). `fenced` false: the mark exists now, or a
+/* Raises the fence of a document without the mark (TF4). `fenced` false: the mark exists now, or a
  * commit held the document. */
 static truce_status transfer_fence_off(const struct transfer_step *step, bool *fenced,
                                        bson_error_t *error)
@@ -325,7 +326,7 @@ truce_status truce__transfer_other(const truce_transfers *transfers, const bson_
 {
     char text[200];
 
-    return truce__fail(TRUCE_DUPLICATE, error, "%s exists already with other content",
+    return truce__fail(TRUCE_DUPLICATE, error, "%s already exists with other content",
                        truce__transfer_show(transfers->collection, id, text, sizeof text));
 }
 
@@ -360,7 +361,8 @@ void truce__transfer_enters(const truce_transfers *transfers, enum transfer_stat
                               truce__date_after(now_ms, transfers->layout.keep_ms));
 }
 
-/* F6. `changed` false: it is in another state, or the outcome is unknown. */
+/* Changes the state by a write that compares the old one (TF6). `changed` false: the transfer is in
+ * another state, or the outcome is unknown. */
 static truce_status drive_enter(struct drive *drive, enum transfer_state to, const char *reason,
                                 bool *changed, bson_error_t *error)
 {
@@ -402,7 +404,7 @@ static truce_status read_current(struct drive *drive, bson_error_t *error)
     drive->state = status ? TRANSFER_NONE : truce__transfer_state(&drive->current);
     truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text);
     if (status == TRUCE_NOT_FOUND)
-        return truce__fail(status, error, "there is no transfer %s", text);
+        return truce__fail(status, error, "the transfer %s does not exist", text);
     if (!status && !drive->state)
         return truce__fail(TRUCE_INVALID, error, "%s has no valid state of a transfer", text);
     return status;
@@ -426,7 +428,7 @@ static truce_status read_fences(struct drive *drive, bson_error_t *error)
     return truce__transfer_look(drive->transfers, &drive->plan, drive->looks, error);
 }
 
-/* Reads the fences and then the transfer (F2). */
+/* Reads the fences and then the transfer (TF2). */
 static truce_status drive_look_again(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -506,8 +508,7 @@ static truce_status go_committed(struct drive *drive, bool *changed, bson_error_
     if (!status && made == TRANSFER_REFUSED)
         return truce__fail(
             TRUCE_INVALID, error,
-            "%s is decided, but cannot be completed: %s; repair that and "
-            "resume it",
+            "%s is decided, but cannot be completed: %s; repair the cause, and resume the transfer",
             truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text),
             why.message);
     if (status && error)
@@ -578,7 +579,7 @@ static truce_status go_canceling(struct drive *drive, bool *changed, bson_error_
     return status ? status : drive_enter(drive, TRANSFER_CANCELED, NULL, changed, error);
 }
 
-/* ---- to its end ------------------------------------------------------------------------------ */
+/* ---- completion ------------------------------------------------------------------------------ */
 
 static bool drive_has_ended(const struct drive *drive)
 {
@@ -602,7 +603,7 @@ static truce_status drive_go_on(struct drive *drive, bool *changed, bson_error_t
     }
 }
 
-/* Continues with the same fences from a state that this caller entered (F2). */
+/* Continues with the same fences from a state that this caller entered (TF2). */
 static truce_status drive_run(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -657,7 +658,7 @@ static truce_status drive_insert(struct drive *drive, enum transfer_state state,
     }
     drive->state = state;
     *exists = status == TRUCE_DUPLICATE;
-    /* After the fences: F2. */
+    /* After the fences: TF2. */
     if (*exists)
         status = read_current(drive, error);
     if (!status && *exists && !truce__transfer_same(&drive->plan.document, &drive->current))

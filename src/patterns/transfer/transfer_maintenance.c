@@ -15,8 +15,8 @@
 
 #define STUCK_MS INT64_C(172800000)
 
-/* A filter for transfers that have not ended and were not changed since. */
-static bson_t *care_under_way(int64_t since_ms)
+/* Makes a filter for transfers that have not ended and were not changed since. */
+static bson_t *maintenance_under_way(int64_t since_ms)
 {
     return BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"),
                     BCON_UTF8("applied"), BCON_UTF8("canceling"), "]", "}", "lastModified", "{",
@@ -25,8 +25,8 @@ static bson_t *care_under_way(int64_t since_ms)
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
-static truce_status care_resume(struct sweep *sweep, const char *collection, const bson_t *document,
-                                void *arg, bson_error_t *error)
+static truce_status maintenance_resume(struct sweep *sweep, const char *collection,
+                                       const bson_t *document, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(document);
     truce_status status = truce_transfer_resume(arg, &id, error);
@@ -38,8 +38,9 @@ static truce_status care_resume(struct sweep *sweep, const char *collection, con
     return TRUCE_OK;
 }
 
-static truce_status transfer_care_prune(struct sweep *sweep, const char *collection,
-                                        const bson_t *document, void *arg, bson_error_t *error)
+static truce_status transfer_maintenance_prune(struct sweep *sweep, const char *collection,
+                                               const bson_t *document, void *arg,
+                                               bson_error_t *error)
 {
     bson_value_t id = truce__document_id(document);
     bson_t filter = BSON_INITIALIZER;
@@ -64,15 +65,15 @@ static truce_status sweep_book(struct sweep *sweep, const char *collection, cons
     truce_transfer_options options = {.collection = truce__field_text(book, "_id")};
     truce_transfers *transfers = truce_transfers_new(sweep->store, &options);
     int64_t now_ms = truce__clock_wall_ms();
-    bson_t *still = care_under_way(now_ms - truce__field_count(book, "resume_ms")),
+    bson_t *still = maintenance_under_way(now_ms - truce__field_count(book, "resume_ms")),
            *old = BCON_NEW("expires", "{", "$lte", BCON_DATE_TIME(now_ms), "}");
     truce_status status =
-        truce__sweep_each(sweep, options.collection, still, care_resume, transfers, error);
+        truce__sweep_each(sweep, options.collection, still, maintenance_resume, transfers, error);
 
     (void)collection, (void)arg;
     if (!status)
-        status =
-            truce__sweep_each(sweep, options.collection, old, transfer_care_prune, NULL, error);
+        status = truce__sweep_each(sweep, options.collection, old, transfer_maintenance_prune, NULL,
+                                   error);
     bson_destroy(old);
     bson_destroy(still);
     truce_transfers_free(transfers);
@@ -91,8 +92,8 @@ struct transfer_check {
     truce_transfers *transfers;
 };
 
-static truce_status care_check_shape(struct check *check, const char *collection,
-                                     const bson_t *document, void *arg, bson_error_t *error)
+static truce_status maintenance_check_shape(struct check *check, const char *collection,
+                                            const bson_t *document, void *arg, bson_error_t *error)
 {
     const struct transfer_check *context = arg;
     bson_value_t id = truce__document_id(document);
@@ -108,24 +109,24 @@ static truce_status care_check_shape(struct check *check, const char *collection
         status = truce__fail(TRUCE_INVALID, &why, "it has no valid state of a transfer");
     truce__transfer_plan_release(&plan);
     if (status)
-        truce__check_tell(check,
-                          &(struct finding){.rule = "transfer-shape",
-                                            .collection = collection,
-                                            .id = &id,
-                                            .text = why.message,
-                                            .repair = "nothing: another process wrote it"},
-                          false);
+        truce__check_report(check,
+                            &(struct finding){.rule = "transfer-shape",
+                                              .collection = collection,
+                                              .id = &id,
+                                              .text = why.message,
+                                              .repair = "nothing: another process wrote it"},
+                            false);
     return TRUCE_OK;
 }
 
-static truce_status transfer_care_check_stuck(struct check *check, const char *collection,
-                                              const bson_t *document, void *arg,
-                                              bson_error_t *error)
+static truce_status transfer_maintenance_check_stuck(struct check *check, const char *collection,
+                                                     const bson_t *document, void *arg,
+                                                     bson_error_t *error)
 {
     bson_value_t id = truce__document_id(document);
 
     (void)arg, (void)error;
-    truce__check_tell(
+    truce__check_report(
         check,
         &(struct finding){.rule = "transfer-stuck",
                           .collection = collection,
@@ -136,7 +137,7 @@ static truce_status transfer_care_check_stuck(struct check *check, const char *c
     return TRUCE_OK;
 }
 
-/* TRUCE_OK with `known`: the transfer exists in that state. */
+/* Reads the state of a transfer. TRUCE_OK with TRANSFER_NONE: it does not exist. */
 static truce_status find_transfer(const struct transfer_check *context, const bson_value_t *id,
                                   enum transfer_state *state, bson_error_t *error)
 {
@@ -188,14 +189,15 @@ static truce_status check_mark(const struct transfer_check *context, const char 
              state == TRANSFER_NONE   ? "does not exist"
              : state == TRANSFER_DONE ? "is done"
                                       : "is canceled");
-    truce__check_tell(context->check,
-                      &(struct finding){.rule = "transfer-mark",
-                                        .collection = collection,
-                                        .id = id,
-                                        .text = text,
-                                        .repair = "nothing: whether its effect was made, only the "
-                                                  "document's history tells"},
-                      false);
+    truce__check_report(context->check,
+                        &(struct finding){.rule = "transfer-mark",
+                                          .collection = collection,
+                                          .id = id,
+                                          .text = text,
+                                          .repair =
+                                              "nothing: whether its effect was made, only the "
+                                              "document's history tells"},
+                        false);
     return TRUCE_OK;
 }
 
@@ -221,7 +223,7 @@ static truce_status suspect_marks(struct check *check, bson_t *const *documents,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
     const struct transfer_check *context = arg;
-    struct care_links links = {.count = 0};
+    struct maintenance_links links = {.count = 0};
     bson_t *open =
         BCON_NEW("state", "{", "$nin", "[", BCON_UTF8("done"), BCON_UTF8("canceled"), "]", "}");
     bson_iter_t iter, marks;
@@ -232,15 +234,16 @@ static truce_status suspect_marks(struct check *check, bson_t *const *documents,
             !BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &marks))
             continue;
         while (bson_iter_next(&marks))
-            truce__care_link(&links, bson_iter_value(&marks), i);
+            truce__maintenance_link(&links, bson_iter_value(&marks), i);
     }
-    status =
-        truce__care_follow(check, context->transfers->collection, open, &links, suspect, error);
+    status = truce__maintenance_follow(check, context->transfers->collection, open, &links, suspect,
+                                       error);
     bson_destroy(open);
     return status;
 }
 
-static truce_status care_check_collection(void *arg, const char *collection, bson_error_t *error)
+static truce_status maintenance_check_collection(void *arg, const char *collection,
+                                                 bson_error_t *error)
 {
     const struct transfer_check *context = arg;
     bson_t *filter;
@@ -263,18 +266,19 @@ static truce_status check_book(struct check *check, const char *collection, cons
     truce_transfer_options options = {.collection = truce__field_text(book, "_id")};
     truce_transfers *transfers = truce_transfers_new(check->store, &options);
     struct transfer_check context = {check, transfers};
-    bson_t *still = care_under_way(truce__clock_wall_ms() - STUCK_MS);
+    bson_t *still = maintenance_under_way(truce__clock_wall_ms() - STUCK_MS);
     truce_status status = truce__transfers_layout(transfers, book, error);
 
     (void)collection, (void)arg;
     if (!status)
+        status = truce__check_each(check, options.collection, NULL, maintenance_check_shape,
+                                   &context, error);
+    if (!status)
+        status = truce__check_each(check, options.collection, still,
+                                   transfer_maintenance_check_stuck, NULL, error);
+    if (!status)
         status =
-            truce__check_each(check, options.collection, NULL, care_check_shape, &context, error);
-    if (!status)
-        status = truce__check_each(check, options.collection, still, transfer_care_check_stuck,
-                                   NULL, error);
-    if (!status)
-        status = truce__each_collection(check->store, care_check_collection, &context, error);
+            truce__each_collection(check->store, maintenance_check_collection, &context, error);
     bson_destroy(still);
     truce_transfers_free(transfers);
     return status;

@@ -1,7 +1,7 @@
 #ifndef TRUCE_PATTERNS_TRANSFER_TRANSFER_MAINTENANCE_H
 #define TRUCE_PATTERNS_TRANSFER_TRANSFER_MAINTENANCE_H
 
-/* The entry of transfers in src/maintenance/registry.c. */
+/* The entry of transfers in src/maintenance/maintenance_registry.c. */
 #include "store/maintenance.h"
 
 truce_status truce__transfer_sweep(struct sweep *sweep, bson_error_t *error);

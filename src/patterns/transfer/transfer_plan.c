@@ -9,9 +9,9 @@
 #include "base/field.h"
 #include "bson/field_names.h"
 #include "patterns/transfer/transfer.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "query/update/update.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- from a request to a document ------------------------------------------------------------ */
 
@@ -301,7 +301,7 @@ static truce_status check_move(const truce_transfers *transfers, const truce_tra
                              "the value of a transfer must be a number above 0");
 }
 
-/* {outer: {inner: value}} */
+/* Makes {outer: {inner: value}}. */
 static bson_t *nest(const char *outer, const char *inner, const bson_value_t *value)
 {
     bson_t *made = bson_new(), child;

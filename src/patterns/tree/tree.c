@@ -25,40 +25,40 @@
  *
  * Invariants (models/tree.cpp is the model; its mutants omit these rules one by one):
  *
- * T1. The master is written last, and the write compares the base. So version numbers have no gaps,
- *     and each was published once.
- * T2. A number proves nothing without its token, because a dead edit may leave items at the same
+ * TR1. The master is written last, and the write compares the base. So version numbers have no
+ *     gaps, and each was published once.
+ * TR2. A number proves nothing without its token, because a dead edit may leave items at the same
  *     number.
- * T3. A published item never changes, except for its stamp and erase, which users request. Putting
+ * TR3. A published item never changes, except for its stamp and erase, which users request. Putting
  *     an item again before publication compares a counter, so a write that lands late does nothing.
- * T4. `settled` moves when every item of the version is stamped. Below it the stamp alone decides
+ * TR4. `settled` moves when every item of the version is stamped. Below it the stamp alone decides
  *     what was published.
- * T5. gone <= floor <= settled <= current. Superseded items are removed only at or below `gone`. A
+ * TR5. gone <= floor <= settled <= current. Superseded items are removed only at or below `gone`. A
  *     reader reads `gone` after its items and compares it with the `settled` of its beginning, not
  *     only with its version. The reason is an insert that lands late, of a collected item: it has
  *     the right token but no stamp.
- * T6. Each attempt to insert an item has its own _id. Stamps go to the _ids that were read before
+ * TR6. Each attempt to insert an item has its own _id. Stamps go to the _ids that were read before
  *     the second read of the master. So a sweeper that was paused does not stamp an item that
  *     landed late.
- * T7. A process that raises `gone` above a version sees its hold: a holder writes the hold and
+ * TR7. A process that raises `gone` above a version sees its hold: a holder writes the hold and
  *     reads the floor; the collector writes the floor and reads the holds.
- * T8. A record is written before the items of its edit. Unpublished items are removed only after
+ * TR8. A record is written before the items of its edit. Unpublished items are removed only after
  *     their record was given up. A rebase renews the record after it has read the items, so it has
  *     all of them, or fails.
- * T9. Every write of a master requires that it has no intent of a commit, and writes a new _rev.
- * T10. A branch is a tree of its own. Its master contains the versions of the branch and of its
+ * TR9. Every write of a master requires that it has no intent of a commit, and writes a new _rev.
+ * TR10. A branch is a tree of its own. Its master contains the versions of the branch and of its
  *      origin that were merged last, and which of the two is the common base. One commit publishes
  *      a merge, compares the number of merges, and increments it. The new common base is held for a
  *      day before the commit, which makes the hold permanent; a later merge releases earlier holds.
  *      After the commit, the merge reads the source again for items that were erased in the
  *      meantime.
- * T11. Dropping a tree marks its master first, and removes the master last. Each removal reads the
+ * TR11. Dropping a tree marks its master first, and removes the master last. Each removal reads the
  *      _ids, THEN the master, so a paused process removes nothing of a later tree of the name.
- * T12. The caller's id of a publication is in the edit's record. Before a publication with an id,
+ * TR12. The caller's id of a publication is in the edit's record. Before a publication with an id,
  *      the records of all versions from the caller's `since` up to the edit's base are read, and
- *      the write of the master compares the base (T1). So at most one version is published under an
- *      id, however often the caller retries with any base. If a record may have been collected, the
- *      publication fails and says so.
+ *      the write of the master compares the base (TR1). So at most one version is published under
+ *      an id, however often the caller retries with any base. If a record may have been collected,
+ *      the publication fails and says so.
  *
  *     tree_item.c         documents of items: stored form and what users see
  *     tree_edit.c         edits, records, the check for orphans and circles; publish and settle
@@ -75,14 +75,14 @@
 #include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "commit/metadata_cache.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 /* ---- the master ------------------------------------------------------------------------------ */
 
@@ -151,14 +151,14 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     BSON_APPEND_UTF8(&holder, "_id", tree->name);
     id = truce__document_id(&holder);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    /* The read decides about an earlier read, hold, or stamp, so it must be the latest value (T5 to
-     * T7). */
+    /* The read decides about an earlier read, hold, or stamp, so it must be the latest value (TR5
+     * to TR7). */
     worker.latest = true;
     status = truce__journal_look(&worker, TREES, &id, &document, error);
     if (!status && bson_has_field(&document, "dropped"))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
-        (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
+        (void)truce__fail(status, error, "the tree \"%s\" does not exist", tree->name);
     if (!status && !master_parse(&document, master))
         status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid tree document",
                              TREES, tree->name);
@@ -342,7 +342,7 @@ static truce_status tree_check_options(const truce_tree_options *options, bson_e
     if (!status && options->collection)
         status = truce__collection_name_check(options->collection, error);
     if (!status && options->collection && truce__reserved(options->collection))
-        status = truce__fail(TRUCE_INVALID, error, "collection %s is reserved for truce",
+        status = truce__fail(TRUCE_INVALID, error, "collection \"%s\" is reserved for truce",
                              options->collection);
     if (!status && options->name)
         status = tree_check_name(options->name, "tree's name", error);
@@ -412,7 +412,7 @@ static truce_status tree_look(truce_tree *tree, bson_error_t *error)
     if (!status && bson_has_field(&found, "dropped"))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
-        (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
+        (void)truce__fail(status, error, "the tree \"%s\" does not exist", tree->name);
     if (!status && !*truce__field_text(&found, "collection"))
         status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid tree document",
                              TREES, tree->name);
@@ -430,13 +430,10 @@ static truce_status tree_look(truce_tree *tree, bson_error_t *error)
 truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
 {
     uint64_t structure = truce__store_structure(tree->store) + 1;
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__handle_usable(tree->store, tree->refused, &tree->refusal, error);
 
-    if (tree->refused) {
-        if (error)
-            *error = tree->refusal;
-        return TRUCE_INVALID;
-    }
+    if (status)
+        return status;
     pthread_mutex_lock(&tree->mutex);
     if (tree->structure != structure) {
         status = tree_look(tree, error);
@@ -497,7 +494,7 @@ static truce_status drop_is_unfinished(truce_tree *tree, const bson_oid_t *born,
 }
 
 /* Removes one batch of the documents; `more`: there may be others. The _ids are read before the
- * master: if it still exists, no later tree of the name can have written them (T11). */
+ * master: if it still exists, no later tree of the name can have written them (TR11). */
 static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
                                 const bson_oid_t *born, bool *more, bson_error_t *error)
 {

@@ -156,6 +156,14 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
                                const bson_t *ids, tree_pair_function *function, void *arg,
                                bson_error_t *error);
 
+/* Calls `function` for each item of the version after an itemId (NULL: for all items), by
+ * itemId. */
+truce_status truce__tree_find_after(truce_tree_snapshot *snapshot, const bson_value_t *after,
+                                    truce_tree_function *function, void *arg, bson_error_t *error);
+/* Appends the conditions for the itemIds after `id`: `same` for those of its class, because $gt
+ * finds no others, and `later` for those of the classes that follow (empty: none). */
+void truce__tree_after(struct value id, bson_t *same, bson_t *later);
+
 /* ---- tree_read.c ---- */
 
 /* Distinct ids in ascending order. Zero-initialise. */
@@ -174,6 +182,20 @@ void truce__tree_ids_add(struct tree_ids *ids, struct value id);
 void truce__tree_ids_release(struct tree_ids *ids);
 
 /* ---- tree_history.c ---- */
+
+/* A part of an export: from version `start` on (0: the beginning) of an export of the versions
+ * `from` (0: all that are kept) to `to` (0: the current one). */
+struct tree_export_part {
+    int64_t from, to, start;
+    /* The line of version `start` and its items up to `item` (NULL: none) were exported before. */
+    bool begun;
+    const bson_value_t *item;
+};
+
+/* Exports a part as truce_tree_export exports the whole. Fails with EXPIRED if a version that it
+ * needs was collected in the meantime. */
+truce_status truce__tree_export_part(truce_tree *tree, const struct tree_export_part *part,
+                                     truce_tree_function *function, void *arg, bson_error_t *error);
 
 /* Returns whether the record belongs to a published version. */
 bool truce__tree_records(const struct tree_master *master, const bson_t *record);
@@ -226,7 +248,7 @@ truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_e
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
                                  bool *done, bson_error_t *error);
 
-/* ---- tree_merge.c ---- */
+/* ---- merges (tree_branch.c, tree_edit.c) ---- */
 
 struct merge_rules;
 
@@ -246,17 +268,13 @@ struct tree_three_way {
     bson_t *base, *incoming, *standing;
 };
 
-/* ---- tree_publish.c ---- */
+/* ---- publication (tree_edit.c) ---- */
 
 /* Returns whether a version was published under the edit's id. */
 bool truce__tree_id_published(truce_tree_edit *edit);
 /* Reports whether this edit was published. */
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error);
-
-/* ---- tree_edit.c ---- */
-
-/* ---- tree_publish.c, tree_collect.c ---- */
 
 /* Settles the first unsettled version. `done`: there was one, and it is settled now, perhaps by
  * another process. */
@@ -288,7 +306,7 @@ struct tree_from {
     int64_t merges;
 };
 
-/* TRUCE_NOT_FOUND: there is no such tree. */
+/* Reads the origin of a tree. TRUCE_NOT_FOUND: there is no such tree. */
 truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_error_t *error);
 
 struct tree_joint {
@@ -305,7 +323,7 @@ struct tree_joint {
 /* Releases the holds of common bases from before this merge. */
 truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_error_t *error);
 
-/* ---- tree_erase.c ---- */
+/* ---- erase (tree_collect.c) ---- */
 
 /* Erases the item in this tree only; adds the number of its versions to `versions`. */
 truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,

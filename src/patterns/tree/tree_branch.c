@@ -1,6 +1,6 @@
 /*
  * Branches: a tree that began as a version of another tree, its origin, and merges between the two
- * (T10 of tree.c).
+ * (TR10 of tree.c).
  *
  *     truce_trees  {_id: "draft", ..., from: {tree: "site", born, root, theirs: 5, ours: 1,
  *                                             pulled: false, merges: 1}}
@@ -21,12 +21,12 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "merge/merge.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
 
 /* The items, of any size, that are read at once. */
 #define PORTION 50
@@ -80,7 +80,7 @@ truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_err
 
     *from = (struct tree_from){.merges = 0};
     if (status == TRUCE_NOT_FOUND)
-        (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
+        (void)truce__fail(status, error, "the tree \"%s\" does not exist", tree->name);
     if (!status)
         status = branch_parse(tree, &found, from, error);
     bson_destroy(&found);
@@ -215,7 +215,8 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     return status;
 }
 
-/* TRUCE_REFUSED: the day was over, and a sweep removed the hold. */
+/* Keeps the hold of a merge permanently. TRUCE_REFUSED: the day was over, and a sweep removed the
+ * hold. */
 static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joint,
                               bson_error_t *error)
 {
@@ -238,7 +239,8 @@ static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joi
     return status;
 }
 
-/* If no item is put, the merge is the version that was read, whatever was published since. */
+/* Publishes the merge in a commit. If no item is put, the merge is the version that was read,
+ * whatever was published since. */
 static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tree_joint *joint = arg;
@@ -272,7 +274,7 @@ struct branching {
     bson_error_t *error;
 };
 
-/* A truce_tree_function. */
+/* Copies an item into the edit of the branch (a truce_tree_function). */
 static bool copy_item(const bson_t *item, void *arg)
 {
     struct branching *branching = arg;
@@ -295,7 +297,7 @@ static truce_status begin_branch(struct branching *branching, bson_error_t *erro
     if (!status)
         status = truce__tree_from(branching->branch, &from, error);
     if (!status && (branching->edit->base || from.merges))
-        status = truce__fail(TRUCE_DUPLICATE, error, "a tree \"%s\" exists already",
+        status = truce__fail(TRUCE_DUPLICATE, error, "the tree \"%s\" already exists",
                              branching->branch->name);
     return status;
 }
@@ -326,7 +328,7 @@ static truce_status end_branch(struct branching *branching, bson_error_t *error)
     if (!status)
         status = tree_join(&joint, error);
     return status == TRUCE_REFUSED
-               ? truce__fail(TRUCE_DUPLICATE, error, "a tree \"%s\" exists already",
+               ? truce__fail(TRUCE_DUPLICATE, error, "the tree \"%s\" already exists",
                              branching->branch->name)
                : status;
 }
@@ -395,7 +397,7 @@ static truce_status tree_merging_begin(struct tree_merging *merging,
     *merging = (struct tree_merging){.options = options ? options : &nothing};
     if (!status && options &&
         (options->prefer < TRUCE_TREE_ASK || options->prefer > TRUCE_TREE_THEIRS))
-        status = truce__fail(TRUCE_INVALID, error, "the preference is not valid");
+        status = truce__fail(TRUCE_INVALID, error, "unknown value of truce_tree_prefer");
     if (!status && options)
         status = truce__check_optional(options->rules, "rules", error);
     if (!status && options && options->rules)
@@ -453,8 +455,8 @@ static void merge_content(const bson_t *kept, bson_t *item)
     bson_destroy(&shown);
 }
 
-static void merge_tell(struct tree_merging *merging, const struct tree_three_way *item,
-                       const bson_t *paths)
+static void merge_report(struct tree_merging *merging, const struct tree_three_way *item,
+                         const bson_t *paths)
 {
     truce_tree_conflict conflict = {.paths = paths};
     const bson_t *mine = merging->foreign ? item->standing : item->incoming,
@@ -495,7 +497,7 @@ static truce_status merge_disagree(struct tree_merging *merging, const struct tr
     if (takes(merging))
         status = put_incoming(merging, item, error);
     else if (merging->options->prefer == TRUCE_TREE_ASK)
-        merge_tell(merging, item, &all);
+        merge_report(merging, item, &all);
     bson_destroy(&all);
     return status;
 }
@@ -522,7 +524,7 @@ static truce_status tree_merge_merge(struct tree_merging *merging,
     status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
                           truce__value_document(&theirs), &options, &merged, &conflicts, error);
     if (!status && !bson_empty(&conflicts) && merging->options->prefer == TRUCE_TREE_ASK)
-        merge_tell(merging, item, &conflicts);
+        merge_report(merging, item, &conflicts);
     else if (!status && !bson_equal(&merged, merging->foreign ? &mine : &theirs))
         status = truce_tree_put(merging->fresh, &merged, error);
     bson_destroy(&conflicts);
@@ -583,7 +585,8 @@ static void forget_pairs(struct rebase *rebase)
     }
 }
 
-/* A tree_pair_function. */
+/* Keeps an item of the edit as its base (`low`) and the current version (`high`) have it (a
+ * tree_pair_function). */
 static truce_status take_pair(struct value id, const bson_t *low, const bson_t *high, void *arg,
                               bson_error_t *error)
 {
@@ -632,7 +635,8 @@ static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
     return status;
 }
 
-/* A tree_own_function. */
+/* Adds an item of the edit to the portion, and rebases the portion once it is full (a
+ * tree_own_function). */
 static truce_status rebase_take_own(const bson_t *document, void *arg, bson_error_t *error)
 {
     struct rebase *rebase = arg;
@@ -676,7 +680,7 @@ static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
     if (!status)
         status = base_is_there(rebase, error);
     if (!status && edit->recorded)
-        status = truce__tree_renew(edit->tree, &edit->token, error); /* T8 */
+        status = truce__tree_renew(edit->tree, &edit->token, error); /* TR8 */
     if (!status && rebase->merging.conflicts)
         status = truce__fail(TRUCE_CONFLICT, error,
                              "%u item%s cannot be merged with version %" PRId64 " of tree \"%s\"",
@@ -793,7 +797,7 @@ truce_status truce_tree_revert(truce_tree_edit *edit, int64_t version, bson_erro
 
 /* ---- merges of branches ---------------------------------------------------------------------- */
 
-/* Merges of a branch with its origin (T10 of tree.c). */
+/* Merges of a branch with its origin (TR10 of tree.c). */
 
 /* The items, of any size, that are read at once. */
 #define LOOK_ITEMS 50
@@ -902,7 +906,7 @@ static bson_t **join_document_of(struct tree_three_way *item, size_t which)
     return (bson_t **)((char *)item + which);
 }
 
-/* A tree_pair_function. */
+/* Keeps an item as the version has it (`high`), in the gathering's field (a tree_pair_function). */
 static truce_status join_take(struct value id, const bson_t *low, const bson_t *high, void *arg,
                               bson_error_t *error)
 {
@@ -1028,7 +1032,7 @@ static truce_status join_publish(struct joining *joining, bson_error_t *error)
                   : tree_erase_again(joining->source, joining->target, &joining->ids, error);
 }
 
-/* After a read found collected items: returns whether one of the trees has new versions. */
+/* Returns whether one of the trees has new versions, after a read found collected items. */
 static bool went_on(struct joining *joining)
 {
     struct tree_from now;
@@ -1045,7 +1049,7 @@ static bool went_on(struct joining *joining)
     return went;
 }
 
-/* TRUCE_REFUSED: another process was faster. */
+/* Tries the merge once. TRUCE_REFUSED: another process was faster. */
 static truce_status merge_once(struct joining *joining, bson_error_t *error)
 {
     truce_status status = relate(joining, error);

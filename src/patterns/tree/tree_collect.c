@@ -1,27 +1,29 @@
 /*
- * Holds, tags, erase, and collection: how far back the retention lets readers go, and the removal
- * of items that no reader can see (T5, T7, and T8 of tree.c).
+ * Garbage collection, tags, and erase. The collector removes items that no reader can see (TR5,
+ * TR7, and TR8 of tree.c). The retention decides how far back readers may go. Holds protect single
+ * versions; a tag is a hold with a name.
  *
  * `collected` in the master says that the items superseded by versions up to it are removed. If a
  * sweeper dies, the next one resumes after that version. Sweepers do not exclude each other,
  * because a removal is final whichever process does it.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
 
 /* ---- holds ----------------------------------------------------------------------------------- */
 
 /*
- * Holds protect a version from collection, for readers and tags (T7 of tree.c).
+ * Holds protect a version from collection, for readers and tags (TR7 of tree.c).
  *
  *     {_id, tree, version, tag?, until?}
  *
@@ -29,10 +31,8 @@
  * clock is wrong, a reader loses its version and its read fails; it never gets wrong items.
  */
 
-/* ---- of readers ------------------------------------------------------------------------------ */
-
-/* An upsert, because a sweep may have removed the hold. `anew`: it had. */
-static truce_status hold_note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
+/* Upserts the hold, which a sweep may have removed. Sets *inserted if the hold may be a new one. */
+static truce_status hold_note(truce_tree_snapshot *snapshot, bool *inserted, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)),
            *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
@@ -43,12 +43,12 @@ static truce_status hold_note(truce_tree_snapshot *snapshot, bool *anew, bson_er
     struct worker worker;
     truce_status status;
 
-    *anew = false;
+    *inserted = false;
     truce__worker_init(&worker, snapshot->tree->store, snapshot->tree->deadline_ms);
     do {
         status = truce_update(snapshot->tree->store, TREE_HOLDS, filter, update, &options, &result,
                               error);
-        *anew = *anew || status || result.upserted;
+        *inserted = *inserted || status || result.upserted;
         truce_write_result_release(&result);
     } while ((truce__repeatable(status) || status == TRUCE_DUPLICATE) &&
              !truce__worker_wait(&worker, "the store", NULL));
@@ -73,10 +73,10 @@ static truce_status too_late(const truce_tree_snapshot *snapshot, int64_t floor,
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error)
 {
     truce_status status;
-    bool anew;
+    bool inserted;
 
     truce__id_new(&snapshot->hold);
-    status = hold_note(snapshot, &anew, error);
+    status = hold_note(snapshot, &inserted, error);
     if (status)
         return status;
     snapshot->holds = true;
@@ -92,12 +92,12 @@ truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t 
     int64_t age_ns = truce__clock_monotonic_ns() - snapshot->renewed_ns;
     struct tree_master now;
     truce_status status;
-    bool anew;
+    bool inserted;
 
     if (!snapshot->holds || age_ns < (int64_t)snapshot->lease_ms * 1000000 / 3)
         return TRUCE_OK;
-    status = hold_note(snapshot, &anew, error);
-    if (status || !anew)
+    status = hold_note(snapshot, &inserted, error);
+    if (status || !inserted)
         return status;
     status = truce__tree_master(snapshot->tree, &now, error);
     if (!status && now.floor > snapshot->version)
@@ -136,6 +136,13 @@ static truce_status tree_held(truce_tree *tree, int64_t *held, bson_error_t *err
 
 /* ---- tags ------------------------------------------------------------------------------------ */
 
+/*
+ * Tags: names of versions. A tag is a hold without an end, so no sweep collects its version
+ * (TR7 of tree.c).
+ *
+ *     {_id: {tree, tag}, tree, tag, version}
+ */
+
 static void tag_filter(const truce_tree *tree, const char *tag, bson_t *filter)
 {
     bson_init(filter);
@@ -158,10 +165,10 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
     return status;
 }
 
-/* Writes {version, of} of a tag. `existing`: a tag that holds this version or an older one already.
- * `done`: it is written. */
-static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, bool existing,
-                            bool *done, bson_error_t *error)
+/* Writes the version of a tag. `existing`: only if the tag has this version or an older one. Sets
+ * *done if the tag was written. */
+static truce_status tag_write(truce_tree *tree, const char *tag, int64_t version, bool existing,
+                              bool *done, bson_error_t *error)
 {
     bson_t filter, *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(tree->name), "tag",
                                       BCON_UTF8(tag), "version", BCON_INT64(version), "}");
@@ -185,8 +192,8 @@ static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, 
     return status;
 }
 
-/* Version 0: the current one. */
-static truce_status hold_check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
+/* Checks that the tree has the version; replaces 0 by the current one. */
+static truce_status tag_check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
 {
     struct tree_master master;
     truce_status status = truce__tree_master(tree, &master, error);
@@ -199,7 +206,7 @@ static truce_status hold_check_version(truce_tree *tree, int64_t *version, bson_
     return status;
 }
 
-static truce_status check_tag(const char *name, bson_error_t *error)
+static truce_status tag_check_name(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
 
@@ -209,20 +216,22 @@ static truce_status check_tag(const char *name, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Moving a tag forward needs no read of the floor, because a collector finds the tag at its old or
- * its new version. A new tag, or one that moves back, is written under a reader's hold. */
-static truce_status tag(truce_tree *tree, const char *name, int64_t version, bson_error_t *error)
+/* Gives the tag the version. A tag that moves forward needs no read of the floor, because a
+ * collector finds the tag at its old or its new version. A new tag, or a tag that moves back, is
+ * written under a reader's hold. */
+static truce_status tag_move(truce_tree *tree, const char *name, int64_t version,
+                             bson_error_t *error)
 {
     truce_tree_at at = {.version = version, .hold = true};
     truce_tree_snapshot *snapshot = NULL;
     bool done;
-    truce_status status = put_tag(tree, name, version, true, &done, error);
+    truce_status status = tag_write(tree, name, version, true, &done, error);
 
     if (status || done)
         return status;
     status = truce_tree_open(tree, &at, &snapshot, error);
     if (!status)
-        status = put_tag(tree, name, version, false, &done, error);
+        status = tag_write(tree, name, version, false, &done, error);
     truce_tree_close(snapshot);
     return status;
 }
@@ -233,13 +242,13 @@ truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
     RETURN_IF_NULL(name, error);
 
     DEADLINE_SCOPE(tree->deadline_ms);
-    truce_status status = check_tag(name, error);
+    truce_status status = tag_check_name(name, error);
 
     if (!status)
         status = truce__tree_ready(tree, false, error);
     if (!status)
-        status = hold_check_version(tree, &version, error);
-    return status ? status : tag(tree, name, version, error);
+        status = tag_check_version(tree, &version, error);
+    return status ? status : tag_move(tree, name, version, error);
 }
 
 truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *error)
@@ -249,7 +258,7 @@ truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *
     DEADLINE_SCOPE(tree->deadline_ms);
     truce_write_result result = {0};
     bson_t filter;
-    truce_status status = check_tag(name, error);
+    truce_status status = tag_check_name(name, error);
 
     if (!status)
         status = truce__tree_ready(tree, false, error);
@@ -355,7 +364,7 @@ static truce_status first_kept(struct collecting *collecting, int64_t *first, bs
     return status;
 }
 
-/* `done`: the field was lower, and no commit worked on the master. */
+/* Raises a field of the master. `done`: the field was lower, and no commit worked on the master. */
 static truce_status raise(struct collecting *collecting, const char *field, int64_t to, bool *done,
                           bson_error_t *error)
 {
@@ -507,8 +516,8 @@ static truce_status forget_records(struct collecting *collecting, bson_error_t *
 
 /* ---- unpublished items ----------------------------------------------------------------------- */
 
-/* Its number belongs to another version forever or, until that one is settled, perhaps. Then it
- * waits. */
+/* Removes the items of an edit that was not published. Another version may own the edit's number.
+ * Until the outcome of that version is known, the edit stays. */
 static truce_status drop_edit(struct collecting *collecting, const bson_t *record,
                               bson_error_t *error)
 {
@@ -569,7 +578,8 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
     return status;
 }
 
-/* A merge's hold that a commit has decided to keep is left to the commit. */
+/* Drops the holds that have expired. A merge's hold that a commit has decided to keep is left to
+ * the commit. */
 static truce_status collect_drop_holds(struct collecting *collecting, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("tree", BCON_UTF8(collecting->tree->name), "until", "{", "$lt",
@@ -668,7 +678,7 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
     return status;
 }
 
-/* ---- tree erase ------------------------------------------------------------------------------ */
+/* ---- erase ----------------------------------------------------------------------------------- */
 
 /*
  * Erase removes the contents of an item from every version of a tree, of its origin, and of all
@@ -678,8 +688,8 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
  * (tree_branch.c). Erase therefore marks the items first, and then lists the trees.
  */
 
-/* Uses operators, so that a stamp that is set concurrently stays. The document stays, so the index
- * refuses a late insert of it. */
+/* Removes the content of one version of an item. The update uses operators, so that a stamp that is
+ * set concurrently stays. The document stays, so the index refuses a late insert of the item. */
 static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
 {
     bson_t shown = BSON_INITIALIZER, filter = BSON_INITIALIZER, update = BSON_INITIALIZER, unset;

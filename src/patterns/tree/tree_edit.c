@@ -1,5 +1,5 @@
-/* Edits: the check of the tree's shape, records, items before publication, publish, and settle (T1,
- * T3, T4, T6, T8, and T12 of tree.c). */
+/* Edits: the check of the tree's shape, records, items before publication, publish, and settle
+ * (TR1, TR3, TR4, TR6, TR8, and TR12 of tree.c). */
 #include <string.h>
 
 #include "base/arena.h"
@@ -7,16 +7,16 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value_set.h"
 #include "commit/commit.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
-#include "store/view.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 
 /* ---- the shape ------------------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@
  * The shape that an edit would leave: every parent exists, and no item is its own ancestor.
  *
  * The check reads the edit's items over its base: each item that is put and its ancestors, and the
- * children of each removed item. The base is still current when the edit is published (T1), so the
+ * children of each removed item. The base is still current when the edit is published (TR1), so the
  * result holds.
  */
 
@@ -57,7 +57,8 @@ static struct value parent_of(const struct shape *shape, const bson_t *item)
     return parent.type == BSON_TYPE_NULL ? truce__value_missing() : parent;
 }
 
-/* A tree_own_function. */
+/* Adds an item of the edit to the nodes: its id, its parent, and whether the edit removes it (a
+ * tree_own_function). */
 static truce_status shape_take_own(const bson_t *document, void *arg, bson_error_t *error)
 {
     struct shape *shape = arg;
@@ -132,7 +133,7 @@ static truce_status climb(struct shape *shape, const struct node *node, uint32_t
             return truce__fail(TRUCE_LIMIT, shape->error, "the tree is deeper than %d",
                                TREE_DEPTH_MAX);
         if (truce__value_set_number(&shape->seen, parent, &seen) && seen == number)
-            return shape_refuse(shape, child, parent, "which is its descendant: a circle");
+            return shape_refuse(shape, child, parent, "which is its descendant: a cycle");
         status = shape_look_up(shape, parent, &above);
         if (status == TRUCE_NOT_FOUND)
             return shape_refuse(shape, child, parent, "which does not exist");
@@ -142,7 +143,8 @@ static truce_status climb(struct shape *shape, const struct node *node, uint32_t
     return status;
 }
 
-/* A truce_tree_function: a child of a removed item, as the base has it. */
+/* Refuses a child of a removed item, as the base has it, unless the edit has the child, too (a
+ * truce_tree_function). */
 static bool orphan(const bson_t *item, void *arg)
 {
     struct shape *shape = arg;
@@ -278,8 +280,9 @@ truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_e
 
     bson_oid_to_string(token, text);
     if (!status && !done)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no open edit %s of tree \"%s\"",
-                             text, tree->name);
+        status = truce__fail(TRUCE_NOT_FOUND, error,
+                             "the edit %s of tree \"%s\" does not exist, or has ended", text,
+                             tree->name);
     return status;
 }
 
@@ -390,7 +393,7 @@ static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, 
     if (!status)
         status = truce_tree_flush(edit, error);
     if (!status)
-        status = truce__tree_renew(edit->tree, token, error); /* T8 */
+        status = truce__tree_renew(edit->tree, token, error); /* TR8 */
     if (!status)
         status = truce__tree_give_up(edit->tree, token, 0, &done, error);
     bson_destroy(&found);
@@ -696,8 +699,8 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
 /* ---- settle ---------------------------------------------------------------------------------- */
 
 /*
- * Settling stamps the items of a published version; then the version's token leaves the master (T4
- * and T6 of tree.c).
+ * Settling stamps the items of a published version; then the version's token leaves the master (TR4
+ * and TR6 of tree.c).
  *
  * A sweeper that is paused between the read and a stamp stamps only _ids that existed when the
  * version was unsettled. Items that land late have other _ids. So any number of concurrent sweepers
@@ -901,7 +904,8 @@ static truce_status publish_another(const truce_tree_edit *edit, bson_error_t *e
                        edit->tree->name);
 }
 
-/* Above `settled` the master decides, below it the stamp of the record. */
+/* Sets *published to whether the edit was published. Above `settled` the master decides, below it
+ * the stamp of the record. */
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error)
 {
@@ -1026,7 +1030,7 @@ static truce_status tree_publish_publish_in(truce_tree_edit *edit, truce_commit 
     return status;
 }
 
-/* ---- under an id of the caller's ------------------------------------------------------------- */
+/* ---- publication under an id of the caller --------------------------------------------------- */
 
 /* Finds the version that was published under the id among the versions of `master`; 0: none. */
 static truce_status find_request(const truce_tree_edit *edit, const struct tree_master *master,
@@ -1054,8 +1058,8 @@ static truce_status find_request(const truce_tree_edit *edit, const struct tree_
     return status;
 }
 
-/* T12: reads the master, THEN the records of its versions, THEN whether a record may have been
- * removed in the meantime. */
+/* Looks for a publication under the caller's id (TR12): reads the master, THEN the records of its
+ * versions, THEN whether a record may have been removed in the meantime. */
 static truce_status look_for_request(truce_tree_edit *edit, struct found_request *found,
                                      bson_error_t *error)
 {

@@ -7,8 +7,8 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
@@ -57,7 +57,8 @@ static bson_t *diff_shown(const bson_t *document)
     return item;
 }
 
-/* A tree_pair_function; `low` is `from`. */
+/* Adds an item to the difference if the two versions of it differ (a tree_pair_function); `low` is
+ * `from`. */
 static truce_status diff_compare(struct value id, const bson_t *low, const bson_t *high, void *arg,
                                  bson_error_t *error)
 {
@@ -113,26 +114,49 @@ static truce_status diff_portion(struct diffing *diffing, const struct value *id
     return status;
 }
 
+/* Returns the number of ids up to `after`. The ids are in order. */
+static size_t diff_passed(const struct tree_ids *ids, const bson_value_t *after)
+{
+    bson_t holder = BSON_INITIALIZER;
+    size_t low = 0, high = ids->count;
+
+    if (after)
+        BSON_APPEND_VALUE(&holder, "itemId", after);
+    else
+        high = 0;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (truce__value_compare(ids->all[middle], truce__tree_item_id(&holder)) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bson_destroy(&holder);
+    return low;
+}
+
 static truce_status diff_all(struct diffing *diffing, int64_t low, int64_t high,
-                             bson_error_t *error)
+                             const bson_value_t *after, bson_error_t *error)
 {
     struct tree_ids touched = {0};
     truce_status status;
 
     status = truce__tree_ids_between(diffing->snapshot.tree, low, high, &touched, error);
-    for (size_t at = 0; !status && !diffing->enough && at < touched.count; at += PORTION)
+    for (size_t at = diff_passed(&touched, after);
+         !status && !diffing->enough && at < touched.count; at += PORTION)
         status = diff_portion(diffing, touched.all + at,
                               touched.count - at < PORTION ? touched.count - at : PORTION, error);
     truce__tree_ids_release(&touched);
     return status;
 }
 
-truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
-                             bool (*function)(const truce_tree_change *change, void *arg),
-                             void *arg, bson_error_t *error)
+/* Does what truce_tree_diff does, for the items after an itemId (NULL: for all). */
+static truce_status diff_after(truce_tree *tree, int64_t from, int64_t to,
+                               const bson_value_t *after,
+                               bool (*function)(const truce_tree_change *change, void *arg),
+                               void *arg, bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
     DEADLINE_SCOPE(tree->deadline_ms);
     int64_t low = from < to ? from : to, high = from < to ? to : from;
     struct diffing *diffing;
@@ -150,10 +174,18 @@ truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
         status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                              tree->name, high);
     if (!status)
-        status = diff_all(diffing, low, high, error);
+        status = diff_all(diffing, low, high, after, error);
     truce__tree_leave(&diffing->snapshot);
     bson_free(diffing);
     return status;
+}
+
+truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
+                             bool (*function)(const truce_tree_change *change, void *arg),
+                             void *arg, bson_error_t *error)
+{
+    RETURN_IF_NULL(function, error);
+    return diff_after(tree, from, to, NULL, function, arg, error);
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
@@ -199,8 +231,7 @@ bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function *function,
                             void *arg, bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
+    RETURN_IF_NULL(function, error);
     DEADLINE_SCOPE(tree->deadline_ms);
     bson_t filter, *newest = BCON_NEW("version", BCON_INT32(-1));
     truce_find_options options = {.sort = newest};
@@ -266,7 +297,8 @@ struct exporting {
     truce_tree *tree;
     /* A snapshot of the first version. It holds that version and all later ones. */
     truce_tree_snapshot *snapshot;
-    int64_t from;
+    /* The first and the last version. */
+    int64_t from, to;
     truce_tree_function *function;
     void *arg;
     bool enough;
@@ -280,7 +312,7 @@ static void history_hand(struct exporting *exporting, bson_t *line)
     bson_destroy(line);
 }
 
-/* A truce_tree_function: an item without its version number. */
+/* Passes on an item, without its version number, to the export (a truce_tree_function). */
 static bool hand_item(const bson_t *item, void *arg)
 {
     struct exporting *exporting = arg;
@@ -307,44 +339,53 @@ static bool hand_change(const truce_tree_change *change, void *arg)
 static void hand_head(struct exporting *exporting)
 {
     const truce_tree *tree = exporting->tree;
-    const struct tree_master *master = &exporting->snapshot->master;
     bson_t *line =
         BCON_NEW("$tree", BCON_UTF8(tree->name), "collection", BCON_UTF8(tree->collection));
 
     if (tree->parent)
         BSON_APPEND_UTF8(line, "parent", tree->parent);
-    BCON_APPEND(line, "from", BCON_INT64(exporting->from), "to", BCON_INT64(master->current),
-                "whole", BCON_BOOL(exporting->from == exporting->snapshot->version));
+    BCON_APPEND(line, "from", BCON_INT64(exporting->from), "to", BCON_INT64(exporting->to), "whole",
+                BCON_BOOL(exporting->from == exporting->snapshot->version));
     history_hand(exporting, line);
 }
 
-static truce_status export_version(struct exporting *exporting, int64_t version,
-                                   bson_error_t *error)
+static truce_status hand_version(struct exporting *exporting, int64_t version, bson_error_t *error)
 {
-    truce_tree_snapshot *snapshot = exporting->snapshot;
     bson_t entry, *line = BCON_NEW("$version", BCON_INT64(version));
-    truce_status status = tree_entry(exporting->tree, &snapshot->master, version, &entry, error);
+    truce_status status =
+        tree_entry(exporting->tree, &exporting->snapshot->master, version, &entry, error);
 
     bson_copy_to_excluding_noinit(&entry, line, "version", NULL);
     bson_destroy(&entry);
-    if (status) {
+    if (status)
         bson_destroy(line);
+    else
+        history_hand(exporting, line);
+    return status;
+}
+
+static truce_status export_version(struct exporting *exporting, const struct tree_export_part *part,
+                                   int64_t version, bson_error_t *error)
+{
+    truce_tree_snapshot *snapshot = exporting->snapshot;
+    bool begun = part->begun && version == part->start;
+    const bson_value_t *after = begun ? part->item : NULL;
+    truce_status status = begun ? TRUCE_OK : hand_version(exporting, version, error);
+
+    if (status || exporting->enough)
         return status;
-    }
-    history_hand(exporting, line);
     return version == snapshot->version
-               ? truce_tree_find(snapshot, NULL, NULL, hand_item, exporting, error)
-               : truce_tree_diff(exporting->tree, version - 1, version, hand_change, exporting,
-                                 error);
+               ? truce__tree_find_after(snapshot, after, hand_item, exporting, error)
+               : diff_after(exporting->tree, version - 1, version, after, hand_change, exporting,
+                            error);
 }
 
 static truce_status export_tags(struct exporting *exporting, bson_error_t *error)
 {
     const truce_tree *tree = exporting->tree;
-    int64_t from = exporting->from, to = exporting->snapshot->master.current;
-    bson_t *filter =
-               BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(true), "}",
-                        "version", "{", "$gte", BCON_INT64(from), "$lte", BCON_INT64(to), "}"),
+    bson_t *filter = BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(true),
+                              "}", "version", "{", "$gte", BCON_INT64(exporting->from), "$lte",
+                              BCON_INT64(exporting->to), "}"),
            *sort = BCON_NEW("tree", BCON_INT32(1), "version", BCON_INT32(1));
     truce_find_options options = {.sort = sort};
     truce_cursor *cursor = NULL;
@@ -405,29 +446,57 @@ static truce_status open_first(struct exporting *exporting, bson_error_t *error)
     return status;
 }
 
-truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_function *function,
-                               void *arg, bson_error_t *error)
+/* A part after the first one needs the changes of its first version, which the version before it
+ * gives. */
+static truce_status check_continues(const struct exporting *exporting,
+                                    const struct tree_export_part *part, bson_error_t *error)
 {
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
-    struct exporting exporting = {.tree = tree, .from = from, .function = function, .arg = arg};
+    if (part->start <= part->from || exporting->snapshot->version < part->start)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_EXPIRED, error,
+                       "version %" PRId64
+                       " of tree \"%s\" was collected during the export: export again",
+                       part->start - 1, exporting->tree->name);
+}
+
+truce_status truce__tree_export_part(truce_tree *tree, const struct tree_export_part *part,
+                                     truce_tree_function *function, void *arg, bson_error_t *error)
+{
+    struct exporting exporting = {.tree = tree,
+                                  .from = part->start ? part->start : part->from,
+                                  .function = function,
+                                  .arg = arg};
     truce_status status = truce__tree_ready(tree, false, error);
 
-    if (!status && from < 0)
+    if (!status && part->from < 0)
         status = truce__fail(TRUCE_INVALID, error, "`from` is negative");
     if (!status)
         status = open_first(&exporting, error);
     if (!status)
+        status = check_continues(&exporting, part, error);
+    if (!status)
+        exporting.to = part->to ? part->to : exporting.snapshot->master.current;
+    if (!status && !part->start)
         hand_head(&exporting);
-    for (int64_t version = exporting.from;
-         !status && !exporting.enough && version <= exporting.snapshot->master.current; version++)
-        status = export_version(&exporting, version, error);
+    for (int64_t version = exporting.from; !status && !exporting.enough && version <= exporting.to;
+         version++)
+        status = export_version(&exporting, part, version, error);
+    if (part->start)
+        exporting.from = part->from;
     if (!status && !exporting.enough)
         status = export_tags(&exporting, error);
     if (!status && !exporting.enough)
-        history_hand(&exporting, BCON_NEW("$end", BCON_INT64(exporting.snapshot->master.current)));
+        history_hand(&exporting, BCON_NEW("$end", BCON_INT64(exporting.to)));
     truce_tree_close(exporting.snapshot);
     return status;
+}
+
+truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_function *function,
+                               void *arg, bson_error_t *error)
+{
+    RETURN_IF_NULL(function, error);
+    return truce__tree_export_part(tree, &(struct tree_export_part){.from = from}, function, arg,
+                                   error);
 }
 
 /* ---- import ---------------------------------------------------------------------------------- */

@@ -6,15 +6,15 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/id.h"
 #include "base/null.h"
+#include "base/object_id.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
 #include "bson/value_set.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
-#include "store/view.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 
 enum field { USERS, SHOWN_ID, SHOWN_VERSION, TOKEN, STAMP, REMOVED, ERASED, HIDDEN };
 

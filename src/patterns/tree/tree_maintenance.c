@@ -7,7 +7,7 @@
 
 #include "base/field.h"
 #include "patterns/tree/tree.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
@@ -66,7 +66,7 @@ static truce_status has_record(const struct tree_check *context, const bson_t *i
 static truce_status suspect_items(struct check *check, bson_t *const *items, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
-    struct care_links links = {.count = 0};
+    struct maintenance_links links = {.count = 0};
     bson_t *open = BCON_NEW("pub", "{", "$exists", BCON_BOOL(false), "}");
     bson_iter_t token;
     truce_status status;
@@ -74,17 +74,17 @@ static truce_status suspect_items(struct check *check, bson_t *const *items, uin
     (void)arg;
     for (uint32_t i = 0; i < count; i++) {
         if (bson_iter_init_find(&token, items[i], "token") && BSON_ITER_HOLDS_OID(&token))
-            truce__care_link(&links, bson_iter_value(&token), i);
+            truce__maintenance_link(&links, bson_iter_value(&token), i);
         else
             suspect[i] = true;
     }
-    status = truce__care_follow(check, TREE_EDITS, open, &links, suspect, error);
+    status = truce__maintenance_follow(check, TREE_EDITS, open, &links, suspect, error);
     bson_destroy(open);
     return status;
 }
 
-static truce_status care_check_item(struct check *check, const char *collection, const bson_t *item,
-                                    void *arg, bson_error_t *error)
+static truce_status maintenance_check_item(struct check *check, const char *collection,
+                                           const bson_t *item, void *arg, bson_error_t *error)
 {
     const struct tree_check *context = arg;
     bson_value_t id = truce__document_id(item);
@@ -104,13 +104,13 @@ static truce_status care_check_item(struct check *check, const char *collection,
         mended = !status;
     }
     if (!status && !has)
-        truce__check_tell(check, &finding, mended);
+        truce__check_report(check, &finding, mended);
     bson_destroy(&filter);
     return status;
 }
 
-static truce_status care_check_tree(struct check *check, const char *collection, const bson_t *kept,
-                                    void *arg, bson_error_t *error)
+static truce_status maintenance_check_tree(struct check *check, const char *collection,
+                                           const bson_t *kept, void *arg, bson_error_t *error)
 {
     truce_tree_options options = {.name = truce__field_text(kept, "_id")};
     struct tree_check context = {check, truce_tree_new(check->store, &options)};
@@ -124,19 +124,19 @@ static truce_status care_check_tree(struct check *check, const char *collection,
     if (!status)
         status = truce__tree_master(context.tree, &master, &why);
     if (status == TRUCE_INVALID) {
-        truce__check_tell(check,
-                          &(struct finding){.rule = "tree-master",
-                                            .collection = collection,
-                                            .id = &id,
-                                            .text = why.message,
-                                            .repair = "nothing: another process wrote it"},
-                          false);
+        truce__check_report(check,
+                            &(struct finding){.rule = "tree-master",
+                                              .collection = collection,
+                                              .id = &id,
+                                              .text = why.message,
+                                              .repair = "nothing: another process wrote it"},
+                            false);
     } else if (!status) {
         truce__tree_filter(context.tree, &filter);
         BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(master.settled), "}", "pub", "{",
                     "$exists", BCON_BOOL(false), "}");
         status = truce__check_suspects(check, context.tree->collection, &filter, suspect_items,
-                                       care_check_item, &context, error);
+                                       maintenance_check_item, &context, error);
         bson_destroy(&filter);
     } else if (error) {
         *error = why;
@@ -148,5 +148,5 @@ static truce_status care_check_tree(struct check *check, const char *collection,
 
 truce_status truce__tree_check(struct check *check, bson_error_t *error)
 {
-    return truce__check_each(check, TREES, NULL, care_check_tree, NULL, error);
+    return truce__check_each(check, TREES, NULL, maintenance_check_tree, NULL, error);
 }

@@ -1,7 +1,7 @@
 #ifndef TRUCE_PATTERNS_TREE_TREE_MAINTENANCE_H
 #define TRUCE_PATTERNS_TREE_TREE_MAINTENANCE_H
 
-/* The entry of trees in src/maintenance/registry.c. */
+/* The entry of trees in src/maintenance/maintenance_registry.c. */
 #include "store/maintenance.h"
 
 truce_status truce__tree_sweep(struct sweep *sweep, bson_error_t *error);

@@ -1,4 +1,4 @@
-/* Snapshots: reads of one version (T5 of tree.c). Each read fetches items, THEN reads the master
+/* Snapshots: reads of one version (TR5 of tree.c). Each read fetches items, THEN reads the master
  * again. The status of a tree is here, too. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
-#include "store/reserved.h"
+#include "query/input_check.h"
+#include "store/reserved_names.h"
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
@@ -123,8 +123,6 @@ struct walk {
     uint32_t count;
     /* {itemId} of the last item that was passed on. */
     bson_t *last;
-    /* Items up to `last` are skipped. */
-    bool skipping;
 };
 
 static void walk_forget(struct walk *walk)
@@ -178,10 +176,6 @@ static truce_status walk_add(struct walk *walk, const bson_t *document, bson_err
     truce__tree_look(document, &item);
     if (item.version > walk->handing.snapshot->version)
         return TRUCE_OK;
-    if (walk->skipping && !bson_empty(walk->last) &&
-        truce__value_compare(item.id, truce__tree_item_id(walk->last)) <= 0)
-        return TRUCE_OK;
-    walk->skipping = false;
     if (walk->best_id.type && !truce__value_equal(walk->best_id, item.id))
         status = walk_end_item(walk, error);
     if (status || !truce__tree_counts(&walk->handing.snapshot->master, &item))
@@ -215,8 +209,43 @@ static truce_status tree_find_sorted(const truce_tree *tree, const bson_t *filte
     return status;
 }
 
-/* Reads on from the item that was passed on last. */
-static truce_status walk_once(struct walk *walk, bson_error_t *error)
+/* Returns the classes of values that follow that of an itemId, in order. */
+static const char *const *tree_later_classes(struct value id)
+{
+    static const char *const classes[] = {"string", "binData", "objectId", "bool", "date", NULL};
+
+    switch (id.type) {
+    case BSON_TYPE_UTF8:
+        return &classes[1];
+    case BSON_TYPE_BINARY:
+        return &classes[2];
+    case BSON_TYPE_OID:
+        return &classes[3];
+    case BSON_TYPE_BOOL:
+        return &classes[4];
+    case BSON_TYPE_DATE_TIME:
+        return &classes[5];
+    default: /* a number */
+        return &classes[0];
+    }
+}
+
+void truce__tree_after(struct value id, bson_t *same, bson_t *later)
+{
+    const char *const *name = tree_later_classes(id);
+    bson_t array;
+
+    truce__value_append(same, "$gt", 3, id);
+    if (!*name)
+        return;
+    BSON_APPEND_ARRAY_BEGIN(later, "$type", &array);
+    for (char key[2] = "0"; *name; name++, key[0]++)
+        BSON_APPEND_UTF8(&array, key, *name);
+    bson_append_array_end(later, &array);
+}
+
+/* Reads the items whose itemId matches a condition (NULL: all). */
+static truce_status walk_query(struct walk *walk, const bson_t *item_id, bson_error_t *error)
 {
     const truce_tree_snapshot *snapshot = walk->handing.snapshot;
     const truce_tree *tree = snapshot->tree;
@@ -228,32 +257,53 @@ static truce_status walk_once(struct walk *walk, bson_error_t *error)
 
     /* Comparing `version` in this loop costs less than in the filter. */
     truce__tree_filter(tree, &filter);
+    if (item_id)
+        BSON_APPEND_DOCUMENT(&filter, "itemId", item_id);
     status = tree_find_sorted(tree, &filter, sort, &cursor, error);
     while (!status && !walk->handing.enough &&
            !(status = truce_cursor_next(cursor, &document, error)) && document)
         status = walk_add(walk, document, error);
-    if (!status)
-        status = walk_end_item(walk, error);
-    if (!status && !walk->handing.enough)
-        status = walk_hand(walk, error);
-    walk_forget(walk);
     truce_cursor_close(cursor);
     bson_destroy(&filter);
     bson_destroy(sort);
     return status;
 }
 
-static truce_status tree_find_find_all(struct handing *handing, bson_error_t *error)
+/* Reads on from the item that was passed on last. */
+static truce_status walk_once(struct walk *walk, bson_error_t *error)
+{
+    bson_t same = BSON_INITIALIZER, later = BSON_INITIALIZER;
+    truce_status status;
+
+    if (!bson_empty(walk->last))
+        truce__tree_after(truce__tree_item_id(walk->last), &same, &later);
+    status = walk_query(walk, bson_empty(&same) ? NULL : &same, error);
+    if (!status && !walk->handing.enough && !bson_empty(&later))
+        status = walk_query(walk, &later, error);
+    if (!status)
+        status = walk_end_item(walk, error);
+    if (!status && !walk->handing.enough)
+        status = walk_hand(walk, error);
+    walk_forget(walk);
+    bson_destroy(&same);
+    bson_destroy(&later);
+    return status;
+}
+
+/* Finds the items after an itemId (NULL: all). */
+static truce_status tree_find_find_all(struct handing *handing, const bson_value_t *after,
+                                       bson_error_t *error)
 {
     struct walk *walk = bson_malloc0(sizeof *walk);
     truce_status status;
 
     walk->handing = *handing;
     walk->last = bson_new();
-    do {
-        walk->skipping = true;
+    if (after)
+        BSON_APPEND_VALUE(walk->last, "itemId", after);
+    do
         status = walk_once(walk, error);
-    } while (status == TRUCE_CONFLICT);
+    while (status == TRUCE_CONFLICT);
     bson_destroy(walk->last);
     truce__arena_release(&walk->arena);
     bson_free(walk->best.bytes);
@@ -287,7 +337,8 @@ static int by_item(const void *a, const void *b, void *arg)
                                 truce__tree_item_id(candidates->all[*(const uint32_t *)b].keys));
 }
 
-/* A tree_pair_function. */
+/* Shows the item in each candidate that is the document which this version has of it (a
+ * tree_pair_function). */
 static truce_status find_choose(struct value id, const bson_t *low, const bson_t *high, void *arg,
                                 bson_error_t *error)
 {
@@ -434,9 +485,6 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
                              void *arg, bson_error_t *error)
 {
     RETURN_IF_NULL(function, error);
-
-    if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
     DEADLINE_SCOPE(snapshot->tree->deadline_ms);
     struct handing handing = {snapshot, function, arg, -1, false};
     const bson_t *sort = options ? options->sort : NULL;
@@ -455,7 +503,17 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
     if (options && options->limit)
         handing.left = options->limit;
     return filter || sort ? find_some(&handing, filter, sort, error)
-                          : tree_find_find_all(&handing, error);
+                          : tree_find_find_all(&handing, NULL, error);
+}
+
+truce_status truce__tree_find_after(truce_tree_snapshot *snapshot, const bson_value_t *after,
+                                    truce_tree_function *function, void *arg, bson_error_t *error)
+{
+    DEADLINE_SCOPE(snapshot->tree->deadline_ms);
+    struct handing handing = {snapshot, function, arg, -1, false};
+    truce_status status = truce__tree_renew_hold(snapshot, error);
+
+    return status ? status : tree_find_find_all(&handing, after, error);
 }
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -580,8 +638,8 @@ static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at
     return status;
 }
 
-/* The current version may be superseded and collected before it is held. The next attempt takes its
- * successor. */
+/* Opens a snapshot. The current version may be superseded and collected before it is held. Then the
+ * next attempt takes its successor. */
 static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *at,
                             bson_error_t *error)
 {
@@ -745,7 +803,7 @@ truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *i
     return status;
 }
 
-/* ---- two versions of some items -------------------------------------------------------------- */
+/* ---- differences between two versions of items ----------------------------------------------- */
 
 struct pair {
     const truce_tree_snapshot *snapshot;

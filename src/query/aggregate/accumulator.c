@@ -12,9 +12,9 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/exact_sum.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
-#include "bson/sum.h"
 #include "query/expression/expression.h"
 #include "query/sort/sort.h"
 
@@ -965,7 +965,7 @@ truce_status truce__accumulators_add_field(struct accumulators *list, const char
         return truce__refuse(40237, error, "the accumulator %s takes one operand", operator.key);
     made.kind = accumulator_find_kind(operator.key);
     if (!made.kind)
-        return truce__refuse(15952, error, "there is no accumulator '%s'", operator.key);
+        return truce__refuse(15952, error, "unknown accumulator '%s'", operator.key);
     status = parse_argument(&made, operator.value, variables, error);
     if (status) {
         accumulator_release_one(&made);

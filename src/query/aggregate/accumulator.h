@@ -14,7 +14,7 @@
  */
 #include "base/buffer.h"
 #include "bson/builder.h"
-#include "query/context.h"
+#include "query/evaluation_context.h"
 
 struct accumulator;
 

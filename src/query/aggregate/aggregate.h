@@ -9,7 +9,7 @@
  * aggregate_environment`, which the store fills in.
  */
 #include "query/match/match.h"
-#include "query/sort/spill.h"
+#include "query/sort/spill_file.h"
 
 /* Takes one document, borrowed for the call. */
 typedef truce_status document_take(void *arg, struct value document, bson_error_t *error);

@@ -675,7 +675,7 @@ static void append_literal(bson_t *parent, const char *key, struct value value)
     bson_append_document_end(parent, &literal);
 }
 
-/* {operator: [groupBy, {$literal: bound}]} */
+/* Appends {operator: [groupBy, {$literal: bound}]}. */
 static void bucket_append_comparison(struct array *list, const char *operator,
                                      struct value group_by, struct value bound)
 {
@@ -692,7 +692,7 @@ static void bucket_append_comparison(struct array *list, const char *operator,
     truce__array_close_document(list, &comparison);
 }
 
-/* {case: {$and: [{$gte: [groupBy, lower]}, {$lt: [groupBy, upper]}]}, then: lower} */
+/* Appends {case: {$and: [{$gte: [groupBy, lower]}, {$lt: [groupBy, upper]}]}, then: lower}. */
 static void append_branch(struct array *branches, struct value group_by, struct value lower,
                           struct value upper)
 {

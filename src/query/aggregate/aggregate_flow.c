@@ -349,7 +349,7 @@ truce_status truce__document_with(struct arena *arena, struct value *document,
     return truce__builder_finish(&builder, document, error);
 }
 
-/* `index` < 0: null */
+/* Sets the field for the index of the element, if the stage has one. `index` < 0: null. */
 static truce_status flow_add_index(struct unwind_stream *stream, int64_t index,
                                    struct value *document, bson_error_t *error)
 {

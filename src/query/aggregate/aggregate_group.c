@@ -1,9 +1,9 @@
 /*
  * $group, and the stages that are parsed into it: $count and $sortByCount.
  *
- * Groups are in a hash table by the key (keys.h) of their id, so that equal numbers of different
- * types are one group. A group and the states of its accumulators are one piece of an arena; a
- * document whose group exists allocates nothing.
+ * Groups are in a hash table by the key (key_encoding.h) of their id, so that equal numbers of
+ * different types are one group. A group and the states of its accumulators are one piece of an
+ * arena; a document whose group exists allocates nothing.
  *
  *     table:  hash | entry ──>  next, hash, id | key ... | states ... | id's bytes
  *
@@ -179,7 +179,7 @@ truce_status truce__stage_group(struct stage_parser *parser, struct value argume
 
 /* ---- $count and $sortByCount ----------------------------------------------------------------- */
 
-/* {_id: <id>, <name>: {$sum: 1}} */
+/* Appends the stage {$group: {_id: <id>, <name>: {$sum: 1}}}. */
 static truce_status push_counting_group(struct stage_parser *parser, struct value id,
                                         const char *name, bson_error_t *error)
 {
@@ -433,7 +433,8 @@ static truce_status group_add_entry(struct group_stream *stream, const struct gr
 
 enum record_kind { RECORD_INPUTS, RECORD_STATE };
 
-/* | kind 1 | hash 8 | size of the key 4 | key | id | inputs or state | */
+/* Begins a record in stream->row: | kind 1 | hash 8 | size of the key 4 | key | id | inputs or
+ * state |. The caller appends the last part. */
 static void begin_record(struct group_stream *stream, enum record_kind kind,
                          const struct group_key *key)
 {
@@ -694,7 +695,7 @@ static truce_status group_add_document(void *arg, struct value document, bson_er
 
 /* ---- giving --------------------------------------------------------------------------------- */
 
-/* *paused: the input has no more documents for now. */
+/* Groups all documents of the input. *paused: the input has no more documents for now. */
 static truce_status pull(struct group_stream *stream, bool *paused, bson_error_t *error)
 {
     for (;;) {

@@ -81,7 +81,7 @@ static const bson_t *match_filter(const void *data)
 static const struct stage_kind match_kind = {
     .open = match_open, .free = match_free, .filter = match_filter};
 
-/* ---- what goes in front of a stage ---------------------------------------------------------- */
+/* ---- parts that move before a stage --------------------------------------------------------- */
 
 static bool takes_filters(const char *name)
 {
@@ -164,8 +164,7 @@ static void append_and(bson_t *filter, const bson_t *filters)
         BSON_APPEND_ARRAY(filter, "$and", filters);
 }
 
-static void split_and(const struct stage *stage, struct value filters, bson_t *front,
-                      bson_t *behind)
+static void split_and(const struct stage *stage, struct value filters, bson_t *front, bson_t *rest)
 {
     bson_t first = BSON_INITIALIZER, second = BSON_INITIALIZER;
     struct fields fields = truce__fields(filters);
@@ -174,22 +173,22 @@ static void split_and(const struct stage *stage, struct value filters, bson_t *f
     while (truce__fields_next(&fields))
         truce__array_add(all_pass(stage, fields.value) ? &before : &after, fields.value);
     append_and(front, &first);
-    append_and(behind, &second);
+    append_and(rest, &second);
     bson_destroy(&first);
     bson_destroy(&second);
 }
 
 static void match_split(const struct stage *stage, const bson_t *filter, bson_t *front,
-                        bson_t *behind)
+                        bson_t *rest)
 {
     struct fields fields = truce__fields(truce__value_document(filter));
 
     while (truce__fields_next(&fields))
         if (!strcmp(fields.key, "$and"))
-            split_and(stage, fields.value, front, behind);
+            split_and(stage, fields.value, front, rest);
         else
-            truce__value_append(passes(stage, fields.key, fields.value) ? front : behind,
-                                fields.key, fields.key_length, fields.value);
+            truce__value_append(passes(stage, fields.key, fields.value) ? front : rest, fields.key,
+                                fields.key_length, fields.value);
 }
 
 static void rename_fields(const struct stage *stage, bson_t *filter);
@@ -237,7 +236,7 @@ static void rename_fields(const struct stage *stage, bson_t *filter)
 
 /* ---- on its way ----------------------------------------------------------------------------- */
 
-/* See invariant 3. */
+/* Returns whether the stage is a filter that can be joined with others (invariant 3). */
 static bool is_joined(const struct stage_parser *parser, const struct stage *stage)
 {
     const bson_t *filter = truce__stage_filter(stage);
@@ -260,9 +259,9 @@ static truce_status insert_filter(struct stage_parser *parser, uint32_t at, cons
     return status;
 }
 
-/* Splits the filter into what moves before the stage (`filter`) and what stays (`behind`). Returns
+/* Splits the filter into what moves before the stage (`filter`) and what stays (`rest`). Returns
  * false if nothing moves. */
-static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
+static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *rest)
 {
     bson_t front = BSON_INITIALIZER;
     bool goes;
@@ -273,7 +272,7 @@ static bool go_ahead(const struct stage *stage, bson_t *filter, bson_t *behind)
         return false;
     if (all_pass(stage, truce__value_document(filter)))
         return true;
-    match_split(stage, filter, &front, behind);
+    match_split(stage, filter, &front, rest);
     goes = !bson_empty(&front);
     if (goes) {
         bson_destroy(filter);
@@ -324,29 +323,29 @@ static truce_status match_move(struct stage_parser *parser, uint32_t *at, bson_t
     bool goes = true;
 
     for (uint32_t passed = 0; !status && goes && *at && passed < STAGES_PASSED_MAX; passed++) {
-        bson_t behind = BSON_INITIALIZER;
+        bson_t rest = BSON_INITIALIZER;
         const struct stage *stage;
 
         stage = &parser->pipeline->stages[*at - 1];
-        goes = go_ahead(stage, filter, &behind);
+        goes = go_ahead(stage, filter, &rest);
         if (goes && stage->kind->takes) {
             rename_fields(stage, filter);
             *whole = false;
         }
         if (goes && stage->kind->inner)
             status = filter_inner(parser, stage, filter, error);
-        if (goes && !bson_empty(&behind)) {
-            status = insert_filter(parser, *at, &behind, error);
+        if (goes && !bson_empty(&rest)) {
+            status = insert_filter(parser, *at, &rest, error);
             *whole = false;
         }
         if (goes)
             --*at;
-        bson_destroy(&behind);
+        bson_destroy(&rest);
     }
     return status;
 }
 
-/* The last stage is a filter that was just read. */
+/* Moves the last stage, a filter that was just read, forward, and joins it with other filters. */
 static truce_status match_settle(struct stage_parser *parser, bson_error_t *error)
 {
     struct pipeline *pipeline = parser->pipeline;
@@ -362,7 +361,7 @@ static truce_status match_settle(struct stage_parser *parser, bson_error_t *erro
     own = truce__stage_take(parser, at);
     status = match_move(parser, &at, &filter, &whole, error);
     while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
-        at++; /* behind those that it joins */
+        at++; /* after those that it joins */
     if (whole)
         truce__stage_insert(parser, at, own.kind, own.data);
     else

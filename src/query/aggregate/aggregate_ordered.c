@@ -18,7 +18,7 @@
  * If no field is missing, nothing is gathered, so a $limit after the stage ends the reading early.
  *
  * Invariant: documents that agree up to a field without a value are adjacent in the input, because
- * the keys of undefined and null are neighbours (bson/keys.c).
+ * the keys of undefined and null are neighbours (bson/key_encoding.c).
  */
 #include "base/assert.h"
 #include "query/aggregate/stage.h"

@@ -1,7 +1,7 @@
 /*
  * Stages that make one document of one: $project, $set, $unset, $replaceRoot, $redact.
  *
- * $project and $unset are projections (project.h), $set is an addition (addition.h). If an
+ * $project and $unset are projections (project.h), $set is an addition (added_fields.h). If an
  * exclusion removes a field and the $set directly after it adds the field again, the field keeps
  * its place, as in MongoDB. Two such stages become one. $redact walks down a document and evaluates
  * its expression at each level, with the level as $$CURRENT:
@@ -16,7 +16,7 @@
 #include "bson/field_path.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
-#include "query/project/addition.h"
+#include "query/project/added_fields.h"
 #include "query/project/project.h"
 
 /* ---- projections and additions -------------------------------------------------------------- */
@@ -255,7 +255,7 @@ static struct value verdict(struct arena *arena, const char *name)
 }
 
 /* Evaluates the expression for one level; *what becomes 'k', 'p', or 'd'. */
-static truce_status shape_judge(const struct redaction *run, struct value level, char *what)
+static truce_status shape_check(const struct redaction *run, struct value level, char *what)
 {
     struct value values[REDACT_VARIABLES_MAX + 3], result;
     struct arena *arena = run->context->arena;
@@ -297,7 +297,7 @@ static truce_status redact_value(struct redaction *run, const char *key, uint32_
     char what = 'd';
 
     if (value.type == BSON_TYPE_DOCUMENT) {
-        status = shape_judge(run, value, &what);
+        status = shape_check(run, value, &what);
         if (status || what == 'p')
             return status;
     }
@@ -333,7 +333,7 @@ static truce_status apply_redact(const void *data, struct value document,
     struct builder builder;
     struct redaction run = {data, context, document, &builder, error};
     char what;
-    truce_status status = shape_judge(&run, document, &what);
+    truce_status status = shape_check(&run, document, &what);
 
     if (status)
         return status;

@@ -27,7 +27,8 @@ void *truce__stream_new(size_t size, const struct stage_run *run, struct stream 
     return stream;
 }
 
-/* A loop, not a recursion: a pipeline may have a thousand stages. */
+/* Frees the stream and its inputs. A loop, not a recursion: a pipeline may have a thousand
+ * stages. */
 void truce__stream_free(struct stream *stream)
 {
     while (stream) {
@@ -240,7 +241,7 @@ static truce_status parse_stage(struct stage_parser *parser, struct value stage,
                              "a stage of a pipeline must be a document with exactly one field");
     name = find_name(parser->table, fields.key);
     if (!name)
-        return truce__refuse(40324, error, "there is no pipeline stage '%s'", fields.key);
+        return truce__refuse(40324, error, "unknown pipeline stage '%s'", fields.key);
     if (parser->place == PLACE_UPDATE && !name->in_update)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "%s cannot be used within an update",
                              fields.key);

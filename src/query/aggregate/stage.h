@@ -235,7 +235,8 @@ stage_parse_function truce__stage_sort_by_count;
 stage_parse_function truce__stage_bucket;
 stage_parse_function truce__stage_bucket_auto;
 
-/* aggregate_join.c, aggregate_graph.c, aggregate_union.c, aggregate_facet.c, aggregate_write.c */
+/* aggregate_lookup.c, aggregate_graph_lookup.c, aggregate_union_with.c, aggregate_facet.c,
+ * aggregate_write.c */
 stage_parse_function truce__stage_lookup;
 stage_parse_function truce__stage_graph_lookup;
 stage_parse_function truce__stage_union_with;
@@ -263,7 +264,7 @@ truce_status truce__stream_of_collection(const struct stage_run *run, const char
 /* Returns the filter with which the pipeline starts, or NULL. */
 const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline);
 
-/* ---- what the planner may take over --------------------------------------------------------- */
+/* ---- stages that the planner may take over -------------------------------------------------- */
 
 extern const struct stage_kind truce__sort_kind;
 
@@ -305,7 +306,7 @@ truce_status truce__stage_path(struct value value, struct path *path, bson_error
 truce_status truce__document_with(struct arena *arena, struct value *document,
                                   const struct path *path, struct value value, bson_error_t *error);
 
-/* ---- what $lookup and $unionWith share ---- */
+/* ---- shared by $lookup and $unionWith ----- */
 
 bool truce__filter_uses_expression(struct value filter);
 

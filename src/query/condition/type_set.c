@@ -1,6 +1,6 @@
 #include "query/condition/type_set.h"
 
-#include "base/codes.h"
+#include "base/error_codes.h"
 #include "bson/number.h"
 
 static bool type_set_add_name(struct value value, uint64_t *types)
@@ -52,7 +52,7 @@ static truce_status type_set_add(struct value value, const char *what, uint64_t 
                              "%s takes the name or number of a type, not %s", what,
                              truce__value_show(value, text, sizeof text));
     if (!known)
-        return truce__refuse(CODE_BAD_VALUE, error, "%s: there is no type %s", what,
+        return truce__refuse(CODE_BAD_VALUE, error, "%s: unknown type %s", what,
                              truce__value_show(value, text, sizeof text));
     return TRUCE_OK;
 }

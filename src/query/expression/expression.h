@@ -8,7 +8,7 @@
  * TRUCE_STAGE_MEMORY_MAX.
  */
 #include "bson/value.h"
-#include "query/context.h"
+#include "query/evaluation_context.h"
 
 struct expression;
 
@@ -21,7 +21,7 @@ void truce__expression_free(struct expression *expression);
 
 /* Resets the bound on the constants that this thread may compute at compilation. Called at the
  * start of each call. */
-void truce__expression_fold_anew(void);
+void truce__expression_fold_again(void);
 
 /* Evaluates for the document `root`. The result lives in context->arena, in `root`, or in the
  * expression; VALUE_MISSING is a result. context->random is needed only for $rand. `error` is

@@ -2,7 +2,7 @@
  * array is missing or null. */
 #include "base/assert.h"
 #include "base/buffer.h"
-#include "bson/keys.h"
+#include "bson/key_encoding.h"
 #include "bson/number.h"
 #include "query/expression/expression_tree.h"
 #include "query/sort/sort.h"
@@ -126,7 +126,8 @@ static truce_status array_evaluate_concat(const struct expression_node *node,
     return truce__builder_finish(&builder, result, run->error);
 }
 
-/* *set is NULL if the caller is to walk the array. */
+/* Makes a set of the elements of a long array that is searched again, or returns the one made
+ * before. *set is NULL if the caller is to walk the array. */
 static truce_status set_of(struct evaluation *run, struct value array, struct value_set **set)
 {
     struct evaluation_among *among = &run->among;
@@ -266,7 +267,8 @@ static truce_status apply_size(const struct expression_node *node, struct evalua
 
 /* -- $slice ----------------------------------------------------------------------------------- */
 
-/* A negative `first` counts from the end. */
+/* Sets *result to up to `count` elements of the array from `first` on, which counts from the end if
+ * it is negative. */
 static truce_status slice(struct evaluation *run, struct value array, int64_t first, int64_t count,
                           struct value *result)
 {

@@ -291,7 +291,7 @@ truce_status truce__expression_compile_named(struct expression_compiler *compile
 /*
  * Folding takes time and memory at compilation, when a call cannot be interrupted yet, and a
  * pipeline may have a hundred thousand constants. Therefore the work of folding is bounded for a
- * thread until truce__expression_fold_anew. In addition, each expression may always fold a little.
+ * thread until truce__expression_fold_again. In addition, each expression may always fold a little.
  * A node that exceeds the bound stays as it is and is evaluated within the time of the call.
  */
 #define FOLD_STEPS         (1024 * 1024)
@@ -299,7 +299,7 @@ truce_status truce__expression_compile_named(struct expression_compiler *compile
 
 static _Thread_local uint32_t steps_folded;
 
-void truce__expression_fold_anew(void)
+void truce__expression_fold_again(void)
 {
     steps_folded = 0;
 }
@@ -309,7 +309,8 @@ static uint32_t compile_least(uint64_t a, uint32_t b)
     return a < b ? (uint32_t)a : b;
 }
 
-/* TIMEOUT: the node exceeds the bound. */
+/* Evaluates a node whose operands are all constants. TIMEOUT: the node exceeds the bound, and is
+ * evaluated for each document. */
 static truce_status evaluate_constants(struct expression_compiler *compiler,
                                        const struct expression_node *node, struct value *result)
 {
@@ -371,7 +372,7 @@ static truce_status compile_operator(struct expression_compiler *compiler, const
 
     if (!operator)
         return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, compiler->error,
-                             "there is no expression operator \"%s\"", name);
+                             "unknown expression operator \"%s\"", name);
     if (operator->compile)
         return operator->compile(compiler, operator, argument, node);
     if (operator->arguments &&(operator->arguments->not_document ||

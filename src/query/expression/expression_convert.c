@@ -299,7 +299,7 @@ static bool read_int64(struct value input, const struct convert_how *how, uint32
     switch (input.type) {
     case BSON_TYPE_DOUBLE: {
         double real = truce__value_double(input);
-        if (!(real > -0x1p63 - 1 && real < 0x1p63))
+        if (!(real >= -0x1p63 && real < 0x1p63))
             return false;
         *number = (int64_t)real;
         return true;
@@ -549,8 +549,7 @@ static truce_status find_target_name(struct evaluation *run, struct value to,
             return TRUCE_OK;
         }
     }
-    return truce__refuse(CODE_BAD_VALUE, run->error,
-                         "\"to\" of $convert: there is no type \"%.*s\"",
+    return truce__refuse(CODE_BAD_VALUE, run->error, "\"to\" of $convert: unknown type \"%.*s\"",
                          (int)BSON_MIN(length, 100), name);
 }
 
@@ -575,7 +574,7 @@ static truce_status find_target(struct evaluation *run, struct value to,
         }
     }
     return truce__refuse(CODE_FAILED_TO_PARSE, run->error,
-                         "\"to\" of $convert: there is no type number %d", number);
+                         "\"to\" of $convert: unknown type number %d", number);
 }
 
 /* -- the other arguments ---------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 #define DAY_MS INT64_C(86400000)
 
-/* signed seconds since 1970, the first four bytes, big-endian */
+/* Returns the seconds since 1970 of an ObjectId: its first four bytes, signed, big-endian. */
 static int32_t oid_seconds(struct value oid)
 {
     return (int32_t)((uint32_t)oid.data[0] << 24 | (uint32_t)oid.data[1] << 16 |
@@ -446,7 +446,7 @@ static truce_status read_unit(const struct expression_node *node, struct evaluat
             return TRUCE_OK;
         }
     }
-    return truce__refuse(CODE_FAILED_TO_PARSE, run->error, "%s: there is no unit of time \"%.*s\"",
+    return truce__refuse(CODE_FAILED_TO_PARSE, run->error, "%s: unknown unit of time \"%.*s\"",
                          truce__expression_name(node), (int)BSON_MIN(length, 50), name);
 }
 

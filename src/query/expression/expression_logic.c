@@ -85,7 +85,8 @@ static truce_status prepare_if_null(struct expression_compiler *compiler,
 
 /* -- $switch ---------------------------------------------------------------------------------- */
 
-/* The operands are: case, then, case, then ..., and at the end the default or NULL. */
+/* Evaluates $switch. The operands are: case, then, case, then ..., and at the end the default or
+ * NULL. */
 static truce_status evaluate_switch(const struct expression_node *node, struct evaluation *run,
                                     struct value *result)
 {

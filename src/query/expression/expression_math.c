@@ -9,8 +9,8 @@
 
 #include "base/random.h"
 #include "bson/decimal.h"
+#include "bson/exact_sum.h"
 #include "bson/number.h"
-#include "bson/sum.h"
 #include "query/expression/expression_tree.h"
 
 /* Returns an int32 if the number fits, unless the operand was wider. */
@@ -132,8 +132,8 @@ static truce_status subtract_from_date(struct evaluation *run, struct value date
                              "$subtract takes a date or a number from a date, not %s",
                              truce__type_name(other.type));
     else if (!to_milliseconds(other, &right))
-        return truce__refuse(31109, run->error,
-                             "the number that $subtract takes is not a 64-bit integer");
+        return truce__refuse(CODE_OVERFLOW, run->error,
+                             "$subtract takes a number of milliseconds within 64 bits from a date");
     if (__builtin_sub_overflow(left, right, &difference))
         return truce__refuse(CODE_OVERFLOW, run->error, "$subtract leaves the range of dates");
     *result = other.type == BSON_TYPE_DATE_TIME ? truce__value_from_int64(run->arena, difference)

@@ -103,7 +103,7 @@ struct pair_codes {
 static const struct pair_codes list_codes = {40396, 40397, 0, 40395, 4940400};
 static const struct pair_codes document_codes = {40391, 40392, 40393, 40394, 4940401};
 
-/* [key, value] */
+/* Reads a pair [key, value]. */
 static truce_status object_read_list(struct evaluation *run, struct value item,
                                      struct value pair[2])
 {
@@ -117,7 +117,7 @@ static truce_status object_read_list(struct evaluation *run, struct value item,
     return TRUCE_OK;
 }
 
-/* {k: key, v: value} */
+/* Reads a pair {k: key, v: value}. */
 static truce_status object_read_document(struct evaluation *run, struct value item,
                                          struct value pair[2])
 {

@@ -122,7 +122,7 @@ bool truce__expression_is_variable(const struct expression_node *node, uint32_t 
     return node->evaluate == evaluate_variable && node->slot == slot;
 }
 
-/* "$$name.a" of a variable of the command. */
+/* Evaluates "$$name.a" for a variable of the command. */
 static truce_status evaluate_path_of_constant(const struct expression_node *node,
                                               struct evaluation *run, struct value *result)
 {
@@ -323,7 +323,7 @@ static truce_status compile_system_variable(struct expression_compiler *compiler
         *node = truce__expression_constant(compiler, time);
         return TRUCE_OK;
     }
-    return truce__refuse(17276, compiler->error, "there is no variable $$%.*s here",
+    return truce__refuse(17276, compiler->error, "unknown variable $$%.*s",
                          (int)BSON_MIN(length, 200), name);
 }
 

@@ -194,6 +194,67 @@ static truce_status string_apply_characters(const struct expression_node *node,
 
 /* -- $split ----------------------------------------------------------------------------------- */
 
+static size_t character_length(const char *at, const char *end)
+{
+    size_t length = 1;
+
+    while (at + length < end && (at[length] & 0xc0) == 0x80)
+        length++;
+    return length;
+}
+
+static truce_status string_compile(struct evaluation *run, struct value value, struct regex **regex)
+{
+    const char *pattern = (const char *)value.data;
+    size_t length = strlen(pattern);
+
+    return truce__regex_new(pattern, length, pattern + length + 1, regex, run->error);
+}
+
+/* The result also has the groups of each match. A group that took no part is an empty string. An
+ * empty match splits before each character and at the end. */
+static truce_status split_by_regex(struct evaluation *run, struct value input,
+                                   struct value separator, struct value *result)
+{
+    uint32_t length, groups;
+    const char *text = truce__value_text(input, &length);
+    struct regex_span *spans = NULL;
+    struct regex *regex = NULL;
+    size_t at = 0, from = 0;
+    struct builder builder;
+    truce_status status = string_compile(run, separator, &regex);
+    bool found = !status;
+
+    if (!status) {
+        groups = 1 + truce__regex_captures(regex);
+        spans = bson_malloc(groups * sizeof *spans);
+        truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
+    }
+    while (!status && found && from <= length && !builder.full) {
+        status = truce__regex_find(regex, text, length, from, run->context->budget, &found, spans,
+                                   groups, run->error);
+        if (status || !found)
+            break;
+        truce__builder_element_text(&builder, text + at, spans->start - at);
+        for (uint32_t i = 1; i < groups; i++) {
+            bool unset = spans[i].start == REGEX_UNSET;
+
+            truce__builder_element_text(&builder, text + (unset ? 0 : spans[i].start),
+                                        unset ? 0 : spans[i].end - spans[i].start);
+        }
+        from = at = spans->end;
+        if (spans->start == spans->end)
+            from += at < length ? character_length(text + at, text + length) : 1;
+    }
+    if (!status) {
+        truce__builder_element_text(&builder, text + at, length - at);
+        status = truce__builder_finish(&builder, result, run->error);
+    }
+    truce__regex_free(regex);
+    bson_free(spans);
+    return status;
+}
+
 static truce_status apply_split(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
@@ -206,9 +267,13 @@ static truce_status apply_split(const struct expression_node *node, struct evalu
     if (operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(40085, run->error, "$split takes a string, not %s",
                              truce__type_name(operands[0].type));
+    if (operands[1].type == BSON_TYPE_REGEX)
+        return split_by_regex(run, operands[0], operands[1], result);
     if (operands[1].type != BSON_TYPE_UTF8)
-        return truce__refuse(40086, run->error, "the separator of $split must be a string, not %s",
-                             truce__type_name(operands[1].type));
+        return truce__refuse(
+            40086, run->error,
+            "the separator of $split must be a string or a regular expression, not %s",
+            truce__type_name(operands[1].type));
     text = truce__value_text(operands[0], &length);
     separator = truce__value_text(operands[1], &separator_length);
     if (separator_length == 0)
@@ -234,15 +299,6 @@ static const char blanks[] = "\0 \t\n\v\f\r"
 struct trim {
     bool left, right;
 };
-
-static size_t character_length(const char *at, const char *end)
-{
-    size_t length = 1;
-
-    while (at + length < end && (at[length] & 0xc0) == 0x80)
-        length++;
-    return length;
-}
 
 /* The characters of a set; `sorted` is used if there are too many to compare with each. */
 struct characters {
@@ -483,10 +539,7 @@ static truce_status apply_replace(const struct expression_node *node, struct eva
     replacement.text = truce__value_text(operands[REPLACE_INPUT], &replacement.length);
     replacement.by = truce__value_text(operands[REPLACE_BY], &replacement.by_length);
     if (find.type == BSON_TYPE_REGEX) {
-        const char *pattern = (const char *)find.data;
-        size_t length = strlen(pattern);
-
-        status = truce__regex_new(pattern, length, pattern + length + 1, &regex, run->error);
+        status = string_compile(run, find, &regex);
         replacement.regex = regex;
     } else {
         replacement.find = truce__value_text(find, &replacement.find_length);

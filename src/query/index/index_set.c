@@ -39,18 +39,18 @@ static truce_status compare_index(const struct index_spec *there, const struct i
 
     if (same_name && !same)
         return truce__refuse(CODE_INDEX_KEY_SPECS_CONFLICT, error,
-                             "there is another index of the name \"%s\"", spec->name);
+                             "another index already has the name \"%s\"", spec->name);
     if (same && !same_name)
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
-                             "the index \"%s\" exists already, with the name \"%s\"", spec->name,
+                             "the index \"%s\" already exists, with the name \"%s\"", spec->name,
                              there->name);
     if (same && there->expire_after_s != spec->expire_after_s)
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
-                             "the index \"%s\" exists already, with another expireAfterSeconds",
+                             "the index \"%s\" already exists, with another expireAfterSeconds",
                              spec->name);
     if (same && there->hidden != spec->hidden)
         return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
-                             "the index \"%s\" exists already, and is %s", spec->name,
+                             "the index \"%s\" already exists, and is %s", spec->name,
                              there->hidden ? "hidden" : "not hidden");
     *present = *present || same;
     return TRUCE_OK;
@@ -71,8 +71,14 @@ truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_
     }
     if (!*present && count >= TRUCE_INDEXES_MAX)
         return truce__refuse(CODE_CANNOT_CREATE_INDEX, error,
-                             "a collection can have %d indexes at most", TRUCE_INDEXES_MAX);
+                             "a collection may have at most %d indexes", TRUCE_INDEXES_MAX);
     return TRUCE_OK;
+}
+
+truce_status truce__index_missing(const char *name, const char *collection, bson_error_t *error)
+{
+    return truce__refuse(CODE_INDEX_NOT_FOUND, error, "the index \"%s\" does not exist in %s", name,
+                         collection);
 }
 
 void truce__index_describe(const struct index_spec *spec, bson_t *definition)
@@ -144,10 +150,10 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
         if (name ? !strcmp(name, indexes[i]->name) : same_document(hint, indexes[i]->key))
             *number = i;
     if (*number < 0 && name)
-        return truce__refuse(CODE_BAD_VALUE, error, "there is no index \"%.200s\" for the hint",
-                             name);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the index \"%.200s\" of the hint does not exist", name);
     if (*number < 0)
-        return truce__refuse(CODE_BAD_VALUE, error, "there is no index for the hint %s",
+        return truce__refuse(CODE_BAD_VALUE, error, "no index has the key pattern of the hint, %s",
                              truce__value_show(truce__value_document(hint), shown, sizeof(shown)));
     if (indexes[*number]->hidden)
         return truce__refuse(CODE_BAD_VALUE, error, "the index of the hint, \"%s\", is hidden",

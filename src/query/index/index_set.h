@@ -12,6 +12,9 @@
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error);
 
+/* Fails with the error that every store reports if a collection has no such index. */
+truce_status truce__index_missing(const char *name, const char *collection, bson_error_t *error);
+
 /* Returns whether two definitions are the same index, whatever their name, expiry, and
  * visibility. */
 bool truce__index_is_same(const struct index_spec *a, const struct index_spec *b);

@@ -15,7 +15,7 @@ bool truce__index_span_given(const bson_t *min, const bson_t *max)
     return span_is_given(min) || span_is_given(max);
 }
 
-/* ---- what is wrong with them ---------------------------------------------------------------- */
+/* ---- invalid bounds ------------------------------------------------------------------------- */
 
 /* Returns whether both have the same fields in the same order, whatever their values. */
 static bool span_same_fields(const bson_t *a, const bson_t *b)
@@ -57,7 +57,7 @@ truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const
     return TRUCE_OK;
 }
 
-/* ---- as keys -------------------------------------------------------------------------------- */
+/* ---- bounds as keys ------------------------------------------------------------------------- */
 
 static truce_status span_check_fields(const struct index_spec *spec, const bson_t *bound,
                                       const char *name, bson_error_t *error)
@@ -132,7 +132,7 @@ bool truce__index_span_first(const struct index_span *span, const struct field_k
     return false;
 }
 
-/* ---- of one document after the other -------------------------------------------------------- */
+/* ---- comparison of consecutive documents ---------------------------------------------------- */
 
 truce_status truce__keyer_new(const struct index_spec *spec, const bson_t *min, const bson_t *max,
                               struct keyer **keyer, bson_error_t *error)

@@ -38,7 +38,7 @@ void truce__index_span_release(struct index_span *span);
 bool truce__index_span_first(const struct index_span *span, const struct field_keys *keys,
                              const uint8_t **key, size_t *size);
 
-/* ---- of one document after the other -------------------------------------------------------- */
+/* ---- comparison of consecutive documents ---------------------------------------------------- */
 
 /* Copies an index with a span, and computes the keys of one document after the other. */
 struct keyer {

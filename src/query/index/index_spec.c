@@ -366,11 +366,10 @@ static truce_status spec_parse_option(const struct fields *at, struct index_spec
                                  "index option '%s' is not for the index on _id", at->key);
         return options[i].parse(at->key, at->value, spec, error);
     }
-    return truce__refuse(CODE_INVALID_INDEX_OPTION, error, "there is no index option '%s'",
-                         at->key);
+    return truce__refuse(CODE_INVALID_INDEX_OPTION, error, "unknown index option '%s'", at->key);
 }
 
-/* ---- what must hold between the options ----------------------------------------------------- */
+/* ---- conflicts between options -------------------------------------------------------------- */
 
 static const char *kind_not_allowed(const struct match_node *node)
 {

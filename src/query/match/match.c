@@ -434,7 +434,7 @@ static bool bit_of_bytes(struct value binary, uint32_t position)
     return byte < binary.size - 5 && (binary.data[5 + byte] >> position % 8 & 1);
 }
 
-/* bits beyond the 64th equal the sign */
+/* Returns the bit at a position of a number; bits beyond the 64th equal the sign. */
 static bool bit_of_integer(int64_t number, uint32_t position)
 {
     return (uint64_t)number >> (position < 63 ? position : 63) & 1;
@@ -868,15 +868,15 @@ const bson_t *truce__match_filter(const struct match *match)
     return match->filter;
 }
 
-static bool tell_equalities(const struct match_node *node, match_equality_function *function,
-                            void *arg)
+static bool report_equalities(const struct match_node *node, match_equality_function *function,
+                              void *arg)
 {
     if (node->kind == MATCH_EQ)
         return function(&node->path, node->operand, arg);
     if (node->kind != MATCH_AND)
         return true;
     for (uint32_t i = 0; i < node->children_count; i++) {
-        if (!tell_equalities(node->children[i], function, arg))
+        if (!report_equalities(node->children[i], function, arg))
             return false;
     }
     return true;
@@ -885,5 +885,5 @@ static bool tell_equalities(const struct match_node *node, match_equality_functi
 void truce__match_equalities(const struct match *match, match_equality_function *function,
                              void *arg)
 {
-    tell_equalities(match->root, function, arg);
+    report_equalities(match->root, function, arg);
 }

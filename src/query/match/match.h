@@ -14,9 +14,9 @@
  * over IN, and {$exists: false} NOT over EXISTS. $all becomes AND over EQ and REGEX, or over
  * $elemMatch.
  */
-#include "bson/path.h"
+#include "bson/dotted_path.h"
 #include "bson/value.h"
-#include "query/context.h"
+#include "query/evaluation_context.h"
 
 enum match_kind {
     MATCH_AND,

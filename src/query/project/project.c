@@ -396,8 +396,7 @@ static truce_status show_positional(const struct walk *walk, const struct projec
         return status;
     if (shown.type == VALUE_MISSING)
         return truce__refuse(51247, error,
-                             "the element that the query matched has nothing of the "
-                             "positional path");
+                             "the matched element has no field on the positional path");
     return array_of_one(walk, shown, result, error);
 }
 

@@ -5,7 +5,7 @@
  * The keys of one document by a list of fields: what an index stores of the document, and what a
  * sort compares.
  */
-#include "bson/keys.h"
+#include "bson/key_encoding.h"
 
 struct key_field {
     /* for a wildcard index: the path of its root; all zero for "$**" itself */

@@ -3,7 +3,7 @@
 
 /* Sorting: the order of a sort specification, and a sorter with a limit. */
 #include "query/sort/field_keys.h"
-#include "query/sort/spill.h"
+#include "query/sort/spill_file.h"
 
 struct sort {
     uint32_t count;
@@ -26,9 +26,9 @@ void truce__sort_release(struct sort *sort);
 truce_status truce__natural_direction(const bson_t *specification, int *direction,
                                       bson_error_t *error);
 
-/* Appends a document's sort key to `key`, encoded (bson/keys.h) so that memcmp orders two keys. An
- * array sorts by its least element ascending and its greatest descending. CODE_BAD_VALUE: two
- * fields of the sort are arrays. */
+/* Appends a document's sort key to `key`, encoded (bson/key_encoding.h) so that memcmp orders two
+ * keys. An array sorts by its least element ascending and its greatest descending. CODE_BAD_VALUE:
+ * two fields of the sort are arrays. */
 truce_status truce__sort_key(const struct sort *sort, struct value document, struct buffer *key,
                              bson_error_t *error);
 

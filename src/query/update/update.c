@@ -49,7 +49,8 @@ static bool replace_is_id(const struct fields *field)
     return field->key_length == 3 && memcmp(field->key, "_id", 3) == 0;
 }
 
-/* CODE_INVALID_ID_FIELD, CODE_DOLLAR_PREFIXED_FIELD_NAME: the value cannot be stored as `_id`. */
+/* Checks a value of `_id`. CODE_INVALID_ID_FIELD, CODE_DOLLAR_PREFIXED_FIELD_NAME: the value cannot
+ * be stored as `_id`. */
 static truce_status update_check_id(struct value id, bson_error_t *error)
 {
     struct fields fields;

@@ -312,7 +312,7 @@ truce_status truce__update_conflict(struct update_run *run, const struct update_
     for (uint32_t i = 0; i < count; i++) {
         if (nodes[i]->kind == UPDATE_LEAF || nodes[i]->kind != nodes[0]->kind)
             return truce__refuse(CODE_CONFLICTING_UPDATE_OPERATORS, error,
-                                 "two operators of the update meet at '%s'",
+                                 "two operators of the update conflict at '%s'",
                                  truce__update_place_show(place, shown, sizeof shown));
     }
     branches_count = tree_gather(run, nodes, count, false, &branches);

@@ -216,7 +216,7 @@ struct update_place {
     struct value value;
 };
 
-/* update_parse.c */
+/* Creates an empty node in the memory of the update (update_parse.c). */
 struct update_node *truce__update_node_new(struct update *update, enum update_node_kind kind);
 /* Extends the tree along a path and puts a leaf at its end. `taken` returns the path with which it
  * conflicts. */
@@ -242,12 +242,13 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
                                    const struct update_node *const *nodes, uint32_t count,
                                    struct update_choice **choices, uint32_t *choices_count,
                                    bson_error_t *error);
-/* CODE_CONFLICTING_UPDATE_OPERATORS: the nodes cannot all be applied to one place. */
+/* Refuses nodes that conflict. CODE_CONFLICTING_UPDATE_OPERATORS: the nodes cannot all be applied
+ * to one place. */
 truce_status truce__update_conflict(struct update_run *run, const struct update_place *place,
                                     const struct update_node *const *nodes, uint32_t count,
                                     bson_error_t *error);
 
-/* update_parse.c */
+/* Parses the operators of an update into the tree below `root` (update_parse.c). */
 truce_status truce__update_parse(struct update_parser *parser, struct update_node *root,
                                  struct value operators, bson_error_t *error);
 truce_status truce__update_parse_filters(struct update *update, const bson_t *filters,
@@ -263,7 +264,8 @@ uint32_t truce__update_depth(struct value value);
 /* Returns a timestamp of the current time, distinct for each ordinal of one millisecond. */
 uint64_t truce__update_timestamp(const struct query_context *context);
 
-/* update_apply.c */
+/* Applies the tree below `root` to a document: collects the edits in `run`, which
+ * truce__update_splice writes (update_apply.c). */
 truce_status truce__update_walk(struct update_run *run, const struct update_node *root,
                                 struct value document, bson_error_t *error);
 /* Writes the dotted path of a place to `text`, for messages, and returns `text`. */

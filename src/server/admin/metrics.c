@@ -1,17 +1,17 @@
 #include "server/admin/metrics.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "engine/documents/feed.h"
+#include "engine/documents/change_feed.h"
 #include "engine/engine.h"
 #include "engine/storage/log_archive.h"
 #include "operations/operation.h"
+#include "server/admin/metrics_consumers.h"
 #include "server/admin/metrics_queues.h"
+#include "server/admin/metrics_text.h"
 #include "server/call/call.h"
 #include "store/file/file.h"
 
@@ -21,7 +21,6 @@ static const int64_t steps_us[] = {100,     250,     500,     1000,    2500,   5
                                    1000000, 2500000, 5000000, 10000000};
 #define STEPS      (sizeof steps_us / sizeof *steps_us)
 #define GROUPS_MAX 24 /* The groups of MongoDB's commands, and those of the patterns. */
-#define LINE_BYTES 400
 
 struct timing {
     const char *group;
@@ -172,39 +171,19 @@ void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent)
     *sent = get(&metrics->sent);
 }
 
-/* ---- as text --------------------------------------------------------------------------------- */
-
-static void metrics_put(struct buffer *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void metrics_put(struct buffer *out, const char *format, ...)
-{
-    char line[LINE_BYTES];
-    va_list arguments;
-    int size;
-
-    va_start(arguments, format);
-    size = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    truce_assert(size >= 0 && (size_t)size < sizeof line);
-    truce__buffer_append(out, line, (size_t)size);
-}
-
-static void head(struct buffer *out, const char *name, const char *type, const char *help)
-{
-    metrics_put(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
+/* ---- text format ----------------------------------------------------------------------------- */
 
 static void one(struct buffer *out, const char *name, const char *type, const char *help,
                 uint64_t value)
 {
-    head(out, name, type, help);
+    metrics_put_head(out, name, type, help);
     metrics_put(out, "%s %" PRIu64 "\n", name, value);
 }
 
 static void seconds(struct buffer *out, const char *name, const char *type, const char *help,
                     double value)
 {
-    head(out, name, type, help);
+    metrics_put_head(out, name, type, help);
     metrics_put(out, "%s %.3f\n", name, value);
 }
 
@@ -230,8 +209,8 @@ static void put_failures(struct metrics *metrics, struct buffer *out)
 {
     uint64_t others = get(&metrics->others);
 
-    head(out, "truce_command_errors_total", "counter",
-         "Failed commands and writes, by error code.");
+    metrics_put_head(out, "truce_command_errors_total", "counter",
+                     "Failed commands and writes, by error code.");
     for (size_t i = 0; i < METRICS_CODES_MAX; i++) {
         unsigned code = atomic_load(&metrics->failures[i].code);
 
@@ -245,13 +224,13 @@ static void put_failures(struct metrics *metrics, struct buffer *out)
 
 static void put_commands(struct metrics *metrics, struct buffer *out)
 {
-    head(out, "truce_commands_total", "counter", "Commands that were begun, by name.");
+    metrics_put_head(out, "truce_commands_total", "counter", "Commands that were begun, by name.");
     for (size_t i = 0; i < metrics->count; i++)
         if (get(&metrics->times[i].count))
             metrics_put(out, "truce_commands_total{command=\"%s\"} %" PRIu64 "\n",
                         metrics->times[i].command->name, get(&metrics->times[i].count));
-    head(out, "truce_command_duration_seconds", "histogram",
-         "Time from reading a command to its reply, by groups.");
+    metrics_put_head(out, "truce_command_duration_seconds", "histogram",
+                     "Time from reading a command to its reply, by groups.");
     for (size_t i = 0; i < GROUPS_MAX && metrics->timings[i].group; i++)
         put_timing(&metrics->timings[i], out);
     put_failures(metrics, out);
@@ -267,7 +246,7 @@ static void put_server(struct server *server, const struct metrics_gauges *gauge
     created = (uint64_t)server->created;
     refused = (uint64_t)server->refused;
     pthread_mutex_unlock(&server->mutex);
-    head(out, "truce_build_info", "gauge", "The version.");
+    metrics_put_head(out, "truce_build_info", "gauge", "The version.");
     metrics_put(out, "truce_build_info{version=\"%s\"} 1\n", TRUCE_VERSION);
     seconds(out, "truce_start_time_seconds", "gauge", "Start time of the server, since 1970.",
             (double)server->started_ms / 1000);
@@ -295,8 +274,8 @@ static void put_commits(struct buffer *out)
     truce_commit_counters c;
 
     truce_commit_count(&c);
-    head(out, "truce_commits_total", "counter",
-         "Commits of several documents by the patterns, by outcome.");
+    metrics_put_head(out, "truce_commits_total", "counter",
+                     "Commits of several documents by the patterns, by outcome.");
     metrics_put(out,
                 "truce_commits_total{outcome=\"committed\"} %" PRIu64
                 "\ntruce_commits_total{outcome=\"conflict\"} %" PRIu64
@@ -313,13 +292,15 @@ static void put_sweep(struct sweeper *sweeper, struct buffer *out)
     struct sweep_sums s;
 
     sweeper_count(sweeper, &s);
-    head(out, "truce_sweeps_total", "counter", "Turns of the server's own sweep, by outcome.");
+    metrics_put_head(out, "truce_sweeps_total", "counter",
+                     "Turns of the server's own sweep, by outcome.");
     metrics_put(out,
                 "truce_sweeps_total{outcome=\"done\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"failed\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"skipped\"} %" PRId64 "\n",
                 s.turns - s.broken, s.broken, s.skipped);
-    head(out, "truce_swept_total", "counter", "Results of the sweeps, as truce sweep names them.");
+    metrics_put_head(out, "truce_swept_total", "counter",
+                     "Results of the sweeps, as truce sweep names them.");
     metrics_put(out,
                 "truce_swept_total{what=\"undone\"} %" PRId64
                 "\ntruce_swept_total{what=\"finished\"} %" PRId64
@@ -361,7 +342,7 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
                 (double)state.oldest_ms / 1000);
 }
 
-/* The lag of the archiver of the file, in this process or another. */
+/* Writes how far the archiver of the file is behind, in this process or another. */
 static void metrics_put_archive(truce_store *store, struct buffer *out)
 {
     struct engine *engine = truce__file_engine_or_null(store);
@@ -403,6 +384,7 @@ void metrics_write(struct server *server, const struct metrics_gauges *gauges, s
     put_commands(server->metrics, out);
     put_commits(out);
     metrics_put_queues(server->store, out);
+    metrics_put_consumers(server->store, out);
     put_sweep(server->sweeper, out);
     put_store(server->store, out);
     metrics_put_feed(server->store, out);

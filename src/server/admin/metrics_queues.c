@@ -8,21 +8,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/control.h"
 #include "base/field.h"
 #include "bson/value.h"
 #include "patterns/queue/queue_times.h"
-#include "store/decorators/database.h"
+#include "server/admin/metrics_text.h"
+#include "store/decorators/database_view.h"
 
-#define NAME_BYTES 64
-#define STATES     6
+#define STATES 6
 
 static const char *const queue_states[STATES] = {"ready",   "delayed", "waiting",
                                                  "blocked", "running", "dead"};
 
 struct queue_figures {
     /* Both escaped. */
-    char database[2 * NAME_BYTES + 1], queue[2 * NAME_BYTES + 1];
+    char database[METRICS_LABEL_BYTES], queue[METRICS_LABEL_BYTES];
     int64_t counts[STATES], oldest_ms;
 };
 
@@ -32,27 +31,14 @@ struct queue_metrics {
     size_t count;
 };
 
-/* Writes the first bytes of a name as the value of a label. A cut is before a whole character. */
-static void queue_escape(const char *name, char escaped[2 * NAME_BYTES + 1])
-{
-    size_t size = truce__text_whole(name, strnlen(name, NAME_BYTES)), at = 0;
-
-    for (size_t i = 0; i < size; i++) {
-        if (name[i] == '"' || name[i] == '\\' || name[i] == '\n')
-            escaped[at++] = '\\';
-        escaped[at++] = name[i] == '\n' ? 'n' : name[i];
-    }
-    escaped[at] = '\0';
-}
-
 static struct queue_figures *queue_figures_take(struct queue_metrics *metrics, const char *database,
                                                 const char *queue)
 {
     struct queue_figures *figures = &metrics->all[metrics->count];
 
     if (metrics->count < METRICS_QUEUES_MAX) {
-        queue_escape(database, figures->database);
-        queue_escape(queue, figures->queue);
+        metrics_label(database, figures->database);
+        metrics_label(queue, figures->queue);
         metrics->count++;
     } else if (!figures->queue[0]) {
         snprintf(figures->queue, sizeof figures->queue, "other");
@@ -85,40 +71,24 @@ static truce_status queue_metrics_read(void *arg, truce_store *view, const char 
     return status;
 }
 
-static void queue_put(struct buffer *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void queue_put(struct buffer *out, const char *format, ...)
-{
-    char line[600];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    truce__buffer_append_text(out, line);
-}
-
 static void queue_put_figures(const struct queue_metrics *metrics, struct buffer *out)
 {
     size_t count = metrics->count + (metrics->all[METRICS_QUEUES_MAX].queue[0] != 0);
 
     if (!count)
         return;
-    queue_put(out, "# HELP truce_queue_jobs Jobs of a queue, by state.\n"
-                   "# TYPE truce_queue_jobs gauge\n");
+    metrics_put_head(out, "truce_queue_jobs", "gauge", "Jobs of a queue, by state.");
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < STATES; k++)
-            queue_put(out,
-                      "truce_queue_jobs{database=\"%s\",queue=\"%s\",state=\"%s\"} %" PRId64 "\n",
-                      metrics->all[i].database, metrics->all[i].queue, queue_states[k],
-                      metrics->all[i].counts[k]);
-    queue_put(out, "# HELP truce_queue_oldest_seconds Age of the oldest ready job.\n"
-                   "# TYPE truce_queue_oldest_seconds gauge\n");
+            metrics_put(out,
+                        "truce_queue_jobs{database=\"%s\",queue=\"%s\",state=\"%s\"} %" PRId64 "\n",
+                        metrics->all[i].database, metrics->all[i].queue, queue_states[k],
+                        metrics->all[i].counts[k]);
+    metrics_put_head(out, "truce_queue_oldest_seconds", "gauge", "Age of the oldest ready job.");
     for (size_t i = 0; i < count; i++)
-        queue_put(out, "truce_queue_oldest_seconds{database=\"%s\",queue=\"%s\"} %.3f\n",
-                  metrics->all[i].database, metrics->all[i].queue,
-                  (double)metrics->all[i].oldest_ms / 1000);
+        metrics_put(out, "truce_queue_oldest_seconds{database=\"%s\",queue=\"%s\"} %.3f\n",
+                    metrics->all[i].database, metrics->all[i].queue,
+                    (double)metrics->all[i].oldest_ms / 1000);
 }
 
 static void queue_put_times(const struct queue_times *times, const char *name, const char *help,
@@ -126,15 +96,15 @@ static void queue_put_times(const struct queue_times *times, const char *name, c
 {
     uint64_t count = 0;
 
-    queue_put(out, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
+    metrics_put_head(out, name, "histogram", help);
     for (size_t i = 0; i < QUEUE_TIMES_STEPS; i++) {
         count += times->counts[i];
-        queue_put(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name,
-                  (double)truce__queue_steps_ms[i] / 1000, count);
+        metrics_put(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name,
+                    (double)truce__queue_steps_ms[i] / 1000, count);
     }
     count += times->counts[QUEUE_TIMES_STEPS];
-    queue_put(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.3f\n%s_count %" PRIu64 "\n", name,
-              count, name, (double)times->sum_ms / 1000, name, count);
+    metrics_put(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.3f\n%s_count %" PRIu64 "\n",
+                name, count, name, (double)times->sum_ms / 1000, name, count);
 }
 
 void metrics_put_queues(truce_store *store, struct buffer *out)

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 
 #define ROUNDS_MAX    1000 /* The maximum of rounds in a pass. The next pass continues. */
 #define FAILURE_BYTES 600

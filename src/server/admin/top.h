@@ -21,8 +21,9 @@ void top_free(struct top *top);
 
 /* Counts a finished call and its duration in ns. */
 void top_ran(struct top *top, const struct call *call, int64_t ns);
-/* {note, "school.students": {total: {time, count}, readLock, writeLock, queries, getmore, insert,
- * update, remove, commands} ...}; times are microseconds. */
+/* Appends the totals of the command `top`: {note, "school.students": {total: {time, count},
+ * readLock, writeLock, queries, getmore, insert, update, remove, commands} ...}; times are
+ * microseconds. */
 void top_append(struct top *top, bson_t *totals);
 
 #endif

@@ -23,9 +23,9 @@ static void wait_a_while(struct connection *connection)
             return;
 }
 
-static void login_tell(struct call *call, truce_log_level level, const char *message,
-                       const char *name, const char *database, const char *mechanism,
-                       const char *reason)
+static void login_report(struct call *call, truce_log_level level, const char *message,
+                         const char *name, const char *database, const char *mechanism,
+                         const char *reason)
 {
     const struct connection *connection = call->connection;
     bson_t *fields = BCON_NEW("user", BCON_UTF8(name), "db", BCON_UTF8(database), "mechanism",
@@ -66,10 +66,11 @@ static truce_status login_fail(struct call *call, const char *database, const ch
 
     atomic_fetch_add(&call->server->logins_failed, 1);
     if (waits) {
-        login_tell(call, TRUCE_LOG_WARNING, "login failed", name,
-                   login->asking ? login->asking->database : database, mechanism,
-                   login->asking || !login->scram ? reason
-                                                  : "there is no such user, or not by that");
+        login_report(call, TRUCE_LOG_WARNING, "login failed", name,
+                     login->asking ? login->asking->database : database, mechanism,
+                     login->asking || !login->scram
+                         ? reason
+                         : "the user does not exist, or not with this mechanism");
         wait_a_while(call->connection);
     }
     atomic_fetch_sub(&call->server->delayed, 1);
@@ -203,8 +204,8 @@ static void become(struct call *call, const char *mechanism)
     login->asking = NULL;
     login->changes = 0;
     snprintf(login->tag, sizeof login->tag, "%s.%s", login->user->database, login->user->name);
-    login_tell(call, TRUCE_LOG_INFO, "login succeeded", login->user->name, login->user->database,
-               mechanism, NULL);
+    login_report(call, TRUCE_LOG_INFO, "login succeeded", login->user->name, login->user->database,
+                 mechanism, NULL);
     login_forget(login);
 }
 
@@ -222,7 +223,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
     else
         wrong = scram_final(login->scram, payload, size, signature);
     if (!wrong && !login->asking)
-        wrong = "there is no such user";
+        wrong = "the user does not exist";
     if (wrong)
         return login_fail(call, call->database, wrong, error);
     login_append_answer(signature, login->proved || login->brief, reply);
@@ -233,7 +234,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
     return TRUCE_OK;
 }
 
-/* ---- by a password ---------------------------------------------------------------------------- */
+/* ---- by a password --------------------------------------------------------------------------- */
 
 /* Reads the user's keys for one mechanism, and compares. */
 static bool login_matches(struct call *call, const char *database, enum scram_mechanism mechanism,
@@ -278,7 +279,7 @@ truce_status login_by_password(struct connection *connection, const char *databa
     return login_fail(&call, database, "there is no such user, or the password is wrong", error);
 }
 
-/* ---- by a token ------------------------------------------------------------------------------- */
+/* ---- by a token ------------------------------------------------------------------------------ */
 
 truce_status login_by_token(struct connection *connection, const char *token, int64_t *expires_ms,
                             bson_error_t *error)

@@ -79,7 +79,7 @@ bool grants_read_users(const struct grants *grants)
     return false;
 }
 
-/* ---- as documents ---------------------------------------------------------------------------- */
+/* ---- documents of roles ---------------------------------------------------------------------- */
 
 static truce_status roles_add(struct grants *grants, int role, const char *database,
                               bson_error_t *error)
@@ -88,7 +88,7 @@ static truce_status roles_add(struct grants *grants, int role, const char *datab
         if (grants->all[i].role == role && !strcmp(grants->all[i].database, database))
             return TRUCE_OK;
     if (grants->count == TRUCE_USER_ROLES_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "a user may have %d roles at most",
+        return truce__refuse(CODE_BAD_VALUE, error, "a user may have at most %d roles",
                              TRUCE_USER_ROLES_MAX);
     grants->all[grants->count].role = role;
     snprintf(grants->all[grants->count++].database, DATABASE_NAME_MAX + 1, "%s", database);
@@ -190,7 +190,7 @@ static void append_actions(uint32_t actions, bson_t *privilege)
     bson_append_array_end(privilege, &array);
 }
 
-/* `database` NULL: the server. */
+/* Appends the privilege to do `actions` in a database. `database` NULL: on the server. */
 static void append_privilege(const char *database, uint32_t actions, uint32_t *count, bson_t *array)
 {
     char buffer[16];

@@ -13,8 +13,8 @@
  */
 #include "base/status.h"
 
-/* The caller frees `*prepared`. Fails with BadValue if the password cannot be prepared, is empty
- * afterwards, or has more than TRUCE_PASSWORD_MAX bytes. */
+/* Prepares a password (RFC 4013). The caller frees `*prepared`. Fails with BadValue if the password
+ * cannot be prepared, is empty afterwards, or has more than TRUCE_PASSWORD_MAX bytes. */
 truce_status saslprep(const char *password, char **prepared, bson_error_t *error);
 
 #endif

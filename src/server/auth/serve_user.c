@@ -6,7 +6,7 @@
 #include "base/field.h"
 #include "bson/value.h"
 #include "server/command/handlers.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- usersInfo and rolesInfo ----------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ static bool is_all_databases(const bson_iter_t *value)
            bson_iter_find(&field, "forAllDBs") && truce__field_truth(&field);
 }
 
-/* A user may always read its own record. */
+/* Returns whether the named user is the caller. A user may always read its own record. */
 static bool is_self(const struct call *call, const char *name, const char *database)
 {
     const struct user *user = call->connection->login.user;
@@ -277,7 +277,7 @@ static truce_status user_changed(struct call *call, truce_status status)
 static truce_status user_name_of(struct call *call, const char **name, bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must name a user by a text",
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a string, the name of a user",
                              call->command->name);
     *name = bson_iter_utf8(&call->value, NULL);
     return users_check_name(*name, error);

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "base/sha256.h"
 #include "server/auth/users.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define TOKEN_BYTES 32
 

@@ -4,7 +4,7 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- a document ------------------------------------------------------------------------------ */
 

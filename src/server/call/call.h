@@ -6,10 +6,10 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "operations/fields.h"
+#include "operations/request_fields.h"
 #include "server/auth/access.h"
-#include "server/call/state.h"
-#include "server/net/wire.h"
+#include "server/call/shared_state.h"
+#include "server/net/wire_protocol.h"
 #include "server/session/retryable_writes.h"
 #include "server/session/sessions.h"
 #include "store/namespace_map.h"
@@ -76,8 +76,8 @@ struct call {
     int64_t concern_ms;
     /* readConcern is majority or linearizable. */
     bool majority;
-    /* The answer waits for the second place, as that of a write. */
-    bool awaits_second;
+    /* The answer waits for the sync target, as that of a write. */
+    bool awaits_sync_target;
     /* errorLabels and writeConcernError that a fail point puts into the reply; NULL: none. */
     const bson_t *labels, *concern;
     /* The views that its stages read; NULL: none. */
@@ -158,16 +158,16 @@ truce_status call_read_lsid(struct call_session *session, const bson_iter_t *val
 void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
                      uint8_t id[SESSION_ID_BYTES]);
 
-/* ---- the second place (call_second.c) -------------------------------------------------------- */
+/* ---- the sync target (call_archive_sync.c) --------------------------------------------------- */
 
-/* Waits until the second place works, if the call may write. Fails with LOCKED. */
-truce_status call_second_ready(struct call *call, bson_error_t *error);
+/* Waits until the sync target works, if the call may write. Fails with LOCKED. */
+truce_status call_archive_sync_ready(struct call *call, bson_error_t *error);
 /* Does the same for an operation that turns out to write, before it does. */
-truce_status call_second_write(struct call *call, bson_error_t *error);
-/* Waits until the second place has the commits that the answer depends on. Returns the status of the
- * answer: `status`, or UNKNOWN with an error. The answers of MongoDB's writes keep their status and
- * get a writeConcernError. */
-truce_status call_second_wait(struct call *call, truce_status status, bson_error_t *error);
+truce_status call_archive_sync_write(struct call *call, bson_error_t *error);
+/* Waits until the sync target has the commits that the answer depends on. Returns the status of
+ * the answer: `status`, or UNKNOWN with an error. The answers of MongoDB's writes keep their status
+ * and get a writeConcernError. */
+truce_status call_archive_sync_wait(struct call *call, truce_status status, bson_error_t *error);
 
 /* ---- errors (call_error.c) ------------------------------------------------------------------- */
 

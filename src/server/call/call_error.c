@@ -77,7 +77,8 @@ static void duplicate_write_value(struct buffer *out, const bson_iter_t *value)
     }
 }
 
-/* { email: "a@b", of: ObjectId('65f0...'), list: [ 1, 2.0 ] } */
+/* Writes the fields of a duplicate key as MongoDB does: { email: "a@b", of: ObjectId('65f0...'),
+ * list: [ 1, 2.0 ] }. */
 static void duplicate_write_fields(struct buffer *out, bson_iter_t *fields, bool named)
 {
     const char *before = named ? "{ " : "[ ";

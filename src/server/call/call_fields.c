@@ -60,7 +60,7 @@ truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error)
         return TRUCE_OK;
     if (!strcmp(call->store->ops->scheme, "mongodb"))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "'let' is for stores that evaluate here");
+                             "'let' is not supported by a store at mongodb://");
     truce__random_seed(&random, truce__random_entropy());
     status = truce__let_evaluate(let, &context, &values, error);
     if (!status)
@@ -81,9 +81,9 @@ truce_status call_place_of(struct call *call, const char *collection, char place
 truce_status call_place(struct call *call, char place[PLACE_MAX], bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(
-            CODE_INVALID_NAMESPACE, error, "'%s' must name a collection by a text, and got %s",
-            call->command->name, truce__type_name((uint8_t)bson_iter_type(&call->value)));
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "the collection of '%s' must be a string, not %s", call->command->name,
+                             truce__type_name((uint8_t)bson_iter_type(&call->value)));
     return call_place_of(call, bson_iter_utf8(&call->value, NULL), place, error);
 }
 
@@ -102,7 +102,7 @@ static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t
                                struct documents *documents, bson_error_t *error)
 {
     if (documents->count == TRUCE_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "a command may have %d statements at most",
+        return truce__refuse(CODE_INVALID_LENGTH, error, "a command may have at most %d statements",
                              TRUCE_BULK_MAX);
     if (!(documents->count & (documents->count - 1))) { /* At 0, 1, 2, 4, ... the array doubles. */
         size_t room = documents->count ? 2 * (size_t)documents->count : 1;
@@ -132,7 +132,7 @@ static truce_status add_section(struct call *call, const struct wire_section *se
             memcpy(&size, at, sizeof size);
         size = BSON_UINT32_FROM_LE(size);
         if (size < 5 || size > (size_t)(end - at))
-            return truce__refuse(CODE_INVALID_BSON, error, "the documents of '%.80s' are cut off",
+            return truce__refuse(CODE_INVALID_BSON, error, "the documents of '%.80s' are truncated",
                                  section->name);
         status = fields_add(call, at, size, documents, error);
         at += size;

@@ -173,7 +173,7 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
     return TRUCE_OK;
 }
 
-/* Checks the level of readConcern. A single node has the newest data. With a second place, majority
+/* Checks the level of readConcern. A single node has the newest data. With a sync target, majority
  * and linearizable wait for it. */
 static truce_status options_check_level(const bson_iter_t *level, bson_error_t *error)
 {

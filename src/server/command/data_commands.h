@@ -3,10 +3,10 @@
 
 /*
  * The rows of MongoDB's data commands: those that need no client. Both tables have them, that of
- * truce serve (commands.c) and that of truce_command (embedded.c).
+ * truce serve (commands.c) and that of truce_command (in_process_commands.c).
  */
 #include "server/command/handlers.h"
-#include "server/command/serve_operations.h"
+#include "server/command/serve_pattern_operations.h"
 
 #define FOR_ALL                                                                                    \
     {                                                                                              \

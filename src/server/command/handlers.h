@@ -26,7 +26,7 @@ SERVED(serve_distinct);
 /* serve_explain.c */
 SERVED(serve_explain);
 struct aggregate_request;
-/* {aggregate, explain: true} */
+/* Serves {aggregate, explain: true}. */
 truce_status serve_explain_aggregate(struct call *call, struct aggregate_request *aggregate,
                                      bson_t *reply, bson_error_t *error);
 
@@ -42,10 +42,12 @@ truce_status serve_change_stream(struct call *call, const bson_t *pipeline, cons
 truce_status serve_change_stream_more(struct call *call, struct cursor_entry *held, int64_t most,
                                       bson_t *reply, bson_error_t *error);
 
-/* serve_operation.c */
+/* serve_validate.c */
+SERVED(serve_validate);
+
+/* serve_current_op.c */
 SERVED(serve_current_op);
 SERVED(serve_kill_op);
-SERVED(serve_validate);
 /* Returns whether the pipeline begins with a stage of the server ($collStats, $currentOp). */
 bool serve_is_stage(const bson_t *pipeline);
 /* Runs such an aggregate. Its first batch has at most `most` documents; stages after the first read

@@ -177,7 +177,7 @@ static truce_status question_check_documents(struct call *call, const bson_t *pi
 
     return documents && !truce__field_is_number(&call->value)
                ? truce__refuse(CODE_INVALID_NAMESPACE, error,
-                               "$documents is of no collection: {aggregate: 1}")
+                               "$documents reads no collection: send {aggregate: 1}")
                : TRUCE_OK;
 }
 
@@ -246,7 +246,7 @@ truce_status request_pipeline(struct call *call, struct aggregate_request *aggre
     return status;
 }
 
-/* ---- of a view ------------------------------------------------------------------------------- */
+/* ---- reads of a view ------------------------------------------------------------------------- */
 
 struct asked {
     bson_t array;

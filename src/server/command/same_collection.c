@@ -106,8 +106,7 @@ static truce_status collection_compare(struct call *call, const char *database,
         look = collection_look_at(&list, uuid);
         if (look.there && !look.any)
             status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                                   "collectionUUID is of a store that is a file: no other keeps "
-                                   "uuids of collections");
+                                   "collectionUUID is supported only by a store in a file");
         else if (!look.found || strcmp(look.found, place) != 0)
             status = collection_refuse(call, database, collection, uuid, look.found, error);
     }
@@ -135,7 +134,7 @@ truce_status same_collection_of(struct call *call, const char *ns, const bson_va
     return same_collection(call, database, ns + length + 1, uuid, error);
 }
 
-/* ---- of the command -------------------------------------------------------------------------- */
+/* ---- collections of the command -------------------------------------------------------------- */
 
 truce_status same_collection_check(struct call *call, bson_error_t *error)
 {
@@ -147,7 +146,7 @@ truce_status same_collection_check(struct call *call, bson_error_t *error)
         return TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "collectionUUID is for a command that names a collection");
+                             "collectionUUID needs a command that names a collection");
     return same_collection(call, call->database, bson_iter_utf8(&call->value, NULL),
                            bson_iter_value(&at), error);
 }

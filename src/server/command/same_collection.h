@@ -21,8 +21,8 @@ truce_status same_collection_check(struct call *call, bson_error_t *error);
 truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,
                                 bson_error_t *error);
 
-/* Enclose the command. Commands that drop or rename wait in the first call; the second one ends
- * every command. */
+/* Enclose every command. A command that drops or renames waits in the first call for commands with
+ * a collectionUUID. The second call ends the lock of either kind. */
 void same_collection_begin(struct call *call);
 void same_collection_end(struct call *call);
 

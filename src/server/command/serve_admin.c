@@ -46,7 +46,7 @@ truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* {logRotate: 1 or "server"}. There is no audit log to rotate. */
+/* Serves {logRotate: 1 or "server"}. There is no audit log to rotate. */
 truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct field fields[] = {{0}};
@@ -56,7 +56,7 @@ truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = call_own_fields(call, fields, NULL, error);
     if (!status && !truce__field_is_number(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
-        status = truce__refuse(CODE_TYPE_MISMATCH, error, "logRotate is of 1, or of \"server\"");
+        status = truce__refuse(CODE_TYPE_MISMATCH, error, "logRotate must be 1 or \"server\"");
     if (!status && BSON_ITER_HOLDS_UTF8(&call->value) &&
         strcmp(bson_iter_utf8(&call->value, NULL), "server") != 0)
         status = truce__refuse(CODE_BAD_VALUE, error, "Unknown log type '%.80s'",
@@ -145,8 +145,8 @@ truce_status serve_set_parameter(struct call *call, bson_t *reply, bson_error_t 
     status = call_own_fields(call, parameter_fields, &given, error);
     if (status && error->domain == TRUCE_ERROR_SERVER && error->code == 40415)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "attempted to set unrecognized parameter; getParameter: '*' has those "
-                             "that there are");
+                             "attempted to set unrecognized parameter; {getParameter: '*'} lists "
+                             "the parameters");
     if (!status && given.fixed)
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "not allowed to change this parameter at runtime");
@@ -160,7 +160,8 @@ truce_status serve_set_parameter(struct call *call, bson_t *reply, bson_error_t 
     return status;
 }
 
-/* The server has no profiler. At level 0, slowms sets which commands the log reports as slow. */
+/* Serves `profile`. The server has no profiler. At level 0, slowms sets which commands the log
+ * reports as slow. */
 truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct profile {
@@ -198,7 +199,8 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Without --auth only local clients can connect, which MongoDB requires for shutdown. */
+/* Serves `shutdown`. Without --auth only local clients can connect, which MongoDB requires for
+ * shutdown. */
 truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct field fields[] = {
@@ -213,7 +215,8 @@ truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *erro
         status = call_own_fields(call, fields, &nothing, error);
     if (!status && !server->shutdown)
         status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                               "this server is ended by the program that it is in");
+                               "shutdown is not supported: the program that contains the server "
+                               "ends it");
     if (status)
         return status;
     details = BCON_NEW("from", BCON_UTF8(call->connection->peer));
@@ -239,10 +242,12 @@ truce_status serve_fsync(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = call_own_fields(call, fields, &given, error);
     if (!status && given.lock)
-        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                               "writers are not locked out: truce backup copies a file in use");
+        status =
+            truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                          "fsync with lock is not supported: truce backup copies a file in use");
     if (!status && !engine)
-        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "this store is no file");
+        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                               "the command is supported only by a store in a file");
     if (!status)
         status = truce__durable_sync(&engine->durable, error);
     if (!status)
@@ -270,7 +275,8 @@ truce_status serve_compact(struct call *call, bson_t *reply, bson_error_t *error
     if (!status && !there)
         status = serve_no_such_place(call, error);
     if (!status && !truce__file_engine_or_null(call->server->store))
-        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "this store is no file");
+        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                               "the command is supported only by a store in a file");
     if (!status)
         status = truce_compact(call->server->store, &options, &report, error);
     if (!status)

@@ -20,10 +20,10 @@
  *     errors, only codes are sent. The results are in memory until they are read; their total
  *     size is limited before anything is written.
  *  3. All statements are one bulk of the store. Retries and transactions work as for insert,
- *     update, and delete (write.h).
- *  4. A statement on a view has no place, so the store refuses this statement alone.
+ *     update, and delete (write_statement.h).
+ *  4. A statement on a view has no collection to write to; the store refuses this statement alone.
  */
-#include "server/command/write.h"
+#include "server/command/write_statement.h"
 
 #include <string.h>
 
@@ -198,12 +198,15 @@ static truce_status bulk_read_operation(struct call *call, const bson_t *stateme
         if (!strcmp(bson_iter_key(&at), tables[kind]->name))
             write->kind = kind;
     if (!write->kind)
-        return truce__refuse(40415, error, "an operation of bulkWrite begins with '%.80s'",
+        return truce__refuse(40415, error,
+                             "an operation of bulkWrite must begin with insert, update, or delete, "
+                             "not with '%.80s'",
                              bson_iter_key(&at));
     status = call_fields(call, statement, tables[write->kind], false, &given, error);
     if (!status && (given.target < 0 || given.target >= targets->count))
         status = truce__refuse(CODE_BAD_VALUE, error,
-                               "an operation of bulkWrite is of place %lld of nsInfo, which has %u",
+                               "an operation of bulkWrite names element %lld of nsInfo, which has "
+                               "%u",
                                (long long)given.target, targets->count);
     if (status)
         return status;

@@ -12,12 +12,12 @@
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
 #include "query/match/match.h"
-#include "server/command/sizes.h"
+#include "server/command/collection_sizes.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
 /* The collections of the store, in the form of truce_collection_list. */
 struct places {

@@ -8,9 +8,11 @@
 #include "base/clock.h"
 #include "bson/value.h"
 #include "server/session/change_stream.h"
+#include "store/mongodb/mongo_session.h"
 
-#define WAIT_MS  1000 /* The default wait of getMore, as in MongoDB. */
-#define SLICE_MS 100  /* The time between two checks whether the wait must end. */
+#define WAIT_MS                1000 /* The default wait of getMore, as in MongoDB. */
+
+#define CODE_CLIENT_DISCONNECT 279
 
 struct stage {
     const char *full, *before;
@@ -184,7 +186,8 @@ static truce_status change_stream_read_options(struct call *call, const bson_t *
         return status;
     if (!BSON_ITER_HOLDS_DOCUMENT(&at))
         return truce__refuse(50808, error, "$changeStream stage expects a document as argument");
-    status = call_fields(call, call_view_of(call, &at), stage_fields, false, &stage, error);
+    options->stage = call_view_of(call, &at);
+    status = call_fields(call, options->stage, stage_fields, false, &stage, error);
     if (!status)
         status = change_stream_read_kind(stage.full, "fullDocument", "default", true,
                                          &options->full, error);
@@ -194,20 +197,13 @@ static truce_status change_stream_read_options(struct call *call, const bson_t *
     options->expanded = stage.expanded;
     if (!status)
         status = read_reach(call, &stage, name, options, error);
-    return status ? status : change_stream_read_start(&stage, token, options, error);
+    /* The token of a stream that is passed on is the server's. */
+    return status || truce__mongo_is(call->server->store)
+               ? status
+               : change_stream_read_start(&stage, token, options, error);
 }
 
 /* ---- replies --------------------------------------------------------------------------------- */
-
-static void change_stream_append_place(const struct change_stream *watch, bson_t *cursor)
-{
-    const struct change_stream_token at = change_stream_at(watch);
-    bson_t token;
-
-    BSON_APPEND_DOCUMENT_BEGIN(cursor, "postBatchResumeToken", &token);
-    change_stream_token_append(&at, &token);
-    bson_append_document_end(cursor, &token);
-}
 
 /* Appends {cursor: {NAME: batch, postBatchResumeToken, id, ns}}. A stream that has ended or failed
  * is closed; any other one is registered again. */
@@ -221,7 +217,7 @@ static truce_status change_stream_answer(struct call *call, struct cursor_entry 
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
     BSON_APPEND_ARRAY(&cursor, name, batch);
-    change_stream_append_place(entry->stream, &cursor);
+    change_stream_append_place(entry->stream, "postBatchResumeToken", &cursor);
     BSON_APPEND_UTF8(&cursor, "ns", entry->place);
     if (over) {
         cursor_entry_close(entry);
@@ -238,7 +234,7 @@ truce_status serve_change_stream(struct call *call, const bson_t *pipeline, cons
                                  const char *name, int64_t most, bson_t *reply, bson_error_t *error)
 {
     struct change_stream_options options = {
-        .own = call->server->database, .database = call->database, .place = place};
+        .own = call->server->database, .database = call->database, .place = place, .batch = most};
     bson_t stages, batch = BSON_INITIALIZER;
     struct change_stream_token token;
     struct cursor_entry *entry;
@@ -274,11 +270,13 @@ static bool has_hung_up(const struct connection *connection)
     return poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
-/* Checks whether the wait must end. A failure ends the call; `*enough`: no client is waiting. */
+/* Checks whether the wait must end. A failure ends the stream; `*enough`: the server stops. */
 static truce_status change_stream_look_around(struct call *call, const struct cursor_entry *entry,
                                               bool *enough, bson_error_t *error)
 {
-    *enough = server_is_stopping(call->server) || has_hung_up(call->connection);
+    *enough = server_is_stopping(call->server);
+    if (has_hung_up(call->connection)) /* No client will read the stream. */
+        return truce__refuse(CODE_CLIENT_DISCONNECT, error, "the client has disconnected");
     if (cursors_is_killed(call->server->cursors, entry))
         return truce__refuse(CODE_CURSOR_KILLED, error, "cursor id %lld was killed",
                              (long long)entry->id);
@@ -300,10 +298,10 @@ static truce_status read_or_wait(struct call *call, struct cursor_entry *entry, 
         uint32_t count = 0;
         bool enough = false;
 
-        change_stream_wait(entry->stream, &seen,
-                           left_ms < SLICE_MS ? left_ms > 0 ? (uint32_t)left_ms : 0 : SLICE_MS);
+        status = change_stream_wait(entry->stream, &seen, most, left_ms, error);
         call->waited_ns += truce__clock_monotonic_ns() - now_ns;
-        status = change_stream_read(entry->stream, most, batch, &count, error);
+        if (!status)
+            status = change_stream_read(entry->stream, most, batch, &count, error);
         if (status || count || change_stream_is_over(entry->stream) || left_ms <= 0)
             return status;
         status = change_stream_look_around(call, entry, &enough, error);

@@ -6,8 +6,8 @@
 
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
-#include "query/incoming.h"
 #include "query/index/index.h"
+#include "query/input_check.h"
 #include "query/match/match.h"
 #include "server/command/same_collection.h"
 #include "server/session/change_stream.h"
@@ -43,9 +43,8 @@ static truce_status check_validation(const struct shape *shape, bson_error_t *er
 
     if ((shape->level && strcmp(shape->level, "strict") != 0) ||
         (shape->action && strcmp(shape->action, "error") != 0))
-        return truce__refuse(
-            CODE_COMMAND_NOT_SUPPORTED, error,
-            "a validator is for every write (\"strict\"), and refuses (\"error\")");
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "validationLevel must be \"strict\", and validationAction \"error\"");
     status = truce__match_new(shape->validator, &match, error);
     truce__match_free(match);
     return status;
@@ -100,10 +99,10 @@ static truce_status check_images(struct call *call, const bson_t *images, bool *
             call->database);
     if (call->session.transaction)
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
-                             "changeStreamPreAndPostImages is not set in a transaction");
+                             "changeStreamPreAndPostImages cannot be set in a transaction");
     if (!truce__file_engine_or_null(call->server->store))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "changeStreamPreAndPostImages is of a store that is a file");
+                             "changeStreamPreAndPostImages is supported only by a store in a file");
     return TRUCE_OK;
 }
 
@@ -124,7 +123,7 @@ static truce_status read_shape(struct call *call, const struct field *fields, st
     return status ? status : call_own_fields(call, fields, shape, error);
 }
 
-/* The options that views do not support. */
+/* Refuses the options that views do not support. */
 static truce_status refuse_on_view(const struct shape *shape, bson_error_t *error)
 {
     const char *other = shape->validator ? "validator"
@@ -189,8 +188,8 @@ static truce_status modify_to(struct call *call, const char *place, const struct
     }
     if (index && options.validator)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "an index and a validator are changed at once in a store that is a "
-                             "file: send one collMod for each");
+                             "only a store in a file can change an index and a validator at once: "
+                             "send one collMod for each");
     return index
                ? truce_index_modify(call->server->store, place, index->name, &index->changes, error)
                : serve_collection_validate(call, place, shape, error);
@@ -435,7 +434,8 @@ static truce_status collection_check_same(struct call *call, const char *from,
 
     if ((rename->uuid || drops_one) && !is_same_database(from, rename->to))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "the uuid of a collection is not taken to another database");
+                             "collectionUUID and a UUID as dropTarget are supported only within "
+                             "one database");
     if (rename->uuid)
         status = same_collection_of(call, from, rename->uuid, error);
     if (!status && drops_one)

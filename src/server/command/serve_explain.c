@@ -30,13 +30,13 @@
 #include "base/random.h"
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "query/update/update.h"
 #include "server/call/call.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
 #include "server/command/same_collection.h"
-#include "server/command/write.h"
+#include "server/command/write_statement.h"
 #include "store/store.h"
 
 /* A read, and the change that the command makes to the documents that it finds. */
@@ -216,8 +216,8 @@ static void explained_append_end(const struct call *call, bson_t *reply)
 }
 
 /* Appends the whole reply. */
-static truce_status explained_tell(struct call *call, struct explained *explained, bson_t *reply,
-                                   bson_error_t *error)
+static truce_status explained_report(struct call *call, struct explained *explained, bson_t *reply,
+                                     bson_error_t *error)
 {
     truce_status status = explained_look(call, explained, error);
 
@@ -354,7 +354,7 @@ static truce_status explain_pipeline(struct call *call, struct explained *explai
 
     if (serve_is_change_stream(aggregate->pipeline) || serve_is_stage(aggregate->pipeline))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "a pipeline that reads no collection is not explained");
+                             "explain does not support a pipeline that reads no collection");
     status = request_pipeline(call, aggregate, &pipeline, error);
     return status ? status : explain_stages(call, explained, aggregate, pipeline, reply, error);
 }
@@ -386,7 +386,7 @@ static truce_status explain_find(struct call *call, struct explained *explained,
 
     explained->filter = find.filter;
     explained->options = find.options;
-    return status ? status : explained_tell(call, explained, reply, error);
+    return status ? status : explained_report(call, explained, reply, error);
 }
 
 static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
@@ -398,7 +398,7 @@ static truce_status explain_count(struct call *call, struct explained *explained
     explained->count = true;
     explained->filter = count.query;
     explained->options = truce__count_as_find(&count.options);
-    return status ? status : explained_tell(call, explained, reply, error);
+    return status ? status : explained_report(call, explained, reply, error);
 }
 
 static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
@@ -409,7 +409,7 @@ static truce_status explain_distinct(struct call *call, struct explained *explai
 
     explained->filter = distinct.query;
     explained->options.hint = distinct.hint;
-    return status ? status : explained_tell(call, explained, reply, error);
+    return status ? status : explained_report(call, explained, reply, error);
 }
 
 /* ---- writes ---------------------------------------------------------------------------------- */
@@ -487,7 +487,7 @@ static truce_status explain_write(struct call *call, struct explained *explained
     explained->options.limit = write->options.multi ? 0 : 1;
     if (!status && write->kind == TRUCE_WRITE_UPDATE)
         status = try_updates(call, explained, write, error);
-    return status ? status : explained_tell(call, explained, reply, error);
+    return status ? status : explained_report(call, explained, reply, error);
 }
 
 static truce_status explain_statement(struct call *call, struct explained *explained, bson_t *reply,
@@ -626,7 +626,7 @@ static truce_status explain_check_database(const struct call *call, bson_error_t
     if (!bson_iter_recurse(&call->value, &at) || !bson_iter_find(&at, "$db"))
         return TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&at))
-        return truce__refuse(13111, error, "the $db of a command within explain must be a text");
+        return truce__refuse(13111, error, "the $db of a command within explain must be a string");
     if (strcmp(bson_iter_utf8(&at, NULL), call->database) != 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "Mismatched $db in explain command. Expected %s but got %.80s",

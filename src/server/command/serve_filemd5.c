@@ -50,7 +50,7 @@ static truce_status filemd5_sum_add(struct sum *sum, const bson_t *chunk, bson_e
     return TRUCE_OK;
 }
 
-static void sum_tell(struct sum *sum, bson_t *reply)
+static void sum_report(struct sum *sum, bson_t *reply)
 {
     uint8_t bytes[EVP_MAX_MD_SIZE];
     char hex[2 * SUM_BYTES + 1];
@@ -102,7 +102,7 @@ truce_status serve_filemd5(struct call *call, bson_t *reply, bson_error_t *error
     if (!status)
         status = sum_chunks(call, place, &sum, error);
     if (!status)
-        sum_tell(&sum, reply);
+        sum_report(&sum, reply);
     EVP_MD_CTX_free(sum.digest);
     bson_free(ns);
     return status;

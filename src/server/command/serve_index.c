@@ -144,7 +144,7 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
                          ? truce_index_drop(call->server->store, place,
                                             bson_iter_utf8(&inner, NULL), error)
                          : truce__refuse(CODE_TYPE_MISMATCH, error,
-                                         "the names of indexes must be texts");
+                                         "the names of indexes must be strings");
         return status;
     }
     if (BSON_ITER_HOLDS_UTF8(which))

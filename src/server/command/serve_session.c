@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/sha256.h"
 #include "bson/value.h"
+#include "store/mongodb/mongo_session.h"
 
 #define KEPT_TRIES 10
 
@@ -30,7 +31,7 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
-/* {endSessions: [{id: UUID}, ...]} */
+/* Serves {endSessions: [{id: UUID}, ...]}, and killSessions, which has the same form. */
 truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_iter_t at, field;
@@ -189,8 +190,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "startTransaction needs autocommit: false");
     if (!session->given || session->number < 0)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "a transaction needs a session (lsid) and a number (txnNumber)");
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "a transaction needs lsid and txnNumber");
     if (session->autocommit)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
     if (!(command->traits & COMMAND_TRANSACTS))
@@ -237,6 +237,19 @@ static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *
     return status;
 }
 
+/* Names the failure to reach MongoDB before a transaction began by a code after which drivers begin
+ * again. */
+static truce_status session_unreached(const struct call *call, truce_status status,
+                                      bson_error_t *error)
+{
+    char message[sizeof error->message];
+
+    if (status != TRUCE_IO || !truce__mongo_is(call->server->store))
+        return status;
+    memcpy(message, error->message, sizeof message);
+    return truce__refuse(CODE_HOST_UNREACHABLE, error, "%s", message);
+}
+
 /* Runs a statement of a transaction. As in MongoDB, a refused statement ends the transaction. */
 static truce_status session_run_statement(struct call *call, struct session *session, bson_t *reply,
                                           bson_error_t *error)
@@ -247,7 +260,7 @@ static truce_status session_run_statement(struct call *call, struct session *ses
                               : session_continue(session, number, error);
 
     if (status)
-        return status;
+        return session_unreached(call, status, error);
     call->store = session->transaction;
     call->owner = session->owner;
     call->relaxed = false;
@@ -263,10 +276,13 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
     struct session *session;
     truce_status status = check_form(call, error);
 
-    if (!status)
-        status = sessions_take(call->server->sessions, call->session.id, &session, error);
     if (status)
         return status;
+    status = sessions_take(call->server->sessions, call->session.id, &session, error);
+    if (status) {
+        call->unknown = commits && truce__unanswered(status);
+        return commits ? status : session_unreached(call, status, error);
+    }
     if (commits || !strcmp(call->command->name, "abortTransaction"))
         status = session_end_transaction(call, session, commits, error);
     else
@@ -284,8 +300,7 @@ static truce_status check_kept(const struct call *call, bson_error_t *error)
                              "Transaction numbers are only allowed on a replica set member or "
                              "mongos");
     if (!call->session.given)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "a number (txnNumber) needs a session (lsid)");
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "txnNumber needs a session (lsid)");
     if (!(call->command->traits & COMMAND_RETRIES))
         return truce__refuse(CODE_NOT_RETRYABLE, error,
                              "txnNumber is for transactions and writes that may be sent again; "

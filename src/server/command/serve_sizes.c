@@ -1,5 +1,5 @@
-/* collStats and dbStats (sizes.h). */
-#include "server/command/sizes.h"
+/* collStats and dbStats (collection_sizes.h). */
+#include "server/command/collection_sizes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-/* `facts` describes a collection in the form of truce_collection_list. */
+/* Adds the sizes of a collection. `facts` describes a collection in the form of
+ * truce_collection_list. */
 static void sizes_add(struct sizes *sizes, const bson_t *facts)
 {
     int64_t bytes = truce__field_number(facts, "bytes");
@@ -74,7 +75,7 @@ static const struct field scale_fields[] = {
     {"waitForLock", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* `asked`: the fields of a stage; NULL: those of the command. */
+/* Reads the option `scale`. `asked`: the fields of a stage; NULL: those of the command. */
 static truce_status read_scale(struct call *call, const bson_t *asked, struct scale *scale,
                                bson_error_t *error)
 {

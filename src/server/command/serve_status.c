@@ -265,7 +265,7 @@ truce_status serve_top(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* connPoolStats: connections that the server has opened to other servers. It opens none. */
+/* Serves connPoolStats: connections that the server has opened to other servers. It opens none. */
 truce_status serve_pools(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const char *const names[] = {

@@ -1,5 +1,5 @@
 /*
- * Creates, changes, and drops views: documents of system.views (views.h).
+ * Creates, changes, and drops views: documents of system.views (view_cache.h).
  *
  * Invariants:
  *  1. A stored definition was made from a pipeline that compiles, writes nothing, and reads a
@@ -16,18 +16,18 @@
  * step that creates a collection reads the definitions (engine/documents/collections.h). A
  * store in memory has no such steps, so both a view and a collection of a name can be created.
  * Then the name is the view's until it is dropped. Reading a view that depends on itself fails
- * (views.c).
+ * (view_cache.c).
  */
 #include <string.h>
 
 #include "base/limits.h"
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "server/command/handlers.h"
 #include "store/overlay/overlay.h"
 
-/* ---- what it is defined by ------------------------------------------------------------------- */
+/* ---- definition ------------------------------------------------------------------------------ */
 
 static const bson_t no_stages = BSON_INITIALIZER;
 
@@ -87,7 +87,7 @@ static truce_status view_check_name(struct call *call, const char *name, const c
     return status ? status : truce__collection_name_check(place, error);
 }
 
-/* ---- who may make it ------------------------------------------------------------------------- */
+/* ---- authorization --------------------------------------------------------------------------- */
 
 /* A user without read access in the database of the view sees nothing through it. No view shows
  * the users' own records. */
@@ -120,7 +120,7 @@ static truce_status check_pipeline(struct call *call, const bson_t *stages, bson
     return status;
 }
 
-/* ---- what it rests on ------------------------------------------------------------------------ */
+/* ---- dependencies ---------------------------------------------------------------------------- */
 
 /* The views of the database, including the new one. */
 struct graph {
@@ -186,7 +186,8 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
     return !status && *height > TRUCE_VIEW_DEPTH_MAX ? view_too_deep(graph->error) : status;
 }
 
-/* *height 0: the name is not that of a view. */
+/* Measures the longest chain of views that begins with this one, which counts. *height 0: the name
+ * is not that of a view. */
 static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
                                  uint32_t *height)
 {
@@ -195,7 +196,7 @@ static truce_status view_measure(struct graph *graph, const char *name, uint32_t
     *height = is_made ? graph->height : 0;
     if (is_made && !graph->height)
         return depth ? truce__refuse(CODE_GRAPH_CONTAINS_CYCLE, graph->error,
-                                     "View cycle detected: %s rests on itself",
+                                     "View cycle detected: %s depends on itself",
                                      call_namespace(graph->call, name))
                      : measure_view(graph, graph->made, depth, height);
     for (uint32_t i = 0; i < graph->count; i++) {
@@ -280,7 +281,7 @@ static truce_status check_definition(struct call *call, const struct view *view,
     return status ? status : check_graph(call, view, error);
 }
 
-/* ---- what is written ------------------------------------------------------------------------- */
+/* ---- the stored definition ------------------------------------------------------------------- */
 
 static bson_t *view_document_of(struct call *call, const struct view *view)
 {
@@ -336,7 +337,7 @@ static truce_status check_can(struct call *call, const char *name, bson_error_t 
                              "Cannot create a view in a multi-document transaction.");
     if (!views_can(call->server->views))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "a store behind another server has no views of this one");
+                             "this store is on another server: create the view there");
     return view_check_name(call, name, "called", error);
 }
 
@@ -381,7 +382,8 @@ static truce_status step_begin(struct call *call, struct step *step, bson_error_
     return status ? status : read_definitions(step, error);
 }
 
-/* `absent`: a place without a collection; NULL: any. */
+/* Writes a definition, if what was read of the snapshot still holds. `absent`: the place that must
+ * have no collection; NULL: not required. */
 static truce_status step_write(struct call *call, const struct step *step, const truce_write *write,
                                const char *absent, bson_error_t *error)
 {

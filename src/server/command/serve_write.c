@@ -1,5 +1,5 @@
 /* insert, update, delete, findAndModify. */
-#include "server/command/write.h"
+#include "server/command/write_statement.h"
 
 #include <string.h>
 
@@ -377,7 +377,7 @@ static const struct field modify_fields[] = {
     {"let", FIELD_DOCUMENT, offsetof(struct write_modify, let)},
     {NULL, FIELD_IGNORED, 0}};
 
-/* {lastErrorObject, value} */
+/* Appends {lastErrorObject, value}. */
 static void append_modified(void *arg, const truce_write_result *result, const bson_t *document,
                             bson_t *reply)
 {

@@ -16,13 +16,13 @@
 #include "base/limits.h"
 #include "base/thread.h"
 #include "operations/named_request.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/http/http_login.h"
 #include "server/http/http_screen.h"
 #include "server/http/http_watch.h"
 #include "server/net/connections.h"
 #include "server/net/listen.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 #include "truce/json.h"
 
 #define IDLE_S       120         /* The maximum idle time between two requests. */
@@ -316,7 +316,7 @@ static char http_lower(char byte)
     return byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
 }
 
-/* I3 */
+/* Returns whether the Host of the request is a name of this server (I3). */
 static bool http_knows_host(const struct http *http, const char *authority)
 {
     size_t size = http_host_size(authority);
@@ -437,7 +437,8 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
     }
     if (!http_read_path(url, exchange, &name)) {
         *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
-                              "the paths are /v1/DATABASE/OPERATION, /v1/openapi.json, and /ui/");
+                              "unknown path: expected /v1/DATABASE/OPERATION, /v1/openapi.json, or "
+                              "/ui/");
         return false;
     }
     exchange->watches = !strcmp(name, "watch");
@@ -450,7 +451,7 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
     if (exchange->watches || exchange->row)
         return true;
     *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
-                          "no operation has this name: /v1/openapi.json describes them");
+                          "unknown operation: /v1/openapi.json describes the operations");
     return false;
 }
 

@@ -24,7 +24,7 @@
  *     arrive.
  */
 #include "base/status.h"
-#include "server/net/stream.h"
+#include "server/net/tls_stream.h"
 
 struct http;
 struct server;

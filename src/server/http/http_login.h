@@ -7,8 +7,8 @@
  *     Authorization: Basic BASE64(NAME:PASSWORD)      a user of the request's database, or of admin
  *     Authorization: Bearer truce_...                 a token (auth/tokens.h)
  *
- * To verify a password takes some milliseconds on purpose. So a connection remembers which header it
- * has verified, for which database, and what the user's document was.
+ * To verify a password takes some milliseconds on purpose. So a connection remembers which header
+ * it has verified, for which database, and what the user's document was.
  *
  * Invariants:
  *  1. A request runs as the user of its own header: another header, or another database with a
@@ -18,7 +18,7 @@
  */
 #include <microhttpd.h>
 
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 
 /* A connection, which is the server's, and what it has verified. */
 struct http_connection {

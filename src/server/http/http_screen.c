@@ -11,14 +11,31 @@ static bool screen_is_moved(const char *url)
     return !strcmp(url, "/") || !strcmp(url, "/ui");
 }
 
-static const struct screen_file *screen_file_of(const char *url)
+/* Returns the rest of a path after this version of the screen, or NULL. */
+static const char *screen_after_version(const char *name)
 {
-    const char *name = url + sizeof FOLDER - 1;
+    size_t length = strlen(truce__screen_version);
 
+    return !strncmp(name, truce__screen_version, length) && name[length] == '/' ? name + length + 1
+                                                                                : NULL;
+}
+
+/* Returns the file of a path, or NULL. `*kept`: the path names the version, so its file never
+ * changes. */
+static const struct screen_file *screen_file_of(const char *url, bool *kept)
+{
+    const char *name = url + sizeof FOLDER - 1, *versioned;
+
+    *kept = false;
     if (strncmp(url, FOLDER, sizeof FOLDER - 1) != 0)
         return NULL;
-    if (!*name)
+    versioned = screen_after_version(name);
+    if (versioned) {
+        *kept = true;
+        name = versioned;
+    } else if (!*name) {
         name = "index.html";
+    }
     for (const struct screen_file *at = truce__screen_files; at->name; at++)
         if (!strcmp(at->name, name))
             return at;
@@ -27,7 +44,9 @@ static const struct screen_file *screen_file_of(const char *url)
 
 bool http_screen_has(const char *url)
 {
-    return screen_is_moved(url) || screen_file_of(url);
+    bool kept;
+
+    return screen_is_moved(url) || screen_file_of(url, &kept);
 }
 
 /* Returns whether the browser has these contents. */
@@ -50,7 +69,6 @@ static void screen_append_policy(struct MHD_Response *response)
         {"Referrer-Policy", "no-referrer"},
         {"Cross-Origin-Opener-Policy", "same-origin"},
         {"Cross-Origin-Resource-Policy", "same-origin"},
-        {"Cache-Control", "no-cache"},
     };
 
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
@@ -59,7 +77,8 @@ static void screen_append_policy(struct MHD_Response *response)
 
 enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url)
 {
-    const struct screen_file *file = screen_file_of(url);
+    bool kept;
+    const struct screen_file *file = screen_file_of(url, &kept);
     bool known = file && screen_is_known(c, file->tag);
     unsigned code = !file ? MHD_HTTP_FOUND : known ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK;
     struct MHD_Response *response = MHD_create_response_from_buffer(
@@ -70,6 +89,8 @@ enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url)
     if (!response)
         return MHD_NO;
     screen_append_policy(response);
+    (void)MHD_add_response_header(response, "Cache-Control",
+                                  kept ? "max-age=31536000, immutable" : "no-cache");
     if (file) {
         (void)MHD_add_response_header(response, "Content-Type", file->type);
         (void)MHD_add_response_header(response, "ETag", file->tag);

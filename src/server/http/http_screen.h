@@ -4,9 +4,14 @@
 /*
  * The files of the screen.
  *
- *     GET /               to ui/
- *     GET /ui/            index.html
- *     GET /ui/NAME        a file of src/screen
+ *     GET /                    to ui/
+ *     GET /ui/                 index.html
+ *     GET /ui/VERSION/NAME     a file of src/screen, which a browser may keep
+ *     GET /ui/NAME             the same file, which a browser must compare each time
+ *
+ * The version is a hash of the files, and index.html names it. A browser that has the screen reads
+ * only index.html again. A page of another version finds none of its files, and loads itself again
+ * (app.js).
  *
  * The files contain nothing of the store and need no login. The screen reads the store by the
  * operations, as any other client does.

@@ -6,8 +6,8 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "operations/operation.h"
-#include "server/net/wire.h"
-#include "store/decorators/database.h"
+#include "server/net/wire_protocol.h"
+#include "store/decorators/database_view.h"
 #include "truce/json.h"
 
 #define WAIT_MS       1000  /* The wait of one getMore. */

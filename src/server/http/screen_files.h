@@ -16,5 +16,7 @@ struct screen_file {
 };
 
 extern const struct screen_file truce__screen_files[];
+/* A hash of all files but index.html, which names them below it: "0123456789ab/app.js". */
+extern const char truce__screen_version[];
 
 #endif

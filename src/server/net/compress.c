@@ -14,7 +14,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 
 #define OP_COMPRESSED 2012
 #define HEAD          (WIRE_HEAD + 9)

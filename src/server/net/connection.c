@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "server/call/call.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/net/compress.h"
-#include "server/net/wire.h"
+#include "server/net/wire_protocol.h"
 
 /* The buffer that a connection keeps while it waits for its next request. */
 #define KEPT_BYTES (64 * 1024)
@@ -149,7 +149,7 @@ static bool connection_answer(struct connection *connection, struct buffer *in, 
     return done;
 }
 
-/* OpenSSL writes without MSG_NOSIGNAL, so SIGPIPE is blocked. */
+/* Blocks SIGPIPE for the thread, because OpenSSL writes without MSG_NOSIGNAL. */
 static void hold_sigpipe(void)
 {
     sigset_t pipe;

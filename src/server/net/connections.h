@@ -4,7 +4,7 @@
 /* The list of a server's connections: those of the wire protocol and those of HTTP. */
 #include <sys/socket.h>
 
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 
 /* Prepares a connection of the socket and adds it to the server. `from` may be NULL. Returns
  * false if the server has too many, or is stopping; the caller then frees the connection. */

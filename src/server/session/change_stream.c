@@ -32,13 +32,14 @@
 #include "engine/documents/document_store.h"
 #include "query/aggregate/aggregate.h"
 #include "store/file/file.h"
+#include "store/mongodb/mongo_session.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
 /* ---- tokens ----------------------------------------------------------------------------------
  *
- * engine/documents/feed.h has the format. The place is an enum change_stream_place; for a fragment,
- * its number is added.
+ * engine/documents/change_feed.h has the format. The place is an enum change_stream_place; for a
+ * fragment, its number is added.
  */
 
 void change_stream_token_append(const struct change_stream_token *token, bson_t *document)
@@ -671,6 +672,8 @@ struct event {
 };
 
 struct change_stream {
+    /* A stream of a MongoDB server. The fields below except `scope` are unused then. */
+    struct mongo_stream *passed;
     truce_store *store;
     struct engine *engine;
     struct change_stream_scope scope;
@@ -865,7 +868,7 @@ static truce_status change_stream_complete(struct change_stream *watch, struct e
     return status;
 }
 
-/* The maximum applies to the event after the stages. */
+/* Checks the size of an event. The maximum applies to the event after the stages. */
 static truce_status check_size(const bson_t *shaped, bson_error_t *error)
 {
     if (shaped->len <= EVENT_BYTES)
@@ -892,7 +895,8 @@ static truce_status another_split(const char *how, bson_error_t *error)
                          "Attempted to resume from a split event%s", how);
 }
 
-/* The batch takes over the document. */
+/* Begins to split an event, after the fragments that a resumed stream skips. The stream takes over
+ * the document. */
 static truce_status begin_split(struct change_stream *watch, bson_t *document, bson_error_t *error)
 {
     bool resumed = watch->skip && watch->first->position == watch->skip_at;
@@ -960,9 +964,10 @@ static truce_status change_stream_send(struct change_stream *watch, bson_t *docu
     return status;
 }
 
-/* The first of the queue. `*fits` false: it stays for the next batch. */
-static truce_status change_stream_tell(struct change_stream *watch, bson_t *batch, uint32_t *count,
-                                       bool *fits, bson_error_t *error)
+/* Appends the first event of the queue, or the next fragment of it, to the batch. *fits false: it
+ * stays for the next batch. */
+static truce_status change_stream_report(struct change_stream *watch, bson_t *batch,
+                                         uint32_t *count, bool *fits, bson_error_t *error)
 {
     struct event *event = watch->first;
     bson_t *shaped = NULL;
@@ -999,11 +1004,13 @@ truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_
     bool more = true, fits = true;
 
     *count = 0;
+    if (watch->passed)
+        return truce__mongo_stream_take(watch->passed, batch, count, error);
     while (!status && more && fits && (most < 0 || *count < most)) {
         status = change_stream_fill(watch, &more, error);
         more = more || watch->first;
         while (!status && fits && watch->first && (most < 0 || *count < most))
-            status = change_stream_tell(watch, batch, count, &fits, error);
+            status = change_stream_report(watch, batch, count, &fits, error);
     }
     return status;
 }
@@ -1047,7 +1054,7 @@ static truce_status look_at_event(struct change_stream *watch, const struct feed
     return change_stream_explain(status, error);
 }
 
-/* Behind a fragment: its event is read again. */
+/* Positions a stream after a fragment: its event is read again. */
 static truce_status set_out_within(struct change_stream *watch, const struct feed_state *state,
                                    bson_error_t *error)
 {
@@ -1071,7 +1078,7 @@ static truce_status set_out(struct change_stream *watch,
     if (!status && !state.spec.table)
         status = truce__refuse(40573, error,
                                "The $changeStream stage is only supported where there is a feed of "
-                               "changes: start truce serve with --feed-hours 24");
+                               "changes: start truce serve with --feed-keep 24h");
     if (status)
         return status;
     watch->scope.file = state.file;
@@ -1111,6 +1118,46 @@ static truce_status compile_stages(struct change_stream *watch, const bson_t *st
     return status;
 }
 
+/* Makes the pipeline of a stream that is passed on. The store has the collections of other
+ * databases as @DATABASE.NAME. A stream of its database does not show them. */
+static void change_stream_pipeline(const struct change_stream_options *options, bson_t *pipeline)
+{
+    bson_t *first = BCON_NEW("$changeStream", BCON_DOCUMENT(options->stage));
+    bson_t *own = BCON_NEW("$match", "{", "ns.coll", "{", "$not", BCON_REGEX("^@", ""), "}", "}");
+    struct fields fields = truce__fields(truce__value_document(options->stages));
+    uint32_t count = 0;
+
+    bson_init(pipeline);
+    truce__value_append_element(pipeline, &count, truce__value_document(first));
+    if (options->reach == STREAM_DATABASE)
+        truce__value_append_element(pipeline, &count, truce__value_document(own));
+    while (truce__fields_next(&fields))
+        truce__value_append_element(pipeline, &count, fields.value);
+    bson_destroy(own);
+    bson_destroy(first);
+}
+
+static truce_status change_stream_pass(truce_store *store,
+                                       const struct change_stream_options *options,
+                                       struct change_stream *watch, bson_error_t *error)
+{
+    truce_status status;
+    bson_t pipeline;
+
+    if (options->reach == STREAM_ALL || strcmp(options->database, options->own) != 0)
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "this server passes on the change streams of the database \"%s\" only: "
+            "for other databases and the whole cluster, connect to MongoDB",
+            options->own);
+    change_stream_pipeline(options, &pipeline);
+    status =
+        truce__mongo_stream_open(store, options->reach == STREAM_COLLECTION ? options->place : NULL,
+                                 &pipeline, options->batch, &watch->passed, error);
+    bson_destroy(&pipeline);
+    return status;
+}
+
 truce_status change_stream_new(truce_store *store, const struct change_stream_options *options,
                                struct change_stream **watch, bson_error_t *error)
 {
@@ -1128,13 +1175,14 @@ truce_status change_stream_new(truce_store *store, const struct change_stream_op
     snprintf(made->scope.database, sizeof made->scope.database, "%s", options->database);
     snprintf(made->scope.place, sizeof made->scope.place, "%s",
              options->place ? options->place : "");
-    if (options->stages)
+    if (truce__mongo_is(store))
+        status = change_stream_pass(store, options, made, error);
+    else if (options->stages)
         status = compile_stages(made, options->stages, error);
-    if (!status && !made->engine)
+    if (!status && !made->engine && !made->passed)
         status = truce__refuse(40573, error,
-                               "The $changeStream stage is only supported on a store that is a "
-                               "file");
-    if (!status)
+                               "The $changeStream stage is only supported by a store in a file");
+    if (!status && !made->passed)
         status = set_out(made, options, error);
     if (status) {
         change_stream_free(made);
@@ -1148,6 +1196,7 @@ void change_stream_free(struct change_stream *watch)
 {
     if (!watch)
         return;
+    truce__mongo_stream_close(watch->passed);
     while (watch->first)
         pop(watch);
     if (watch->split)
@@ -1159,12 +1208,19 @@ void change_stream_free(struct change_stream *watch)
 
 bool change_stream_is_over(const struct change_stream *watch)
 {
-    return watch->ends && !watch->first;
+    return watch->passed ? truce__mongo_stream_is_over(watch->passed)
+                         : watch->ends && !watch->first;
 }
 
-struct change_stream_token change_stream_at(const struct change_stream *watch)
+void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to)
 {
-    return watch->at;
+    bson_t token = BSON_INITIALIZER;
+
+    if (!watch->passed)
+        change_stream_token_append(&watch->at, &token);
+    if (!watch->passed || truce__mongo_stream_token(watch->passed, &token))
+        bson_append_document(to, name, -1, &token);
+    bson_destroy(&token);
 }
 
 enum change_stream_reach change_stream_reach(const struct change_stream *watch)
@@ -1172,9 +1228,21 @@ enum change_stream_reach change_stream_reach(const struct change_stream *watch)
     return watch->scope.reach;
 }
 
-void change_stream_wait(struct change_stream *watch, uint64_t *seen, uint32_t most_ms)
+/* The time between two checks whether a wait must end. On a server, each check costs a message. */
+#define SLICE_MS        100
+#define PASSED_SLICE_MS 500
+
+truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int64_t most,
+                                int64_t left_ms, bson_error_t *error)
 {
+    int64_t slice_ms = watch->passed ? PASSED_SLICE_MS : SLICE_MS;
     bson_error_t ignored; /* the caller looks for events and for reasons to end */
 
-    (void)!truce__engine_wait(watch->engine, FEED_WAKE, seen, most_ms, &ignored);
+    slice_ms = left_ms < slice_ms ? left_ms : slice_ms;
+    if (watch->passed)
+        return truce__mongo_stream_next(watch->passed, most, slice_ms > 1 ? (uint32_t)slice_ms : 1,
+                                        error);
+    (void)!truce__engine_wait(watch->engine, FEED_WAKE, seen, slice_ms > 0 ? (uint32_t)slice_ms : 0,
+                              &ignored);
+    return TRUCE_OK;
 }

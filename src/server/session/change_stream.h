@@ -2,15 +2,19 @@
 #define TRUCE_SERVER_SESSION_CHANGE_STREAM_H
 
 /*
- * Change streams: the change feed of a file (engine/documents/feed.h) as MongoDB's clients see it.
+ * Change streams: the change feed of a file (engine/documents/change_feed.h) as MongoDB's clients
+ * see it.
  *
  *     feed ──entries──> change_stream.c ──events──> queue ──full documents, stages──> batch
+ *
+ * A store mongodb: has change streams of its own (store/mongodb/mongo_session.h), whose events and
+ * tokens are passed on unchanged.
  *
  * A resume token is a position in the feed. So it stays valid after a restart, and other servers
  * of the same file accept it.
  */
 #include "base/limits.h"
-#include "engine/documents/feed.h"
+#include "engine/documents/change_feed.h"
 #include "store/namespace_map.h"
 #include "truce/store.h"
 
@@ -67,6 +71,10 @@ struct change_stream_options {
     const char *place;
     enum change_stream_document full, before;
     bool expanded; /* showExpandedEvents */
+    /* The stage itself, for a stream that is passed on. */
+    const bson_t *stage;
+    /* The maximum of events in the first batch of such a stream; -1: none. */
+    int64_t batch;
     /* The stages after $changeStream. */
     const bson_t *stages;
     /* The position from which the stream resumes; NULL: see `from`. */
@@ -80,7 +88,7 @@ struct change_stream_options {
  * Errors of the stages are returned, too. */
 truce_status change_stream_new(truce_store *store, const struct change_stream_options *options,
                                struct change_stream **watch, bson_error_t *error);
-/* NULL is allowed. */
+/* Frees the stream. NULL is allowed. */
 void change_stream_free(struct change_stream *watch);
 
 /* Appends the available events to `batch`, an array that was begun: at most `most` (negative: no
@@ -89,12 +97,15 @@ truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_
                                 uint32_t *count, bson_error_t *error);
 /* Returns whether the stream has ended with "invalidate". */
 bool change_stream_is_over(const struct change_stream *watch);
-/* Returns the token from which a stream resumes after everything that this one has read. */
-struct change_stream_token change_stream_at(const struct change_stream *watch);
+/* Appends {NAME: the token from which a stream resumes after everything that this one has read}, if
+ * there is one. */
+void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to);
 enum change_stream_reach change_stream_reach(const struct change_stream *watch);
-/* Waits until the feed grows, for at most `most_ms`. `*seen` is 0 at first; then it returns at
- * once. */
-void change_stream_wait(struct change_stream *watch, uint64_t *seen, uint32_t most_ms);
+/* Waits until the feed grows, for at most `left_ms` and a time after which the caller looks whether
+ * the wait must end. `*seen` is 0 at first; then it may return at once. `most`: of the read that
+ * follows. */
+truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int64_t most,
+                                int64_t left_ms, bson_error_t *error);
 
 /* The maximum size of an event. */
 #define EVENT_BYTES (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA)

@@ -30,10 +30,10 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/documents/document_store.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define RESERVED_S 10
 #define BEHIND_S   10

@@ -62,7 +62,7 @@ struct retryable {
     void *arg;
 };
 
-/* ---- what statements did --------------------------------------------------------------------- */
+/* ---- results of statements ------------------------------------------------------------------- */
 
 static void statement_results_add(struct statement_results *results, int32_t from, int32_t to,
                                   enum statement_result_kind kind, const bson_value_t *value)
@@ -412,7 +412,7 @@ void retryable_end(struct retryable *kept, truce_status status, bool *stale)
 static truce_status forgotten(int32_t id, bson_error_t *error)
 {
     return truce__refuse(CODE_INCOMPLETE_HISTORY, error,
-                         "statement %d was done, and what it did is not known any more", (int)id);
+                         "statement %d was executed, and its result is no longer stored", (int)id);
 }
 
 static void comes_again(struct retryable *kept, int32_t id)

@@ -7,10 +7,13 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "maintenance/session_sweep.h"
+#include "store/mongodb/mongo_session.h"
 #include "store/overlay/overlay.h"
 
 #define BUCKETS  1024
 #define SWEEP_MS 60000 /* The interval between two sweeps of the records. */
+/* The time of a step of the sweep at another server, which no client waits for. */
+#define SWEEP_REMOTE_MS 1000
 
 struct sessions {
     truce_store *store;
@@ -179,7 +182,7 @@ static void sessions_wait_for(struct sessions *sessions, struct session *session
     session->busy = true;
 }
 
-/* ---- what stands in the store ---------------------------------------------------------------- */
+/* ---- the stored state ----------------------------------------------------------------------- */
 
 static void id_filter(const struct session *session, bson_t *filter)
 {
@@ -194,7 +197,8 @@ static truce_status sessions_read_record(struct sessions *sessions, const struct
     bson_t filter;
 
     id_filter(session, &filter);
-    status = truce_find_one(sessions->store, SESSION_RECORDS, &filter, NULL, record, error);
+    status = truce_find_one(sessions->store, truce__session_records(sessions->store), &filter, NULL,
+                            record, error);
     bson_destroy(&filter);
     *found = !status;
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -208,6 +212,15 @@ static int64_t sessions_number_of(const bson_t *record)
     return bson_iter_init_find(&number, record, "txnNum") && BSON_ITER_HOLDS_INT(&number)
                ? bson_iter_as_int64(&number)
                : -1;
+}
+
+/* Returns whether a record with a state is that of a committed transaction. */
+static bool sessions_is_committed(const bson_t *record)
+{
+    bson_iter_t state;
+
+    return bson_iter_init_find(&state, record, "state") && BSON_ITER_HOLDS_UTF8(&state) &&
+           !strcmp(bson_iter_utf8(&state, NULL), "committed");
 }
 
 static void sessions_remember(struct session *session, const bson_t *record)
@@ -233,7 +246,9 @@ static truce_status sessions_look_up(struct sessions *sessions, struct session *
     status = sessions_read_record(sessions, session, &record, &found, error);
     if (found && sessions_number_of(&record) >= 0) {
         session->number = sessions_number_of(&record);
-        session->state = bson_has_field(&record, "state") ? SESSION_COMMITTED : SESSION_WRITES;
+        session->state = sessions_is_committed(&record)     ? SESSION_COMMITTED
+                         : bson_has_field(&record, "state") ? SESSION_ABORTED
+                                                            : SESSION_WRITES;
         sessions_remember(session, &record);
     }
     session->known = !status;
@@ -302,8 +317,8 @@ static truce_status too_old(const struct session *session, int64_t number, bson_
 static truce_status sessions_no_such(int64_t number, bson_error_t *error)
 {
     return truce__refuse(CODE_NO_SUCH_TRANSACTION, error,
-                         "transaction %lld of the session does not run: it never began, was "
-                         "undone, or was too old",
+                         "transaction %lld of the session is not active: it never began, was "
+                         "aborted, or expired",
                          (long long)number);
 }
 
@@ -326,11 +341,21 @@ static bool sessions_enter(struct sessions *sessions, struct session *session, i
     return enters;
 }
 
-truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
-                           bson_error_t *error)
+/* Opens a transaction. A deployment of MongoDB has transactions of its own. */
+static truce_status sessions_open(struct sessions *sessions, truce_store **transaction,
+                                  bson_error_t *error)
 {
     const struct overlay_options options = {.snapshot = sessions->snapshot,
                                             .total = &sessions->written};
+
+    return truce__mongo_is(sessions->store)
+               ? truce__mongo_session_open(sessions->store, transaction, error)
+               : truce__overlay_open(sessions->store, &options, transaction, error);
+}
+
+truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
+                           bson_error_t *error)
+{
     truce_status status;
 
     if (number < session->number)
@@ -341,13 +366,13 @@ truce_status session_begin(struct sessions *sessions, struct session *session, i
                                    "transaction %lld of the session is committed",
                                    (long long)number)
                    : truce__refuse(CODE_CONFLICTING_OPERATION, error,
-                                   "transaction %lld of the session has begun already",
+                                   "transaction %lld of the session has already begun",
                                    (long long)number);
     session_abort(sessions, session);
     if (!sessions_enter(sessions, session, number))
         return truce__fail(TRUCE_LIMIT, error, "%d transactions are running, which is the maximum",
                            TRUCE_SERVER_TRANSACTIONS_MAX);
-    status = truce__overlay_open(sessions->store, &options, &session->transaction, error);
+    status = sessions_open(sessions, &session->transaction, error);
     if (status)
         session_abort(sessions, session);
     return status;
@@ -374,7 +399,7 @@ static truce_status sessions_commit(struct sessions *sessions, struct session *s
         BCON_NEW("txnNum", BCON_INT64(session->number), "state", BCON_UTF8("committed"),
                  "lastWriteDate", BCON_DATE_TIME(truce__clock_wall_ms()));
     truce_write write = {.kind = TRUCE_WRITE_UPDATE,
-                         .collection = SESSION_RECORDS,
+                         .collection = truce__session_records(sessions->store),
                          .document = record,
                          .options = {.upsert = true}};
     truce_status status;
@@ -382,21 +407,54 @@ static truce_status sessions_commit(struct sessions *sessions, struct session *s
 
     id_filter(session, &filter);
     write.filter = &filter;
-    status = truce__overlay_commit(session->transaction, &write, 1, options, error);
+    status = truce__mongo_is(sessions->store)
+                 ? truce__mongo_session_commit(session->transaction, &write, 1,
+                                               options->deadline_ms, error)
+                 : truce__overlay_commit(session->transaction, &write, 1, options, error);
     session_wrote(session, NULL);
     bson_destroy(&filter);
     bson_destroy(record);
     return status;
 }
 
+/* Writes the record of an aborted transaction, unless the record of this or a later number exists.
+ * A commit of the server that is still on its way writes the same record, so only one of the two
+ * takes effect. */
+static truce_status sessions_rule_out(struct sessions *sessions, const struct session *session,
+                                      uint32_t deadline_ms, bson_error_t *error)
+{
+    const truce_write_options options = {.upsert = true, .deadline_ms = deadline_ms};
+    bson_t *update =
+        BCON_NEW("$set", "{", "txnNum", BCON_INT64(session->number), "state", BCON_UTF8("aborted"),
+                 "lastWriteDate", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_status status;
+    bson_t filter;
+
+    id_filter(session, &filter);
+    BCON_APPEND(&filter, "txnNum", "{", "$lt", BCON_INT64(session->number), "}");
+    status = truce_update(sessions->store, truce__session_records(sessions->store), &filter, update,
+                          &options, NULL, error);
+    bson_destroy(&filter);
+    bson_destroy(update);
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
 /* Finds out whether a commit with a lost reply took place. If its record is missing, it did not,
  * and cannot take place later. */
-static truce_status find_out(struct sessions *sessions, struct session *session,
-                             bson_error_t *error)
+static truce_status sessions_find_out(struct sessions *sessions, struct session *session,
+                                      uint32_t deadline_ms, bson_error_t *error)
 {
+    bson_error_t why;
+    truce_status status;
     bson_t record;
     bool found;
-    truce_status status = sessions_read_record(sessions, session, &record, &found, error);
+
+    if (truce__mongo_is(sessions->store) && sessions_rule_out(sessions, session, deadline_ms, &why))
+        return truce__fail(TRUCE_UNKNOWN, error,
+                           "it is still unknown whether transaction %lld of the session was "
+                           "committed: %.300s",
+                           (long long)session->number, why.message);
+    status = sessions_read_record(sessions, session, &record, &found, error);
 
     if (!status && found && sessions_number_of(&record) > session->number)
         status = truce__fail(TRUCE_UNKNOWN, error,
@@ -405,10 +463,23 @@ static truce_status find_out(struct sessions *sessions, struct session *session,
                              (long long)session->number);
     else if (!status)
         sessions_leave(sessions, session,
-                       found && sessions_number_of(&record) == session->number ? SESSION_COMMITTED
-                                                                               : SESSION_ABORTED);
+                       found && sessions_number_of(&record) == session->number &&
+                               sessions_is_committed(&record)
+                           ? SESSION_COMMITTED
+                           : SESSION_ABORTED);
     bson_destroy(&record);
     return status;
+}
+
+/* Adopts a number that this server has not seen. Its transaction may be another server's, or of
+ * this server before a restart. With MongoDB, its commit may still be on its way. */
+static void sessions_adopt(struct sessions *sessions, struct session *session, int64_t number)
+{
+    if (!truce__mongo_is(sessions->store) || number <= session->number ||
+        session->state == SESSION_RUNNING)
+        return;
+    session->number = number;
+    session->state = SESSION_LOST;
 }
 
 truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
@@ -417,8 +488,9 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
     const truce_bulk_options options = {.relaxed = relaxed, .deadline_ms = deadline_ms};
     truce_status status = TRUCE_OK;
 
+    sessions_adopt(sessions, session, number);
     if (number == session->number && session->state == SESSION_LOST)
-        status = find_out(sessions, session, error);
+        status = sessions_find_out(sessions, session, deadline_ms, error);
     if (status)
         return status;
     if (number == session->number && session->state == SESSION_COMMITTED)
@@ -445,8 +517,8 @@ truce_status session_write(struct sessions *sessions, struct session *session, i
         return session->state == SESSION_WRITES
                    ? TRUCE_OK
                    : truce__refuse(CODE_INVALID_OPTIONS, error,
-                                   "number %lld of the session is a transaction's: all of its "
-                                   "statements must say autocommit: false",
+                                   "txnNumber %lld of the session is a transaction: each of its "
+                                   "statements must have autocommit: false",
                                    (long long)number);
     session_abort(sessions, session);
     pthread_mutex_lock(&sessions->mutex);
@@ -477,8 +549,8 @@ truce_status session_record(struct sessions *sessions, struct session *session, 
                              (long long)sessions_number_of(read));
     if (session->wrote && !(found && sessions_number_of(read) == session->number))
         return truce__refuse(CODE_INCOMPLETE_HISTORY, error,
-                             "what the statements of number %lld of the session did is not known "
-                             "any more",
+                             "the results of the statements with txnNumber %lld are no longer "
+                             "stored",
                              (long long)session->number);
     if (found)
         sessions_remember(session, read);
@@ -500,7 +572,7 @@ void session_wrote(struct session *session, const bson_t *record)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The mutex must be held. It is released in the meantime. */
+/* Ends a session. The mutex must be held. It is released in the meantime. */
 static void server_sessions_end(struct sessions *sessions, struct session *session)
 {
     sessions_wait_for(sessions, session);
@@ -546,15 +618,17 @@ static struct session *find_late(struct sessions *sessions, int64_t before_ns)
 /* Removes a bounded number of expired records. */
 static void sweep_records(struct sessions *sessions, int64_t now_ns)
 {
-    int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed;
+    int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed, before;
     bson_error_t ignored; /* Remaining records are removed next time. */
 
     if (!sessions->sweep.more && now_ns - sessions->swept_ns < (int64_t)SWEEP_MS * 1000000)
         return;
     sessions->swept_ns = now_ns;
+    before = truce_deadline_begin(truce__mongo_is(sessions->store) ? SWEEP_REMOTE_MS : 0);
     if (truce__session_sweep(sessions->store, &sessions->sweep, TRUCE_SERVER_SWEEP_BATCH, cutoff_ms,
                              &removed, &ignored))
         truce__session_sweep_end(&sessions->sweep);
+    truce_deadline_end(before);
 }
 
 void sessions_expire(struct sessions *sessions)

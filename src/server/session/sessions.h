@@ -16,6 +16,10 @@
  * the client commits again: the transaction is committed if its record exists, and aborted
  * otherwise.
  *
+ * On a store mongodb:, a transaction is one of the MongoDB server (store/mongodb/mongo_session.h).
+ * A commit whose message was lost may still take effect there. The next attempt to commit therefore
+ * writes the record of an aborted transaction: the server lets only one of the two take effect.
+ *
  * The numbers of a session's transactions grow. An acknowledged commit has written its number
  * into the collection config.transactions. So a client that commits again after a crash of the
  * server gets the same answer, and no transaction runs twice. A number may also belong to
@@ -30,7 +34,7 @@
  *     aborted or unknown later, as long as the session is remembered (TRUCE_SERVER_SESSION_MS).
  */
 #include "server/session/cursor_registry.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 #define SESSION_ID_BYTES 16
 
@@ -49,7 +53,7 @@ struct session {
         /* The number belongs to retryable writes. */
         SESSION_WRITES,
     } state;
-    /* The running transaction (store/overlay). */
+    /* The running transaction (store/overlay, or store/mongodb/mongo_session.h). */
     truce_store *transaction;
     /* The owner of its cursors; no two transactions have the same. */
     int64_t owner;
@@ -79,7 +83,7 @@ struct sessions;
 
 struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursors,
                               const struct session_options *options);
-/* No call may be running. */
+/* Ends all sessions and frees the registry. No call may be running. */
 void sessions_free(struct sessions *sessions);
 
 /* Waits for the session of that id and takes it for the caller until sessions_give. An unknown

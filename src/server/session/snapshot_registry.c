@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "server/call/state.h"
+#include "server/call/shared_state.h"
 #include "truce/snapshot.h"
 
 struct snapshot_registry {
@@ -46,7 +46,7 @@ void snapshot_registry_free(struct snapshot_registry *registry)
     bson_free(registry);
 }
 
-/* ---- under the mutex ------------------------------------------------------------------------- */
+/* ---- functions that need the mutex ----------------------------------------------------------- */
 
 static void registry_use(struct snapshot_registry *registry, struct registered_snapshot *snapshot)
 {

@@ -36,9 +36,9 @@ struct registered_snapshot {
     bool forgotten;
 };
 
-/* window_ms 0: TRUCE_SERVER_PAST_MS */
+/* Creates the registry. `window_ms` 0: TRUCE_SERVER_PAST_MS. */
 struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms);
-/* No snapshot may be in use. */
+/* Frees the registry. No snapshot may be in use. */
 void snapshot_registry_free(struct snapshot_registry *registry);
 
 /* Finds the snapshot of that time, or opens a new one for time 0, and adds a user to it. Fails

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 /* ---- verbs ---------------------------------------------------------------------------------- */
 
@@ -234,7 +234,7 @@ static truce_status snapshot(truce_store *store, const truce_snapshot_options *o
     return PASS(VERB_SNAPSHOT, .how.snapshot = options, .view = view);
 }
 
-/* NULL: several collections. */
+/* Returns the collection of all writes of a bulk; NULL: there are several, or no writes. */
 static const char *decorator_collection_of(const truce_write *writes, size_t number)
 {
     for (size_t i = 1; i < number; i++)
@@ -481,6 +481,8 @@ void truce__decorator_init(struct decorator *decorator, const struct decorator_k
         decorator->ops.validator = NULL;
     if (!inner->ops->compact)
         decorator->ops.compact = NULL;
-    decorator->base = (truce_store){
-        .ops = &decorator->ops, .capabilities = inner->capabilities & ~(uint32_t)TRUCE_CAN_CHECK};
+    decorator->base =
+        (truce_store){.ops = &decorator->ops,
+                      .capabilities = inner->capabilities & ~(uint32_t)TRUCE_CAN_CHECK,
+                      .opened_after = inner->opened_after};
 }

@@ -11,14 +11,14 @@
  * `writes` counts since this process opened the store: operations, their transactions, the syncs of
  * the log for them, and the time of the lock. `log_bytes` counts for all processes.
  *
- * `archive` is missing if no process archives the file. `behind_ms` is the age of the state that
- * the archive has, if something is missing in it.
+ * `archive` is missing if no process archives the file and the last one ended by itself; process 0:
+ * it died. `behind_ms` is the age of the state that the archive has, if something is missing in it.
  *
  * `local` says whether the kernel itself implements locks and fsync. For network file systems and
  * FUSE, this is unknown.
  */
 #include "store/file/file.h"
-#include "store/kinds.h"
+#include "store/store_kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +31,15 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/documents/change_feed.h"
 #include "engine/documents/document_store.h"
-#include "engine/documents/examine.h"
-#include "engine/documents/feed.h"
+#include "engine/documents/integrity_check.h"
 #include "engine/storage/log_archive.h"
-#include "query/context.h"
+#include "query/evaluation_context.h"
 #include "store/pipeline.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
 #include "store/store.h"
-#include "store/view.h"
 
 /* Numbers from statfs(2) and the headers of the file systems. */
 static const struct {
@@ -147,7 +147,7 @@ static void put_pins(bson_t *facts, const struct lock *lock)
     bson_append_array_end(facts, &list);
 }
 
-/* Appends the state of the archiver, if there is one. */
+/* Appends the state of the archiver, if there is one, or it died. */
 static void put_archive(bson_t *facts, const struct lock *lock)
 {
     struct archive_facts archive;
@@ -163,6 +163,21 @@ static void put_archive(bson_t *facts, const struct lock *lock)
     BSON_APPEND_INT64(&child, "behind_bytes", (int64_t)archive.behind_bytes);
     BSON_APPEND_INT64(&child, "behind_ms", archive.behind_ms);
     BSON_APPEND_INT64(&child, "failing_ms", archive.failing_ms);
+    bson_append_document_end(facts, &child);
+}
+
+/* Appends the process that writes at this time, if there is one. */
+static void put_writer(bson_t *facts, const struct lock *lock)
+{
+    int64_t held_ms;
+    int process = truce__lock_holder(lock, &held_ms);
+    bson_t child;
+
+    if (!process)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "writer", &child);
+    BSON_APPEND_INT32(&child, "process", process);
+    BSON_APPEND_INT64(&child, "held_ms", held_ms);
     bson_append_document_end(facts, &child);
 }
 
@@ -220,6 +235,7 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
     put_pins(facts, &engine->lock);
     put_archive(facts, &engine->lock);
+    put_writer(facts, &engine->lock);
     put_writes(facts, engine);
     facts_put_feed(facts, engine);
 }
@@ -481,7 +497,7 @@ struct examining {
     void *arg;
 };
 
-static void file_tell_fault(const struct examine_fault *fault, void *arg)
+static void file_report_fault(const struct examine_fault *fault, void *arg)
 {
     struct examining *examining = arg;
     bson_t finding = BSON_INITIALIZER;
@@ -501,7 +517,8 @@ static truce_status file_examine(truce_store *store, const char *repair,
 {
     struct examining examining = {tell, arg};
 
-    return truce__engine_examine(file_engine_of(store), repair, file_tell_fault, &examining, error);
+    return truce__engine_examine(file_engine_of(store), repair, file_report_fault, &examining,
+                                 error);
 }
 
 static truce_status file_compact(truce_store *store, const truce_compact_options *options,

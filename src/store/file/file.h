@@ -6,7 +6,7 @@
 
 /* Returns the engine of an open file: store. */
 struct engine *truce__file_engine(truce_store *store);
-/* As truce__file_engine, for any store; NULL: it is another kind. */
+/* Does what truce__file_engine does, for any store; NULL: it is another kind. */
 struct engine *truce__file_engine_or_null(truce_store *store);
 
 #endif

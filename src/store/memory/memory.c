@@ -25,7 +25,7 @@
  * Deliberately not done: speed, durability, sharing between processes.
  */
 #include "store/memory/memory.h"
-#include "store/kinds.h"
+#include "store/store_kinds.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,6 +36,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "bson/array.h"
+#include "query/input_check.h"
 #include "query/match/validator.h"
 
 /* ---- documents by _id ------------------------------------------------------------------------ */
@@ -644,16 +645,11 @@ static truce_status memory_collection_create(truce_store *base, const char *name
 
     pthread_mutex_lock(&store->mutex);
     if (truce__memory_find(store, name))
-        status = truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", name);
+        status = truce__collection_taken(name, error);
     else
         truce__memory_find_or_create(store, name);
     pthread_mutex_unlock(&store->mutex);
     return status;
-}
-
-static truce_status no_collection(const char *name, bson_error_t *error)
-{
-    return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", name);
 }
 
 static truce_status memory_collection_drop(truce_store *base, const char *name, bson_error_t *error)
@@ -667,7 +663,7 @@ static truce_status memory_collection_drop(truce_store *base, const char *name, 
     if (collection)
         truce__memory_drop(store, collection);
     else
-        status = no_collection(name, error);
+        status = truce__collection_missing(name, error);
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
@@ -694,9 +690,9 @@ static truce_status memory_collection_rename(truce_store *base, const char *from
     collection = truce__memory_find(store, from);
     target = truce__memory_find(store, to);
     if (!collection) {
-        status = no_collection(from, error);
+        status = truce__collection_missing(from, error);
     } else if (target && !drop_target) {
-        status = truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", to);
+        status = truce__collection_taken(to, error);
     } else {
         if (target)
             truce__memory_drop(store, target);
@@ -724,7 +720,7 @@ static truce_status memory_collection_validate(truce_store *base, const char *na
         collection->validator = made;
         made = old;
     } else {
-        status = no_collection(name, error);
+        status = truce__collection_missing(name, error);
     }
     pthread_mutex_unlock(&store->mutex);
     truce__match_free(made);
@@ -842,12 +838,11 @@ static truce_status memory_find_index(struct memory_store *store, const char *co
 {
     *collection = truce__memory_find(store, collection_name);
     if (!*collection)
-        return no_collection(collection_name, error);
+        return truce__collection_missing(collection_name, error);
     for (*number = 0; *number < (*collection)->indexes_count; (*number)++)
         if (!strcmp((*collection)->indexes[*number]->name, name))
             return TRUCE_OK;
-    return truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s", name,
-                         collection_name);
+    return truce__index_missing(name, collection_name, error);
 }
 
 static truce_status memory_index_drop(truce_store *base, const char *collection_name,
@@ -900,7 +895,7 @@ static truce_status memory_index_list(truce_store *base, const char *name, bson_
     pthread_mutex_lock(&store->mutex);
     collection = truce__memory_find(store, name);
     if (!collection)
-        status = no_collection(name, error);
+        status = truce__collection_missing(name, error);
     for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
         truce__index_describe(collection->indexes[i], &definition);
         truce__array_add_document(&list, &definition);

@@ -3,7 +3,7 @@
  * (memory.c).
  *
  * Documents without a sort have the order of the plan that a file with the same documents and
- * indexes makes (engine/documents/plan.h). The plan only decides the order, and never which
+ * indexes makes (engine/documents/query_plan.h). The plan only decides the order, and never which
  * documents match. A document's place is (number of the scan, key), by its first key within a range
  * of the plan. Documents of the same place keep the order of insertion.
  */
@@ -12,12 +12,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "engine/documents/plan.h"
+#include "engine/documents/query_plan.h"
 #include "query/distinct.h"
 #include "query/project/find_result.h"
 #include "store/memory/memory.h"
 #include "store/pipeline.h"
-#include "store/view.h"
+#include "store/snapshot_view.h"
 
 struct order_item {
     struct memory_match match;

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "query/incoming.h"
+#include "query/input_check.h"
 #include "query/match/validator.h"
 #include "query/project/project.h"
 #include "store/memory/memory.h"

@@ -27,12 +27,14 @@
  * cluster of one. Only then does libmongoc keep the token with which another mongos, or this one
  * after a restart, finds the outcome of a commit.
  *
- * Files: this one (the URI, opening, indexes and collections), mongo_command.c (commands and their
- * time limits), mongo_error.c, mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_shards.c
- * (shard keys), mongo_listen.c (change streams), mongo_facts.c (facts for truce_doctor).
+ * Files: this one (the URI, opening, indexes and collections), mongo_pool.c (connections),
+ * mongo_time_limit.c, mongo_command.c, mongo_error.c, mongo_read.c, mongo_write.c,
+ * mongo_transaction.c, mongo_session.c and mongo_change_stream.c (transactions and change streams
+ * of a server's clients), mongo_shards.c (shard keys), mongo_change_listener.c (waits),
+ * mongo_doctor_facts.c (facts for truce_doctor).
  *
  * A write waits for the majority, and for an answer, until its deadline or the store's, and is
- * TRUCE_UNKNOWN then (mongo_command.c).
+ * TRUCE_UNKNOWN then (mongo_time_limit.c).
  *
  * URIs: all options that libmongoc understands are passed on: hosts, replicaSet, TLS,
  * authentication, compressors, sizes, and times. Options that could lose an acknowledged write, or
@@ -42,7 +44,8 @@
  * Deliberately not done: views, collations, text and geographic indexes.
  */
 #include "store/mongodb/mongo.h"
-#include "store/kinds.h"
+#include "store/mongodb/mongo_session.h"
+#include "store/store_kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +53,12 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "bson/array.h"
 #include "bson/value.h"
 #include "query/index/index_set.h"
+#include "query/input_check.h"
 #include "store/mongodb/mongo_shards.h"
 
 #define DEADLINE_MS    30000
@@ -61,12 +66,9 @@
 /* The minimum length of a secret option value; shorter values are words or numbers. */
 #define SECRET_LEAST 8
 
-static uint64_t mongo_structure_of(truce_store *base);
 static truce_status mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
                                const truce_bulk_options *options, truce_write_outcome *outcomes,
                                bson_error_t *error);
-static truce_status mongo_index_create(truce_store *base, const char *collection,
-                                       const bson_t *index, bson_error_t *error);
 static truce_status mongo_index_drop(truce_store *base, const char *collection, const char *name,
                                      bson_error_t *error);
 static truce_status mongo_index_modify(truce_store *base, const char *collection, const char *name,
@@ -79,8 +81,6 @@ static truce_status mongo_collection_rename(truce_store *base, const char *from,
                                             bool drop_target, bson_error_t *error);
 static truce_status mongo_collection_validate(truce_store *base, const char *collection,
                                               const bson_t *validator, bson_error_t *error);
-static truce_status mongo_validator(truce_store *base, const char *collection, bson_t *validator,
-                                    bson_error_t *error);
 
 static truce_status weak(const char *option, const char *value, bson_error_t *error)
 {
@@ -197,7 +197,7 @@ static bool has_piece(const char *message, const char *piece, size_t length)
 }
 
 /* Returns whether the message contains the password or the value of an option. */
-static bool tells_secret(const char *message, const char *text)
+static bool reports_secret(const char *message, const char *text)
 {
     const char *from = behind_scheme(text), *at = strchr(from, '@');
     const char *colon = at ? memchr(from, ':', (size_t)(at - from)) : NULL;
@@ -222,9 +222,9 @@ static bool tells_secret(const char *message, const char *text)
 static truce_status mongo_uri_refuse(const char *reason, const char *text, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "the store's URI is not valid: %s",
-                       tells_secret(reason, text) ? "the reason is omitted, because it repeats a "
-                                                    "part that may be secret"
-                                                  : reason);
+                       reports_secret(reason, text) ? "the reason is omitted, because it repeats a "
+                                                      "part that may be secret"
+                                                    : reason);
 }
 
 /* Parses the URI. INVALID: it has no database, or asks for less than durable writes and reads that
@@ -246,13 +246,11 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
     database = mongoc_uri_get_database(*uri);
     if (database && *database && options->database && strcmp(database, options->database) != 0)
         status = truce__fail(TRUCE_INVALID, error,
-                             "the URI names the database %s, and the option names %s", database,
-                             options->database);
+                             "the URI names the database \"%s\", and the option names \"%s\"",
+                             database, options->database);
     else if ((!database || !*database) && !options->database)
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "the URI names no database (mongodb://HOST:PORT/DATABASE), and no option "
-                        "does");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "no database: append /NAME to the URI, or use --database");
     else
         status = check_writes(*uri, error);
     if (!status)
@@ -270,10 +268,11 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
 
 /* A store without a wait for this time stops listening to changes. */
 #define LISTEN_IDLE_MS 60000
-/* A step of waiting for a server; libmongoc has no other limit (mongo_command.c). */
+/* A step of waiting for a server; libmongoc has no other limit (mongo_time_limit.c). */
 #define SELECT_MS 2000
 
 #define CLOSE_MS  1000 /* To end the sessions at the server. */
+#define PROBES    2    /* How often the server is asked for an ability without an answer. */
 
 static void mongo_close_store(truce_store *base)
 {
@@ -282,10 +281,10 @@ static void mongo_close_store(truce_store *base)
     truce__mongo_listener_close(store->listener);
     truce__mongo_limit(CLOSE_MS);
     truce__mongo_shards_free(store->shards);
+    truce__mongo_structure_free(store->structure);
     truce__mongo_limit_forget(store);
     pthread_mutex_destroy(&store->limited.mutex);
-    if (store->pool)
-        mongoc_client_pool_destroy(store->pool);
+    truce__mongo_pool_close(store);
     truce__mongoc_listen_end(&store->audience);
     bson_free(store->database);
     bson_free(store);
@@ -302,7 +301,7 @@ static const truce_store_ops mongo_ops = {
     .bulk = mongo_bulk,
     .find_and_modify = truce__mongo_find_and_modify,
     .read_many = truce__mongo_read_many,
-    .index_create = mongo_index_create,
+    .index_create = truce__mongo_index_create,
     .index_drop = mongo_index_drop,
     .index_modify = mongo_index_modify,
     .index_list = truce__mongo_index_list,
@@ -312,14 +311,19 @@ static const truce_store_ops mongo_ops = {
     .collection_validate = mongo_collection_validate,
     .collection_list = truce__mongo_collection_list,
     .wait = truce__mongo_wait,
-    .structure = mongo_structure_of,
+    .structure = truce__mongo_structure_number,
     .facts = truce__mongo_facts,
-    .validator = mongo_validator,
+    .validator = truce__mongo_validator,
     .snapshot = truce__mongo_snapshot,
     .counters = truce__mongo_counters,
     .database = truce__mongo_database,
     .command = truce__mongo_operation,
 };
+
+bool truce__mongo_is(const truce_store *store)
+{
+    return store->ops == &mongo_ops;
+}
 
 /* ---- the server's description ---------------------------------------------------------------- */
 
@@ -341,8 +345,8 @@ static void read_hello(const bson_t *hello, struct mongo_server *server)
 }
 
 /* Reports that no server was reached, with the hosts and the time. */
-static truce_status tell_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
-                                 const bson_error_t *caught, bson_error_t *error)
+static truce_status report_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
+                                   const bson_error_t *caught, bson_error_t *error)
 {
     const bson_t none = BSON_INITIALIZER;
     const mongoc_host_list_t *host = mongoc_uri_get_hosts(uri);
@@ -384,7 +388,7 @@ static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *u
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
     else
-        status = tell_of_none(uri, begun_ns, &caught, error);
+        status = report_of_none(uri, begun_ns, &caught, error);
     mongoc_server_description_destroy(description);
     truce__mongo_return(store, client);
     return status;
@@ -433,7 +437,7 @@ static truce_status probe_durable(struct mongo_store *store, bson_error_t *error
     return status;
 }
 
-static bool probe_pipeline(struct mongo_store *store)
+static truce_status probe_pipeline(struct mongo_store *store, bson_error_t *error)
 {
     bson_oid_t absent;
     truce_status status;
@@ -443,13 +447,13 @@ static bool probe_pipeline(struct mongo_store *store)
     body = BCON_NEW("update", BCON_UTF8(PROBE), "updates", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "u", "[", "{", "$set", "{", "a", BCON_INT32(1), "}",
                     "}", "]", "}", "]");
-    status = probe(store, body, "an update by a pipeline", NULL);
+    status = probe(store, body, "an update by a pipeline", error);
     bson_destroy(body);
-    return status == TRUCE_OK;
+    return status;
 }
 
 /* Tries a condition on an element as a whole and one on its field, which the patterns need. */
-static bool probe_array_filters(struct mongo_store *store)
+static truce_status probe_array_filters(struct mongo_store *store, bson_error_t *error)
 {
     bson_oid_t absent;
     truce_status status;
@@ -460,9 +464,9 @@ static bool probe_array_filters(struct mongo_store *store)
                     BCON_OID(&absent), "}", "u", "{", "$set", "{", "a.$[i].b", BCON_INT32(1), "}",
                     "}", "arrayFilters", "[", "{", "i", "{", "$type", BCON_UTF8("object"), "}",
                     "i.c", BCON_INT32(1), "}", "]", "}", "]");
-    status = probe(store, body, "an update with array filters", NULL);
+    status = probe(store, body, "an update with array filters", error);
     bson_destroy(body);
-    return status == TRUCE_OK;
+    return status;
 }
 
 /* Returns whether transactions are worth a try. A truce server has them even if it does not present
@@ -482,6 +486,28 @@ static bool may_have_change_streams(const struct mongo_server *server)
            server->wire >= 7; /* 4.0 */
 }
 
+/* Adds the abilities if the server answers that the probe succeeds. A lost answer says nothing, so
+ * the probe is repeated. If the server does not answer until the deadline of the opening, the
+ * opening fails: the store would otherwise lack abilities that the server has. */
+static truce_status find_out(struct mongo_store *store,
+                             truce_status (*probe_function)(struct mongo_store *, bson_error_t *),
+                             uint32_t abilities, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_IO;
+
+    for (int i = 0; i < PROBES && status && caught.domain != TRUCE_ERROR_SERVER; i++) {
+        status = probe_function(store, &caught);
+        if (status && caught.domain != TRUCE_ERROR_SERVER &&
+            truce__clock_monotonic_ns() >= truce__deadline())
+            return truce__fail(TRUCE_IO, error, "cannot find out what the server supports: %.300s",
+                               caught.message);
+    }
+    if (!status)
+        store->base.capabilities |= abilities;
+    return TRUCE_OK;
+}
+
 static truce_status find_capabilities(struct mongo_store *store, bson_error_t *error)
 {
     uint32_t *can = &store->base.capabilities;
@@ -495,16 +521,18 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
     if (status)
         return status;
     *can |= TRUCE_CAN_DURABLE | (store->server.truce ? TRUCE_CAN_COMMAND : 0);
-    if (store->server.wire >= 8 && (store->read_only || probe_pipeline(store)))
-        *can |= TRUCE_CAN_PIPELINE_UPDATE;
-    if (store->read_only || probe_array_filters(store))
-        *can |= TRUCE_CAN_ARRAY_FILTERS;
-    if (may_have_transactions(&store->server) &&
-        truce__mongo_probe_transaction(store, NULL) == TRUCE_OK)
-        *can |= TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
+    if (store->read_only)
+        *can |= TRUCE_CAN_ARRAY_FILTERS | (store->server.wire >= 8 ? TRUCE_CAN_PIPELINE_UPDATE : 0);
+    if (!store->read_only && store->server.wire >= 8)
+        status = find_out(store, probe_pipeline, TRUCE_CAN_PIPELINE_UPDATE, error);
+    if (!status && !store->read_only)
+        status = find_out(store, probe_array_filters, TRUCE_CAN_ARRAY_FILTERS, error);
+    if (!status && may_have_transactions(&store->server))
+        status = find_out(store, truce__mongo_probe_transaction,
+                          TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ, error);
     if (may_have_change_streams(&store->server))
         *can |= TRUCE_CAN_WAIT;
-    return TRUCE_OK;
+    return status;
 }
 
 /* ---- open ----------------------------------------------------------------------------------- */
@@ -512,18 +540,11 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
 static truce_status mongo_reach(struct mongo_store *store, const mongoc_uri_t *uri,
                                 bson_error_t *error)
 {
-    bson_error_t caught = {0};
+    truce_status status = truce__mongo_pool_open(store, uri, error);
 
-    truce__mongo_limit_forget(store);
-    if (store->pool)
-        mongoc_client_pool_destroy(store->pool);
-    store->pool = mongoc_client_pool_new_with_error(uri, &caught);
-    if (!store->pool)
-        return truce__fail(TRUCE_INVALID, error, "the store's URI cannot be used: %s",
-                           caught.message);
-    mongoc_client_pool_set_error_api(store->pool, MONGOC_ERROR_API_VERSION_2);
+    if (status)
+        return status;
     truce__mongo_watch(store);
-    store->connections_max = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_MAXPOOLSIZE, 100);
     return meet_server(store, uri, error);
 }
 
@@ -547,7 +568,7 @@ static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson
     if (status)
         truce__fail(
             status, error,
-            "the members of the replica set %s cannot be reached by the names in its configuration "
+            "the members of the replica set \"%s\" cannot be reached by the names in its configuration "
             "(directConnection=true uses only this server): %.200s",
             name, caught.message);
     return status;
@@ -571,7 +592,6 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
 {
     truce_status status = mongo_reach(store, uri, error);
 
-    store->opened_ns = truce__clock_monotonic_ns();
     if (!status && wants_whole_set(store, uri))
         status = reach_set(store, uri, error);
     if (!status && is_one_mongos(store, uri))
@@ -584,7 +604,7 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
     if (options->must_exist) {
         status = mongo_collection_exists(store, NULL, error);
         if (status == TRUCE_NOT_FOUND)
-            return truce__fail(TRUCE_NOT_FOUND, error, "the database %s has no collections",
+            return truce__fail(TRUCE_NOT_FOUND, error, "the database \"%s\" has no collections",
                                store->database);
     }
     if (!status)
@@ -592,7 +612,7 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
     if (!status && store->server.deployment == MONGO_SHARDED)
         store->shards = truce__mongo_shards_new();
     if (!status && (store->base.capabilities & TRUCE_CAN_WAIT))
-        store->listener = truce__mongo_listener_new(uri, LISTEN_IDLE_MS);
+        store->listener = truce__mongo_listener_new(uri, LISTEN_IDLE_MS, &store->changes);
     return status;
 }
 
@@ -615,6 +635,7 @@ static truce_status mongo_open_store(const char *scheme, const char *path,
     made = bson_malloc0(sizeof *made);
     made->base.ops = &mongo_ops;
     pthread_mutex_init(&made->limited.mutex, NULL);
+    made->structure = truce__mongo_structure_new();
     made->audience.notices = truce__notices_of(options->hooks);
     truce__mongoc_listen(&made->audience);
     made->database =
@@ -628,7 +649,11 @@ static truce_status mongo_open_store(const char *scheme, const char *path,
                                                                  : SELECT_MS);
     made->read_only = options->read_only;
     made->relaxed = options->relaxed;
-    status = open_with(uri, options, made, error);
+    {
+        DEADLINE_SCOPE(made->deadline_ms);
+
+        status = open_with(uri, options, made, error);
+    }
     mongoc_uri_destroy(uri);
     if (status)
         mongo_close_store(&made->base);
@@ -662,19 +687,8 @@ static struct mongo_store *schema_of(truce_store *base)
 
 /* ---- the structure number -------------------------------------------------------------------- */
 
-/* Other clients can drop collections, too, and the server does not report it. After this time, a
- * handle therefore reads again whatever it remembers of collections, such as their indexes. */
-#define STRUCTURE_NS (60 * INT64_C(1000000000))
-
-static uint64_t mongo_structure_of(truce_store *base)
-{
-    struct mongo_store *store = schema_of(base);
-    int64_t open_ns = truce__clock_monotonic_ns() - store->opened_ns;
-
-    return 1 + atomic_load(&store->changes) + (uint64_t)(open_ns / STRUCTURE_NS);
-}
-
-/* Dropped, renamed, or emptied a collection, or may have done so. */
+/* Counts a structural change (truce__store_structure): a collection was dropped, renamed, or
+ * emptied, or an index was dropped, or this may have happened. */
 static void mongo_structure_changed(truce_store *base)
 {
     atomic_fetch_add(&schema_of(base)->changes, 1);
@@ -725,7 +739,7 @@ static truce_status schema_change(truce_store *base, const char *verb, const cha
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-static truce_status mongo_index_create(truce_store *base, const char *collection,
+truce_status truce__mongo_index_create(truce_store *base, const char *collection,
                                        const bson_t *index, bson_error_t *error)
 {
     struct index_spec spec = {0};
@@ -742,6 +756,8 @@ static truce_status mongo_index_create(truce_store *base, const char *collection
     BSON_APPEND_DOCUMENT(&list, "0", &definition);
     bson_append_array_end(&body, &list);
     status = schema_change(base, "create an index of", collection, NULL, &body, NULL, error);
+    if (!status && schema_of(base)->structure)
+        truce__mongo_structure_watch(schema_of(base)->structure, collection);
     bson_destroy(&definition);
     bson_destroy(&body);
     truce__index_spec_release(&spec);
@@ -805,6 +821,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
     struct mongo_command command = {
         .what = truce__mongo_what(text, sizeof text, "list the indexes of", collection),
         .body = &body,
+        .outside = true,
     };
     truce_cursor *cursor = NULL;
     const bson_t *listed = NULL;
@@ -829,8 +846,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
     truce_cursor_close(cursor);
     bson_destroy(&body);
     if (!status && !list.count)
-        status =
-            truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", collection);
+        status = truce__collection_missing(collection, error);
     if (status)
         bson_reinit(indexes);
     return status;
@@ -907,7 +923,7 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
                                       struct names *names, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter;
-    struct mongo_command command = {.what = "list the collections", .body = &body};
+    struct mongo_command command = {.what = "list the collections", .body = &body, .outside = true};
     truce_cursor *cursor = NULL;
     const bson_t *listed = NULL;
     truce_status status;
@@ -947,8 +963,7 @@ static truce_status mongo_collection_exists(struct mongo_store *store, const cha
     truce_status status = schema_read_names(store, collection, true, &names, error);
 
     if (!status && !names.count)
-        status = truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s",
-                               collection ? collection : "at all");
+        status = truce__collection_missing(collection ? collection : "", error);
     free_names(&names);
     return status;
 }
@@ -962,8 +977,7 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
     truce_status status = mongo_collection_exists(schema_of(base), collection, &ignored);
 
     if (!status)
-        status =
-            truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", collection);
+        status = truce__collection_taken(collection, error);
     else if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     else if (error)
@@ -987,8 +1001,7 @@ static truce_status mongo_collection_drop(truce_store *base, const char *collect
     /* MongoDB 7 accepts the drop of a missing collection, but does not name it. */
     if (!status && schema_of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
         !bson_has_field(&reply, "nIndexesWas"))
-        status =
-            truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", collection);
+        status = truce__collection_missing(collection, error);
     bson_destroy(&reply);
     bson_destroy(&body);
     return status;
@@ -1033,7 +1046,7 @@ static truce_status mongo_collection_validate(truce_store *base, const char *col
     return status;
 }
 
-static truce_status mongo_validator(truce_store *base, const char *collection, bson_t *validator,
+truce_status truce__mongo_validator(truce_store *base, const char *collection, bson_t *validator,
                                     bson_error_t *error)
 {
     struct names names = {0};
@@ -1061,6 +1074,7 @@ static truce_status schema_describe(struct mongo_store *store, const char *name,
     struct mongo_command command = {
         .what = truce__mongo_what(text, sizeof text, "measure the collection", name),
         .body = &body,
+        .outside = true,
     };
     int64_t documents;
     truce_status status;

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 
 #include "base/status.h"
-#include "store/mongodb/mongoc.h"
-#include "store/reserved.h"
+#include "store/mongodb/mongoc_load.h"
+#include "store/reserved_names.h"
 #include "store/store.h"
 
 /* The collection that probes of a server name. Probes never write to it, but some servers create
@@ -28,6 +28,18 @@ struct mongo_server {
     char name[128]; /* The replica set; empty: none. */
 };
 
+/* An open transaction, with the connection that it occupies. */
+struct mongo_transaction {
+    struct mongo_store *store;
+    mongoc_client_t *client;
+    mongoc_client_session_t *session;
+    int64_t until_ns;
+    /* The first failure of a transaction of several calls, which has ended it: later statements
+     * return it, too. */
+    truce_status failed;
+    bson_error_t failure;
+};
+
 struct mongo_store {
     truce_store base; /* first */
     mongoc_client_pool_t *pool;
@@ -45,18 +57,32 @@ struct mongo_store {
         uint32_t count;
     } limited;
     struct mongoc_audience audience;
+    /* The transaction that the store is (mongo_session.c); NULL: it is not a transaction. */
+    struct mongo_transaction *transaction;
+    /* The connections that sessions and change streams occupy. */
+    atomic_int occupied;
+    /* When a message of the kind of truce__mongo_farewell_ms last had no answer in time. */
+    _Atomic int64_t stalled_ns;
     bool read_only, relaxed;
     bool linearizable; /* Reads of one document by _id may ask for it. */
-    /* The structure number: changes of this handle, and time since it was opened. */
+    /* The changes of this handle and those of other clients that it has noticed. */
     _Atomic uint64_t changes;
-    int64_t opened_ns;
+    struct mongo_structure *structure;
     struct {
         /* The cluster time of the reads of a view; 0: not a view. */
         uint32_t seconds, ordinal;
     } at;
 };
 
-/* ---- mongo.c ---- */
+/* ---- mongo_structure.c ---- */
+
+struct mongo_structure *truce__mongo_structure_new(void);
+void truce__mongo_structure_free(struct mongo_structure *structure);
+/* Compares the UUID of a collection, whose indexes are ensured, from the next operation on. */
+void truce__mongo_structure_watch(struct mongo_structure *structure, const char *collection);
+/* Returns the structure number, and may request the list of collections first (`structure` of
+ * truce_store_ops). */
+uint64_t truce__mongo_structure_number(truce_store *base);
 
 /* ---- mongo_error.c ---- */
 
@@ -72,7 +98,7 @@ enum mongo_kind {
  * server's answer, or empty; `caught` is libmongoc's error. */
 truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const bson_t *reply,
                                  const bson_error_t *caught, bson_error_t *error);
-/* As truce__mongo_failed, for an error within an answer: {code, errmsg}. */
+/* Does what truce__mongo_failed does, for an error within an answer: {code, errmsg}. */
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error);
 /* Returns the status of a write that matched nothing: OK, or UNKNOWN after a message without an
@@ -84,12 +110,30 @@ bool truce__mongo_is_open(const bson_error_t *caught);
 bool truce__mongo_is_certain(const bson_error_t *caught);
 bool truce__mongo_has_label(const bson_t *reply, const char *label);
 
-/* ---- mongo_command.c ---- */
+/* ---- mongo_pool.c ---- */
 
-/* Borrows a connection of the pool. TIMEOUT: all are in use until the deadline. */
+/* Makes the pool of connections, in place of the former one. */
+truce_status truce__mongo_pool_open(struct mongo_store *store, const mongoc_uri_t *uri,
+                                    bson_error_t *error);
+void truce__mongo_pool_close(struct mongo_store *store);
+
+/* Borrows a connection of the pool; a transaction has its own. TIMEOUT: all are in use until the
+ * deadline. */
 truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
                                  bson_error_t *error);
 void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client);
+
+/* Counts a connection that is occupied for longer than a call. LIMIT: there are too many, so other
+ * calls could find none. */
+truce_status truce__mongo_occupy(struct mongo_store *store, bson_error_t *error);
+void truce__mongo_leave(struct mongo_store *store);
+/* Returns the time for a message that only releases something at the server: an abort, or the end
+ * of a cursor. 0: such a message had no answer lately, so this one is not worth a wait. */
+uint32_t truce__mongo_farewell_ms(const struct mongo_store *store);
+/* Notes how long such a message took. */
+void truce__mongo_farewell_end(struct mongo_store *store, int64_t begun_ns);
+
+/* ---- mongo_command.c ---- */
 
 struct mongo_command {
     const char *what;     /* For the message: "count in things". */
@@ -102,6 +146,7 @@ struct mongo_command {
     bool write_concern;               /* Wait until it is durable, */
     bool relaxed;                     /* but not for the disk. */
     bool once;                        /* Send it once: libmongoc does not repeat it. */
+    bool outside;                     /* Not a statement of the store's transaction. */
     mongoc_client_session_t *session; /* or NULL */
     uint32_t server_id;               /* 0: any suitable one. */
     uint32_t wait_ms;                 /* The time limit; 0: none of its own. */
@@ -111,10 +156,13 @@ struct mongo_command {
 truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_command *command, bson_t *reply,
                               bson_error_t *error);
-/* As truce__mongo_run, on a borrowed connection. */
+/* Does what truce__mongo_run does, on a borrowed connection. */
 truce_status truce__mongo_run_alone(struct mongo_store *store, const struct mongo_command *command,
                                     bson_t *reply, bson_error_t *error);
 
+/* Notes the failure of a statement, if it is the first of the store's transaction. */
+void truce__mongo_statement_failed(struct mongo_store *store, truce_status status,
+                                   const bson_error_t *error);
 /* Makes {w: "majority", j: true}, or the same without j; the caller destroys it. */
 mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *store, bool relaxed);
 
@@ -156,6 +204,18 @@ truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_optio
 /* Runs a command that returns a cursor. */
 truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_command *command,
                                  truce_cursor **cursor, bson_error_t *error);
+/* Sends one getMore: at most `batch` documents, or MONGO_BATCH (-1). The server waits for them for
+ * `wait_ms` (0: until some exist, or the end). */
+truce_status truce__mongo_cursor_more(truce_cursor *cursor, int64_t batch, uint32_t wait_ms,
+                                      bson_error_t *error);
+/* Returns the next document of the current batch, unchecked. NULL: the batch has no
+ * more documents. */
+truce_status truce__mongo_cursor_taken(truce_cursor *cursor, const bson_t **document,
+                                       bson_error_t *error);
+/* Returns the server's answer with the current batch. */
+const bson_t *truce__mongo_cursor_reply(const truce_cursor *cursor);
+/* Returns whether the server has more batches. */
+bool truce__mongo_cursor_is_open(const truce_cursor *cursor);
 
 /* ---- mongo_write.c ---- */
 
@@ -199,6 +259,29 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
 
 /* ---- mongo_transaction.c ---- */
 
+/* Begins a transaction; TRUCE_OK: the caller releases it. `deadline_ms` 0: the store's. */
+truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t deadline_ms,
+                                            bool relaxed, struct mongo_transaction *transaction,
+                                            bson_error_t *error);
+/* Reads whether the writes of an atomic bulk will succeed: whether their filters match, and whether
+ * the documents to insert exist. Nothing is written, so the transaction may continue after such a
+ * failure. A write that depends on an earlier one of the bulk is not checked. */
+truce_status truce__mongo_transaction_look_ahead(struct mongo_transaction *transaction,
+                                                 const truce_write *writes, size_t count,
+                                                 truce_write_outcome *outcomes,
+                                                 bson_error_t *error);
+/* Runs the writes of an atomic bulk as statements. After a failure, the transaction must not be
+ * committed. */
+truce_status truce__mongo_transaction_write(struct mongo_transaction *transaction,
+                                            const truce_write *writes, size_t count,
+                                            truce_write_outcome *outcomes, bson_error_t *error);
+/* Commits. CONFLICT: surely nothing was changed. UNKNOWN: the outcome is unknown. */
+truce_status truce__mongo_transaction_commit(struct mongo_transaction *transaction,
+                                             bson_error_t *error);
+/* Ends the transaction, which is aborted unless it was committed. After its deadline, no abort is
+ * awaited: the server ends the transaction by itself. */
+void truce__mongo_transaction_release(struct mongo_transaction *transaction);
+
 /* The field of a guard without a change: it is set and removed again. */
 #define MONGO_TOUCH "_truce_touch"
 
@@ -216,6 +299,10 @@ truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_erro
 
 /* ---- mongo.c ---- */
 
+truce_status truce__mongo_index_create(truce_store *base, const char *collection,
+                                       const bson_t *index, bson_error_t *error);
+truce_status truce__mongo_validator(truce_store *base, const char *collection, bson_t *validator,
+                                    bson_error_t *error);
 truce_status truce__mongo_index_list(truce_store *base, const char *collection, bson_t *indexes,
                                      bson_error_t *error);
 truce_status truce__mongo_collection_create(truce_store *base, const char *collection,
@@ -226,6 +313,8 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
 /* Fails with CORRUPT: the server sent an invalid document. The message has the reason and the _id,
  * if possible. */
 truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);
+
+/* ---- mongo_time_limit.c ---- */
 
 /* Limits the messages that this thread sends after this call: each ends within wait_ms (0: only the
  * URI's limits) and within the deadline of the surrounding work. */
@@ -241,6 +330,10 @@ void truce__mongo_limit_forget(struct mongo_store *store);
  * of a client set up by truce__mongo_watch. */
 void truce__mongo_limit_until(const atomic_bool *stop);
 void truce__mongo_limit_listener(mongoc_client_t *client);
+/* Applies the limits to the streams of a client of the pool. */
+void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client);
+
+/* ---- round trips (mongo_command.c) ---- */
 
 /* Begins a call of this thread, which has lost no answer yet. */
 void truce__mongo_call(void);
@@ -252,12 +345,14 @@ bool truce__mongo_lost(void);
 void truce__mongo_watch(struct mongo_store *store);
 void truce__mongo_counters(truce_store *base, truce_store_counters *counters);
 
-/* ---- mongo_listen.c ---- */
+/* ---- mongo_change_listener.c ---- */
 
 /* Makes a listener, which follows the change stream of the URI's database from the first wait until
- * no wait has happened for `idle_ms`. Sends nothing. */
-struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32_t idle_ms);
-/* As truce_wait. Without a stream, waits are short. */
+ * no wait has happened for `idle_ms`. Sends nothing. `structure` counts the drops and renames that
+ * it receives, or may have missed. */
+struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32_t idle_ms,
+                                                 _Atomic uint64_t *structure);
+/* Does what truce_wait does. Without a stream, waits are short. */
 truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const truce_store *store,
                                         const char *collection, uint64_t *token,
                                         uint32_t timeout_ms, bson_error_t *error);
@@ -265,13 +360,13 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
  * wait may be active. */
 void truce__mongo_listener_close(struct mongo_listener *listener);
 
-/* ---- mongo_operation.c ---- */
+/* ---- mongo_server_operation.c ---- */
 
 const char *truce__mongo_database(truce_store *base);
 truce_status truce__mongo_operation(truce_store *base, const bson_t *request, bool writes,
                                     bson_t *reply, bson_error_t *error);
 
-/* ---- mongo_facts.c ---- */
+/* ---- mongo_doctor_facts.c ---- */
 
 truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *error);
 

@@ -178,10 +178,26 @@ static truce_status mongo_error_status_of(enum mongo_kind kind, uint32_t code)
     return TRUCE_INVALID;
 }
 
+/* Returns whether drivers know by the code that the transaction may run again. */
+static bool error_names_transient(uint32_t code)
+{
+    return code == CODE_WRITE_CONFLICT || code == CODE_NO_SUCH_TRANSACTION ||
+           code == CODE_SNAPSHOT_TOO_OLD || code == CODE_LOCK_TIMEOUT ||
+           code == CODE_SNAPSHOT_UNAVAILABLE || code == CODE_PREPARED_TRANSACTION_IN_PROGRESS;
+}
+
+/* Returns the code of a refused statement; 0: none, because the status says more. */
+static uint32_t error_statement_code(enum mongo_kind kind, truce_status status, uint32_t code)
+{
+    return kind == MONGO_STATEMENT && status == TRUCE_CONFLICT && !error_names_transient(code)
+               ? 0
+               : code;
+}
+
 /* Makes the message "find in things: MESSAGE" without a full stop. A server's code keeps its domain
  * only if its status does not say more. */
-static truce_status error_tell(truce_status status, const char *what, uint32_t code,
-                               const char *message, bson_error_t *error)
+static truce_status error_report(truce_status status, const char *what, uint32_t code,
+                                 const char *message, bson_error_t *error)
 {
     size_t length;
 
@@ -254,17 +270,19 @@ truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32
                                   const char *message, bson_error_t *error)
 {
     /* A server that returns no code has refused, too. */
-    return error_tell(after_lost(kind, code ? mongo_error_status_of(kind, code) : TRUCE_INVALID),
-                      what, code, message, error);
+    truce_status status =
+        after_lost(kind, code ? mongo_error_status_of(kind, code) : TRUCE_INVALID);
+
+    return error_report(status, what, error_statement_code(kind, status, code), message, error);
 }
 
 truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bson_error_t *error)
 {
     return after_lost(kind, TRUCE_OK)
-               ? error_tell(TRUCE_UNKNOWN, what, 0,
-                            "it was sent twice, because the first message had no answer; now "
-                            "nothing matches",
-                            error)
+               ? error_report(TRUCE_UNKNOWN, what, 0,
+                              "it was sent twice, because the first message had no answer; now "
+                              "nothing matches",
+                              error)
                : TRUCE_OK;
 }
 
@@ -335,7 +353,7 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     truce_status status;
 
     if (durable) /* Executed, but not known to be durable. */
-        return error_tell(
+        return error_report(
             error_unanswered(kind), what, caught->code,
             caught->code == CODE_WRITE_CONCERN_FAILED
                 ? "it is done, but did not reach the majority before the deadline: it may survive "
@@ -343,12 +361,16 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
                 : caught->message,
             error);
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))
-        return error_tell(TRUCE_CONFLICT, what, answered ? caught->code : 0, caught->message,
-                          error);
+        return error_report(
+            TRUCE_CONFLICT, what,
+            answered ? error_statement_code(MONGO_STATEMENT, TRUCE_CONFLICT, caught->code) : 0,
+            caught->message, error);
     status = answered ? mongo_error_status_of(kind, caught->code) : local_status(kind, caught);
     if (caught->domain == MONGOC_ERROR_SERVER_SELECTION) {
         say_unreached(caught->message, ours, sizeof ours);
         message = ours;
     }
-    return error_tell(after_lost(kind, status), what, answered ? caught->code : 0, message, error);
+    return error_report(after_lost(kind, status), what,
+                        answered ? error_statement_code(kind, status, caught->code) : 0, message,
+                        error);
 }

@@ -14,11 +14,12 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
 #include "query/distinct.h"
 #include "store/mongodb/mongo.h"
-#include "store/reserved.h"
+#include "store/reserved_names.h"
 
 /* ---- cursors --------------------------------------------------------------------------------- */
 
@@ -37,9 +38,10 @@
 struct mongo_cursor {
     truce_cursor base; /* first */
     struct mongo_store *store;
-    mongoc_client_t *client; /* NULL: there are no more batches. */
-    mongoc_client_session_t *session;
+    mongoc_client_t *client;          /* NULL: there are no more batches. */
+    mongoc_client_session_t *session; /* NULL: none, or that of the store's transaction. */
     uint32_t server_id;
+    bool outside; /* As in struct mongo_command. */
     int64_t id;
     char *collection;
     char what[200];
@@ -79,18 +81,30 @@ static truce_status open_batch(struct mongo_cursor *cursor, const char *field, b
     return TRUCE_OK;
 }
 
-static truce_status cursor_next_batch(struct mongo_cursor *cursor, bson_error_t *error)
+/* Returns how long the answer may take; 0: no limit of its own. */
+static uint32_t cursor_wait_ms(const struct mongo_cursor *cursor, uint32_t wait_ms)
+{
+    return wait_ms ? wait_ms + cursor->store->deadline_ms : 0;
+}
+
+static truce_status cursor_next_batch(struct mongo_cursor *cursor, int64_t batch, uint32_t wait_ms,
+                                      bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER;
     struct mongo_command command = {.what = cursor->what,
                                     .body = &body,
                                     .session = cursor->session,
-                                    .server_id = cursor->server_id};
+                                    .server_id = cursor->server_id,
+                                    .outside = cursor->outside,
+                                    .wait_ms = cursor_wait_ms(cursor, wait_ms)};
     truce_status status;
 
     BSON_APPEND_INT64(&body, "getMore", cursor->id);
     BSON_APPEND_UTF8(&body, "collection", cursor->collection);
-    BSON_APPEND_INT32(&body, "batchSize", MONGO_BATCH);
+    BSON_APPEND_INT32(&body, "batchSize",
+                      batch >= 0 && batch < MONGO_BATCH ? (int32_t)batch : MONGO_BATCH);
+    if (wait_ms)
+        BSON_APPEND_INT64(&body, "maxTimeMS", wait_ms);
     bson_destroy(&cursor->reply);
     status = truce__mongo_run(cursor->store, cursor->client, &command, &cursor->reply, error);
     bson_destroy(&body);
@@ -102,7 +116,7 @@ static truce_status cursor_next_batch(struct mongo_cursor *cursor, bson_error_t 
 }
 
 /* Makes a view of the document at the iterator. */
-static truce_status cursor_show(struct mongo_cursor *cursor, const bson_t **document,
+static truce_status cursor_view(struct mongo_cursor *cursor, const bson_t **document,
                                 bson_error_t *error)
 {
     const uint8_t *bytes;
@@ -113,8 +127,6 @@ static truce_status cursor_show(struct mongo_cursor *cursor, const bson_t **docu
     bson_iter_document(&cursor->iter, &size, &bytes);
     if (!bson_init_static(&cursor->document, bytes, size))
         return nonsense(cursor, error);
-    if (truce__document_check(&cursor->document, "document", NULL))
-        return truce__mongo_unsound(cursor->what, &cursor->document, error);
     *document = &cursor->document;
     return TRUCE_OK;
 }
@@ -128,12 +140,41 @@ static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **documen
 
     /* An empty batch is not the end. */
     while (!status && !at_document && cursor->client) {
-        status = cursor_next_batch(cursor, error);
+        status = cursor_next_batch(cursor, -1, 0, error);
         at_document = !status && bson_iter_next(&cursor->iter);
     }
-    if (status || !at_document)
-        return status;
-    return cursor_show(cursor, document, error);
+    if (!status && at_document)
+        status = cursor_view(cursor, document, error);
+    if (!status && at_document && truce__document_check(&cursor->document, "document", NULL)) {
+        status = truce__mongo_unsound(cursor->what, &cursor->document, error);
+        *document = NULL;
+    }
+    return status;
+}
+
+truce_status truce__mongo_cursor_more(truce_cursor *base, int64_t batch, uint32_t wait_ms,
+                                      bson_error_t *error)
+{
+    return cursor_next_batch((struct mongo_cursor *)base, batch, wait_ms, error);
+}
+
+truce_status truce__mongo_cursor_taken(truce_cursor *base, const bson_t **document,
+                                       bson_error_t *error)
+{
+    struct mongo_cursor *cursor = (struct mongo_cursor *)base;
+
+    *document = NULL;
+    return bson_iter_next(&cursor->iter) ? cursor_view(cursor, document, error) : TRUCE_OK;
+}
+
+const bson_t *truce__mongo_cursor_reply(const truce_cursor *base)
+{
+    return &((const struct mongo_cursor *)base)->reply;
+}
+
+bool truce__mongo_cursor_is_open(const truce_cursor *base)
+{
+    return ((const struct mongo_cursor *)base)->client != NULL;
 }
 
 /* Tells the server to close the cursor before its own time-out. It does not matter whether the
@@ -144,15 +185,21 @@ static void kill_cursor(struct mongo_cursor *cursor)
     struct mongo_command command = {.what = cursor->what,
                                     .body = &body,
                                     .session = cursor->session,
-                                    .server_id = cursor->server_id};
+                                    .server_id = cursor->server_id,
+                                    .outside = cursor->outside,
+                                    .wait_ms = truce__mongo_farewell_ms(cursor->store)};
+    int64_t now_ns = truce__clock_monotonic_ns();
     truce_status ignored;
 
+    if (!command.wait_ms)
+        return;
     BSON_APPEND_UTF8(&body, "killCursors", cursor->collection);
     BSON_APPEND_ARRAY_BEGIN(&body, "cursors", &ids);
     BSON_APPEND_INT64(&ids, "0", cursor->id);
     bson_append_array_end(&body, &ids);
     ignored = truce__mongo_run(cursor->store, cursor->client, &command, &reply, NULL);
     (void)ignored;
+    truce__mongo_farewell_end(cursor->store, now_ns);
     bson_destroy(&reply);
     bson_destroy(&body);
 }
@@ -172,16 +219,18 @@ static void cursor_close_cursor(truce_cursor *base)
 static const truce_cursor_ops cursor_ops = {mongo_cursor_next, cursor_close_cursor};
 
 /* Prepares a cursor. A server without sessions has cursors without them. The server is the one that
- * accepts writes. */
+ * accepts writes. A transaction has its own server and session. */
 static truce_status cursor_prepare(struct mongo_cursor *cursor, uint32_t wait_ms,
                                    bson_error_t *error)
 {
     bson_error_t caught = {0};
-    mongoc_server_description_t *server =
-        mongoc_client_select_server(cursor->client, true, NULL, &caught);
+    mongoc_server_description_t *server;
     bson_t none = BSON_INITIALIZER;
 
     truce__mongo_limit(wait_ms);
+    if (cursor->store->transaction && !cursor->outside)
+        return TRUCE_OK;
+    server = mongoc_client_select_server(cursor->client, true, NULL, &caught);
     if (!server && truce__mongo_await_server(cursor->store, cursor->client, NULL))
         server = mongoc_client_select_server(cursor->client, true, NULL, &caught);
     if (!server)
@@ -221,6 +270,7 @@ truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_c
     *cursor = NULL;
     made->base.ops = &cursor_ops;
     made->store = store;
+    made->outside = command->outside;
     bson_init(&made->reply);
     bson_strncpy(made->what, command->what, sizeof made->what);
     status = truce__mongo_borrow(store, &made->client, error);

@@ -5,16 +5,16 @@
  * cluster refuses a message that lacks the key, and after FRESH_MS. A collection may be sharded, or
  * get another key, while it is in use.
  *
- *   H1  mongos refuses a find-and-modify without the values of the shard key. If the filter lacks
+ *  MH1  mongos refuses a find-and-modify without the values of the shard key. If the filter lacks
  *       them, the document that it would match is read, and its _id and these values are added to
  *       the filter. If that filter matches nothing, the document is read again. NOT_FOUND is the
  *       result of a read of all shards.
- *   H2  Documents of commits and revisions have unique _ids. If a collection is sharded by another
+ *  MH2  Documents of commits and revisions have unique _ids. If a collection is sharded by another
  *       key, two shards may each accept a document with the same _id. So the first write of such a
  *       document is refused there. An ObjectId is allowed, because it is generated for one document
  *       only.
- *   H3  truce's own collections are refused with a shard key that does not keep them whole
- *       (reserved.h).
+ *  MH3  truce's own collections are refused with a shard key that does not keep them whole
+ *       (reserved_names.h).
  *
  * A user who may not read config.collections gets none of these checks; the cluster's own refusals
  * remain.
@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "bson/path.h"
+#include "bson/dotted_path.h"
 #include "bson/value.h"
 
 #define FRESH_MS 60000
@@ -133,7 +133,8 @@ static truce_status shards_ask(struct mongo_store *store, mongoc_client_t *clien
                                     .body = body,
                                     .database = "config",
                                     .wait_ms = store->deadline_ms,
-                                    .read_concern = true};
+                                    .read_concern = true,
+                                    .outside = true};
     bson_iter_t iter, found;
     bson_t reply;
     truce_status status = client ? truce__mongo_run(store, client, &command, &reply, error)
@@ -184,7 +185,7 @@ static bool mongo_shards_is_id_alone(const bson_t *key)
     return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
 }
 
-/* ---- H1 ------------------------------------------------------------------------------------- */
+/* ---- MH1 ------------------------------------------------------------------------------------- */
 
 static bool names_value(const bson_t *filter, const char *path)
 {
@@ -292,14 +293,14 @@ truce_status truce__mongo_aim(struct mongo_store *store, const char *collection,
     return status;
 }
 
-/* ---- H2, H3 --------------------------------------------------------------------------------- */
+/* ---- MH2, MH3 -------------------------------------------------------------------------------- */
 
 static truce_status shards_refuse(const char *collection, const bson_t *key, const char *why,
                                   bson_error_t *error)
 {
     char *shown = bson_as_relaxed_extended_json(key, NULL);
 
-    truce__fail(TRUCE_INVALID, error, "the collection %s is sharded by %s: %s", collection,
+    truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is sharded by %s: %s", collection,
                 shown ? shown : "{}", why);
     bson_free(shown);
     return TRUCE_INVALID;

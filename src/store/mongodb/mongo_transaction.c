@@ -26,14 +26,8 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "bson/value.h"
+#include "store/maintenance.h"
 #include "store/mongodb/mongo.h"
-
-struct transaction {
-    struct mongo_store *store;
-    mongoc_client_t *client;
-    mongoc_client_session_t *session;
-    int64_t until_ns;
-};
 
 /* ---- guards ---------------------------------------------------------------------------------- */
 
@@ -41,7 +35,7 @@ struct transaction {
  * Guards of a transaction.
  *
  * Snapshot isolation does not check what a transaction has read, only what it has written. So a
- * guard is a write too, one that leaves nothing behind but takes part in conflicts:
+ * guard is a write too, one that changes nothing but takes part in conflicts:
  *
  *     one document must match            a fresh field is set and removed again
  *     none may match, of a given _id     a stub with this _id is inserted and removed again
@@ -52,9 +46,9 @@ struct transaction {
  * can represent all documents that do not exist.
  */
 
-static uint32_t mongo_left_ms(const struct transaction *transaction);
+static uint32_t mongo_left_ms(const struct mongo_transaction *transaction);
 static truce_status mongo_none_matches(const char *collection, bson_error_t *error);
-static truce_status mongo_statement(struct transaction *transaction, const char *what,
+static truce_status mongo_statement(struct mongo_transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,
                                     bson_error_t *error);
 
@@ -107,7 +101,7 @@ static truce_status first_refusal(const bson_t *reply, const char *what, bson_er
 
 /* Sets the fresh field in what matches, and removes it from the document with this _id, in one
  * message. *touched counts the matches. */
-static truce_status touch_id(struct transaction *transaction, const char *collection,
+static truce_status touch_id(struct mongo_transaction *transaction, const char *collection,
                              const bson_t *filter, const bson_value_t *id, bool *touched,
                              bson_error_t *error)
 {
@@ -141,7 +135,7 @@ static truce_status touch_id(struct transaction *transaction, const char *collec
 
 /* Finds the _id of the first match. NOT_FOUND without a message: none. The caller destroys `id` on
  * success. */
-static truce_status find_id(struct transaction *transaction, const char *collection,
+static truce_status find_id(struct mongo_transaction *transaction, const char *collection,
                             const bson_t *filter, bson_value_t *id, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, projection, reply;
@@ -172,7 +166,7 @@ static truce_status find_id(struct transaction *transaction, const char *collect
 }
 
 /* Runs TRUCE_WRITE_REQUIRE, TRUCE_WRITE_LOOK, and TRUCE_WRITE_REQUIRE_MISSING. */
-static truce_status mongo_require(struct transaction *transaction, const truce_write *write,
+static truce_status mongo_require(struct mongo_transaction *transaction, const truce_write *write,
                                   bson_error_t *error)
 {
     bson_value_t id = {0};
@@ -194,7 +188,8 @@ static truce_status mongo_require(struct transaction *transaction, const truce_w
 
 /* Returns the meaning of a refused stub. A taken _id is what the guard looks for; a taken key of
  * another index is an accident of the stub. */
-static truce_status judge_stub(const truce_write *write, truce_status status, bson_error_t *error)
+static truce_status diagnose_stub(const truce_write *write, truce_status status,
+                                  bson_error_t *error)
 {
     const char *index = strstr(error->message, "index: ");
 
@@ -209,7 +204,7 @@ static truce_status judge_stub(const truce_write *write, truce_status status, bs
 }
 
 /* Inserts {_id} and removes it. */
-static truce_status hold_missing(struct transaction *transaction, const truce_write *write,
+static truce_status hold_missing(struct mongo_transaction *transaction, const truce_write *write,
                                  const bson_value_t *id, bson_error_t *error)
 {
     bson_t stub = BSON_INITIALIZER;
@@ -230,14 +225,14 @@ static truce_status hold_missing(struct transaction *transaction, const truce_wr
         status = truce__mongo_send(transaction->store, transaction->client, &batch, &caught);
     }
     bson_destroy(&stub);
-    status = judge_stub(write, status, &caught);
+    status = diagnose_stub(write, status, &caught);
     if (status)
         *error = caught;
     return status;
 }
 
-static truce_status mongo_require_missing(struct transaction *transaction, const truce_write *write,
-                                          bson_error_t *error)
+static truce_status mongo_require_missing(struct mongo_transaction *transaction,
+                                          const truce_write *write, bson_error_t *error)
 {
     bson_value_t id = {0}, found = {0};
     bool touched = false;
@@ -271,7 +266,7 @@ static truce_status mongo_require_missing(struct transaction *transaction, const
     return hold_missing(transaction, write, &id, error);
 }
 
-static truce_status mongo_look(struct transaction *transaction, const truce_write *write,
+static truce_status mongo_look(struct mongo_transaction *transaction, const truce_write *write,
                                bson_error_t *error)
 {
     bson_value_t id = {0};
@@ -291,7 +286,7 @@ static truce_status mongo_look(struct transaction *transaction, const truce_writ
 
 /* ---- begin, commit, abort ------------------------------------------------------------------- */
 
-static uint32_t mongo_left_ms(const struct transaction *transaction)
+static uint32_t mongo_left_ms(const struct mongo_transaction *transaction)
 {
     int64_t left_ms = (transaction->until_ns - truce__clock_monotonic_ns()) / 1000000;
 
@@ -314,9 +309,7 @@ static mongoc_transaction_opt_t *transaction_make_options(const struct mongo_sto
     return options;
 }
 
-/* Ends the session. After the deadline, no abort is awaited: the server ends the transaction by
- * itself. */
-static void transaction_release(struct transaction *transaction)
+void truce__mongo_transaction_release(struct mongo_transaction *transaction)
 {
     if (transaction->session && mongo_left_ms(transaction) <= LEAST_MS)
         mongoc_client_reset(transaction->client);
@@ -326,8 +319,9 @@ static void transaction_release(struct transaction *transaction)
     truce__mongo_return(transaction->store, transaction->client);
 }
 
-static truce_status transaction_begin(struct mongo_store *store, uint32_t deadline_ms, bool relaxed,
-                                      struct transaction *transaction, bson_error_t *error)
+truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t deadline_ms,
+                                            bool relaxed, struct mongo_transaction *transaction,
+                                            bson_error_t *error)
 {
     uint32_t wait_ms = deadline_ms ? deadline_ms : store->deadline_ms;
     mongoc_session_opt_t *session = mongoc_session_opts_new();
@@ -336,7 +330,7 @@ static truce_status transaction_begin(struct mongo_store *store, uint32_t deadli
     bson_error_t caught = {0};
     truce_status status;
 
-    *transaction = (struct transaction){
+    *transaction = (struct mongo_transaction){
         .store = store, .until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000};
     truce__mongo_limit(wait_ms);
     options = transaction_make_options(store, relaxed);
@@ -350,7 +344,7 @@ static truce_status transaction_begin(struct mongo_store *store, uint32_t deadli
             status = truce__mongo_failed(MONGO_READ, "begin a transaction", &none, &caught, error);
     }
     if (status)
-        transaction_release(transaction);
+        truce__mongo_transaction_release(transaction);
     mongoc_transaction_opts_destroy(options);
     mongoc_session_opts_destroy(session);
     return status;
@@ -358,7 +352,7 @@ static truce_status transaction_begin(struct mongo_store *store, uint32_t deadli
 
 /* Sends the commit once (libmongoc may send it twice). *again: another message may reveal the
  * outcome. */
-static truce_status commit_once(struct transaction *transaction, bool *lost, bool *again,
+static truce_status commit_once(struct mongo_transaction *transaction, bool *lost, bool *again,
                                 bson_error_t *error)
 {
     bson_error_t caught = {0};
@@ -383,8 +377,8 @@ static truce_status commit_once(struct transaction *transaction, bool *lost, boo
     return status;
 }
 
-/* Commits. CONFLICT: surely nothing was changed. UNKNOWN: the outcome is unknown. */
-static truce_status transaction_commit(struct transaction *transaction, bson_error_t *error)
+truce_status truce__mongo_transaction_commit(struct mongo_transaction *transaction,
+                                             bson_error_t *error)
 {
     bool lost = false, again = false;
     truce_status status;
@@ -403,7 +397,7 @@ static truce_status mongo_none_matches(const char *collection, bson_error_t *err
 }
 
 /* Runs a statement; `write`: it changes something. `reply` is always initialized. */
-static truce_status mongo_statement(struct transaction *transaction, const char *what,
+static truce_status mongo_statement(struct mongo_transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,
                                     bson_error_t *error)
 {
@@ -419,7 +413,7 @@ static truce_status mongo_statement(struct transaction *transaction, const char 
 
 /* ---- writes --------------------------------------------------------------------------------- */
 
-static truce_status send_some(struct transaction *transaction, const truce_write *writes,
+static truce_status send_some(struct mongo_transaction *transaction, const truce_write *writes,
                               size_t count, truce_write_outcome *outcomes, bson_error_t *error)
 {
     struct mongo_batch batch = {.writes = writes,
@@ -441,6 +435,12 @@ static truce_status send_some(struct transaction *transaction, const truce_write
         !outcomes->result.matched && !outcomes->result.upserted)
         status = outcomes->status = mongo_none_matches(writes->collection, &outcomes->error);
     return status;
+}
+
+static void transaction_forget(truce_write_outcome *outcomes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
 }
 
 /* Resets the outcomes before the failure, because nothing was done. */
@@ -466,7 +466,7 @@ static truce_status copy_first_error(const truce_write_outcome *outcomes, size_t
 
 /* Sends as many writes as fit in one message, and counts them. *all false: one of them matched
  * nothing. */
-static truce_status send_next(struct transaction *transaction, const truce_write *writes,
+static truce_status send_next(struct mongo_transaction *transaction, const truce_write *writes,
                               size_t count, bool *all, truce_write_outcome *outcomes, size_t *sent,
                               bson_error_t *error)
 {
@@ -486,6 +486,105 @@ static truce_status send_next(struct transaction *transaction, const truce_write
     return send_some(transaction, writes, batch.count, outcomes, error);
 }
 
+/* Returns the _id that the write names, or the missing value. */
+static struct value ahead_id(const truce_write *write)
+{
+    bool inserts = write->kind == TRUCE_WRITE_INSERT;
+    struct value id = truce__value_field(
+        truce__value_document(inserts ? write->document : write->filter), "_id", 3);
+    struct fields fields;
+
+    if (inserts)
+        return id;
+    if (!truce__mongo_names_id(write->filter, NULL))
+        return truce__value_missing();
+    if (id.type != BSON_TYPE_DOCUMENT)
+        return id;
+    fields = truce__fields(id);
+    return truce__fields_next(&fields) && !strcmp(fields.key, "$eq") ? fields.value : id;
+}
+
+/* Returns whether no earlier write of the bulk can change what this one finds. */
+static bool ahead_is_independent(const truce_write *writes, size_t number)
+{
+    struct value id = ahead_id(&writes[number]);
+
+    for (size_t i = 0; i < number; i++)
+        if (!strcmp(writes[i].collection, writes[number].collection)) {
+            struct value other = ahead_id(&writes[i]);
+
+            if (!id.type || !other.type || truce__value_equal(id, other))
+                return false;
+        }
+    return true;
+}
+
+static truce_status ahead_check(struct mongo_transaction *transaction, const truce_write *write,
+                                bson_error_t *error)
+{
+    bool inserts = write->kind == TRUCE_WRITE_INSERT;
+    bson_value_t stored = truce__document_id(inserts ? write->document : write->filter), id = {0};
+    bson_t by_id = BSON_INITIALIZER, equal;
+    truce_status status;
+
+    if (inserts) {
+        BSON_APPEND_DOCUMENT_BEGIN(&by_id, "_id", &equal);
+        BSON_APPEND_VALUE(&equal, "$eq", &stored);
+        bson_append_document_end(&by_id, &equal);
+    }
+    status = find_id(transaction, write->collection, inserts ? &by_id : write->filter, &id, error);
+    bson_destroy(&by_id);
+    if (!status)
+        bson_value_destroy(&id);
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    if (!status && inserts)
+        return truce__refuse(CODE_DUPLICATE_KEY, error,
+                             "insert into %s: E11000 duplicate key error collection: %s.%s index: "
+                             "_id_",
+                             write->collection, transaction->store->database, write->collection);
+    if (!status && write->kind == TRUCE_WRITE_REQUIRE_MISSING)
+        return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches", write->collection);
+    return status && !inserts && write->kind != TRUCE_WRITE_REQUIRE_MISSING
+               ? mongo_none_matches(write->collection, error)
+               : TRUCE_OK;
+}
+
+truce_status truce__mongo_transaction_look_ahead(struct mongo_transaction *transaction,
+                                                 const truce_write *writes, size_t count,
+                                                 truce_write_outcome *outcomes, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    transaction_forget(outcomes, count);
+    for (size_t i = 0; i < count && !status; i++)
+        if (!writes[i].options.upsert && ahead_is_independent(writes, i)) {
+            status = ahead_check(transaction, &writes[i], &outcomes[i].error);
+            if (status) {
+                outcomes[i].status = status;
+                *error = outcomes[i].error;
+            }
+        }
+    return status;
+}
+
+truce_status truce__mongo_transaction_write(struct mongo_transaction *transaction,
+                                            const truce_write *writes, size_t count,
+                                            truce_write_outcome *outcomes, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool together = false; /* A failure names its write: the transaction cannot run again. */
+
+    for (size_t sent = 0; sent < count && !status;)
+        status = send_next(transaction, writes + sent, count - sent, &together, outcomes + sent,
+                           &sent, error);
+    if (status) {
+        status = copy_first_error(outcomes, count, status, error);
+        transaction_take_back(outcomes, count);
+    }
+    return status;
+}
+
 /* Runs the transaction. *together: several writes may share a message. If it is false afterwards,
  * the transaction must run again without that, to find the write that matched nothing. */
 static truce_status transaction_attempt(struct mongo_store *store, const truce_write *writes,
@@ -493,9 +592,9 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
                                         bool *together, truce_write_outcome *outcomes,
                                         bson_error_t *error)
 {
-    struct transaction transaction;
-    truce_status status =
-        transaction_begin(store, options->deadline_ms, options->relaxed, &transaction, error);
+    struct mongo_transaction transaction;
+    truce_status status = truce__mongo_transaction_begin(store, options->deadline_ms,
+                                                         options->relaxed, &transaction, error);
     bool wanted = *together;
 
     if (status)
@@ -508,17 +607,11 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
     else if (status)
         status = copy_first_error(outcomes, count, status, error);
     else
-        status = transaction_commit(&transaction, error);
-    transaction_release(&transaction);
+        status = truce__mongo_transaction_commit(&transaction, error);
+    truce__mongo_transaction_release(&transaction);
     if (status)
         transaction_take_back(outcomes, count);
     return status;
-}
-
-static void transaction_forget(truce_write_outcome *outcomes, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
 }
 
 /* Makes an attempt with few messages, and one with many if the first does not tell enough. */
@@ -578,7 +671,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
 
 /* ---- read_many ------------------------------------------------------------------------------- */
 
-static truce_status transaction_look(struct transaction *transaction, truce_read_request *one,
+static truce_status transaction_look(struct mongo_transaction *transaction, truce_read_request *one,
                                      bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter, equal, reply, view;
@@ -619,16 +712,16 @@ static truce_status transaction_look(struct transaction *transaction, truce_read
 static truce_status look_once(struct mongo_store *store, truce_read_request *looks, size_t count,
                               bson_error_t *error)
 {
-    struct transaction transaction;
-    truce_status status = transaction_begin(store, 0, true, &transaction, error);
+    struct mongo_transaction transaction;
+    truce_status status = truce__mongo_transaction_begin(store, 0, true, &transaction, error);
 
     if (status)
         return status;
     for (size_t i = 0; i < count && !status; i++)
         status = transaction_look(&transaction, &looks[i], error);
     if (!status)
-        status = transaction_commit(&transaction, error);
-    transaction_release(&transaction);
+        status = truce__mongo_transaction_commit(&transaction, error);
+    truce__mongo_transaction_release(&transaction);
     return status;
 }
 

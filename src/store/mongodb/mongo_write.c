@@ -213,7 +213,8 @@ static truce_status modify_once(struct mongo_store *store, const char *collectio
             status = take_modified(&reply, options, document, result, error);
         if (status == TRUCE_NOT_FOUND && truce__mongo_found_none(MONGO_WRITE, command.what, error))
             status = TRUCE_UNKNOWN;
-        if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
+        if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED &&
+            !store->transaction)
             status = TRUCE_UNKNOWN; /* mongos gave up; the shard may continue. */
         *again = status == TRUCE_CONFLICT || (status == TRUCE_NOT_FOUND && changed);
         if (status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
@@ -253,7 +254,7 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
                              &refused, &again, &caught);
         if (status && error)
             *error = caught;
-        if (!again || truce__clock_monotonic_ns() > until_ns)
+        if (!again || store->transaction || truce__clock_monotonic_ns() > until_ns)
             break;
         truce__backoff_sleep(0, 20, 20);
     }
@@ -875,7 +876,7 @@ static bool may_repeat(const struct mongo_batch *batch)
 {
     const truce_write_outcome *outcome = &batch->outcomes[0];
 
-    return batch->count == 1 && !batch->writes[0].options.multi &&
+    return batch->count == 1 && !batch->session && !batch->writes[0].options.multi &&
            outcome->status == TRUCE_CONFLICT && outcome->error.domain == TRUCE_ERROR_SERVER &&
            outcome->error.code == CODE_WRITE_CONFLICT;
 }
@@ -910,6 +911,7 @@ static struct mongo_batch mongo_write_next_batch(const struct mongo_store *store
                                 .outcomes = outcomes,
                                 .unordered = options->unordered,
                                 .wait_ms = options->deadline_ms,
+                                .session = store->transaction ? store->transaction->session : NULL,
                                 .relaxed = options->relaxed || store->relaxed};
 }
 
@@ -959,6 +961,9 @@ truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, siz
         return status;
     if (options->atomic) {
         status = truce__mongo_shards_check(store, NULL, writes, count, error);
+        if (!status && store->transaction)
+            return truce__mongo_transaction_write(store->transaction, writes, count, outcomes,
+                                                  error);
         return status ? status
                       : truce__mongo_atomic(store, writes, count, options, outcomes, error);
     }

@@ -10,13 +10,14 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/forks.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "store/decorators/database.h"
-#include "store/decorators/slow.h"
-#include "store/kinds.h"
+#include "store/decorators/database_view.h"
+#include "store/decorators/slow_calls.h"
 #include "store/store.h"
+#include "store/store_kinds.h"
 
 #if !TRUCE_MONGODB
 static truce_status not_built(const char *path, const truce_store_options *options,
@@ -126,6 +127,8 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     truce_assert(!status == (*store != NULL));
     truce_assert(status ||
                  !strncmp((*store)->ops->scheme, kind->scheme, strlen((*store)->ops->scheme)));
+    if (!status)
+        (*store)->opened_after = truce__forks() + 1;
     if (!status && options && options->read_only)
         (*store)->capabilities |= TRUCE_IS_READ_ONLY;
     if (!status && options && options->database && !store_is_server(*store))

@@ -12,13 +12,13 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/distinct.h"
-#include "query/incoming.h"
 #include "query/index/index_set.h"
+#include "query/input_check.h"
 #include "query/project/find_result.h"
 #include "query/sort/sort.h"
 #include "store/overlay/overlay_parts.h"
 #include "store/pipeline.h"
-#include "store/view.h"
+#include "store/snapshot_view.h"
 
 struct overlay_cursor {
     truce_cursor base; /* first */
@@ -815,7 +815,7 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     status =
         commit_write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
     if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE || has_become_view(status, &caught))
-        status = truce__refuse(CODE_WRITE_CONFLICT, error, "another writer was faster: %.400s",
+        status = truce__refuse(CODE_WRITE_CONFLICT, error, "another client wrote first: %.400s",
                                caught.message);
     else if (status && error)
         *error = caught;

@@ -23,8 +23,8 @@
  *      has the entry's bytes. So no write of another client is overwritten unnoticed.
  *   5. All that the transaction learned from the view is in its list of reads: each find with the
  *      documents that it returned. For a collection with many reads, it records only that. A
- *      serializable commit with writes checks all of them (engine/documents/bulk.c): it is as
- *      if the transaction had run at the time of its commit.
+ *      serializable commit with writes checks all of them (engine/documents/read_validation.c): it
+ *      is as if the transaction had run at the time of its commit.
  *   6. A transaction without writes needs no checks: in the order of commits, it has the place of
  *      its view.
  *   7. A write reports its own faults (a unique key that is taken, a validator), as far as the view
@@ -38,7 +38,7 @@
  *      commit (overlay_write.c).
  *
  * An overlay without a store is a view over another view. It shows some documents differently
- * (truce__overlay_show) and cannot be written (commit/snapshot.c).
+ * (truce__overlay_show) and cannot be written (commit/consistent_snapshot.c).
  *
  * If any other call fails, the transaction can only be closed, because a statement may be half
  * done. One thread at a time uses it and its cursors.

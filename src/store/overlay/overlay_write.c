@@ -4,11 +4,11 @@
 #include "base/field.h"
 #include "bson/array.h"
 #include "bson/value.h"
-#include "query/incoming.h"
 #include "query/index/index_set.h"
+#include "query/input_check.h"
 #include "query/update/update.h"
 #include "store/overlay/overlay_parts.h"
-#include "store/view.h"
+#include "store/snapshot_view.h"
 
 /* ---- unique keys ----------------------------------------------------------------------------- */
 
@@ -121,7 +121,7 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
 
 /*
  * Collections and indexes that a transaction makes. They are made in the scratch, and by the commit
- * in the store (engine/documents/bulk.c), where they must still be as new as in the view.
+ * in the store (engine/documents/bulk_write.c), where they must still be as new as in the view.
  *
  * As in MongoDB, an index can be made only in a collection that is new and empty. Documents of
  * another collection would have to be indexed, but they are in the view and may change until the
@@ -162,7 +162,7 @@ truce_status truce__overlay_create(truce_store *base, const char *name, bson_err
     if (!status)
         status = has_documents(overlay, name, &written, error);
     if (!status && (there || written || part->made))
-        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", name);
+        return truce__collection_taken(name, error);
     if (!status)
         status = truce__overlay_prepare(overlay, part, error);
     part->made = part->made || !status;
@@ -679,7 +679,7 @@ static void overlay_write_narrow(const struct targets *targets, const bson_t *fi
     bson_destroy(&ids);
 }
 
-/* ---- after a change ------------------------------------------------------------------------- */
+/* ---- effects of a change -------------------------------------------------------------------- */
 
 static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size)
 {

@@ -186,7 +186,35 @@ func access() {
 	check(client.Disconnect(ctx))
 }
 
+// sidecar tests what a sidecar passes on (python/sidecar.py).
+func sidecar(uri string) {
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	check(err)
+	db := client.Database("shop")
+	transactions(client, db)
+	c := db.Collection("watched")
+	stream, err := c.Watch(ctx, mongo.Pipeline{})
+	check(err)
+	_, err = c.InsertOne(ctx, bson.M{"_id": 1})
+	check(err)
+	equal("an event", stream.Next(ctx) && stream.Current.Lookup("operationType").StringValue() == "insert", true)
+	token := stream.ResumeToken()
+	check(stream.Close(ctx))
+	_, err = c.UpdateOne(ctx, bson.M{"_id": 1}, bson.M{"$set": bson.M{"n": 2}})
+	check(err)
+	stream, err = c.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetResumeAfter(token))
+	check(err)
+	equal("the next event", stream.Next(ctx) && stream.Current.Lookup("operationType").StringValue() == "update", true)
+	check(stream.Close(ctx))
+	check(client.Disconnect(ctx))
+	fmt.Printf("sidecar with the Go driver %s (%s): %d passed, %d failed\n", version.Driver, runtime.Version(), passed, failed)
+}
+
 func main() {
+	if uri := os.Getenv("TRUCE_TEST_SIDECAR_URI"); uri != "" {
+		sidecar(uri)
+		os.Exit(min(failed, 1))
+	}
 	sent := map[string]bson.Raw{}
 	client, err := mongo.Connect(options.Client().ApplyURI(os.Getenv("TRUCE_TEST_CLIENT_URI")).SetMonitor(&event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) { sent[e.CommandName] = bytes.Clone(e.Command) }}))

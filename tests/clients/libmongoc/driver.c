@@ -1,4 +1,5 @@
-/* libmongoc, as the system has it: what programs do with it, against the servers of tests/clients/run. */
+/* libmongoc, as the system has it: what programs do with it, against the servers of
+ * tests/clients/run. */
 #include <mongoc/mongoc.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,10 @@ package module
 import (
 	"context"
 	"errors"
+	"net"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +28,7 @@ func TestAContextEndsACall(t *testing.T) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		_, err := db.Queues(ended)
-		fails(t, err, truce.ErrTimeout)
+		fails(t, err, truce.ErrCanceled)
 		same(t, errors.Is(err, context.Canceled), true)
 
 		// a claim that waits; nothing is claimed for a caller that has gone
@@ -34,7 +36,7 @@ func TestAContextEndsACall(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		began := time.Now()
 		_, err = db.ClaimJobs(waiting, "mail", truce.ClaimOptions{Wait: 20 * time.Second})
-		fails(t, err, truce.ErrTimeout)
+		fails(t, err, truce.ErrCanceled)
 		same(t, errors.Is(err, context.Canceled), true)
 		prompt(t, began)
 		_ = ok(db.Enqueue(ctx, "mail", truce.EnqueueOptions{Payload: M{}}))(t)
@@ -66,7 +68,7 @@ func TestAContextEndsACall(t *testing.T) {
 		limited, cancel = context.WithCancel(ctx)
 		time.AfterFunc(200*time.Millisecond, cancel)
 		_, err = db.Collection("numbers").Aggregate(limited, square)
-		fails(t, err, truce.ErrTimeout)
+		fails(t, err, truce.ErrCanceled)
 		same(t, errors.Is(err, context.Canceled), true)
 	})
 }
@@ -89,8 +91,8 @@ func TestACanceledWriteIsWholeOrNothing(t *testing.T) {
 					err := both(canceled, 100*round+n)
 					if err == nil {
 						done.Add(1)
-					} else if !errors.Is(err, context.Canceled) || !errors.Is(err, truce.ErrOutcomeUnknown) && !errors.Is(err, truce.ErrTimeout) {
-						t.Error(err) // ErrTimeout: it has not begun
+					} else if !errors.Is(err, context.Canceled) || !errors.Is(err, truce.ErrOutcomeUnknown) && !errors.Is(err, truce.ErrCanceled) {
+						t.Error(err) // ErrCanceled: it has not begun
 					}
 				})
 			}
@@ -168,4 +170,49 @@ func TestGoroutinesShareADatabase(t *testing.T) {
 		same(t, ok(db.Collection("things").CountDocuments(ctx, M{}))(t), 320)
 		same(t, len(list(t, db.IterateJobs(ctx, "things", truce.JobsOptions{}), "state")), 320)
 	})
+}
+
+// A call to a server that does not exist ends soon, with the cause, and without repeated tries.
+func TestADeadServerIsReportedWithItsCause(t *testing.T) {
+	listener := ok(net.Listen("tcp", "127.0.0.1:0"))(t)
+	address := "mongodb://" + listener.Addr().String()
+	must(t, listener.Close())
+	refused := func(err error) {
+		t.Helper()
+		if e := fails(t, err, truce.ErrUnreachable); !strings.Contains(e.Message, "connection refused") ||
+			!strings.Contains(e.Message, "nothing was sent") {
+			t.Fatal(e)
+		}
+	}
+
+	away := ok(truce.Connect(address + "/?serverSelectionTimeoutMS=2000"))(t)
+	began := time.Now()
+	_, err := away.LedgerBalance(ctx, "bank", truce.LedgerBalanceOptions{Account: "cash"})
+	refused(err)
+	refused(away.Transact(ctx, func(tx *truce.Database) error {
+		_, err := tx.Collection("a").InsertOne(ctx, M{})
+		return err
+	}))
+	prompt(t, began)
+	must(t, away.Close())
+
+	away = ok(truce.Connect(address))(t)
+	limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	_, err = away.Queues(limited)
+	refused(err)
+	same(t, errors.Is(err, context.DeadlineExceeded), true)
+	_, err = away.Collection("a").InsertOne(limited, M{})
+	fails(t, err, truce.ErrTimeout) // the deadline passed before the call
+
+	// A worker stops soon.
+	waiting, cancel := context.WithCancel(ctx)
+	time.AfterFunc(200*time.Millisecond, cancel)
+	began = time.Now()
+	worker := truce.Worker{DB: away, Queue: "q", Handler: func(context.Context, *truce.Job) (any, error) { return nil, nil }}
+	must(t, worker.Run(waiting))
+	must(t, away.Close())
+	if took := time.Since(began); took > 8*time.Second {
+		t.Fatalf("it took %v", took)
+	}
 }

@@ -51,6 +51,8 @@ func TestCommitsChangeAllOrNone(t *testing.T) {
 		result := ok(c.Run(ctx))(t)
 		same(t, job.Reply().Text("added"), "new")
 		same(t, len(result.Inserted), 1)
+		same(t, len(result.Results), 1)
+		same(t, []any{result.Results[0].Int("change"), result.Results[0].Text("added")}, []any{1, "new"})
 		same(t, list(t, db.IterateJobs(ctx, "from commits", truce.JobsOptions{}), "state"), []any{"delayed"})
 
 		c = db.Commit(truce.CommitOptions{Key: "k", KeyTime: when})
@@ -80,7 +82,42 @@ func TestCommitsChangeAllOrNone(t *testing.T) {
 		_, err = db.Command(ctx, D{{Key: "truceSequence", Value: "s"}, {Key: "steps", Value: 1}})
 		fails(t, err, truce.ErrInvalid)
 		_, err = db.Command(ctx, D{{Key: "truceNothing", Value: 1}})
-		fails(t, err, truce.ErrWrongServer)
+		fails(t, err, truce.ErrInvalid)
+	})
+}
+
+// Go's maps have no order, so the client must sort their keys.
+func TestRepeatedCallsWithMapsHaveTheSameContent(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		when := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		content := func() M {
+			return M{"a": 1, "b": M{"c": 1, "d": 2, "e": map[string]any{"f": 1, "g": 2, "h": 3}},
+				"i": []M{{"j": 1, "k": 2, "l": 3}}, "m": struct {
+					N map[int]string `bson:"n"`
+				}{map[int]string{1: "x", 2: "y", 3: "z"}}, "o": bson.D{{Key: "p", Value: M{"q": 1, "r": 2}}}}
+		}
+		_ = ok(db.LedgerOpen(ctx, "bank", truce.LedgerOpenOptions{Currency: "EUR", Digits: truce.Ptr[int64](2)}))(t)
+		for _, account := range []string{"cash", "sales"} {
+			_ = ok(db.LedgerOpen(ctx, "bank", truce.LedgerOpenOptions{Currency: "EUR", Account: account}))(t)
+		}
+		for round := range 200 {
+			c := db.Commit(truce.CommitOptions{Key: "k", KeyTime: when, Leave: content()})
+			c.Insert("things", content())
+			c.Update("counters", 1, M{"$inc": M{"n": 1, "count": 1}, "$set": content()}).If(M{"x": 1, "y": 2})
+			c.Enqueue("mail", truce.EnqueueOptions{Payload: content(), Metadata: content()})
+			if round == 0 {
+				_ = ok(db.Collection("counters").InsertOne(ctx, M{"_id": 1, "x": 1, "y": 2}))(t)
+			}
+			same(t, ok(c.Run(ctx))(t).Earlier, round > 0)
+			c = db.Commit(truce.CommitOptions{Key: "by input", KeyTime: when, Input: content()})
+			c.Insert("things", M{"round": round})
+			same(t, ok(c.Run(ctx))(t).Earlier, round > 0)
+			_ = ok(db.LedgerPost(ctx, "bank", truce.LedgerPostOptions{ID: "sale", Meta: content(), Entries: []M{
+				{"account": "cash", "value": -5}, {"account": "sales", "value": 5},
+			}}))(t)
+		}
+		same(t, ok(db.Collection("things").CountDocuments(ctx, M{}))(t), 2)
+		same(t, field(t, db, "counters", 1, "n"), 1)
 	})
 }
 
@@ -283,6 +320,7 @@ func TestSmallPatterns(t *testing.T) {
 		transfer := truce.TransferOptions{Accounts: "purses", Source: "a", Destination: "b", Amount: 5}
 		for id, class := range []truce.Class{"", truce.ErrRefused} {
 			transfer.ID = id
+			time.Sleep(2 * time.Millisecond) // they are sorted by the time of their change
 			if _, err := db.Transfer(ctx, "moves", transfer); class == "" {
 				must(t, err)
 			} else {
@@ -379,7 +417,7 @@ func TestFormsAreMerged(t *testing.T) {
 		same(t, ok(posts.Merge(ctx, extended, truce.MergeOptions{Version: 3, Keep: keep}))(t).Text("document", "title"), "c")
 		_, err := posts.Merge(ctx, form("d", `["x"]`, ""), truce.MergeOptions{Version: 1, Keep: keep})
 		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Conflicts()[0]).Text("path"), "title")
-		for _, wrong := range []any{[]byte("{"), M{"title": "b"}, []byte(`{"title": "b"}`), 5} {
+		for _, wrong := range []any{[]byte("{"), "{", M{"title": "b"}, `{"title": "b"}`, 5} {
 			_, err := posts.Merge(ctx, wrong, truce.MergeOptions{Version: 1})
 			fails(t, err, truce.ErrInvalid)
 		}
@@ -423,6 +461,22 @@ func TestOpenRefusesWhatIsWrong(t *testing.T) {
 	for _, o := range []truce.OpenOptions{{Deadline: -1}, {Deadline: 100 * 24 * time.Hour}, {CacheMB: -1}, {CacheMB: 3}} {
 		_, err = truce.Open(path, o)
 		fails(t, err, truce.ErrInvalid)
+	}
+	for path, hint := range map[string]string{
+		"memory": `"memory:"`, ":memory:": `"memory:"`, "mongodb://ada:secret@127.0.0.1/x": "truce.Connect",
+	} {
+		_, err = truce.Open(path)
+		fails(t, err, truce.ErrInvalid)
+		if !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Error(err)
+		}
+	}
+	for _, uri := range []string{"x.truce", "memory:", path} {
+		_, err = truce.Connect(uri)
+		fails(t, err, truce.ErrInvalid)
+		if !strings.Contains(err.Error(), "truce.Open") {
+			t.Error(err)
+		}
 	}
 	_, err = truce.Open("")
 	fails(t, err, truce.ErrInvalid)

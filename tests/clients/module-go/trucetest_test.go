@@ -21,6 +21,8 @@ type recorder struct {
 
 func (r *recorder) Helper() {}
 
+func (r *recorder) Error(args ...any) { r.Fatal(args...) }
+
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
 func (r *recorder) Fatalf(format string, args ...any) {
@@ -66,6 +68,9 @@ func TestAssertEnqueued(t *testing.T) {
 	}), 2)
 	same(t, seen, []string{"ada", "bob"})
 	same(t, states(t, db, "mail"), map[string]int{"done": 2, "delayed": 1})
+	same(t, trucetest.RunJobs(t, db, "mail", func(context.Context, *truce.Job) (any, error) {
+		return nil, nil
+	}, trucetest.RunOptions{Delayed: true}), 1)
 	enqueue(t, db, "fails", M{})
 	said = failureOf(t, func(t testing.TB) {
 		trucetest.RunJobs(t, db, "fails", func(context.Context, *truce.Job) (any, error) { return nil, errors.New("no paper") })
@@ -78,6 +83,48 @@ func TestAssertEnqueued(t *testing.T) {
 	same(t, trucetest.RunJobs(t, db, "sleeps", func(ctx context.Context, job *truce.Job) (any, error) {
 		return nil, job.Sleep(ctx, "a day", 24*time.Hour)
 	}), 0)
+}
+
+func TestInlineJobsRunAtOnce(t *testing.T) {
+	plain := trucetest.OpenFile(t)
+	var sent []int64
+	var db *truce.Database
+	db = trucetest.Inline(t, plain, map[string]trucetest.Handler{
+		"now": func(ctx context.Context, job *truce.Job) (any, error) {
+			n := truce.Reply(job.Payload).Int("n")
+			sent = append(sent, n)
+			if n == 1 {
+				enqueue(t, db, "later", M{"n": 2})
+			}
+			return nil, nil
+		},
+		"later": func(_ context.Context, job *truce.Job) (any, error) {
+			sent = append(sent, truce.Reply(job.Payload).Int("n"))
+			return nil, nil
+		},
+	})
+	enqueue(t, db, "now", M{"n": 1})
+	same(t, sent, []int64{1, 2})
+	c := db.Commit(truce.CommitOptions{})
+	c.Enqueue("now", truce.EnqueueOptions{Payload: M{"n": 3}})
+	_ = ok(c.Run(ctx))(t)
+	must(t, db.Transact(ctx, func(tx *truce.Database) error {
+		_, err := tx.Enqueue(ctx, "now", truce.EnqueueOptions{Payload: M{"n": 4}})
+		return err
+	}))
+	same(t, sent, []int64{1, 2, 3, 4})
+	_ = ok(db.Enqueue(ctx, "now", truce.EnqueueOptions{Payload: M{}, Delay: time.Hour}))(t)
+	enqueue(t, plain, "now", M{"n": 5})
+	same(t, states(t, plain, "now"), map[string]int{"done": 3, "delayed": 1, "ready": 1})
+	said := failureOf(t, func(t testing.TB) {
+		failing := trucetest.Inline(t, plain, map[string]trucetest.Handler{
+			"bad": func(context.Context, *truce.Job) (any, error) { return nil, errors.New("no paper") },
+		})
+		enqueue(t, failing, "bad", M{})
+	})
+	if !strings.Contains(said, "no paper") {
+		t.Fatal(said)
+	}
 }
 
 func TestPrivateStores(t *testing.T) {

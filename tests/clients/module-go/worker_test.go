@@ -117,6 +117,18 @@ func TestAWorkerRunsJobsConcurrently(t *testing.T) {
 	})
 }
 
+func TestAResultThatIsTooLargeFailsTheJob(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "large", M{})
+		w := truce.Worker{DB: db, Queue: "large", UntilEmpty: true,
+			Handler: func(context.Context, *truce.Job) (any, error) {
+				return M{"text": strings.Repeat("x", 17000000)}, nil
+			}}
+		must(t, w.Run(ctx))
+		same(t, states(t, db, "large"), map[string]int{"delayed": 1})
+	})
+}
+
 func TestAWorkerStops(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		enqueue(t, db, "stopped", M{}, M{})
@@ -216,5 +228,56 @@ func TestAWorkerRefusesWhatIsWrong(t *testing.T) {
 		{DB: db, Queue: "q", Handler: handler, Lease: time.Millisecond},
 	} {
 		fails(t, w.Run(ctx), truce.ErrInvalid)
+	}
+}
+
+func TestAWorkerLogs(t *testing.T) {
+	db := file(t)
+	enqueue(t, db, "logged", M{"n": 0}, M{"n": 1}, M{"n": 2}, M{"n": 3})
+	var log bytes.Buffer
+	plain := &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "job" || a.Key == "duration" {
+			return slog.Attr{}
+		}
+		return a
+	}}
+	w := truce.Worker{DB: db, Queue: "logged", UntilEmpty: true, Name: "w1", Logger: slog.New(slog.NewTextHandler(&log, plain)),
+		Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+			switch truce.Reply(job.Payload).Int("n") {
+			case 1:
+				return nil, errors.New("a bad payload")
+			case 2:
+				return nil, job.FailAfter(ctx, errors.New("no paper"), time.Hour)
+			case 3:
+				return nil, job.Snooze(ctx, time.Hour)
+			}
+			return nil, nil
+		}}
+	must(t, w.Run(ctx))
+	claimed := `level=DEBUG msg="truce: job claimed" queue=logged attempt=1`
+	ended := ` msg="truce: job ended" queue=logged outcome=`
+	expected := []string{
+		`level=INFO msg="truce: worker started" queue=logged worker=w1 concurrency=1`,
+		claimed, "level=INFO" + ended + "done attempt=1",
+		claimed, "level=ERROR" + ended + `fail attempt=1 error="a bad payload"`,
+		claimed, "level=ERROR" + ended + `fail attempt=1 error="no paper"`,
+		claimed, "level=INFO" + ended + "snooze attempt=1",
+		`level=INFO msg="truce: worker stops" queue=logged worker=w1 running=0`,
+		`level=INFO msg="truce: worker ended" queue=logged worker=w1`, "",
+	}
+	if log.String() != strings.Join(expected, "\n") {
+		t.Fatal(log.String())
+	}
+
+	// Without a logger, only problems are logged.
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	log.Reset()
+	slog.SetDefault(w.Logger)
+	w.Logger = nil
+	enqueue(t, db, "logged", M{"n": 0}, M{"n": 1})
+	must(t, w.Run(ctx))
+	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, expected[4]) {
+		t.Fatal(said)
 	}
 }

@@ -268,7 +268,19 @@ async function watching(db) {
     await c.drop();
 }
 
+/* What a sidecar passes on (python/sidecar.py). */
+async function sidecar(uri) {
+    const client = new MongoClient(uri);
+    await client.connect();
+    await transactions(client, client.db());
+    await watching(client.db());
+    await client.close();
+    console.log(`sidecar with the Node driver ${version} (node ${process.version}): ${passed} passed, ${failed} failed`);
+    process.exit(failed ? 1 : 0);
+}
+
 async function main() {
+    if (process.env.TRUCE_TEST_SIDECAR_URI) return sidecar(process.env.TRUCE_TEST_SIDECAR_URI);
     const client = new MongoClient(process.env.TRUCE_TEST_CLIENT_URI);
     await client.connect();
     const db = client.db("test");

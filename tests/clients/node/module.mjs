@@ -13,7 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { MongoClient } from "mongodb";
 import * as truce from "truce-db";
-import { assertEnqueued, enqueued, openTemporary, runJobs, startServer } from "truce-db/testing";
+import { assertEnqueued, enqueued, inline, openTemporary, runJobs, startServer } from "truce-db/testing";
 import { all, check, end, raises, until, within } from "./check.mjs";
 
 const { Decimal128, ObjectId, Worker } = truce;
@@ -88,6 +88,15 @@ async function checkCommits(db) {
   await check("unknown options, fields, and commands", async () => {
     const error = await raises(TypeError, () => db.sequence("s", { taek: 1 }));
     assert.match(error.message, /unknown option "taek" of sequence: did you mean "take"/);
+    for (const [name, call] of [
+      ["mustExist", () => truce.open("memory:", { mustExsit: true })],
+      ["keyTime", () => db.commit(() => {}, { key_time: 5 })],
+      ["concurrency", async () => new truce.Worker(db, "q", () => {}, { concurency: 5 })],
+      ["projection", async () => db.collection("x").find({}, { projektion: {} })],
+    ]) {
+      const wrong = await raises(TypeError, call);
+      assert.match(wrong.message, new RegExp(`did you mean "${name}"`));
+    }
     await raises(TypeError, () => db.enqueue("q", { to: "ada" }));
     await raises(TypeError, () => db.enqueue("q", "ada"));
     await raises(TypeError, () => db.enqueue({ payload: {} }));
@@ -95,8 +104,24 @@ async function checkCommits(db) {
     await raises(TypeError, () => db.queues("mail"));
     await raises(TypeError, () => db.enqueue("q", { payload: {}, delayMS: new Date("never") }));
     await raises(truce.Invalid, () => db.command({ truceSequence: "s", steps: 1 }));
-    await raises(truce.WrongServer, () => db.command({ truceNothing: 1 }));
+    const unknown = await raises(truce.Invalid, () => db.command({ truceEnqueu: 1 }));
+    assert.match(unknown.message, /unknown command "truceEnqueu": did you mean "truceEnqueue"/);
+    await raises(truce.Invalid, () => db.command({ truceNothing: 1 }));
+    const numbers = db.collection("wide");
+    for (const n of [2n ** 63n, -(2n ** 63n) - 1n]) {
+      const error = await raises(TypeError, () => numbers.insertOne({ list: [{ n }] }));
+      assert.match(error.message, new RegExp(`the BigInt ${n} of "n" has more than 64 bits`));
+      await raises(TypeError, () => numbers.findOne({ _id: n }));
+    }
+    await numbers.insertMany([{ _id: 2n ** 63n - 1n }, { _id: -(2n ** 63n) }]);
+    assert.equal(await numbers.countDocuments({ _id: -(2n ** 63n) }), 1);
+    const scalar = await raises(truce.Invalid, () => db.set("students", { field: "classes", name: "name", key: 1, add: { name: "x" }, seq: 1 }));
+    assert.match(scalar.message, /'key' of an operation must be a document/);
+    const whole = await raises(truce.Invalid, () => db.commit((c) => void c.update("accounts", "a", { n: 1 })));
+    assert.match(whole.message, /use replace for a whole document/);
     await raises(TypeError, () => db.command([1]));
+    const directory = await raises(truce.Invalid, () => truce.open(tmpdir()));
+    assert.match(directory.message, /is a directory/);
   });
 }
 
@@ -207,7 +232,7 @@ async function checkDocuments(db) {
       () => people.createIndex({ n: 1 }, { uniqe: true }), () => people.aggregate({}), () => people.watch({}),
       () => db.collection(), () => db.collection(""),
     ]) await raises(TypeError, call);
-    await raises(truce.TruceError, () => people.findOne({ $nothing: 1 }));
+    await raises(truce.Invalid, () => people.findOne({ $nothing: 1 }));
   });
   await check("values of BSON", async () => {
     const value = { _id: new ObjectId(), at: new Date(0), big: 2 ** 40, half: 0.5, price: Decimal128.fromString("1.10"),
@@ -217,6 +242,22 @@ async function checkDocuments(db) {
     assert.deepEqual([found._id, found.at, found.big, found.half, found.price, found.none, found.list, found.text],
       [value._id, value.at, value.big, value.half, value.price, null, [{}], "ä\0"]);
     assert.equal(Buffer.from(found.bytes.buffer).toString(), "ab");
+  });
+  await check("a document by its _id, of each type", async () => {
+    const ids = [0, -7, 2 ** 31, 1.5, "", "ada", "\u00e4\u{1f600}\0", "x".repeat(300), new ObjectId(), new Date(5), truce.Long.fromNumber(9),
+      { a: 1 }, true, new Decimal128("2.5")];
+    await db.collection("by id").insertMany(ids.map((_id, n) => ({ _id, n })));
+    await db.collection("\u00e4").insertOne({ _id: 0, n: "other" });
+    for (const [n, _id] of ids.entries()) {
+      assert.equal((await db.collection("by id").findOne({ _id })).n, n, String(_id));
+      assert.equal((await db.collection("\u00e4").findOne({ _id: 0 })).n, "other");
+      assert.deepEqual(await db.collection("by id").findOne({ _id }, { projection: { _id: 0 } }), { n });
+      assert.equal(await db.collection("by id").findOne({ _id, n: -1 }), null);
+    }
+    assert.equal(await db.collection("by id").findOne({ _id: "none" }), null);
+    assert.equal((await db.collection("by id").findOne({ _id: { $gt: 3, $lt: 10 } })).n, 10);
+    assert.equal((await db.collection("by id").findOne({ _id: 0, toBSON: () => ({ _id: 1.5 }) })).n, 3);
+    await raises(truce.TruceError, () => db.collection("a\0b").findOne({ _id: 1 }));
   });
   await check("more than one command can hold", async () => {
     const large = db.collection("large"), text = "x".repeat(1 << 20);
@@ -380,6 +421,7 @@ async function checkMoney(db) {
     await db.collection("purses").insertMany([{ _id: "a", balance: 5 }, { _id: "b", balance: 0 }]);
     const move = { accounts: "purses", source: "a", destination: "b", amount: 5 };
     assert.deepEqual([(await db.transfer("moves", { id: 1, ...move })).exists, (await db.transfer("moves", { id: 1, ...move })).exists], [false, true]);
+    await sleep(2); // they are sorted by the time of their change
     await raises(truce.Refused, () => db.transfer("moves", { id: 2, ...move }));
     assert.deepEqual((await all(db.iterateTransfers("moves", { page: 1 }))).map((one) => one._id), [2, 1]);
     assert.equal((await db.transferShow("moves", { id: 2 })).transfer.state, "canceled");
@@ -500,16 +542,66 @@ async function checkJobs(db) {
     await new Worker(db, "stopped", () => abort.abort(), { signal: abort.signal, waitMS: 100 }).run();
     assert.deepEqual(await states("stopped"), ["done", "done"]);
   });
+  await check("a signal says that the worker waits", async () => {
+    let began, finish;
+    const begun = new Promise((resolve) => (began = resolve)), finished = new Promise((resolve) => (finish = resolve));
+    await db.enqueue("interrupted", { payload: {} });
+    const warned = [], logger = { ...silent, warn: (text) => warned.push(text) };
+    const ended = new Worker(db, "interrupted", () => (began(), finished), { waitMS: 100, name: "w", logger }).run();
+    await begun;
+    process.emit("SIGINT", "SIGINT");
+    assert.deepEqual(warned, ["worker w of queue interrupted: waits for 1 job; Ctrl-C again ends"]);
+    assert.equal(process.listenerCount("SIGINT"), 0);
+    finish();
+    await ended;
+  });
+  await check("a result that cannot be stored", async () => {
+    const { id } = await db.enqueue("large", { payload: {} });
+    const { id: endless } = await db.enqueue("large", { payload: {} });
+    const results = new Map([[String(id), { text: "x".repeat(17000000) }], [String(endless), { n: 2n ** 70n }]]);
+    await new Worker(db, "large", (job) => results.get(String(job.id)), { untilEmpty: true, logger: silent }).run();
+    const jobs = await all(db.iterateJobs("large"));
+    assert.deepEqual(jobs.map((job) => job.state), ["delayed", "delayed"]);
+    assert.match(jobs.find((job) => job._id.equals(id)).errors[0].text, /16|large/);
+    assert.match(jobs.find((job) => job._id.equals(endless)).errors[0].text, /more than 64 bits/);
+  });
   await check("wrong workers", async () => {
     const work = () => {};
+    const quoted = await raises(TypeError, () => new Worker(db, "q", work, { concurrency: "3" }));
+    assert.match(quoted.message, /from 1, not "3"/);
     for (const make of [() => new Worker(db, "q", work, { concurrency: 0 }), () => new Worker(db, "q", work, { untilempty: true }),
       () => new Worker(db, "q", { work }), () => new Worker(db, work), () => new Worker(undefined, "q", work),
       () => new Worker(db, "q", work, { signal: 5 }), () => new Worker(db, "q", work, { logger: {} })]) await raises(TypeError, make);
-    await raises(truce.Invalid, () => new Worker(db, "q", work, { leaseMS: 1 }).run());
+    await raises(truce.Invalid, () => new Worker(db, "q", work, { leaseMS: 1, logger: silent }).run());
     const logged = []; // a worker that ends in the background says why
     const worker = new Worker(db, "q", work, { leaseMS: 1, logger: { ...silent, error: (...words) => logged.push(words) } });
     await raises(truce.Invalid, () => worker.start().stop());
-    assert.match(logged[0][0], /the worker of queue q ended/);
+    assert.match(logged[0][0], /worker .* of queue q: ended: Invalid/);
+  });
+  await check("logs", async () => {
+    const ids = [];
+    for (let n = 0; n < 4; n++) ids.push((await db.enqueue("logged", { payload: { n } })).id);
+    const lines = [];
+    const logger = Object.fromEntries(["debug", "info", "warn", "error"].map((level) => [level, (text, ...more) => {
+      assert.equal(more.length, 0);
+      lines.push(`${level} ${text.split("\n")[0].replace(/ \(attempt 1, \d+ ms\)$/, "")}`);
+      if (level === "error" && /bad payload/.test(text)) assert.match(text, /module\.mjs/);
+    }]));
+    const work = async (job) => {
+      if (job.payload.n === 1) throw new Error("a bad payload");
+      if (job.payload.n === 2) await job.fail("no paper", { delayMS: 60000 });
+      if (job.payload.n === 3) await job.snooze(60000);
+    };
+    await new Worker(db, "logged", work, { untilEmpty: true, name: "w1", logger }).run();
+    const ends = ["info {} is done", "error {} failed: Error: a bad payload", "error {} failed: no paper", "info {} returned to the queue"];
+    assert.deepEqual(lines, [
+      "info worker w1 of queue logged: started, concurrency 1",
+      ...ids.flatMap((id, n) => [`debug job ${id} of queue logged was claimed`, ends[n].replace("{}", `job ${id} of queue logged`)]),
+      "info worker w1 of queue logged: ended",
+    ]);
+    lines.length = 0;
+    await new Worker(db, "nothing", work, { waitMS: 50, name: "w2", logger }).start().stop();
+    assert.ok(lines.includes("info worker w2 of queue nothing: stopping; waiting for 0 jobs"), lines);
   });
   await check("the lease is extended, and a cancellation is seen", async () => {
     await db.enqueue("held", { payload: {} });
@@ -548,6 +640,7 @@ async function checkJobs(db) {
 }
 
 async function checkTesting(db) {
+  const states = async (queue) => (await all(db.iterateJobs(queue))).map((job) => job.state).sort();
   await check("helpers for tests", async () => {
     await db.enqueue("inline", { payload: { to: { name: "ada" }, n: 1 } });
     await db.enqueue("inline", { payload: { to: { name: "bob" } }, delayMS: 60000 });
@@ -564,6 +657,29 @@ async function checkTesting(db) {
       throw new RangeError("no");
     }));
     assert.equal((await enqueued(db, "inline")).length, 2);
+    assert.equal(await runJobs(db, "inline", (job) => assert.equal(job.attempt, 2)), 1);
+    assert.equal(await runJobs(db, "inline", () => {}, { delayed: true }), 1);
+    assert.equal((await enqueued(db, "inline")).length, 0);
+  });
+  await check("an inline mode", async () => {
+    const own = db.withSignal(new AbortController().signal), sent = []; // the same database, as another object
+    assert.equal(inline(own, {
+      now: async (job) => {
+        sent.push(job.payload.n);
+        if (job.payload.n === 1) await own.enqueue("later", { payload: { n: 2 } });
+        if (job.payload.n === 9) throw new RangeError("no");
+      },
+      later: (job) => void sent.push(job.payload.n),
+    }), own);
+    await own.enqueue("now", { payload: { n: 1 } });
+    assert.deepEqual(sent, [1, 2]);
+    await own.commit((c) => void c.enqueue("now", { payload: { n: 3 } }));
+    await own.transact((tx) => tx.enqueue("now", { payload: { n: 4 } }));
+    await own.enqueue("now", { payload: { n: 5 }, delayMS: 60000 });
+    assert.deepEqual(sent, [1, 2, 3, 4]);
+    await raises(RangeError, () => own.enqueue("now", { payload: { n: 9 } }));
+    assert.deepEqual(await states("now"), ["delayed", "delayed", "done", "done", "done"]);
+    assert.throws(() => inline(db, { now: 1 }), TypeError);
   });
 }
 
@@ -589,9 +705,10 @@ async function checkInProcess(folder) {
     const other = await truce.open(file, { mustExist: true });
     assert.equal(await other.collection("accounts").findOne(), null);
     await other.close();
-    for (const options of [{ mustExits: true }, { readOnly: 1 }, { cacheMB: -1 }, { cacheMB: "64" }, { database: 1 }])
+    for (const options of [{ mustExits: true }, { readOnly: 1 }, { cacheMB: -1 }, { cacheMB: "64" }, { database: 1 },
+      { database: "a\0b" }])
       await raises(TypeError, () => truce.open("memory:", options));
-    for (const name of [undefined, "", 1, "mongodb://127.0.0.1"]) await raises(TypeError, () => truce.open(name));
+    for (const name of [undefined, "", 1, "a\0b", "mongodb://127.0.0.1"]) await raises(TypeError, () => truce.open(name));
     const wrong = await truce.open("memory:", { database: "a b" });
     const error = await raises(truce.Invalid, () => wrong.queues());
     assert.match(error.message, /a b/);
@@ -652,7 +769,15 @@ async function checkServer() {
   await check("no server", async () => {
     const away = "mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50";
     await raises(truce.Unreachable, () => truce.connect(away));
-    await raises(TypeError, () => truce.connect("127.0.0.1"));
+    for (const [what, hint] of [["127.0.0.1", /mongodb:/], ["x.truce", /truce\.open/], ["memory:", /truce\.open/]]) {
+      const wrong = await raises(TypeError, () => truce.connect(what));
+      assert.match(wrong.message, hint);
+    }
+    for (const [what, hint] of [["memory", /"memory:"/], [":memory:", /"memory:"/], ["mongodb://ada:secret@h/x", /truce\.connect/]]) {
+      const wrong = await raises(TypeError, () => truce.open(what));
+      assert.match(wrong.message, hint);
+      assert.doesNotMatch(wrong.message, /secret/);
+    }
     await raises(TypeError, () => truce.connect());
   });
 }
@@ -660,7 +785,7 @@ async function checkServer() {
 async function checkPrivateServer() {
   await check("watch in process", async () => {
     const folder = mkdtempSync(path.join(tmpdir(), "truce-watch-")), file = path.join(folder, "feed.truce");
-    const server = await startServer({ program: process.env.TRUCE_TEST_PROGRAM, file, args: ["--feed-hours", "1"] });
+    const server = await startServer({ program: process.env.TRUCE_TEST_PROGRAM, file, args: ["--feed-keep", "1h"] });
     const db = await truce.open(file), watched = db.collection("watched");
     const stream = watched.watch([], { maxAwaitTimeMS: 100 });
     assert.equal(await stream.tryNext(), null);

@@ -256,9 +256,10 @@ async function main() {
   await check("a server that is not truce", async () => {
     // replies to every message that the command is unknown, except to the driver's hello
     const { deserialize, serialize } = require("bson");
+    let maxWireVersion = 21;
     const server = createServer((socket) => socket.on("error", () => {}).on("data", (data) => {
       const op = data.readInt32LE(12), asked = deserialize(data.subarray(op === 2004 ? data.indexOf(0, 20) + 9 : 21));
-      const hello = { ok: 1, isWritablePrimary: true, ismaster: true, maxWireVersion: 21, minWireVersion: 0, maxBsonObjectSize: 16777216,
+      const hello = { ok: 1, isWritablePrimary: true, ismaster: true, maxWireVersion, minWireVersion: 0, maxBsonObjectSize: 16777216,
         maxMessageSizeBytes: 48000000, maxWriteBatchSize: 100000, helloOk: true };
       const unknown = { ok: 0, code: 59, errmsg: `no such command: '${Object.keys(asked)[0]}'` };
       const body = serialize("hello" in asked || "ismaster" in asked ? hello : unknown);
@@ -270,8 +271,10 @@ async function main() {
       socket.write(Buffer.concat([head, body]));
     })).listen(0, "127.0.0.1");
     await once(server, "listening");
-    const error = await raises(truce.WrongServer, () => truce.connect(`mongodb://127.0.0.1:${server.address().port}/?directConnection=true`));
-    assert.match(error.message, /not truce/);
+    for (maxWireVersion of [21, 6]) { // the second one is too old for the driver
+      const error = await raises(truce.WrongServer, () => truce.connect(`mongodb://127.0.0.1:${server.address().port}/?directConnection=true`));
+      assert.match(error.message, /not truce/);
+    }
     server.close();
   });
   rmSync(folder, { recursive: true });

@@ -14,7 +14,11 @@ def check(what, condition, more=""):
         print(f"FAILED: {_program}: {what} {more}")
 
 
-def report(title):
+def equal(what, found, wanted):
+    check(what, found == wanted, f"{found!r}, not {wanted!r}")
+
+
+def report(title, suite="module-python"):
     """Prints the numbers of checks, and ends the program."""
-    print(f"module-python: {title}: {_count - _failed} passed, {_failed} failed")
+    print(f"{suite}: {title}: {_count - _failed} passed, {_failed} failed")
     sys.exit(1 if _failed else 0)

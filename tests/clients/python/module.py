@@ -5,6 +5,7 @@
 """
 import base64
 import datetime
+import gc
 import json
 import logging
 import os
@@ -15,11 +16,14 @@ import tempfile
 import threading
 import time
 import uuid
+import warnings
 
 import pymongo
 import truce
 from bson import Decimal128, Int64, ObjectId, json_util
-from truce.testing import assert_enqueued, enqueued, open_temporary, run_jobs, start_server
+from pymongo.errors import ConfigurationError
+from truce import aio, testing
+from truce.testing import assert_enqueued, enqueued, inline, open_temporary, run_jobs, start_server
 
 uri = os.environ.get("TRUCE_TEST_CLIENT_URI")
 logging.getLogger("truce").setLevel(logging.CRITICAL)
@@ -109,7 +113,54 @@ def check_commits(db):
     raises("an unknown option of a commit", TypeError, lambda: db.commit(kye="k"))
     raises("an unknown option", TypeError, lambda: db.sequence("s", steps=1))
     raises("an unknown field", truce.Invalid, lambda: db.command({"truceSequence": "s", "steps": 1}))
-    raises("an unknown command", truce.WrongServer, lambda: db.command({"truceNothing": 1}))
+    raises("an unknown command", truce.Invalid, lambda: db.command({"truceNothing": 1}))
+
+
+def check_unused_commits(db):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        db.commit().insert("accounts", {"_id": "unused"})
+        gc.collect()
+    messages = [str(one.message) for one in caught if one.category is RuntimeWarning]
+    check("a commit that is not used", len(messages) == 1 and "never applied" in messages[0], messages)
+
+    def fail():
+        with db.commit() as c:
+            c.insert("accounts", {"_id": "unused"})
+            raise KeyError("x")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        raises("the block raises", KeyError, fail)
+        gc.collect()
+    check("a block that raises", [one for one in caught if one.category is RuntimeWarning] == [])
+
+
+def check_classes(db):
+    """The class of an error is the same in process and through a server."""
+    deep = {}
+    for _ in range(120):
+        deep = {"a": deep}
+    classes = db["classes"]
+    classes.insert_one({"_id": 1, "a": 1})
+    for what, kind, code, call in (
+        ("a filter", truce.Invalid, 2, lambda: classes.find_one({"a": {"$nope": 1}})),
+        ("an operator", truce.Invalid, 9, lambda: classes.update_one({}, {"$nope": {"a": 1}})),
+        ("two operators", truce.Invalid, 40, lambda: classes.update_one({"_id": 1}, {"$set": {"a": 1}, "$inc": {"a": 1}})),
+        ("a path", truce.Invalid, 28, lambda: classes.update_one({"_id": 1}, {"$set": {"a.b": 1}})),
+        ("a stage", truce.Invalid, 40324, lambda: list(classes.aggregate([{"$nope": 1}]))),
+        ("a name", truce.Invalid, 73, lambda: db["a$b"].insert_one({})),
+        ("an index", truce.NotFound, 27, lambda: classes.drop_index("nope")),
+        ("depth", truce.Limit, 15, lambda: classes.insert_one(deep)),
+        ("size", truce.Limit, 10334, lambda: classes.insert_one({"a": "x" * (17 << 20)})),
+    ):
+        error = raises(f"the class of {what}", kind, call)
+        check(f"the code of {what}", error.code == code, error)
+    error = raises("a wrong option", truce.Invalid, lambda: db.enqueue("q", payload={}, delay_ms=-5))
+    check("it has Python's name", "'delay_ms'" in str(error), error)
+    for option in ("delayMS", "delayms", "dely_ms"):
+        error = raises("an unknown option", TypeError, lambda: db.enqueue("q", payload={}, **{option: 5}))
+        check("it has the closest option", "did you mean 'delay_ms'?" in str(error), error)
 
 
 def check_transactions(db):
@@ -152,6 +203,28 @@ def check_documents(db):
     people.delete_one({"_id": added["_id"]})
     check("find in batches", [x["_id"] for x in people.find(sort="_id", batch_size=60)] == list(range(250)))
     check("find", people.find({"n": 0}, ["n"], sort=[("_id", -1)], limit=2).to_list() == [{"_id": 249, "n": 0}, {"_id": 246, "n": 0}])
+    chained = people.find({"n": 0}).sort("_id", -1).skip(1).limit(2)
+    check("a chain", [x["_id"] for x in chained] == [246, 243])
+    raises("a chain after the first use", pymongo.errors.InvalidOperation, lambda: chained.sort("n"))
+    check("sorted by two fields", next(people.find().sort([("n", -1), ("_id", 1)]).batch_size(7))["_id"] == 2)
+    for what, kind, call in (
+        ("an update without operators", ValueError, lambda: people.update_one({"_id": 1}, {"n": 5})),
+        ("an update_many without operators", ValueError, lambda: people.update_many({}, {"n": 5})),
+        ("an empty update", ValueError, lambda: people.find_one_and_update({"_id": 1}, {})),
+        ("a replacement with operators", ValueError, lambda: people.replace_one({"_id": 1}, {"$set": {"n": 5}})),
+        ("no filter of an update", TypeError, lambda: people.update_one(None, {"$set": {"n": 5}})),
+        ("no filter of a deletion", TypeError, lambda: people.find_one_and_delete(None)),
+        ("no document", TypeError, lambda: people.insert_one(None)),
+        ("a document in place of a list", TypeError, lambda: people.insert_many({"n": 5})),
+        ("no queue", TypeError, lambda: db.claim(None)),
+        ("an attribute", AttributeError, lambda: db.people),
+        ("no handler", TypeError, lambda: truce.Worker(db, "q", None)),
+        ("swapped arguments", TypeError, lambda: truce.Worker("q", db, print)),
+        ("a null character", truce.Invalid, lambda: truce.open("a\0b")),
+        ("a null character in a database", (truce.Invalid, pymongo.errors.InvalidName), lambda: type(db)(db._transport, "a\0b").queues()),
+    ):
+        raises(what, kind, call)
+    check("nothing was changed", people.count_documents() == 250 and people.find_one(1) == {"_id": 1, "n": 1})
     check("count, distinct", people.count_documents({"n": 1}) == 83 and people.distinct("n") == [0, 1, 2])
     grouped = people.aggregate([{"$group": {"_id": "$n", "all": {"$sum": 1}}}, {"$sort": {"_id": 1}}])
     check("aggregate", [x["all"] for x in grouped] == [84, 83, 83])
@@ -397,6 +470,7 @@ def check_money(db):
     db["purses"].insert_many([{"_id": "a", "balance": 5}, {"_id": "b", "balance": 0}])
     move = {"accounts": "purses", "source": "a", "destination": "b", "amount": 5}
     check("transfer", [db.transfer("moves", id=1, **move)["exists"] for _ in (1, 2)] == [False, True])
+    time.sleep(0.002)  # they are sorted by the time of their change
     raises("refused", truce.Refused, lambda: db.transfer("moves", id=2, **move))
     check("transfers", [x["_id"] for x in db.iterate_transfers("moves", page=1)] == [2, 1])
     check("its state", db.transfer_show("moves", id=2)["transfer"]["state"] == "canceled")
@@ -485,7 +559,7 @@ def check_jobs(db):
     check("their states", [n for n in jobs if jobs[n]["state"] != "done"] == [2, 3], jobs)
     check("a result", jobs[0]["result"] == {"n": 0} and jobs[4]["progress"] == {"percent": 50}, jobs[4])
     check("a commit and its job", db["letters"].find_one(1) and jobs[1]["result"] == {"sent": True})
-    check("an error", "a bad payload" in jobs[3]["errors"][0]["text"])
+    check("an error", "ValueError: a bad payload" == jobs[3]["errors"][0]["text"])
     db.enqueue("by hand", payload={})
     with db.claim_jobs("by hand")[0] as job:
         pass
@@ -537,6 +611,10 @@ def check_workers(db):
     raises("no concurrency", ValueError, lambda: truce.Worker(db, "q", hold, concurrency=0))
     raises("an unknown option", TypeError, lambda: truce.Worker(db, "q", hold, untilempty=True))
     raises("an error of a claim ends the worker", truce.Invalid, lambda: truce.Worker(db, "q", hold, lease_ms=1).run())
+    db.enqueue("large", payload={})
+    truce.Worker(db, "large", lambda job: {"text": "x" * 17_000_000}, until_empty=True).run()
+    (large,) = db.iterate_jobs("large")
+    check("a result that is too large fails the job", large["state"] == "delayed" and large["errors"], large)
     lost = []
 
     def canceled(job):
@@ -589,6 +667,61 @@ def check_steps(db):
     check("discarded", [x["state"] for x in db.iterate_jobs("discarded")] == ["discarded"])
 
 
+class Records(logging.Handler):
+    """In `with`, collects the log of the package."""
+
+    def __init__(self):
+        super().__init__()
+        self.records = []
+        self.logger = logging.getLogger("truce")
+
+    def emit(self, record):
+        self.records.append((record.levelname, self.format(record), getattr(record, "job", None)))
+
+    def __enter__(self):
+        self.before = self.logger.level
+        self.logger.setLevel(logging.DEBUG)
+        self.logger.propagate = False
+        self.logger.addHandler(self)
+        return self.records
+
+    def __exit__(self, *_):
+        self.logger.removeHandler(self)
+        self.logger.propagate = True
+        self.logger.setLevel(self.before)
+
+
+def check_logs(db):
+    ids = [str(db.enqueue("logged", payload={"n": n})["id"]) for n in range(4)]
+
+    def work(job):
+        if job.payload["n"] == 1:
+            raise ValueError("a bad payload")
+        if job.payload["n"] == 2:
+            job.fail("no paper", delay_ms=60000)
+        if job.payload["n"] == 3:
+            job.snooze(60000)
+
+    with Records() as records:
+        truce.Worker(db, "logged", work, until_empty=True, name="w1").run()
+    first = [f"{level} {text.splitlines()[0]}".rsplit(" (", 1)[0] for level, text, _ in records]
+    expected = ["INFO worker w1 of queue logged started, concurrency 1"]
+    ends = ["INFO {} is done", "ERROR {} failed: ValueError: a bad payload", "ERROR {} failed: no paper", "INFO {} returned to the queue"]
+    for id, end in zip(ids, ends):
+        expected += [f"DEBUG job {id} of queue logged was claimed", end.format(f"job {id} of queue logged")]
+    check("the log of a worker", first == [*expected, "INFO worker w1 of queue logged ended"], first)
+    check("the traceback of a failed job", "in work" in records[4][1], records[4])
+    check("the job in a record", [x[2] for x in records] == [None, *(one for id in ids for one in (id, id)), None], records)
+    with Records() as records:
+        with truce.Worker(db, "nothing", work, wait_ms=50, name="w2"):
+            pass
+    lines = [text for _, text, _ in records]
+    check("a stop", "worker w2 of queue nothing stopping; waiting for 0 jobs" in lines, lines)
+    with Records() as records:
+        raises("a wrong lease", truce.Invalid, truce.Worker(db, "logged", work, lease_ms=1, until_empty=True).run)
+    check("a worker that ends by an error", records[-1][0] == "ERROR" and " ended: " in records[-1][1], records)
+
+
 def check_testing(db):
     db.enqueue("inline", payload={"to": {"name": "ada"}, "n": 1})
     db.enqueue("inline", payload={"to": {"name": "bob"}}, delay_ms=60000)
@@ -603,12 +736,38 @@ def check_testing(db):
     db.enqueue("inline", payload={})
     raises("the handler raises", ZeroDivisionError, lambda: run_jobs(db, "inline", lambda job: 1 / 0))
     check("a failed job", len(enqueued(db, "inline")) == 2)
+    check("its retry", run_jobs(db, "inline", lambda job: {"attempt": job.attempt}) == 1)
+    check("the attempt", db.jobs("inline", state="done")["jobs"][-1]["result"] == {"attempt": 2})
+    check("a delayed job", run_jobs(db, "inline", lambda job: 7, delayed=True) == 1 and not enqueued(db, "inline"))
+    check("a result that is not a dict", {"value": 7} in [x["result"] for x in db.jobs("inline", state="done")["jobs"]])
+    db.enqueue("sleeps", payload={})
+    check("a job that sleeps", run_jobs(db, "sleeps", lambda job: job.sleep("a day", 86400000), delayed=True) == 0)
+    sent = []
+
+    def now(job):
+        sent.append(job.payload["n"])
+        if job.payload["n"] == 1:
+            db.enqueue("later", payload={"n": 2})
+        if job.payload["n"] == 9:
+            raise KeyError("no")
+
+    with inline(db, {"now": now, "later": lambda job: sent.append(job.payload["n"])}):
+        db.enqueue("now", payload={"n": 1})
+        check("jobs run at once", sent == [1, 2], sent)
+        with db.commit() as c:
+            c.enqueue("now", payload={"n": 3})
+        db.transact(lambda inner: inner.enqueue("now", payload={"n": 4}))
+        db.queue("now").enqueue(payload={"n": 5}, delay_ms=60000)
+        check("those of commits and transactions, too", sent == [1, 2, 3, 4], sent)
+        raises("a handler raises", KeyError, lambda: db.enqueue("now", payload={"n": 9}))
+    db.enqueue("now", payload={"n": 6})
+    check("then they wait again", sorted(x["state"] for x in db.iterate_jobs("now")) == ["delayed"] * 2 + ["done"] * 3 + ["ready"])
 
 
 def check_all(db):
-    for part in (check_commits, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
+    for part in (check_commits, check_unused_commits, check_classes, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
                  check_revisions, check_forms, check_sync, check_money, check_trees, check_jobs, check_workers,
-                 check_steps, check_testing, check_revision_handles, check_queue_handles, check_ledger_handles):
+                 check_steps, check_logs, check_testing, check_revision_handles, check_queue_handles, check_ledger_handles):
         part(db)
 
 
@@ -626,8 +785,44 @@ def check_in_process(folder):
     with truce.open("memory:") as db:
         db["x"].insert_one({"when": datetime.datetime(2026, 1, 1)})
         check("in memory", db["x"].find_one()["when"] == datetime.datetime(2026, 1, 1))
+    for path in ("memory", ":memory:"):
+        error = raises("a path like memory:", truce.Invalid, lambda: truce.open(path))
+        check("the hint of open", '"memory:"' in str(error), error)
+    for path in ("x.truce", "memory:", folder):
+        error = raises("a path for connect", truce.Invalid, lambda: truce.connect(path))
+        check("the hint of connect", "truce.open" in str(error), error)
+    with truce.open("memory:") as db:
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        began = time.monotonic()
+
+        def interrupted():
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            db.claim("none", wait_ms=300_000)
+
+        raises("a signal ends a claim that waits", KeyboardInterrupt, interrupted)
+        check("it ends early", time.monotonic() - began < 200)
+        signal.signal(signal.SIGALRM, before)
+        check("a claim waits", db.claim("none", wait_ms=600)["jobs"] == [])
+        for wait in (-1, 600_001, "5"):
+            raises("a wrong time to wait", truce.Invalid, lambda: db.claim("none", wait_ms=wait))
     raises("no such file", truce.NotFound, lambda: truce.open(os.path.join(folder, "none"), must_exist=True))
-    raises("an unknown option of open", TypeError, lambda: truce.open("memory:", must_exits=True))
+    error = raises("a server for open", truce.Invalid, lambda: truce.open("mongodb://ada:secret@127.0.0.1/x"))
+    check("it names connect, and not the password", "connect" in str(error) and "secret" not in str(error), error)
+    with truce.open("memory:") as db:
+        for name, call in (
+            ("must_exist", lambda: truce.open("memory:", must_exits=True)),
+            ("must_exist", lambda: aio.open("memory:", mustExist=True)),
+            ("key_time", lambda: db.commit(keyTime=5)),
+            ("until_empty", lambda: truce.Worker(db, "q", print, untilempty=True)),
+            ("signals", lambda: truce.Worker(db, "q", print).run(signal=[])),
+            ("projection", lambda: db["x"].find({}, projektion={})),
+            ("hint", lambda: db["x"].find_one({}, hnit="_id_")),
+            ("expireAfterSeconds", lambda: db["x"].create_index("n", expireAfterSecond=5)),
+            ("payload", lambda: testing.assert_enqueued(db, "q", paylod={})),
+        ):
+            error = raises("an unknown option", TypeError, call)
+            check("it has the closest option", f"did you mean {name!r}?" in str(error), error)
+    raises("an unknown option of connect", ConfigurationError, lambda: truce.connect("mongodb://127.0.0.1:9", databse="x"))
     other = os.path.join(folder, "text")
     with open(other, "w") as file:
         file.write("no store" * 100)

@@ -38,7 +38,7 @@ async def raises(what, kind, call):
 
 def check_same_methods():
     """The blocking classes and those for asyncio have the same methods with the same parameters."""
-    for name in ("Database", "Collection", "Cursor", "Commit", "Edit", "Job", "JobCommit", "Ledger", "Queue",
+    for name in ("Database", "Collection", "Cursor", "FindCursor", "Commit", "Edit", "Job", "JobCommit", "Ledger", "Queue",
                  "Revisions"):
         blocking, asynchronous = getattr(truce, name), getattr(aio, name)
         for method in (one for one in dir(blocking) if not one.startswith("_")):

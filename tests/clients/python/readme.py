@@ -82,6 +82,8 @@ with tempfile.TemporaryDirectory() as folder:
             names["send"] = lambda job: None
             with truce.open("memory:") as empty:
                 names["test_welcome"](empty)
+            with truce.open("memory:") as empty:
+                names["test_welcome_inline"](empty)
     assert db["accounts"].find_one("b") == dict(db["accounts"].find_one("b"), n=5)
     assert db["flights"].find_one("LH 17")["seats"] == 8 and "ada@example.org" in delivered
     assert all(job["state"] in ("done", "delayed") for job in db.iterate_jobs("mail")), list(db.iterate_jobs("mail"))

@@ -6,11 +6,12 @@
 // TRUCE_TEST_PROGRAM is the program, TRUCE_SCREEN_JOBS the number of jobs (100000), TRUCE_SCREEN_KEEP the folder of the screenshots.
 // TRUCE_SCREEN_QUICK=1: some screens, in one theme and width, and without the longest checks.
 import { createRequire } from 'node:module';
-import { spawn, execFileSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
+import { endServers, serve as serveIn } from './server.mjs';
 import { seed, client, HALF, HOSTILE } from './seed.mjs';
 
 const require = createRequire(`${process.env.TRUCE_SCREEN_MODULES ?? process.cwd()}/`);
@@ -21,46 +22,14 @@ const PROGRAM = process.env.TRUCE_TEST_PROGRAM,
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'truce-screen-')),
     keep = process.env.TRUCE_SCREEN_KEEP ?? path.join(folder, 'screenshots');
 fs.mkdirSync(keep, { recursive: true });
-
-// ---- servers ----------------------------------------------------------------------------------
-
-const servers = new Set();
-async function serve(name, options, httpPort = 0) {
-    const log = fs.openSync(path.join(folder, `${name}.log`), 'a');
-    const child = spawn(
-        PROGRAM,
-        [
-            'serve',
-            path.join(folder, `${name}.truce`),
-            '--port',
-            '0',
-            '--http',
-            String(httpPort),
-            '--sweep-every',
-            '0',
-            '--json',
-            '--quiet',
-            ...options,
-        ],
-        { stdio: ['ignore', 'pipe', log] },
-    );
-    servers.add(child);
-    const base = await new Promise((resolve, reject) => {
-        child.stdout.on('data', (bytes) => {
-            const url = /"http": "([^"]*)"/.exec(bytes);
-            if (url) resolve(url[1]);
-        });
-        child.on('exit', (code) => reject(new Error(`the server ended with ${code}`)));
-    });
-    return { child, base, log: path.join(folder, `${name}.log`) };
-}
+const serve = (name, options, port) => serveIn(folder, name, options, port);
 
 // ---- the harness ------------------------------------------------------------------------------
 
 // With TRUCE_SCREEN_QUICK=1, these are left out.
 const QUICK = Boolean(process.env.TRUCE_SCREEN_QUICK),
     LONG =
-        /^two tabs|^the first paint|^a login with a token|^(?!overview|jobs |job-h|queue-h|cron|ledger |collection-h|conflict |tree |commits|maint|not-).* in the .* theme/;
+        /^two tabs|^the first paint|^a page of an earlier|^a login with a token|^(?!overview|jobs |job-h|queue-h|cron|ledger |collection-h|conflict |tree |commits|maint|not-).* in the .* theme/;
 let passed = 0,
     failed = 0;
 const words = process.argv.slice(2),
@@ -96,7 +65,7 @@ const must = (fact, message) => {
     if (!fact) throw new Error(message);
 };
 
-const { base, ...first } = await serve('main', ['--feed-hours', '1', '--log', 'text']);
+const { base, ...first } = await serve('main', ['--feed-keep', '1h', '--log', 'text']);
 const op = client(base),
     ids = await seed(base, { jobs: JOBS, accounts: Math.max(100, JOBS / 10) });
 const browser = await chromium.launch({
@@ -185,6 +154,7 @@ const SCREENS = {
     dead: 'dead',
     workflows: 'workflows',
     cron: 'cron',
+    consumers: 'consumers',
     ledgers: 'ledgers',
     ledger: 'ledgers/book',
     account: 'ledgers/book/account/assets%3Abank%3Amain',
@@ -267,8 +237,19 @@ await check('a workflow is enlarged, and its jobs are links', async () => {
     await graph.getByRole('link', { name: /^index/ }).click();
     await page.getByRole('heading', { name: 'index', level: 1 }).waitFor();
 });
+await check('consumers of brokers are shown with their workers and rejected messages', async () => {
+    await go(page, 'consumers');
+    await page
+        .getByRole('row', { name: /^enrolments running .*13\/s 3 1\s190 3 9 2 0 1/ })
+        .waitFor();
+    await page.getByRole('row', { name: /^app-1:4711:0 enrolments/ }).waitFor();
+    await page.getByRole('link', { name: /m-2/ }).click();
+    await page.getByRole('heading', { name: /m-2/ }).waitFor();
+});
 await check('a ledger is searched by metadata, and a statement runs', async () => {
     await go(page, `ledgers/book?${new URLSearchParams({ meta: 'order: 17' }).toString()}`);
+    const customers = new Intl.NumberFormat('en').format(Math.max(100, JOBS / 10));
+    await page.getByText(`${customers.replace(',', '\u2009')} accounts`).waitFor();
     await page.getByRole('link', { name: 'order-17', exact: true }).waitFor();
     must(!(await page.getByRole('link', { name: 'order-18' }).count()), 'others match, too');
     await go(page, 'ledgers/book/account/assets%3Abank%3Amain?end=3');
@@ -279,6 +260,8 @@ await check('large counts are capped, and versions of a tree differ', async () =
     await go(page, 'jobs');
     const shown = await page.locator('.pager').textContent();
     must(JOBS < 20000 || shown.includes('more than 10\u2009000+'), shown);
+    await go(page, 'queues/mail');
+    await page.getByText('of the last 400 jobs').waitFor();
     await go(page, 'trees/site?from=1&to=2');
     await page.getByRole('row', { name: /^changed about .*About us/ }).waitFor();
     await page.getByRole('row', { name: /^tag launch 1/ }).waitFor();
@@ -378,6 +361,12 @@ await check('cron entries are made, run, paused, resumed, edited, and removed', 
     await said(page, 'saved');
     const row = page.getByRole('row', { name: /^weekly/ });
     await row.getByText('every Monday at 06:30').waitFor();
+    await row.getByRole('button', { name: 'Edit' }).click();
+    await page.getByLabel('Payload').fill('{"a": 1');
+    await confirm(page);
+    await page.locator('dialog .note.bad', { hasText: 'The payload is not JSON' }).waitFor();
+    must((await page.getByLabel('Payload').inputValue()) === '{"a": 1', 'the input is lost');
+    await page.getByRole('button', { name: 'Close' }).click();
     await row.getByRole('button', { name: 'Run now' }).click();
     await confirm(page);
     await said(page, 'added');
@@ -463,6 +452,67 @@ await check('conflicts are resolved by choice, by side, and by editing', async (
     ).text();
     must(reply.includes('9007199254740993'), 'the number lost digits');
 });
+await check('a conflict at a field that is called as a number is resolved', async () => {
+    const save = { _id: 'numbers', at: { 10: 'base', b: 1 } };
+    const { document: first, version } = await op('test', 'truceRevision', {
+        collection: 'posts',
+        save,
+    });
+    const changed = (value) => ({ ...first, at: { 10: value, b: 1 } });
+    const edit = { collection: 'posts', version, base: first };
+    await op('test', 'truceRevision', { ...edit, save: changed('theirs') });
+    await op('test', 'truceRevision', { ...edit, merge: changed('mine'), inbox: true });
+    const [{ _id: id }] = (
+        await op('test', 'find', {
+            collection: 'truce_conflicts',
+            filter: { id: 'numbers', state: 'open' },
+        })
+    ).cursor.firstBatch;
+    await go(page, `conflicts/posts/${id.$oid}`);
+    await page.getByRole('radio').nth(0).check();
+    await page.getByRole('button', { name: 'Save the choices' }).click();
+    await said(page, 'Resolved');
+    const reply = await (
+        await fetch(`${base}/v1/test/find`, {
+            method: 'POST',
+            body: '{"collection": "posts", "filter": {"_id": "numbers"}}',
+        })
+    ).text();
+    must(/"10": ?"mine"/.test(reply) && !/"10": ?"theirs"/.test(reply), reply.slice(0, 300));
+});
+await check('a conflict whose document changes again is shown again', async () => {
+    const id = (
+        await op('test', 'find', {
+            collection: 'truce_conflicts',
+            filter: { id: 'post-3', state: 'open' },
+        })
+    ).cursor.firstBatch[0]._id.$oid;
+    await go(page, `conflicts/posts/${id}`);
+    const { document, version } = await op('test', 'truceRevision', {
+        collection: 'posts',
+        get: 'post-3',
+    });
+    await op('test', 'truceRevision', {
+        collection: 'posts',
+        save: { ...document, title: 'Later' },
+        version,
+        keep: 10,
+    });
+    await page.getByRole('button', { name: 'Take mine' }).click();
+    await confirm(page);
+    await said(page, 'changed in the meantime');
+    await page.locator('.compare', { hasText: 'Later' }).waitFor();
+    await page.getByRole('button', { name: 'Take mine' }).click();
+    await confirm(page);
+    await said(page, 'Resolved');
+});
+await check('large documents are on pages of their own', async () => {
+    await go(page, 'documents/hostile');
+    await page.getByText('2 documents').waitFor();
+    await page.locator('[data-next]').click();
+    await page.getByRole('link', { name: 'large' }).waitFor();
+    must(!(await page.locator('[data-next]').count()), 'there is a third page');
+});
 await check('numbers and the order of fields are exact', async () => {
     await go(page, 'documents/people/%22exact%22');
     const text = await page.locator('.json').first().textContent();
@@ -488,7 +538,7 @@ const author = async (id) =>
 await check('copies are compared first, then repaired, one or all', async () => {
     await go(page, 'sync');
     await page.getByRole('button', { name: 'Compare' }).click();
-    await page.getByText('3 differ').waitFor();
+    await page.getByText('Different: 3').waitFor();
     await page
         .getByRole('row', { name: /differs 2/ })
         .getByRole('button', { name: 'Repair' })
@@ -666,6 +716,21 @@ await check('the store is checked, repaired, and swept', async () => {
     await confirm(page);
     await said(page, 'Swept');
 });
+await check('an index that the doctor misses is created', async () => {
+    await op('test', 'dropIndexes', { collection: 'comments', index: 'user_1' });
+    await go(page, 'maintenance');
+    await page
+        .getByRole('row', { name: /comments no index begins with "user"/ })
+        .getByRole('button', { name: 'Create the index' })
+        .click();
+    await confirm(page);
+    await said(page, 'The index is created');
+    const { cursor } = await op('test', 'listIndexes', { collection: 'comments' });
+    must(
+        cursor.firstBatch.some((one) => one.key.user === 1),
+        'there is no index',
+    );
+});
 await check('every action is in the log', async () => {
     const log = fs.readFileSync(first.log, 'utf8');
     for (const word of [
@@ -699,6 +764,23 @@ await check('the keyboard reaches filters, pages, and dialogs', async () => {
         'the first link does not skip',
     );
 });
+await check('the focus stays where it was after an action', async () => {
+    await go(page, 'cron');
+    const button = page
+        .getByRole('row', { name: /^pulse/ })
+        .getByRole('button', { name: 'Run now' });
+    await button.focus();
+    await page.keyboard.press('Enter');
+    await page.locator('dialog').waitFor();
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await said(page, 'added');
+    await page.waitForFunction(
+        () =>
+            document.activeElement.textContent === 'Run now' &&
+            document.activeElement.closest('tr').textContent.startsWith('pulse'),
+    );
+});
 await check('the theme is chosen and kept', async () => {
     await page.getByLabel('Theme').selectOption('dark');
     await page.reload();
@@ -714,10 +796,45 @@ await check('a page of another database and an unknown screen say so', async () 
     await page.getByText('There are no queues in this database.').waitFor();
     await go(page, 'nothing');
     await page.getByText('There is no screen').waitFor();
-    await go(page, 'documents/people/%7Bbad');
-    await page.getByRole('heading', { name: 'Not found' }).waitFor();
+    for (const unknown of [
+        'jobs/none',
+        'queues/none',
+        'ledgers/none',
+        'ledgers/book/account/none',
+        'ledgers/book/transaction/%22none%22',
+        'documents/none',
+        'documents/people/%22none%22',
+        'documents/people/%7Bbad',
+        'conflicts/posts/none',
+        'conflicts/posts/0123456789abcdef01234567',
+        'sets/none',
+        'trees/none',
+        'transfers/none',
+    ]) {
+        await go(page, unknown);
+        must(
+            (await page.locator('h1').textContent()) === 'Not found' &&
+                (await page.locator('.note.bad').textContent()).includes(
+                    unknown.includes('0123') ? '0123' : unknown.includes('bad') ? 'bad' : 'none',
+                ),
+            `${unknown}: ${await page.locator('main').textContent()}`,
+        );
+    }
     await go(page, 'documents/people?filter=%7B%22%24no%22%3A1%7D');
     await page.getByText('unknown operator').first().waitFor();
+});
+await check('a page of an earlier version of the screen loads itself again', async () => {
+    const early = await open();
+    await go(early, 'queues');
+    let missing = 1;
+    await early.route('**/cron.js', (route) =>
+        missing-- > 0 ? route.fulfill({ status: 404 }) : route.continue(),
+    );
+    await early.goto(`${base}/ui/#/test/cron`);
+    await early.getByRole('button', { name: 'New entry' }).waitFor();
+    must(missing < 0, 'the page was not loaded again');
+    await sound(early);
+    await early.context().close();
 });
 await check('the first paint takes little time and waits for little', async () => {
     const times = [];
@@ -744,7 +861,7 @@ await check('the first paint takes little time and waits for little', async () =
     console.log(
         `screen: first paint after ${Math.round(times[2])} ms (median of 5), after ${early.length} requests with ${bytes} bytes`,
     );
-    must(early.length === 2 && bytes < 30000, `${early.length} requests, ${bytes} bytes`);
+    must(early.length === 3 && bytes < 30000, `${early.length} requests, ${bytes} bytes`);
     must(times[0] < 5000, `${times[0]} ms`); // a loaded machine takes longer
 });
 
@@ -752,8 +869,13 @@ await check('the first paint takes little time and waits for little', async () =
 
 await check('the screen works behind a proxy with a prefix', async () => {
     const target = new URL(base);
+    let broken = false;
     const proxy = http
         .createServer((request, response) => {
+            if (broken) {
+                response.writeHead(502, { 'Content-Type': 'text/html' }).end('<h1>Bad</h1>');
+                return;
+            }
             if (!request.url.startsWith('/tools/truce/')) {
                 response.writeHead(404).end();
                 return;
@@ -780,8 +902,33 @@ await check('the screen works behind a proxy with a prefix', async () => {
     await page.getByRole('heading', { name: 'Overview' }).waitFor();
     await page.locator('.queue', { hasText: 'reports' }).waitFor();
     await sound(page);
+    broken = true;
+    await page.locator('.banner', { hasText: 'does not reply' }).waitFor();
+    broken = false;
+    await page.locator('.banner').waitFor({ state: 'detached' });
     proxy.closeAllConnections();
     proxy.close();
+});
+
+await check('the overview and the maintenance show how far the archive is behind', async () => {
+    const archive = path.join(folder, 'archive');
+    const archived = await serve('archived', ['--archive', archive, '--archive-interval', '20ms']);
+    const add = (id) =>
+        client(archived.base)('test', 'truceCommit', {
+            changes: [{ insert: 'people', with: { _id: id } }],
+        });
+    const fresh = await open();
+    await add(1);
+    await fresh.goto(`${archived.base}/ui/#/test/overview`);
+    await fresh.getByText('behind: the archive').waitFor();
+    await fresh.goto(`${archived.base}/ui/#/test/maintenance`);
+    await fresh.getByRole('heading', { name: 'Archive' }).waitFor();
+    fs.renameSync(path.join(archive, '00000001'), path.join(archive, 'away'));
+    await add(2);
+    await fresh.goto(`${archived.base}/ui/#/test/overview`);
+    await fresh.getByText('behind: the archive fails').waitFor();
+    fs.renameSync(path.join(archive, 'away'), path.join(archive, '00000001'));
+    await fresh.close();
 });
 
 // ---- users ------------------------------------------------------------------------------------
@@ -821,6 +968,7 @@ await check('a user who may only read sees the screens without their actions', a
         'queues/mail',
         'dead',
         'cron',
+        'consumers',
         'documents',
         'documents/people/1',
         'ledgers',
@@ -868,24 +1016,35 @@ await check('a user who may only read sees the screens without their actions', a
 await check('a login with a token ends when the token expires', async () => {
     const store = path.join(folder, 'auth.truce');
     const { base: root } = await authServer();
-    const token = execFileSync(
-        PROGRAM,
-        ['user', 'token', 'ada', '--expires', '15s', '--store', store],
-        { encoding: 'utf8' },
-    ).trim();
     const holder = await open();
-    await holder.goto(`${root}/ui/#/test/people`);
-    await holder.getByLabel('or a token').fill(token);
-    await confirm(holder);
-    await settled(holder);
-    await go(holder, 'queues/mail', root);
+    // The token lasts for longer than a login takes on this machine now.
+    let seconds = 5;
+    for (; ; seconds *= 2) {
+        const token = execFileSync(
+            PROGRAM,
+            ['user', 'token', 'ada', '--expires', `${seconds}s`, '--store', store],
+            { encoding: 'utf8' },
+        ).trim();
+        await holder.goto(`${root}/ui/#/test/people`);
+        await holder.reload();
+        await holder.getByLabel('or a token').fill(token);
+        await confirm(holder);
+        const late = holder.getByText('The name, the password, or the token is not valid');
+        await holder.getByText('There is no screen').or(late).waitFor();
+        if (!(await late.count())) break;
+        must(seconds < 100, 'a login takes longer than a minute');
+    }
+    await holder.waitForTimeout(seconds * 1000);
+    await holder.goto(`${root}/ui/#/test/queues/mail`);
     await holder.getByText('The name, the password, or the token is not valid').waitFor();
-    await holder.getByLabel('User').fill('ada');
-    await holder.getByLabel('Password').fill('password of ada');
+    await holder.getByLabel('User').fill('bob');
+    await holder.getByLabel('Password').fill('password of bob');
     await confirm(holder);
     await holder.getByRole('heading', { name: 'mail' }).waitFor();
     await settled(holder);
     await mustBeFine(holder, 'after the second login');
+    await holder.getByText('read-only').waitFor();
+    await holder.locator('button:disabled', { hasText: /^(Pause|Resume) the queue/ }).waitFor();
     await sound(holder);
     await holder.context().close();
 });
@@ -899,7 +1058,7 @@ await check(
         first.child.removeAllListeners('exit');
         first.child.kill('SIGKILL');
         await page.locator('.banner', { hasText: 'does not reply' }).waitFor();
-        const back = await serve('main', ['--feed-hours', '1'], new URL(base).port);
+        const back = await serve('main', ['--feed-keep', '1h'], new URL(base).port);
         await page.locator('.banner').waitFor({ state: 'detached' });
         first.child = back.child;
         await op('test', 'truceEnqueue', { queue: 'after the restart', payload: {} });
@@ -909,10 +1068,7 @@ await check(
 );
 
 await browser.close();
-for (const child of servers) {
-    child.removeAllListeners('exit');
-    child.kill('SIGKILL');
-}
+endServers();
 console.log(`screen: ${passed} passed, ${failed} failed; screenshots: ${keep}`);
 for (const file of fs.readdirSync(folder))
     if (file !== 'screenshots')

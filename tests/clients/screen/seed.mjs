@@ -26,6 +26,7 @@ export const HALF = {
 };
 async function halfApplied(op) {
     const past = Date.now() - 600000,
+        leaseMS = 600000, // a lease that ends later than that comes from a wrong clock
         of = (name) => ({ ns: 'held', id: name });
     const states = {
         decided: {
@@ -44,8 +45,8 @@ async function halfApplied(op) {
                     ...states[name],
                     lease: {
                         owner: name === 'alive' ? 'app-2:12' : 'app-1:4711',
-                        ms: 10000,
-                        until: name === 'alive' ? Date.now() + 3600000 : past,
+                        ms: name === 'alive' ? leaseMS : 10000,
+                        until: name === 'alive' ? Date.now() + leaseMS : past,
                     },
                     writes: [of(name)],
                     created: { $date: new Date(past).toISOString() },
@@ -348,6 +349,47 @@ export async function seed(
         })),
     });
     await halfApplied(op);
+    const now = { $date: new Date().toISOString() };
+    await op('insert', {
+        collection: 'truce_consumers',
+        documents: [
+            {
+                _id: 'enrolments',
+                source: 'amqp://localhost/enrolments',
+                into: 'set:students.classes',
+                received: 1204,
+                redelivered: 3,
+                applied: 1190,
+                duplicate: 3,
+                stale: 9,
+                rejected: 2,
+                quarantined: 0,
+                reconnects: 1,
+                lastMessage: now,
+                updated: now,
+                workers: [
+                    // in the future, so that it is live as long as the test runs
+                    {
+                        worker: 'app-1:4711:0',
+                        started: now,
+                        updated: { $date: new Date(Date.now() + 86400000).toISOString() },
+                        rate: 12.5,
+                        waiting: 3,
+                    },
+                ],
+            },
+        ],
+    });
+    await op('insert', {
+        collection: 'truce_rejects',
+        documents: [1, 2].map((n) => ({
+            _id: { consumer: 'enrolments', message: `m-${n}` },
+            reason: 'the body is not JSON: column 1: the text ends',
+            time: now,
+            facts: {},
+            size: 17,
+        })),
+    });
     await op('truceCommit', {
         changes: [{ insert: 'orders', with: { _id: 1, product: 'tea' } }],
         key: 'order-1',

@@ -4,6 +4,7 @@ A web shop with FastAPI on one file:
     pip install truce-db fastapi uvicorn
     python -m truce.examples.shop shop.truce 8080
 
+- `GET /` redirects to the products.
 - `GET /products` and `GET /products/ID` return products. The second one has the version.
 - `PUT /products/ID` saves an edited product: {document, version}.
 - `POST /orders` places an order: {product, count, to}. It needs the header Idempotency-Key.
@@ -29,7 +30,7 @@ import uvicorn
 from bson import ObjectId
 from fastapi import FastAPI, Header, HTTPException, Request, Response
 from fastapi.encoders import jsonable_encoder
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import BaseModel, Field
 
 KEEP = 20  # versions of a product, so that late edits can be merged
@@ -100,6 +101,10 @@ def shop(path: str) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan)
 
+    @app.get("/")
+    def start() -> RedirectResponse:
+        return RedirectResponse("/products")
+
     @app.get("/products")
     def products() -> Any:
         return plain(db["products"].find(sort="name").to_list())
@@ -156,7 +161,10 @@ def main(path: str = "shop.truce", port: str = "8080") -> None:
     listener = socket.create_server(("127.0.0.1", int(port)))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(shop(path), log_level="warning")
-    uvicorn.Server(config).run(sockets=[listener])
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # uvicorn has ended, and sends itself the signal again
 
 
 if __name__ == "__main__":

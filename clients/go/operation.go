@@ -1,0 +1,112 @@
+package truce
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// An operation is a row of the table of operations.
+type operation struct {
+	name string
+	// It changes something.
+	writes bool
+	// It can be sent again if its reply is lost.
+	again bool
+}
+
+// operate runs an operation. The target is the value of its first field, and options a pointer to a
+// struct, or nil.
+func (db *Database) operate(
+	ctx context.Context, o operation, target, options any,
+) (Reply, error) {
+	c := newCommand(o.name, o.writes, o.again)
+	c.putValue(o.name, target)
+	c.options(options)
+	return db.run(ctx, c)
+}
+
+// operate adds an operation to the commit.
+func (c *Changes) operate(name string, target, options any) *Change {
+	d := newDocument()
+	d.putValue(name, target)
+	d.options(options)
+	return c.add(d)
+}
+
+// orOne returns the target, or 1 for an empty one.
+func orOne(target string) any {
+	if target == "" {
+		return 1
+	}
+	return target
+}
+
+// An optionField is a field of a struct of options. Its tag has the name of the field of the
+// command: `truce:"leaseMS"`. A zero value is absent, unless the field is `truce:"seq,always"`.
+type optionField struct {
+	name   string
+	always bool
+}
+
+// The fields of a struct of options by its type.
+var optionFields sync.Map
+
+func optionFieldsOf(kind reflect.Type) []optionField {
+	if found, is := optionFields.Load(kind); is {
+		return found.([]optionField)
+	}
+	fields := make([]optionField, kind.NumField())
+	for i := range fields {
+		name, rest, _ := strings.Cut(kind.Field(i).Tag.Get("truce"), ",")
+		fields[i] = optionField{name, rest == "always"}
+	}
+	optionFields.Store(kind, fields)
+	return fields
+}
+
+// options appends the fields of a struct of options.
+func (d *document) options(options any) {
+	if options == nil {
+		return
+	}
+	value := reflect.ValueOf(options).Elem()
+	for i, field := range optionFieldsOf(value.Type()) {
+		if given := value.Field(i); field.always || !given.IsZero() {
+			d.option(field.name, given.Addr().Interface())
+		}
+	}
+}
+
+// option appends the value that a pointer has the address of.
+func (d *document) option(name string, pointer any) {
+	switch value := pointer.(type) {
+	case *string:
+		d.putText(name, *value)
+	case *bool:
+		d.putFlag(name, *value)
+	case *int64:
+		d.putNumber(name, *value)
+	case **int64:
+		d.putNumber(name, **value)
+	case *time.Duration:
+		d.putDuration(name, *value)
+	case **time.Duration:
+		d.putDuration(name, **value)
+	case *time.Time:
+		if !value.IsZero() { // not all zero times are zero structs
+			d.putNumber(name, value.UnixMilli())
+		}
+	case *bson.ObjectID:
+		d.putID(name, *value)
+	case *any:
+		d.putValue(name, *value)
+	default:
+		panic(fmt.Sprintf("%s: options of type %T", name, pointer))
+	}
+}

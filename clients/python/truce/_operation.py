@@ -1,0 +1,67 @@
+"""Makes the methods of operations: a method's arguments become the fields of a command."""
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from typing import Any, Callable, Dict, Generic, TypeVar, Union, cast
+
+from ._values import milliseconds, named_options
+
+C = TypeVar("C", bound=Callable[..., Any])
+R = TypeVar("R")
+
+
+class Runs(Generic[R]):
+    """Runs the commands of the methods: R is a reply, a coroutine of one, or a part of a commit."""
+
+    def _run(self, document: Dict[str, Any], again: bool) -> R:
+        raise NotImplementedError
+
+
+def _wire_name(name: str) -> str:
+    """lease_ms becomes leaseMS, from_ becomes from."""
+    if name == "on_conflict":
+        return name
+    name = re.sub("_ms$", "MS", name).rstrip("_")
+    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
+
+
+def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
+    """
+    Gives a method its body, which runs a command. The value of the command is the argument before
+    the options; 1: it has none. None is sent as an absent field.
+
+    again: whether the command may be repeated, or the argument with which it may
+    """
+
+    def decorate(method: C) -> C:
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        positional = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
+        target = next(iter(positional), None)
+        is_optional = target is None or parameters[0].default is None
+        fields = [
+            (one.name, _wire_name(one.name), "Milliseconds" in one.annotation)
+            for one in parameters
+            if one.name != target
+        ]
+        check_arguments = named_options(method)
+
+        @functools.wraps(method)
+        def run(self: Runs[R], *values: Any, **options: Any) -> R:
+            check_arguments(self, *values, **options)
+            options.update(zip(positional, values))
+            value = options.get(target) if target else 1
+            if value is None and not is_optional:
+                raise TypeError(f"the first argument of {command} must not be None")
+            document = {command: 1 if value is None else value}
+            for name, wire, is_time in fields:
+                value = options.get(name)
+                if value is not None:
+                    document[wire] = milliseconds(value) if is_time else value
+            repeats = again if isinstance(again, bool) else options.get(again) is not None
+            return self._run(document, repeats)
+
+        return cast(C, run)
+
+    return decorate

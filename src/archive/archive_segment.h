@@ -1,0 +1,165 @@
+#ifndef TRUCE_ARCHIVE_ARCHIVE_SEGMENT_H
+#define TRUCE_ARCHIVE_ARCHIVE_SEGMENT_H
+
+/*
+ * A segment: one file of an archive, with a part of a base copy or of the log. archive_segment.c
+ * describes the format.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/hash_table.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "engine/storage/kv.h"
+
+#define SEGMENT_PAGE_BYTES 4096
+/* The maximum number of different pages of a segment, and of their versions. */
+#define SEGMENT_PAGES_MAX   1024
+#define SEGMENT_ENTRIES_MAX 16384
+#define SEGMENT_HEAD_BYTES  256
+#define SEGMENT_ENTRY_BYTES 28
+/* The maximum size of a segment without its pages, of its pages, and of all of it. */
+#define SEGMENT_INDEX_BYTES_MAX                                                                    \
+    (SEGMENT_HEAD_BYTES + SEGMENT_ENTRIES_MAX * SEGMENT_ENTRY_BYTES + SHA256_BYTES)
+#define SEGMENT_DATA_BYTES_MAX (SEGMENT_PAGES_MAX * SEGMENT_PAGE_BYTES)
+#define SEGMENT_BYTES_MAX      (SEGMENT_INDEX_BYTES_MAX + SEGMENT_DATA_BYTES_MAX)
+#define SEGMENT_STORE_BYTES    12
+/* The name of a clock (base/clock.h), filled with zeros. */
+#define SEGMENT_CLOCK_BYTES 40
+/* The size of a name, with the zero byte: "00000001/0000000042.base". */
+#define SEGMENT_NAME_BYTES 32
+
+enum segment_kind {
+    /* Pages of the file. */
+    SEGMENT_BASE = 1,
+    /* Frames of the log. */
+    SEGMENT_LOG,
+    /* No pages: the base is complete, and every later commit can be restored from it. */
+    SEGMENT_END,
+};
+
+/* The head of a segment is the state of the archive after it, so that an archiver continues from
+ * the last segment alone. */
+struct segment_head {
+    enum segment_kind kind;
+    uint8_t store[SEGMENT_STORE_BYTES];
+    /* Both count from 1. */
+    uint32_t generation;
+    uint64_t sequence;
+    /* The hash of the segment before it; zeros: it is the first. */
+    uint8_t before[SHA256_BYTES];
+    /* The number of the last commit. Numbers continue through all generations, from 1. The state
+     * in which a generation finds the store has a number, too. */
+    uint64_t commit;
+    /* The latest time of a commit so far in the generation; 0: no commit yet. */
+    int64_t latest_ms;
+    /* When the segment was made. */
+    int64_t made_ms;
+    /* How long the archive has existed, at least. The clock that measured it, and its time; an
+     * empty name: unknown. */
+    int64_t age_ms;
+    int64_t clock_ms;
+    char clock[SEGMENT_CLOCK_BYTES];
+    /* The place in the log of the store. */
+    struct kv_log_place place;
+    /* The first segment that has frames of the current log, or the first of the generation. A base
+     * that begins now needs the log from there. */
+    uint64_t replay;
+    /* The number of the base that is being copied, or of the last complete one. */
+    uint32_t base;
+    /* The next page to be copied; 0: no base is being copied. */
+    uint32_t base_next;
+    /* The value of `replay` when this base began. */
+    uint64_t base_replay;
+    /* The size of the last complete base, and of the segments of the log since, in pages. */
+    uint64_t base_pages, log_pages;
+    uint32_t entries;
+};
+
+struct segment_entry {
+    uint64_t sum;
+    /* The wall clock time of the commit that this frame ends. */
+    int64_t time_ms;
+    uint32_t page;
+    /* The number of pages in the file after this commit; 0: the frame ends none. */
+    uint32_t pages_after;
+    /* The bytes of the page in the segment: all of it, or a change (archive_segment.c). */
+    uint32_t size;
+};
+
+struct segment {
+    struct segment_head head;
+    struct segment_entry entries[SEGMENT_ENTRIES_MAX];
+    uint8_t hash[SHA256_BYTES];
+    /* The pages as they are in the segment; NULL if they were not read. A segment of a base has
+     * whole pages. */
+    const uint8_t *data;
+};
+
+/* The last versions of the pages of a segment that is made or read, entry by entry.
+ * Zero-initialise it. */
+struct segment_pages {
+    /* The data of a segment that is made. */
+    struct buffer data;
+    /* Where the next entry of a segment that is read begins. */
+    size_t at;
+    /* The last version of each page, in the form of the file and with its checksum. */
+    uint8_t *versions;
+    uint32_t numbers[SEGMENT_PAGES_MAX];
+    uint32_t count;
+    /* Places in `numbers`. */
+    struct hash_table table;
+};
+
+struct segment_name {
+    uint32_t generation;
+    uint64_t sequence;
+    enum segment_kind kind;
+};
+
+void truce__segment_name(const struct segment_name *name, char text[SEGMENT_NAME_BYTES]);
+/* Returns false if the text is not the name of a segment. */
+bool truce__segment_name_parse(const char *text, struct segment_name *name);
+
+/* Returns the latest time of a commit so far in the generation, or, before the first commit, the
+ * time when the segment was made. */
+int64_t truce__segment_time(const struct segment_head *head);
+
+/* Forgets all pages. */
+void truce__segment_pages_begin(struct segment_pages *pages);
+void truce__segment_pages_release(struct segment_pages *pages);
+
+/* ---- making a segment ----------------------------------------------------------------------- */
+
+/* Returns whether the segment has no room for another page. */
+bool truce__segment_is_full(const struct segment *segment, const struct segment_pages *pages);
+/* Appends an entry to a segment whose head has its kind. Gives the page the checksum that it has in
+ * the file. */
+void truce__segment_add(struct segment *segment, struct segment_pages *pages, uint32_t number,
+                        uint8_t *page, uint32_t pages_after);
+/* Writes the segment into `out`, which is emptied first, and its hash into the segment. */
+void truce__segment_encode(struct segment *segment, const struct segment_pages *pages,
+                           struct buffer *out);
+
+/* ---- reading a segment ---------------------------------------------------------------------- */
+
+/* Reads a segment from the bytes of the file with this name. Verifies everything but the chain.
+ * If `pages` is NULL, the bytes may end after the hash, and the data is not read. Fails with
+ * CORRUPT. The data points into `bytes`. */
+truce_status truce__segment_decode(const struct segment_name *name, const uint8_t *bytes,
+                                   size_t size, struct segment_pages *pages,
+                                   struct segment *segment, bson_error_t *error);
+
+/* Returns the page of an entry, until the next call. Called for each entry, in their order, after
+ * truce__segment_pages_begin. NULL: the data is damaged, which decode has excluded. */
+const uint8_t *truce__segment_page(struct segment_pages *pages, const struct segment *segment,
+                                   uint32_t entry);
+
+/* Sets last[i] for each of the first `count` entries: whether no later one of them has the same
+ * page. Forgets all pages. */
+void truce__segment_find_last(struct segment_pages *pages, const struct segment *segment,
+                              uint32_t count, bool last[SEGMENT_ENTRIES_MAX]);
+
+#endif

@@ -1,0 +1,71 @@
+#ifndef TRUCE_ARCHIVE_ARCHIVE_TARGET_H
+#define TRUCE_ARCHIVE_ARCHIVE_TARGET_H
+
+/*
+ * A target: the place of an archive, a directory or a bucket of S3. It stores small immutable files
+ * by name ("00000001/0000000042.log").
+ *
+ * Status: TRUCE_IO if the target cannot be reached or refuses the call; a later call may succeed.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/status.h"
+
+struct target;
+
+/* Receives the name of a file. */
+typedef void target_name_function(void *arg, const char *name);
+
+struct target_calls {
+    /* Stores a file. On success it survives a power cut. Fails with DUPLICATE if the name exists;
+     * the file is then unchanged. After another failure the file is complete or missing. */
+    truce_status (*put)(struct target *target, const char *name, const void *bytes, size_t size,
+                        bson_error_t *error);
+    /* Appends the first `most` bytes of a file to `out`. Fails with NOT_FOUND. */
+    truce_status (*get)(struct target *target, const char *name, size_t most, struct buffer *out,
+                        bson_error_t *error);
+    /* Lists all files, in any order. */
+    truce_status (*list)(struct target *target, target_name_function *function, void *arg,
+                         bson_error_t *error);
+    /* Returns whether there is a file of a later generation than this one's, or of a later number
+     * of the same generation. */
+    truce_status (*has_after)(struct target *target, const char *name, bool *found,
+                              bson_error_t *error);
+    /* Deletes a file. A missing one is not an error. */
+    truce_status (*remove)(struct target *target, const char *name, bson_error_t *error);
+    /* Removes the rest of writes that were interrupted. Only the archiver of the store may call it,
+     * because another one may be writing. NULL: there is no such rest. */
+    truce_status (*clean)(struct target *target, bson_error_t *error);
+    void (*close)(struct target *target);
+};
+
+struct target {
+    const struct target_calls *calls;
+    /* For messages. */
+    char *name;
+    /* The pause between two calls of has_after, which a service charges for. */
+    int look_ms;
+};
+
+/* Opens a directory. `create`: creates it if it is missing. Otherwise fails with NOT_FOUND. */
+truce_status truce__target_directory(const char *path, bool create, struct target **target,
+                                     bson_error_t *error);
+
+/* The maximum time of a call to a service: with almost no progress, and as a whole. */
+struct target_patience {
+    long stall_s, whole_s;
+};
+
+/* Opens a bucket: "s3://BUCKET/PREFIX" (target_s3.c describes the environment). Does not call the
+ * service. `patience`: NULL for the usual one. Fails with INVALID if the name or a setting is
+ * wrong, or libcurl is missing. */
+truce_status truce__target_s3(const char *name, const struct target_patience *patience,
+                              struct target **target, bson_error_t *error);
+
+/* Closes the target. NULL is allowed. */
+void truce__target_close(struct target *target);
+
+#endif

@@ -1,0 +1,35 @@
+#ifndef TRUCE_BROKER_MESSAGE_TEMPLATE_H
+#define TRUCE_BROKER_MESSAGE_TEMPLATE_H
+
+/*
+ * Templates: the mapping from a message to changes of documents.
+ *
+ *     {key: {student_id: "$body.student_id"}, seq: "$headers.seq", room: {$expr: "$body.room"}}
+ *
+ * A template is a document or an array. In it,
+ *
+ *     "$PATH"          is the value at the path of the message; if there is none, the message does
+ *                      not fit the template
+ *     {$expr: E}       is the value of an aggregation expression; if it has none, the field is
+ *                      left out
+ *     {$literal: V}    is V, unchanged
+ *
+ * Every other value stays as it is, also names that begin with "$", such as {$inc: {n: "$body.n"}}.
+ */
+#include "base/arena.h"
+#include "base/status.h"
+
+struct template;
+
+/* Compiles a copy of the template. INVALID: an expression in it is wrong. */
+truce_status truce__template_new(const bson_t *source, bool is_array, struct template **template,
+                                 bson_error_t *error);
+/* Frees the template. NULL is allowed. */
+void truce__template_free(struct template *template);
+
+/* Fills `result`, which is always initialised, for a message. `arena` is scratch memory. INVALID: a
+ * field is missing, or an expression fails. */
+truce_status truce__template_apply(const struct template *template, const bson_t *message,
+                                   struct arena *arena, bson_t *result, bson_error_t *error);
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * The protocol of a server. Clients of brokers report a server of another protocol only as a
+ * connection that was closed, which looks like a broker that restarts. A retry would never help, so
+ * the modules ask the server.
+ *
+ * Each question is the beginning of a protocol, and the first bytes of the answer show the protocol
+ * of the server. RabbitMQ answers every wrong beginning with its own. Kafka answers nothing but its
+ * own protocol. Most servers with TLS answer with an alert of TLS; some answer only a hello.
+ */
+#include "broker/plugins/peer.h"
+
+#include <netdb.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define PEER_WAIT_S       2
+#define PEER_ANSWER_BYTES 8
+#define PEER_HTTP_BYTES   "GET / HTTP/1.0\r\n\r\n"
+/* The request ApiVersions, version 0, with the number "trce" and without the name of a client. */
+#define PEER_KAFKA_BYTES "\0\0\0\12\0\22\0\0trce\377\377"
+/* A ClientHello of TLS 1.2 with six cipher suites and without extensions. */
+#define PEER_TLS_BYTES                                                                             \
+    "\26\3\1\0\67\1\0\0\63\3\3"                                                                    \
+    "truce asks for the protocol here"                                                             \
+    "\0\0\14\300\57\300\60\0\234\0\235\0\57\0\65\1\0"
+
+static const struct peer_question {
+    const char *bytes;
+    size_t size;
+} peer_questions[] = {
+    {PEER_HTTP_BYTES, sizeof PEER_HTTP_BYTES - 1},
+    {PEER_KAFKA_BYTES, sizeof PEER_KAFKA_BYTES - 1},
+    {PEER_TLS_BYTES, sizeof PEER_TLS_BYTES - 1},
+};
+
+/* Returns the socket, or -1. The timeout of sending also limits the connect. */
+static int peer_connect(const char *host, int port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    struct timeval wait = {.tv_sec = PEER_WAIT_S};
+    int file = -1;
+    char digits[12];
+
+    snprintf(digits, sizeof digits, "%d", port);
+    if (getaddrinfo(host, digits, &hints, &found))
+        return -1;
+    for (const struct addrinfo *at = found; at && file < 0; at = at->ai_next) {
+        file = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (file < 0)
+            continue;
+        (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+        (void)setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+        if (connect(file, at->ai_addr, at->ai_addrlen)) {
+            close(file);
+            file = -1;
+        }
+    }
+    freeaddrinfo(found);
+    return file;
+}
+
+static enum peer peer_of_answer(const char *answer, size_t size)
+{
+    if (size == PEER_ANSWER_BYTES && !memcmp(answer, "AMQP", 4))
+        return PEER_AMQP;
+    if (size == PEER_ANSWER_BYTES && !memcmp(answer, "HTTP/", 5))
+        return PEER_HTTP;
+    if (size == PEER_ANSWER_BYTES && !memcmp(answer + 4, "trce", 4))
+        return PEER_KAFKA;
+    /* an alert has 7 bytes; 21: alert, 22: handshake; 3: the version */
+    return size >= 7 && (answer[0] == 21 || answer[0] == 22) && answer[1] == 3 ? PEER_TLS
+                                                                               : PEER_UNKNOWN;
+}
+
+static enum peer peer_ask(int file, const struct peer_question *question)
+{
+    char answer[PEER_ANSWER_BYTES];
+    size_t size = 0;
+    ssize_t got = 1;
+
+    if (send(file, question->bytes, question->size, MSG_NOSIGNAL) != (ssize_t)question->size)
+        return PEER_UNKNOWN;
+    while (size < sizeof answer && got > 0) {
+        got = recv(file, answer + size, sizeof answer - size, 0);
+        size += got > 0 ? (size_t)got : 0;
+    }
+    return peer_of_answer(answer, size);
+}
+
+enum peer peer_find(const char *host, int port)
+{
+    enum peer peer = PEER_UNKNOWN;
+    bool answers = true;
+
+    for (size_t i = 0; i < sizeof peer_questions / sizeof *peer_questions && answers && !peer;
+         i++) {
+        int file = peer_connect(host, port);
+
+        answers = file >= 0;
+        if (answers) {
+            peer = peer_ask(file, &peer_questions[i]);
+            close(file);
+        }
+    }
+    return peer;
+}
+
+const char *peer_name(enum peer peer)
+{
+    static const char *const names[] = {"an unknown protocol", "AMQP", "Kafka", "TLS", "HTTP"};
+
+    return names[peer];
+}

@@ -1,0 +1,52 @@
+#ifndef TRUCE_BSON_EXACT_SUM_H
+#define TRUCE_BSON_EXACT_SUM_H
+
+/*
+ * Sums numbers of all types for $add, $sum, and $avg. The result has the narrowest type, and
+ * intermediate rounding does not affect it. All numbers except decimals are summed in two doubles;
+ * the second one has the rounding errors of the first (Dekker 1971, Knuth 4.2.2). Sums of 64-bit
+ * integers are therefore exact. Decimals are summed separately and added at the end.
+ *
+ * Begin with truce__sum_begin; zeros are not enough.
+ */
+#include "bson/decimal.h"
+#include "bson/value.h"
+
+struct sum {
+    /* Their total is the sum. */
+    double high, low;
+    /* The simple sum, for NaN and infinities. */
+    double plain;
+    decimal decimals;
+    /* How many numbers were added. */
+    int64_t count;
+    /* The widest type so far: INT32, INT64, DOUBLE, or DECIMAL128. */
+    uint8_t type;
+};
+
+void truce__sum_begin(struct sum *sum);
+void truce__sum_add(struct sum *sum, struct value number);
+/* Adds the milliseconds of a date. This does not widen the type. */
+void truce__sum_add_int64(struct sum *sum, int64_t number);
+
+/* Returns the sum as an int, long, or double: the first that fits. It is a decimal if one was
+ * added. */
+struct value truce__sum_value(const struct sum *sum, struct arena *arena);
+/* Returns a double or a decimal; null if nothing was added. */
+struct value truce__sum_average(const struct sum *sum, struct arena *arena);
+/* Returns the sum as an int64; false if it does not fit. Decimals are rounded half to even, doubles
+ * half away from zero. */
+bool truce__sum_to_int64(const struct sum *sum, int64_t *result);
+
+/* The standard deviation, computed incrementally with doubles (Welford 1962). */
+struct deviation {
+    int64_t count;
+    double mean, squares;
+};
+
+void truce__deviation_add(struct deviation *deviation, double number);
+/* Returns null for too few numbers: none, or only one for the deviation of a sample. */
+struct value truce__deviation_value(const struct deviation *deviation, bool sample,
+                                    struct arena *arena);
+
+#endif

@@ -1,0 +1,29 @@
+#ifndef TRUCE_CLI_CORE_CSV_COLUMNS_H
+#define TRUCE_CLI_CORE_CSV_COLUMNS_H
+
+/*
+ * The columns of CSV output: the paths that the caller names, or else the fields of all documents,
+ * in the order in which they first appear.
+ */
+#include "bson/json.h"
+
+struct columns;
+
+/* Creates the columns. `fields` is "name,address.city", or NULL to learn them. INVALID: a path is
+ * empty, or there are more than TRUCE_CSV_COLUMNS_MAX. */
+struct columns *cli_columns_new(const char *fields, bson_error_t *error);
+void cli_columns_free(struct columns *columns);
+bool cli_columns_are_named(const struct columns *columns);
+
+/* Makes the document's fields columns. LIMIT: more than TRUCE_CSV_COLUMNS_MAX. INVALID: a name that
+ * would be read as a path. */
+truce_status cli_columns_learn(struct columns *columns, const bson_t *document,
+                               bson_error_t *error);
+
+/* Append the header, or a record, and its line end. INVALID: the document has a field that was not
+ * learned. */
+void cli_columns_header(const struct columns *columns, struct buffer *out);
+truce_status cli_columns_row(struct columns *columns, const bson_t *document, struct buffer *out,
+                             bson_error_t *error);
+
+#endif

@@ -1,0 +1,28 @@
+#ifndef TRUCE_CLI_CORE_FILE_SINK_H
+#define TRUCE_CLI_CORE_FILE_SINK_H
+
+/* An output file that appears under its name only when it is complete. Until then it has no name,
+ * if the file system can do that (O_TMPFILE), so a killed process leaves nothing. An older file of
+ * the name stays until then. A pipe or a device (/dev/stdout) is written directly. */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+struct sink {
+    FILE *file;
+    char *path;      /* the final name; NULL if the file is written directly. */
+    char *temporary; /* the name until then; NULL if it has none. */
+    int why;         /* errno of the first write that failed. */
+};
+
+/* Opens the file; NULL or "-" is standard output. INVALID: it cannot be written; the message says
+ * why. */
+truce_status cli_sink_open(struct sink *sink, const char *path, bson_error_t *error);
+/* Returns false if the bytes could not be written; cli_sink_close, or cli_output_end, reports the
+ * error. */
+bool cli_sink_write(struct sink *sink, const void *bytes, size_t size);
+/* Names the file if `good`, else discards it. IO: it could not be written. */
+truce_status cli_sink_close(struct sink *sink, bool good, bson_error_t *error);
+
+#endif

@@ -1,0 +1,219 @@
+/*
+ * Opens the store.
+ *
+ * A refused call must not create a store. If the file does not exist yet, a child process first
+ * runs the rest of the command on an empty store in memory and captures what it prints. An empty
+ * file answers as an empty store in memory does. If the child is refused, or it changes nothing and
+ * exits with 1, its output is the answer and no file is created. Otherwise, the file is created and
+ * this process runs the command.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/core/cli.h"
+#include "cli/core/interrupt.h"
+#include "cli/core/slow_option.h"
+#include "cli/core/worker_pool.h"
+
+#define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
+#define REACHABLE_MS    4000
+
+const char *cli_store_path(const char *uri)
+{
+    if (!strncmp(uri, "file:", 5))
+        return uri + 5;
+    return !strncmp(uri, "memory:", 7) || !strncmp(uri, "mongodb:", 8) ||
+                   !strncmp(uri, "mongodb+srv:", 12)
+               ? NULL
+               : uri;
+}
+
+static bool open_is_server(const char *uri)
+{
+    return !strncmp(uri, "mongodb://", 10) || !strncmp(uri, "mongodb+srv://", 14);
+}
+
+static int open_failed(const struct cli *cli, truce_status status, const bson_error_t *error)
+{
+    bson_error_t shown = *error;
+    size_t length = strlen(shown.message);
+
+    if (status == TRUCE_CORRUPT && strstr(shown.message, "damaged") &&
+        !strstr(shown.message, "salvage"))
+        snprintf(shown.message + length, sizeof shown.message - length,
+                 "; restore a backup or an archive, or rescue what is readable with truce salvage");
+    cli_error(cli, NULL, status, &shown);
+    return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
+}
+
+/* ---- the rehearsal ------------------------------------------------------------------------- */
+
+static void copy_out(int from, FILE *to)
+{
+    char bytes[4096];
+    ssize_t got;
+
+    for (off_t at = 0; (got = pread(from, bytes, sizeof bytes, at)) > 0; at += got)
+        fwrite(bytes, 1, (size_t)got, to); /* cli_output_end checks ferror */
+    fflush(to);
+}
+
+/* Returns CLI_DONE, or the exit code of the child. */
+static int become_rehearsal(struct cli *cli, int out, int err, truce_store **store)
+{
+    bson_error_t error;
+    truce_status status;
+
+    cli->rehearsal = true;
+    if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
+        return CLI_FAILED;
+    status = truce_store_open("memory:", &(truce_store_options){.database = cli->database}, store,
+                              &error);
+    return status ? open_failed(cli, status, &error) : CLI_DONE;
+}
+
+/* Sets `*done` if the child's answer is final; the result is then the exit code. */
+static int open_take_answer(pid_t child, int out, int err, bool *done)
+{
+    int state = 0;
+
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR)
+        continue;
+    *done = WIFEXITED(state) &&
+            (WEXITSTATUS(state) == CLI_USAGE || WEXITSTATUS(state) == NOTHING_CHANGED);
+    if (!*done)
+        return CLI_DONE;
+    copy_out(out, stdout);
+    copy_out(err, stderr);
+    return WEXITSTATUS(state) == CLI_USAGE ? CLI_USAGE : CLI_NO;
+}
+
+/* Runs the rehearsal. In the child, `*store` is open on return. */
+static int open_rehearse(struct cli *cli, truce_store **store, bool *done)
+{
+    int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+    pid_t child = -1;
+    int code = CLI_DONE;
+
+    *done = false;
+    if (out >= 0 && err >= 0)
+        child = pool_fork();
+    if (!child)
+        code = become_rehearsal(cli, out, err, store);
+    if (!child && code)
+        _exit(code);
+    if (child > 0)
+        code = open_take_answer(child, out, err, done);
+    if (out >= 0)
+        close(out);
+    if (err >= 0)
+        close(err);
+    return code;
+}
+
+int cli_rehearsal_end(struct cli *cli, int code)
+{
+    bson_t collections;
+
+    if (!cli->rehearsal || code != CLI_NO)
+        return code;
+    if (!truce_collection_list(cli->store, &(truce_list_options){.unmeasured = true}, &collections,
+                               NULL) &&
+        bson_empty(&collections))
+        code = NOTHING_CHANGED;
+    bson_destroy(&collections);
+    return code;
+}
+
+/* ---- the store ----------------------------------------------------------------------------- */
+
+/* Checks that the server can be reached at all. Later calls may wait longer, while a primary is
+ * elected. */
+static int open_reach(const struct cli *cli)
+{
+    const truce_store_options options = {
+        .deadline_ms =
+            cli->deadline_ms && cli->deadline_ms < REACHABLE_MS ? cli->deadline_ms : REACHABLE_MS,
+        .database = cli->database,
+        .read_only = true};
+    truce_store *store = NULL;
+    bson_error_t error;
+    truce_status status = truce_store_open(cli->uri, &options, &store, &error);
+
+    truce_store_close(store);
+    return status ? open_failed(cli, status, &error) : CLI_DONE;
+}
+
+/* Refuses the name of a side file of another store (a.truce-wal), unless it is an existing store
+ * and the other one does not exist. */
+static int open_check_side_file(const struct cli *cli)
+{
+    static const char *const suffixes[] = {"-wal", "-shm", "-lock", "-journal"};
+    const char *path = cli_store_path(cli->uri);
+    size_t length = path ? strlen(path) : 0;
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        size_t size = strlen(suffixes[i]);
+        char *other;
+        int code = CLI_DONE;
+
+        if (length <= size || strcmp(path + length - size, suffixes[i]) != 0)
+            continue;
+        other = bson_strndup(path, length - size);
+        if (access(other, F_OK) == 0 || access(path, F_OK) != 0)
+            code =
+                cli_usage(cli, "%s is the name of a side file of the store %s: choose another name",
+                          path, other);
+        bson_free(other);
+        return code;
+    }
+    return CLI_DONE;
+}
+
+int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
+{
+    const truce_store_hooks hooks = cli_slow_hooks(cli);
+    const truce_store_options options = {
+        .hooks = &hooks,
+        .read_only = use == CLI_STORE_READ,
+        .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
+        .deadline_ms = cli->deadline_ms,
+        .database = cli->database,
+    };
+    struct stat about;
+    bson_error_t error;
+    truce_status status;
+    bool done = false;
+    int64_t before;
+    int code = CLI_DONE;
+
+    *store = NULL;
+    if (!cli->uri)
+        return cli_usage(cli, "no store is given: use --store FILE, or set TRUCE_STORE");
+    if (!strcmp(cli->uri, "memory:") && options.must_exist)
+        return cli_usage(cli, "a memory: store is empty at the beginning of each command: use "
+                              "--store FILE");
+    code = open_check_side_file(cli);
+    if (code)
+        return code;
+    if (use == CLI_STORE_WRITE && cli_store_path(cli->uri) &&
+        stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT)
+        code = open_rehearse(cli, store, &done);
+    if (done || code || *store)
+        return code;
+    before = truce_deadline_begin(cli->deadline_ms);
+    if (open_is_server(cli->uri))
+        code = open_reach(cli);
+    status = code ? TRUCE_OK : truce_store_open(cli->uri, &options, store, &error);
+    truce_deadline_end(before);
+    if (code)
+        return code;
+    if (!status &&
+        use != CLI_STORE_INPUT) /* there, Ctrl-C also ends the workers, and the next run resumes */
+        cli_interrupt_watch(*store);
+    return status ? open_failed(cli, status, &error) : CLI_DONE;
+}

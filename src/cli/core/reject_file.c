@@ -1,0 +1,78 @@
+/* The reject file (ndjson.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/core/ndjson.h"
+
+static truce_status open_rejects(struct rejects *rejects, bson_error_t *error)
+{
+    if (rejects->file >= 0)
+        return TRUCE_OK;
+    rejects->file = open(rejects->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (rejects->file < 0)
+        return truce__fail(TRUCE_IO, error, "cannot write the reject file %s: %s", rejects->path,
+                           strerror(errno));
+    return TRUCE_OK;
+}
+
+/* Cuts between two characters, not inside one. */
+static size_t cut_length(const char *text, size_t size)
+{
+    size_t length = NDJSON_TEXT_MAX;
+
+    if (size <= length)
+        return size;
+    while (length > NDJSON_TEXT_MAX - 4 && ((unsigned char)text[length] & 0xc0) == 0x80)
+        length--;
+    return length;
+}
+
+static void rejects_describe(bson_t *document, int64_t line, const char *reason, const char *text,
+                             size_t size)
+{
+    size_t length = cut_length(text, size);
+
+    BSON_APPEND_INT64(document, "line", line);
+    BSON_APPEND_UTF8(document, "reason", reason);
+    if (truce__utf8_check(text, length) == length)
+        bson_append_utf8(document, "text", -1, text, (int)length);
+    else
+        BSON_APPEND_BINARY(document, "bytes", BSON_SUBTYPE_BINARY, (const uint8_t *)text,
+                           (uint32_t)length);
+    if (length < size)
+        BSON_APPEND_BOOL(document, "cut", true);
+}
+
+truce_status cli_reject(struct rejects *rejects, int64_t line, const char *reason, const char *text,
+                        size_t size, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    struct buffer out = {0};
+    truce_status status = open_rejects(rejects, error);
+
+    rejects->count++;
+    if (!status) {
+        rejects_describe(&document, line, reason, text, size);
+        truce__json_write(&out, &document, false, JSON_RELAXED);
+        truce__buffer_append_byte(&out, '\n');
+        if (write(rejects->file, out.bytes, out.size) != (ssize_t)out.size)
+            status = truce__fail(TRUCE_IO, error, "cannot write the reject file %s: %s",
+                                 rejects->path, strerror(errno));
+    }
+    truce__buffer_release(&out);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status cli_rejects_close(struct rejects *rejects, bson_error_t *error)
+{
+    int file = rejects->file;
+
+    rejects->file = -1;
+    if (file >= 0 && close(file) != 0)
+        return truce__fail(TRUCE_IO, error, "cannot write the reject file %s: %s", rejects->path,
+                           strerror(errno));
+    return TRUCE_OK;
+}

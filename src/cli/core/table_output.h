@@ -1,0 +1,25 @@
+#ifndef TRUCE_CLI_CORE_TABLE_OUTPUT_H
+#define TRUCE_CLI_CORE_TABLE_OUTPUT_H
+
+/* Prints documents as an aligned table: a column for each field, in the order of their first
+ * appearance. The first TABLE_ROWS rows are held back; they decide the columns and their widths.
+ * Later rows are printed at once. */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "bson/json.h"
+
+#define TABLE_ROWS    1000
+#define TABLE_COLUMNS 100
+#define TABLE_CELL    60 /* in characters; a longer value is cut and ends in ... */
+
+struct table;
+
+struct table *cli_table_new(FILE *file);
+/* Adds a row. Returns false if the file cannot be written. */
+bool cli_table_add(struct table *table, const bson_t *document, enum json_form form);
+/* Prints the rows that are held back and frees the table. `*left_out`: the number of values without
+ * a column. */
+void cli_table_end(struct table *table, int *left_out);
+
+#endif

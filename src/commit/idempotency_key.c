@@ -1,0 +1,194 @@
+#include "commit/commit.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "bson/field_names.h"
+#include "commit/metadata_cache.h"
+#include "query/input_check.h"
+#include "store/store.h"
+
+/*
+ * Idempotency keys. The commit document has the caller's key under a unique sparse index, so at
+ * most one commit with the key can be pending or decided. An aborted commit gives its key up.
+ *
+ * Old commits are purged below a horizon. The purge first raises `{_id: "horizon", time}`, and then
+ * deletes keys whose time is not after it. A later commit with such a key is refused, because the
+ * store no longer knows whether the key was used.
+ */
+
+static truce_status key_find_holder(truce_commit *commit, bson_t *holder, bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&filter, "key", commit->options.key);
+    do {
+        status = truce_find_one(commit->store, COMMITS, &filter, NULL, holder, error);
+        if (status != TRUCE_UNKNOWN)
+            break;
+        bson_destroy(holder);
+        bson_init(holder);
+    } while (!truce__worker_wait(&commit->worker, "the store", error));
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Compares the inputs. The same key must mean the same request. */
+static truce_status compare_input(const truce_commit *commit, const bson_t *holder,
+                                  bson_error_t *error)
+{
+    bson_t own = BSON_INITIALIZER;
+    bool same;
+
+    if (commit->options.input)
+        truce__names_append(&own, "input", commit->options.input);
+    same = truce__value_identical(truce__value_field(truce__value_document(&own), "input", 5),
+                                  truce__value_field(truce__value_document(holder), "input", 5));
+    bson_destroy(&own);
+    if (same)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_DUPLICATE, error,
+                       "the key \"%s\" was used before for a commit with different changes; a new "
+                       "request needs a new key",
+                       commit->options.key);
+}
+
+/* Returns whether the holder is this commit itself, whose decision was not answered, and not an
+ * earlier one. */
+static bool key_is_ours(const truce_commit *commit, const bson_t *holder)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, holder, "_id") && BSON_ITER_HOLDS_OID(&iter) &&
+           bson_oid_equal(bson_iter_oid(&iter), &commit->id);
+}
+
+truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status = truce__metadata_ensure_commits(commit->store, error);
+
+    while (!status) {
+        const char *state;
+        bson_t holder;
+        bson_iter_t iter;
+
+        status = key_find_holder(commit, &holder, error);
+        if (status) {
+            bson_destroy(&holder);
+            break;
+        }
+        state = truce__commit_state(&holder);
+        if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
+            status = compare_input(commit, &holder, error);
+            commit->earlier = !key_is_ours(commit, &holder);
+            bson_destroy(&holder);
+            return status;
+        }
+        if (state && !strcmp(state, "pending") && bson_iter_init_find(&iter, &holder, "_id") &&
+            BSON_ITER_HOLDS_OID(&iter))
+            status = truce__commit_suspect(&commit->worker, bson_iter_oid(&iter), &holder, error);
+        else
+            status = truce__worker_wait(&commit->worker, "the key", error);
+        bson_destroy(&holder);
+    }
+    return status == TRUCE_NOT_FOUND ? truce__commit_key_expired(commit, error) : status;
+}
+
+/* Lets the key decide about a failed commit. A request that is sent twice concurrently runs two
+ * commits under one key. The loser may fail in any of its parts, because the winner changed what
+ * the part depends on. For example, an insert finds its own id taken, a guard does not match, or a
+ * removed document is missing. */
+truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
+                                       bson_error_t *error)
+{
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (!failure || !commit->options.key || truce__unanswered(failure))
+        return failure;
+    status = truce__commit_key_holder(commit, &why);
+    if (!status)
+        return TRUCE_OK;
+    if (status != TRUCE_DUPLICATE)
+        return failure;
+    if (error)
+        *error = why;
+    return status;
+}
+
+truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, horizon;
+    truce_status status;
+    bson_iter_t iter;
+
+    BSON_APPEND_UTF8(&filter, "_id", "horizon");
+    do {
+        /* latest: commits below the horizon were purged, and another one with the key would be a
+         * second one */
+        status =
+            truce_find_one(commit->store, COMMITS, &filter, &truce__find_latest, &horizon, error);
+        if (status != TRUCE_UNKNOWN)
+            break;
+        bson_destroy(&horizon);
+        bson_init(&horizon);
+    } while (!truce__worker_wait(&commit->worker, "the store", error));
+    if (!status && bson_iter_init_find(&iter, &horizon, "time") &&
+        commit->options.key_time_ms <= bson_iter_as_int64(&iter))
+        status = truce__fail(TRUCE_EXPIRED, error,
+                             "the key \"%s\" is older than the used keys that the store remembers",
+                             commit->options.key);
+    else if (!status || status == TRUCE_NOT_FOUND)
+        status = TRUCE_NOT_FOUND;
+    bson_destroy(&horizon);
+    bson_destroy(&filter);
+    return status;
+}
+
+void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document)
+{
+    bson_init(document);
+    BSON_APPEND_OID(document, "_id", &commit->id);
+    if (commit->options.key) {
+        BSON_APPEND_UTF8(document, "key", commit->options.key);
+        BSON_APPEND_INT64(document, "key_time", commit->options.key_time_ms);
+    }
+    BSON_APPEND_UTF8(document, "state", state);
+    if (commit->options.input)
+        truce__names_append(document, "input", commit->options.input);
+    BSON_APPEND_DATE_TIME(document, "created", truce__clock_wall_ms());
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+void truce__commit_append_left(const truce_commit *commit, bson_t *document)
+{
+    if (commit->result)
+        truce__names_append(document, "result", commit->result);
+    if (!bson_empty(&commit->inserted))
+        BSON_APPEND_ARRAY(document, "inserted", &commit->inserted);
+}
+
+truce_status truce_commit_set_result(truce_commit *commit, const bson_t *result,
+                                     bson_error_t *error)
+{
+    truce_status status = truce__check_required(result, "result", error);
+
+    if (!status && !commit->options.key)
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "a commit without a key cannot have a result, because no call could read it");
+    if (!status && commit->applied)
+        status = truce__fail(TRUCE_INVALID, error, "this commit was already applied");
+    if (!status && result->len > COMMIT_RESULT_BYTES_MAX)
+        status = truce__fail(TRUCE_LIMIT, error,
+                             "the result of a commit has %u bytes; the maximum is %d", result->len,
+                             COMMIT_RESULT_BYTES_MAX);
+    if (!status)
+        status = truce__document_check(result, "result", error);
+    if (status)
+        return status;
+    bson_destroy(commit->result);
+    commit->result = bson_copy(result);
+    return TRUCE_OK;
+}

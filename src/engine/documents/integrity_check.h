@@ -1,0 +1,22 @@
+#ifndef TRUCE_ENGINE_DOCUMENTS_INTEGRITY_CHECK_H
+#define TRUCE_ENGINE_DOCUMENTS_INTEGRITY_CHECK_H
+
+/* Examines the file and repairs its indexes. */
+#include "engine/documents/document_store.h"
+#include "engine/documents/documents.h"
+
+struct examine_fault {
+    /* "": the whole file. */
+    const char *rule, *collection;
+    const char *text, *change;
+    bool repaired;
+};
+
+typedef void examine_take(const struct examine_fault *fault, void *arg);
+
+/* Reports every fault, and builds the wrong indexes of the collection `repair` again. "": those of
+ * all collections; NULL: none. A status other than OK means that the file cannot be read at all. */
+truce_status truce__engine_examine(struct engine *engine, const char *repair, examine_take *take,
+                                   void *arg, bson_error_t *error);
+
+#endif

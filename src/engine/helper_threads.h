@@ -1,0 +1,61 @@
+#ifndef TRUCE_ENGINE_HELPER_THREADS_H
+#define TRUCE_ENGINE_HELPER_THREADS_H
+
+/*
+ * Threads that help a long call while processors are idle.
+ *
+ * No call depends on a helper: a helper may start late or never, and may be suspended at any time.
+ * Therefore its task is work that the call would otherwise do itself later.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "truce/status.h"
+
+/* The maximum number of helpers: more would saturate the one thread that takes their results. */
+#define HELPERS_MAX 3
+
+/* The size of a lent buffer in bytes. */
+#define HELPERS_BLOCK (256 * 1024)
+
+struct helpers;
+
+/* Creates the pool of helpers. `number`: always so many helpers; negative: as many as there are
+ * idle processors. */
+struct helpers *truce__helpers_new(int number);
+/* Waits until running tasks have ended. NULL is allowed. */
+void truce__helpers_free(struct helpers *helpers);
+
+/* Reads TRUCE_HELPERS; -1 if it is not set. Fails with INVALID unless it is a number from 0 to
+ * HELPERS_MAX. */
+truce_status truce__helpers_number(int *number, bson_error_t *error);
+
+/* Begin and end a call that could use helpers. The call counts as one that has a processor for
+ * itself. */
+void truce__helpers_enter(struct helpers *helpers);
+void truce__helpers_leave(struct helpers *helpers);
+
+/* Returns whether a helper is available now. */
+bool truce__helpers_any(const struct helpers *helpers);
+/* Calls `run` once, in another thread. Returns false if no helper is available. */
+bool truce__helpers_ask(struct helpers *helpers, void (*run)(void *arg), void *arg);
+
+/* Lends an empty buffer of that size, which must not grow, and takes it back. The memory is used
+ * again, so that it need not come from the system each time. */
+void truce__helpers_lend(struct helpers *helpers, struct buffer *buffer);
+void truce__helpers_take_back(struct helpers *helpers, struct buffer *buffer);
+
+/* Returns whether a helper may continue; helpers call this again and again. Returns false if there
+ * is more work than processors, or if other threads need the helper's processor; then no helper
+ * starts for a while. `*work` is zeroed at the beginning. */
+struct helper_work {
+    bool begun;
+    unsigned parts, disturbed;
+    long switches;
+};
+bool truce__helpers_go_on(struct helpers *helpers, struct helper_work *work);
+
+#endif

@@ -1,0 +1,103 @@
+#ifndef TRUCE_ENGINE_READER_POOL_H
+#define TRUCE_ENGINE_READER_POOL_H
+
+/*
+ * The reading side of a process: a pool of connections, each with one snapshot at a time.
+ *
+ * A thread takes the connection that was last used on its processor, so that its caches are warm
+ * and threads do not contend for a common lock. Connections are opened when they are needed.
+ */
+#include <pthread.h>
+
+#include "engine/catalog.h"
+#include "engine/read_only_reader.h"
+#include "engine/storage/durable.h"
+
+#define READERS_MAX 64
+/* Connections that wait for a slot: so many transactions can begin and end without opening one. */
+#define READERS_SPARE 32
+
+struct reader {
+    /* NULL until it is first used. */
+    struct kv *kv;
+    /* The catalog of the last snapshot; NULL: none yet. */
+    struct catalog *catalog;
+    /* Scratch memory for lookups. */
+    struct buffer key, id;
+    /* The pass of the connection and of its snapshot, for a read-only reader. */
+    struct read_only_pass pass;
+    /* The reads that have ended. */
+    unsigned ended;
+    /* The slot is free, and its connection rests. */
+    atomic_bool rests;
+    atomic_uint taken;
+};
+
+struct readers {
+    char *path;
+    /* For truce__kv_open. */
+    unsigned flags;
+    /* For truce__kv_open. */
+    int64_t patience_ms;
+    struct durable *durable;
+    /* For truce__kv_sound. */
+    struct seen *seen;
+    /* For truce__kv_share. */
+    struct page_cache *pages;
+    /* NULL: the files next to the store are writable. */
+    struct read_only_reader *read_only_reader;
+    /* At most READERS_MAX. */
+    unsigned processors;
+    atomic_uint turn;
+    atomic_uint waiters;
+    /* When the files were last checked (file_identity.h). */
+    atomic_llong looked_ms;
+    /* Reads are frequent; connections may rest; a checkpoint is moving pages. */
+    atomic_bool frequent, may_rest, moving;
+    pthread_mutex_t mutex;
+    /* The last catalog that a reader loaded. Guarded by the mutex. */
+    struct catalog *latest;
+    /* Guarded by the mutex, too. */
+    struct kv *spare[READERS_SPARE];
+    unsigned spares;
+    struct reader all[READERS_MAX];
+};
+
+/* Initialises the pool. `durable`, `seen`, `pages`, and `read_only_reader` belong to the caller. */
+void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
+                         int64_t patience_ms, struct durable *durable, struct seen *seen,
+                         struct page_cache *pages, struct read_only_reader *read_only_reader);
+void truce__readers_release(struct readers *readers);
+
+/* Returns a reader in a snapshot of current data, all of it durable unless `early`, with the
+ * matching catalog. The caller ends the read soon: a checkpoint waits for it. */
+truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
+                                  bson_error_t *error);
+void truce__readers_end(struct readers *readers, struct reader *reader);
+
+/* Does the same, but the connection rests if it may. Returns whether reads have become frequent: a
+ * thread then calls truce__readers_tick a few times a second, until it returns false. */
+bool truce__readers_rest(struct readers *readers, struct reader *reader);
+/* Ends the snapshots that rest, and decides whether connections may rest until the next call. One
+ * thread at a time. */
+bool truce__readers_tick(struct readers *readers);
+/* Called before a checkpoint moves pages: ends the snapshots that rest, and none rests before
+ * truce__readers_moved. */
+void truce__readers_moving(struct readers *readers);
+void truce__readers_moved(struct readers *readers);
+
+/* Moves the reader's connection, in its snapshot, and its catalog to `taken`. The slot becomes free
+ * and has neither. */
+void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken);
+/* Returns the connection, whose snapshot has ended, and the catalog. They go to the slot `home` if
+ * it is free and empty, otherwise to the spare ones; or they are closed. `taken` then has no
+ * connection. */
+void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home);
+
+/* Closes the gate and waits for the open reads. While the gate is closed, no snapshot of this
+ * process is open and none begins. Returns false, with the gate open, if a read lasted until the
+ * deadline (monotonic). */
+bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns);
+void truce__readers_open_gate(struct readers *readers);
+
+#endif

@@ -1,0 +1,229 @@
+#include "engine/row_hints.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "bson/key_encoding.h"
+
+#define LINE_BITS 13
+/* The slots of a line: a processor loads them at once. */
+#define LINE_SLOTS 8
+#define ROW_BITS   40
+#define ROW_MAX    (((int64_t)1 << ROW_BITS) - 1)
+
+/* The slots of runs: for 16 million documents. */
+#define RUN_BITS 16
+/* Added to the row of step 0, which may be negative. */
+#define RUN_ZERO ((int64_t)1 << (ROW_BITS - 1))
+#define RUN_SURE ((uint64_t)1 << ROW_BITS)
+#define RUN_MARK (~(RUN_SURE | (uint64_t)ROW_MAX))
+
+/* A megabyte. Its pages are allocated when they are used. */
+struct hints {
+    struct line {
+        _Alignas(64) atomic_uint_fast64_t slots[LINE_SLOTS];
+    } lines[1 << LINE_BITS];
+    atomic_uint_fast64_t runs[1 << RUN_BITS];
+};
+
+struct hints *truce__hints_new(void)
+{
+    struct hints *hints = BSON_ALIGNED_ALLOC0(struct hints);
+
+    return hints;
+}
+
+void truce__hints_free(struct hints *hints)
+{
+    bson_free(hints);
+}
+
+static uint64_t hints_mix(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hints_hash_of(int64_t table, struct bytes key)
+{
+    uint64_t hash = (uint64_t)table ^ 0x9e3779b97f4a7c15u, word;
+    size_t at = 0;
+
+    for (; at + sizeof word <= key.size; at += sizeof word) {
+        memcpy(&word, key.data + at, sizeof word);
+        hash = hints_mix(hash ^ word, 0xe7037ed1a0b428dbu);
+    }
+    word = 0;
+    memcpy(&word, key.data + at, key.size - at);
+    return hints_mix(hash ^ word, 0x8ebc6af09c88c6e3u ^ key.size);
+}
+
+static struct line *hints_line_of(struct hints *hints, uint64_t hash)
+{
+    return &hints->lines[hash >> (64 - LINE_BITS)];
+}
+
+static uint64_t mark_of(uint64_t hash)
+{
+    return hash << ROW_BITS;
+}
+
+static bool hints_is_of(uint64_t slot, uint64_t hash)
+{
+    return slot && (slot & ~(uint64_t)ROW_MAX) == mark_of(hash);
+}
+
+static int64_t guess(struct hints *hints, uint64_t hash)
+{
+    struct line *line = hints_line_of(hints, hash);
+
+    for (int i = 0; i < LINE_SLOTS; i++) {
+        uint64_t slot = atomic_load_explicit(&line->slots[i], memory_order_relaxed);
+
+        if (hints_is_of(slot, hash))
+            return (int64_t)(slot & (uint64_t)ROW_MAX);
+    }
+    return 0;
+}
+
+/* Replaces the last hint for the document, otherwise uses a free slot, otherwise any. */
+static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
+{
+    struct line *line = hints_line_of(hints, hash);
+    int place = (int)(hash >> (64 - ROW_BITS) & (LINE_SLOTS - 1));
+
+    if (row <= 0 || row > ROW_MAX)
+        return;
+    for (int i = LINE_SLOTS; i--;) {
+        uint64_t slot = atomic_load_explicit(&line->slots[i], memory_order_relaxed);
+
+        if (!slot || hints_is_of(slot, hash))
+            place = i;
+        if (hints_is_of(slot, hash))
+            break;
+    }
+    atomic_store_explicit(&line->slots[place], mark_of(hash) | (uint64_t)row, memory_order_relaxed);
+}
+
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+/* The place of an _id in its run, or in the numbers of its table. */
+struct run_place {
+    atomic_uint_fast64_t *slot;
+    uint64_t mark;
+    int64_t step;
+};
+
+static struct run_place run_place_of(struct hints *hints, int64_t table, const uint8_t *run,
+                                     size_t size, int64_t step)
+{
+    uint64_t hash = hints_hash_of(table, (struct bytes){run, size});
+
+    return (struct run_place){.slot = &hints->runs[hash >> (64 - RUN_BITS)],
+                              .mark = hash << (ROW_BITS + 1),
+                              .step = step};
+}
+
+/* Returns the number of places: none, only the run, or also the numbers of the table. */
+static int run_places_of(struct hints *hints, int64_t table, struct bytes key,
+                         struct run_place places[2])
+{
+    uint8_t run[KEY_RUN_BYTES], step;
+    int64_t whole;
+
+    if (!truce__key_split(key.data, key.size, run, &step, &whole))
+        return 0;
+    places[0] = run_place_of(hints, table, run, sizeof run, step);
+    if (whole < 0)
+        return 1;
+    places[1] = run_place_of(hints, table, run, 1, whole);
+    return 2;
+}
+
+static int64_t hints_guess_run(const struct run_place *place)
+{
+    uint64_t slot = atomic_load_explicit(place->slot, memory_order_relaxed);
+
+    if (!(slot & RUN_SURE) || (slot & RUN_MARK) != place->mark)
+        return 0;
+    return (int64_t)(slot & (uint64_t)ROW_MAX) - RUN_ZERO + place->step;
+}
+
+/* Records what the index has found. Returns whether the place now gives this row. */
+static bool hints_note_run(const struct run_place *place, int64_t row)
+{
+    int64_t first = row - place->step + RUN_ZERO;
+    uint64_t slot;
+
+    if (row <= 0 || first <= 0 || first > ROW_MAX)
+        return false;
+    slot = atomic_load_explicit(place->slot, memory_order_relaxed);
+    /* The same row of step 0 as before. */
+    if ((slot & ~RUN_SURE) == (place->mark | (uint64_t)first)) {
+        atomic_store_explicit(place->slot, slot | RUN_SURE, memory_order_relaxed);
+        return true;
+    }
+    atomic_store_explicit(place->slot, place->mark | (uint64_t)first, memory_order_relaxed);
+    return false;
+}
+
+/* ---- lookups -------------------------------------------------------------------------------- */
+
+static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
+{
+    struct value document = {body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
+    struct value found = truce__value_field(document, "_id", 3);
+
+    id->size = 0;
+    if (found.type != VALUE_MISSING)
+        truce__key_append(id, found, false);
+    return id->size == key.size && !memcmp(id->bytes, key.data, key.size);
+}
+
+/* Reads the row that is guessed. Returns false if it does not have the document, and also if the
+ * row is damaged, because it may be the row of another one. `*status`: any other failure. */
+static bool hints_follow(struct kv *kv, int64_t table, int64_t row, struct bytes key,
+                         struct buffer *id, struct bytes *body, truce_status *status,
+                         bson_error_t *error)
+{
+    if (row <= 0)
+        return false;
+    *status = truce__kv_row_get(kv, table, row, body, error);
+    if (*status)
+        return *status != TRUCE_NOT_FOUND && *status != TRUCE_CORRUPT;
+    return hints_has_id(*body, key, id);
+}
+
+truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t index, int64_t table,
+                                  struct bytes key, struct buffer *id, int64_t *row,
+                                  struct bytes *body, bson_error_t *error)
+{
+    uint64_t hash = hints_hash_of(table, key);
+    struct run_place places[2];
+    bool noted = false;
+    truce_status status;
+    int count;
+
+    truce_assert(!id->bytes || id->bytes != key.data);
+    /* A document that is not where its run is has a slot of its own. */
+    *row = guess(hints, hash);
+    if (hints_follow(kv, table, *row, key, id, body, &status, error))
+        return status;
+    count = run_places_of(hints, table, key, places);
+    for (int i = 0; i < count; i++) {
+        int64_t before = *row;
+
+        *row = hints_guess_run(&places[i]);
+        if (*row != before && hints_follow(kv, table, *row, key, id, body, &status, error))
+            return status;
+    }
+    status = truce__kv_key_lookup(kv, index, table, key, row, body, error);
+    if (status)
+        return status;
+    for (int i = 0; i < count; i++)
+        noted = hints_note_run(&places[i], *row) || noted;
+    if (!noted)
+        hints_note(hints, hash, *row);
+    return TRUCE_OK;
+}

@@ -1,0 +1,86 @@
+#ifndef TRUCE_ENGINE_STORAGE_BODY_FINGERPRINTS_H
+#define TRUCE_ENGINE_STORAGE_BODY_FINGERPRINTS_H
+
+/*
+ * The bodies that the connections of a store have checked and found sound, so that none of them
+ * checks them again: a fingerprint of 32 bits for each row.
+ *
+ *     prints[hash of (table, row)]    the fingerprint of a sound body; 0: none
+ *
+ * A malicious file may show different bytes for the same row, so the row number alone proves
+ * nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that
+ * each process chooses at random. The author of a file cannot know it, and unchecked bytes pass for
+ * others once in 2^31.
+ *
+ * Invariant: a stored fingerprint is that of a body that was sound. Soundness depends on the bytes
+ * alone, so it does not matter which row, connection, or snapshot had them. Therefore rows may
+ * share a place, threads read and write it without a lock, and a fingerprint may be dropped at any
+ * time: its body is checked again.
+ *
+ * A walk over rows in their order takes no fingerprints where another walk of the same connection
+ * and the same version of the file has been. From a given row it reaches the same bodies through
+ * the same pages. A lookup by row number may take other pages if the tree of the file is out of
+ * order, so this holds for walks alone. The version changes with every commit of any process, and
+ * whenever SQLite drops its pages.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Four megabytes, whose pages are allocated when they are used. */
+#define SEEN_BITS 20
+
+struct seen {
+    atomic_uint prints[1 << SEEN_BITS];
+};
+
+#define SEEN_WALKS 256
+
+/* In this table, all bodies after row `after` up to row `upto` were sound. */
+struct seen_walk {
+    int64_t table, after, upto;
+    uint32_t version;
+};
+
+/* The walks of a connection. Zero-initialised is empty. */
+struct seen_walks {
+    struct seen_walk all[SEEN_WALKS];
+};
+
+/* Creates the table of fingerprints. Any thread uses it. */
+struct seen *truce__seen_new(void);
+/* Frees the table. NULL is allowed. */
+void truce__seen_free(struct seen *seen);
+
+/* Returns the fingerprint, which is never 0. */
+uint32_t truce__seen_print(const uint8_t *body, size_t size);
+
+/* Returns the place of a row's fingerprint. Neighbouring rows have neighbouring places. */
+static inline uint32_t truce__seen_place(int64_t table, int64_t row)
+{
+    return (uint32_t)((uint64_t)row + ((uint64_t)table * 0x9e3779b97f4a7c15u >> 32)) %
+           (1u << SEEN_BITS);
+}
+
+static inline bool truce__seen_has(const struct seen *seen, int64_t table, int64_t row,
+                                   const uint8_t *body, size_t size)
+{
+    uint32_t print =
+        atomic_load_explicit(&seen->prints[truce__seen_place(table, row)], memory_order_relaxed);
+
+    return print && print == truce__seen_print(body, size);
+}
+
+/* Records that the body of the row is sound. */
+void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_t *body,
+                     size_t size);
+
+/* Returns the row up to which a walk after `after` need not check; `after` itself if nothing is
+ * known. */
+int64_t truce__seen_walked(const struct seen_walks *walks, uint32_t version, int64_t table,
+                           int64_t after);
+void truce__seen_walk(struct seen_walks *walks, uint32_t version, int64_t table, int64_t after,
+                      int64_t upto);
+
+#endif

@@ -1,0 +1,61 @@
+#ifndef TRUCE_ENGINE_STORAGE_FILE_FORMAT_H
+#define TRUCE_ENGINE_STORAGE_FILE_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The format of the file: an SQLite database in WAL mode, with three differences that prevent other
+ * SQLite programs from opening it. The VFS translates the bytes when it reads and writes them.
+ *
+ *     the file, byte 0     KV_MAGIC replaces "SQLite format 3" and the page size. Another program
+ *                          reports that the file is not a database. It also reads a wrong page
+ *                          size, so that even a single call for a checkpoint fails.
+ *     the log, page 1      the same, because other programs would read this page from the log
+ *     the log, byte 4      KV_LOG_VERSION, with a valid checksum. Another program neither opens nor
+ *                          removes a log of an unknown version.
+ *
+ * `application_id` marks SQLite's part of the file as truce's, and `user_version` is its format.
+ * Every page ends in a checksum (checksum_vfs.h), and map pages record which page points to each
+ * page (vacuum.c).
+ */
+#define KV_APPLICATION_ID   0x74727563 /* "truc" */
+#define KV_FORMAT           1
+#define KV_LOG_VERSION      0x74720001u
+
+#define KV_DEFINITION_BYTES 160
+
+/* The number of bytes, from the start of page 1, that differ from an SQLite database. */
+#define KV_MAGIC_BYTES 18
+
+/* Converts the first bytes of page 1 from SQLite's to the file's. Other pages do not change. */
+void truce__kv_magic_hide(uint8_t *page);
+/* Converts them back. Returns false, and changes nothing, if the page does not begin as page 1 of a
+ * truce store does. */
+bool truce__kv_magic_show(uint8_t *page);
+
+/* The kind of a file, by its first bytes. */
+enum kv_kind {
+    KV_EMPTY,
+    KV_STORE,
+    /* A store in a format from before the first release. */
+    KV_EARLIER,
+    /* A database of another program. */
+    KV_SQLITE,
+    /* Something else, or the first page of a store is damaged. */
+    KV_UNKNOWN,
+};
+
+/* The number of bytes that truce__kv_kind reads. */
+#define KV_KIND_BYTES 100
+enum kv_kind truce__kv_kind(const uint8_t *bytes);
+
+/* Converts the header of the log, bytes 0 to 31, between the file's form and SQLite's. */
+#define KV_LOG_HEADER_BYTES 32
+void truce__kv_log_show(uint8_t *header);
+
+/* Writes the definition of a table of rows or of keys (kv_schema.c). */
+void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size);
+
+#endif

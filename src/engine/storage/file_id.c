@@ -1,0 +1,52 @@
+#include "engine/storage/file_id.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+static bool file_id_identify(int directory, const char *path, int flags, struct file_look *facts)
+{
+    const unsigned mask = STATX_INO | STATX_BTIME | STATX_SIZE | STATX_MTIME;
+    struct statx found;
+
+    if (statx(directory, path, flags, mask, &found))
+        return false;
+    *facts = (struct file_look){.id = {.device = makedev(found.stx_dev_major, found.stx_dev_minor),
+                                       .number = found.stx_ino},
+                                .size = (int64_t)found.stx_size,
+                                .time_ns = found.stx_mtime.tv_sec * INT64_C(1000000000) +
+                                           found.stx_mtime.tv_nsec};
+    if (found.stx_mask & STATX_BTIME)
+        facts->id.born = (uint64_t)found.stx_btime.tv_sec * 1000000000u + found.stx_btime.tv_nsec;
+    return true;
+}
+
+bool truce__file_look(const char *path, struct file_look *facts)
+{
+    return file_id_identify(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, facts);
+}
+
+bool truce__file_id(const char *path, struct file_id *id)
+{
+    struct file_look facts;
+    bool found = truce__file_look(path, &facts);
+
+    if (found)
+        *id = facts.id;
+    return found;
+}
+
+bool truce__file_id_of(int descriptor, struct file_id *id)
+{
+    struct file_look facts;
+    bool found = file_id_identify(descriptor, "", AT_EMPTY_PATH, &facts);
+
+    if (found)
+        *id = facts.id;
+    return found;
+}
+
+bool truce__file_id_equal(const struct file_id *a, const struct file_id *b)
+{
+    return a->device == b->device && a->number == b->number && a->born == b->born;
+}

@@ -1,0 +1,28 @@
+#ifndef TRUCE_ENGINE_STORAGE_FILE_ID_H
+#define TRUCE_ENGINE_STORAGE_FILE_ID_H
+
+/* The identity of a file, whatever its name is. file_identity.h checks with it that the files of a
+ * store are still its own. Any thread. */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The identity of a file under any name. `born`, in nanoseconds, distinguishes it from an older
+ * file with the same inode number; 0 if the file system does not record it. All 0: no file. */
+struct file_id {
+    uint64_t device, number, born;
+};
+
+/* A file, its size, and the time of its last modification. */
+struct file_look {
+    struct file_id id;
+    int64_t size, time_ns;
+};
+
+/* Read the facts or the identity of a file. They return false, with errno, if the file is missing
+ * or cannot be read. They do not follow symbolic links. */
+bool truce__file_look(const char *path, struct file_look *facts);
+bool truce__file_id(const char *path, struct file_id *id);
+bool truce__file_id_of(int descriptor, struct file_id *id);
+bool truce__file_id_equal(const struct file_id *a, const struct file_id *b);
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * Forks.
+ *
+ * A forked child has a copy of everything: descriptors, SQLite's table of the locks that the
+ * process holds on each file, and mutexes in the state that they had. It does not have the kernel's
+ * locks of the process (POSIX). It would share the locks of open file descriptions (of the lock
+ * file) with its parent, and keep them alive.
+ *
+ *     in the child    descriptors of lock files are closed;
+ *                     a file that was open is refused permanently: SQLite would trust the inherited
+ *                     table, take no lock, and another process could remove its log;
+ *                     every file is refused if another thread was inside SQLite for so long that
+ *                     the fork did not wait for it, because SQLite's mutexes are then never
+ *                     released; or if another thread was opening a file for so long
+ *
+ * Only exec makes the child a process that can open such a file. A process that forks before it
+ * opens a store is not affected.
+ *
+ * The thread that forks has all mutexes of SQLite that belong to no connection, so that no other
+ * thread has them. It only tries to lock them, because their order is SQLite's own.
+ *
+ * Invariant:
+ *  1. The mutex guards everything that the fork handlers read. A fork locks it before and unlocks
+ *     it after, on both sides.
+ */
+#include "engine/storage/fork_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/forks.h"
+#include "engine/storage/file_id.h"
+
+#define SQLITE_MUTEXES_END (SQLITE_MUTEX_STATIC_VFS3 + 1)
+/* A fork waits for threads that open files or are inside SQLite: about 2 s. */
+#define FORK_NAP_NS   100000
+#define FORK_NAPS_MAX 10000
+
+struct open_file {
+    struct file_id id;
+    /* How often this process has it open. */
+    int times;
+    /* It was open in a process that this one was forked from. */
+    bool inherited;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* The descriptors. */
+static int *kept;
+static size_t kept_count, kept_room;
+static struct open_file *files;
+static size_t files_count, files_room;
+/* Openings that are in progress. */
+static int openings;
+/* This process has opened a file, so that threads may be inside SQLite. */
+static bool opens_files;
+/* The thread that forks has SQLite's mutexes, and no thread opens a file. */
+static bool calm;
+/* A parent was forked although another thread was inside SQLite or opened a file. */
+static bool stuck;
+
+static void fork_guard_leave_sqlite(int end)
+{
+    for (int which = SQLITE_MUTEX_STATIC_MAIN; which < end; which++)
+        sqlite3_mutex_leave(sqlite3_mutex_alloc(which));
+}
+
+/* Locks all of SQLite's mutexes, or none. It does not wait, so their order is irrelevant. */
+static bool fork_guard_enter_sqlite(void)
+{
+    for (int which = SQLITE_MUTEX_STATIC_MAIN; which < SQLITE_MUTEXES_END; which++) {
+        sqlite3_mutex *one = sqlite3_mutex_alloc(which);
+
+        if (one && sqlite3_mutex_try(one)) {
+            fork_guard_leave_sqlite(which);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void fork_guard_before_fork(void)
+{
+    const struct timespec nap = {0, FORK_NAP_NS};
+    int naps = 0;
+
+    for (;;) {
+        pthread_mutex_lock(&mutex);
+        calm = !stuck && (!opens_files || (!openings && fork_guard_enter_sqlite()));
+        if (calm || stuck || naps++ == FORK_NAPS_MAX)
+            return;
+        pthread_mutex_unlock(&mutex);
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void fork_guard_end_fork(void)
+{
+    if (calm && opens_files)
+        fork_guard_leave_sqlite(SQLITE_MUTEXES_END);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void fork_guard_in_child(void)
+{
+    for (size_t i = 0; i < kept_count; i++)
+        close(kept[i]);
+    kept_count = 0;
+    for (size_t i = 0; i < files_count; i++)
+        files[i].inherited = true;
+    stuck = stuck || !calm;
+    openings = 0;
+    fork_guard_end_fork();
+}
+
+__attribute__((constructor)) static void fork_guard_watch(void)
+{
+    truce__forks_watch(fork_guard_before_fork, fork_guard_end_fork, fork_guard_in_child);
+}
+
+/* Moves a descriptor out of the range 0 to 2, which are the standard ones. */
+static int beside_standard(int file)
+{
+    int moved, why;
+
+    if (file < 0 || file > STDERR_FILENO)
+        return file;
+    moved = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    why = errno;
+    close(file);
+    errno = why;
+    return moved;
+}
+
+/* Opens a file and notes its descriptor for forks. The mutex makes sure that a fork finds the
+ * descriptor in the list or does not find it at all. */
+int truce__fork_guard_open(const char *path, int flags, unsigned mode)
+{
+    int file, why;
+
+    pthread_mutex_lock(&mutex);
+    file = beside_standard(open(path, flags | O_CLOEXEC, mode));
+    why = errno;
+    if (kept_count == kept_room) {
+        kept_room = kept_room ? 2 * kept_room : 16;
+        kept = bson_realloc(kept, kept_room * sizeof *kept);
+    }
+    if (file >= 0)
+        kept[kept_count++] = file;
+    pthread_mutex_unlock(&mutex);
+    errno = why;
+    return file;
+}
+
+void truce__fork_guard_close(int descriptor)
+{
+    size_t i = 0;
+
+    pthread_mutex_lock(&mutex);
+    while (i < kept_count && kept[i] != descriptor)
+        i++;
+    if (i < kept_count)
+        kept[i] = kept[--kept_count];
+    close(descriptor);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Finds an open file by device and inode. Called under the mutex. SQLite identifies a file by
+ * device and inode number alone. */
+static struct open_file *find_file(const struct file_id *id)
+{
+    for (size_t i = 0; id && i < files_count; i++) {
+        if (files[i].id.device == id->device && files[i].id.number == id->number)
+            return &files[i];
+    }
+    return NULL;
+}
+
+truce_status truce__fork_guard_may_open(const char *path, const struct file_id *id,
+                                        bson_error_t *error)
+{
+    const struct open_file *file;
+    bool inherited, stopped;
+
+    pthread_mutex_lock(&mutex);
+    file = find_file(id);
+    inherited = file && file->inherited;
+    stopped = stuck;
+    pthread_mutex_unlock(&mutex);
+    if (inherited)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store \"%s\" was open when this process was forked: a forked child "
+                           "cannot open it; fork before it is opened, or start a program (exec)",
+                           path);
+    if (stopped)
+        return truce__fail(TRUCE_INVALID, error,
+                           "cannot open \"%s\": this process was forked while another thread was "
+                           "inside a store; fork before, or start a program (exec)",
+                           path);
+    return TRUCE_OK;
+}
+
+bool truce__fork_guard_has_open(const struct file_id *id)
+{
+    const struct open_file *file;
+    bool has;
+
+    pthread_mutex_lock(&mutex);
+    file = find_file(id);
+    has = file && (file->times || file->inherited);
+    pthread_mutex_unlock(&mutex);
+    return has;
+}
+
+void truce__fork_guard_opening(void)
+{
+    pthread_mutex_lock(&mutex);
+    opens_files = true;
+    openings++;
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__fork_guard_gave_up(void)
+{
+    pthread_mutex_lock(&mutex);
+    truce_assert(openings > 0);
+    openings--;
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__fork_guard_opened(const struct file_id *id)
+{
+    struct open_file *file;
+
+    pthread_mutex_lock(&mutex);
+    truce_assert(openings > 0);
+    openings--;
+    file = find_file(id);
+    if (!file) {
+        if (files_count == files_room) {
+            files_room = files_room ? 2 * files_room : 16;
+            files = bson_realloc(files, files_room * sizeof *files);
+        }
+        file = &files[files_count++];
+        *file = (struct open_file){.id = *id};
+    }
+    file->times++;
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__fork_guard_closed(const struct file_id *id)
+{
+    struct open_file *file;
+
+    pthread_mutex_lock(&mutex);
+    file = find_file(id);
+    truce_assert(file && file->times > 0);
+    file->times--;
+    if (!file->times && !file->inherited)
+        *file = files[--files_count];
+    pthread_mutex_unlock(&mutex);
+}

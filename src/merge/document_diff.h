@@ -1,0 +1,30 @@
+#ifndef TRUCE_MERGE_DOCUMENT_DIFF_H
+#define TRUCE_MERGE_DOCUMENT_DIFF_H
+
+/*
+ * Computes the difference of two versions of a document: values to set and paths to unset.
+ *
+ *     before {a: 1, b: {c: 2, d: 3}}    after {a: 1, b: {c: 5}, e: [1]}
+ *     set    {"b.c": 5, e: [1]}    unset {"b.d": 3}    old {"b.c": 2, "b.d": 3}
+ *
+ * The diff descends into documents. All other values, including arrays, are replaced as a whole.
+ */
+#include "bson/value.h"
+
+struct diff {
+    /* {PATH: new value}. */
+    bson_t set;
+    /* {PATH: old value}. */
+    bson_t unset;
+    /* {PATH: old value} for every path in `set` and `unset` that existed. */
+    bson_t old;
+};
+
+/* Initialises and fills `diff`. Returns false, with an empty diff, if paths cannot express the
+ * difference. This happens if fields only changed their order. It also happens if a changed
+ * field has an empty name, a dot in its name, or, at the top level, a dollar sign at the
+ * beginning of it. */
+bool truce__diff(struct value before, struct value after, struct diff *diff);
+void truce__diff_release(struct diff *diff);
+
+#endif

@@ -1,0 +1,49 @@
+#ifndef TRUCE_MERGE_JSON_PATCH_TREE_H
+#define TRUCE_MERGE_JSON_PATCH_TREE_H
+
+/* The tree to which a JSON Patch is applied. json_patch.c has a picture. */
+#include "base/hash_table.h"
+#include "merge/json_patch.h"
+
+struct patch_node;
+
+struct patch_child {
+    /* NULL in arrays. */
+    const char *name;
+    uint32_t length;
+    /* NULL: the field was removed. */
+    struct patch_node *node;
+};
+
+struct patch_node {
+    /* Valid until the node is expanded. */
+    struct value raw;
+    bool apart;
+    uint8_t type;
+    struct patch_child *children;
+    uint32_t count, room;
+    /* The children of a wide document by the hashes of their names. */
+    struct hash_table names;
+};
+
+struct patch_tree {
+    struct arena *arena;
+    struct patch_node *root;
+    /* Added by operations. */
+    size_t bytes;
+    bson_error_t *error;
+    /* The number of the current operation. */
+    uint32_t number;
+};
+
+struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw);
+/* Returns the number of the first child with that name that was not removed, or node->count. */
+uint32_t truce__patch_find(const struct patch_node *node, const char *name, uint32_t length);
+void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uint32_t at,
+                         struct patch_child child);
+/* Removes a child. The other fields of a document keep their positions. */
+void truce__patch_remove(struct patch_node *parent, uint32_t at);
+void truce__patch_take_apart(struct patch_tree *tree, struct patch_node *node);
+struct value truce__patch_value(struct patch_tree *tree, const struct patch_node *node);
+
+#endif

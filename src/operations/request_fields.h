@@ -1,0 +1,100 @@
+#ifndef TRUCE_OPERATIONS_REQUEST_FIELDS_H
+#define TRUCE_OPERATIONS_REQUEST_FIELDS_H
+
+/*
+ * The fields of a command, or of a document within it, read into a struct.
+ *
+ * A table names each field, its type, and its place in the struct. Fields that are absent or null
+ * leave their place as it is. All that is read is borrowed from the document, or from the arena of
+ * the request.
+ */
+#include <stddef.h>
+
+#include <bson/bson.h>
+
+#include "base/arena.h"
+#include "truce/status.h"
+
+enum field_type {
+    /* const char *. A string with a zero byte fails with BadValue (2). */
+    FIELD_TEXT,
+    /* const bson_t * */
+    FIELD_DOCUMENT,
+    /* const bson_t * */
+    FIELD_ARRAY,
+    /* struct either: a document or an array */
+    FIELD_EITHER,
+    /* const bson_t *: a document, or a string in the form of truce_find_options */
+    FIELD_HINT,
+    /* int64_t, converted by truce__field_to_number */
+    FIELD_NUMBER,
+    /* int64_t; a fraction and a number of more than 64 bits fail with BadValue (2) */
+    FIELD_WHOLE,
+    /* bool, also from a number */
+    FIELD_FLAG,
+    /* const bson_value_t * of any type */
+    FIELD_VALUE,
+    /* const bson_oid_t * */
+    FIELD_OID,
+    /* Nothing is read. A value other than null, false, 0, or empty fails: truce does not support
+     * the field. */
+    FIELD_PLAIN,
+    /* Nothing is read. */
+    FIELD_IGNORED,
+};
+
+struct either {
+    const bson_t *document;
+    bool is_array;
+};
+
+/* A table of fields ends with a name of NULL. It has at most 64 fields. */
+struct field {
+    const char *name;
+    enum field_type type;
+    size_t at;
+    /* The field is not part of MongoDB's stable API. */
+    bool unstable;
+};
+
+struct fields_reading {
+    struct arena *arena;
+    /* The command, for error messages. */
+    const char *command;
+    /* The document is a whole command: its first field and the fields that every command may
+     * have are skipped. */
+    bool whole;
+    /* The command, whose apiStrict may allow only the fields of the stable API. NULL: all fields
+     * are allowed. */
+    const bson_t *request;
+};
+
+/* Reads the fields of `document` into `into` (NULL: they are only checked).
+ *
+ *     TypeMismatch (14)   a field has another type
+ *     40413               a field is given twice
+ *     40415               a field is not in the table
+ *     323                 an unstable field in a strict call */
+truce_status truce__fields_read(const struct fields_reading *reading, const bson_t *document,
+                                const struct field *fields, void *into, bson_error_t *error);
+
+/* Returns whether the command allows only the stable API (apiStrict). */
+bool truce__fields_strict(const bson_t *request);
+/* Returns the error for a value of another type than wanted ("an array"). */
+truce_status truce__field_wrong_type(const bson_iter_t *at, const char *wanted,
+                                     bson_error_t *error);
+/* Returns whether the value is a number of any of BSON's four types. */
+bool truce__field_is_number(const bson_iter_t *at);
+/* Converts a number of any type as MongoDB does for the fields of commands. A fraction is cut
+ * off, a number of more than 64 bits becomes the nearest one, and NaN becomes 0. Returns false
+ * for other types. */
+bool truce__field_to_number(const bson_iter_t *at, int64_t *number);
+/* Returns false for false and for zero of any type. */
+bool truce__field_truth(const bson_iter_t *at);
+
+/* Returns a view of the document or array at `iter`, in the arena. */
+const bson_t *truce__field_view(struct arena *arena, const bson_iter_t *iter);
+/* Returns a view of these bytes in the arena; NULL if they are not a document. */
+const bson_t *truce__bytes_view(struct arena *arena, const uint8_t *bytes, uint32_t size);
+
+#endif

@@ -1,0 +1,120 @@
+#include "operations/shared_handles.h"
+
+#include <bson/bson.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/limits.h"
+
+struct handles {
+    pthread_mutex_t mutex;
+    struct handle *first;
+    int count;
+    uint64_t clock; /* The number of the last use. */
+};
+
+struct handles *handles_new(void)
+{
+    struct handles *handles = bson_malloc0(sizeof *handles);
+
+    pthread_mutex_init(&handles->mutex, NULL);
+    return handles;
+}
+
+static void handles_end(struct handles *handles, struct handle *handle)
+{
+    handle->free(handle->thing);
+    if (handle->under)
+        handles_give(handles, handle->under);
+    bson_free(handle->key);
+    bson_free(handle);
+}
+
+void handles_free(struct handles *handles)
+{
+    while (handles->first) {
+        struct handle *gone = handles->first;
+
+        handles->first = gone->next;
+        handles_end(handles, gone);
+    }
+    pthread_mutex_destroy(&handles->mutex);
+    bson_free(handles);
+}
+
+static struct handle *handles_find(const struct handles *handles, const char *key)
+{
+    struct handle *at = handles->first;
+
+    while (at && strcmp(at->key, key) != 0)
+        at = at->next;
+    return at;
+}
+
+/* Takes the handle that was idle for longest out of the list; NULL: all handles are in use. */
+static struct handle *handles_take_out_idle(struct handles *handles)
+{
+    struct handle **oldest = NULL, *gone;
+
+    for (struct handle **at = &handles->first; *at; at = &(*at)->next)
+        if (!(*at)->users && (!oldest || (*at)->used < (*oldest)->used))
+            oldest = at;
+    if (!oldest)
+        return NULL;
+    gone = *oldest;
+    *oldest = gone->next;
+    handles->count--;
+    return gone;
+}
+
+/* Enters the handle into the list if there is room. *gone: the idle handle that made room; the
+ * caller ends it without the mutex. */
+static void handles_enter(struct handles *handles, struct handle *handle, const char *key,
+                          struct handle **gone)
+{
+    if (handles->count == TRUCE_SERVER_HANDLES_MAX)
+        *gone = handles_take_out_idle(handles);
+    if (handles->count == TRUCE_SERVER_HANDLES_MAX)
+        return;
+    handle->key = bson_strdup(key);
+    handle->next = handles->first;
+    handles->first = handle;
+    handles->count++;
+}
+
+struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
+                            void (*free)(void *thing), struct handle *under)
+{
+    struct handle *handle, *gone = NULL;
+
+    pthread_mutex_lock(&handles->mutex);
+    handle = key ? handles_find(handles, key) : NULL;
+    if (!handle) {
+        handle = bson_malloc0(sizeof *handle);
+        handle->thing = make(arg);
+        handle->free = free;
+        handle->under = under;
+        if (under)
+            under->users++;
+        if (key)
+            handles_enter(handles, handle, key, &gone);
+    }
+    handle->users++;
+    handle->used = ++handles->clock;
+    pthread_mutex_unlock(&handles->mutex);
+    if (gone)
+        handles_end(handles, gone);
+    return handle;
+}
+
+void handles_give(struct handles *handles, struct handle *handle)
+{
+    bool own;
+
+    pthread_mutex_lock(&handles->mutex);
+    handle->users--;
+    own = !handle->key && !handle->users;
+    pthread_mutex_unlock(&handles->mutex);
+    if (own)
+        handles_end(handles, handle);
+}

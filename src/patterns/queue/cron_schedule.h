@@ -1,0 +1,39 @@
+#ifndef TRUCE_PATTERNS_QUEUE_CRON_SCHEDULE_H
+#define TRUCE_PATTERNS_QUEUE_CRON_SCHEDULE_H
+
+/* The times at which a cron line fires. These functions use no store and no clock. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "bson/date.h"
+
+#define SCHEDULE_TEXT_MAX 200 /* The longest line in bytes. */
+
+struct schedule {
+    /* The interval of @every; 0: the fields count. */
+    int64_t every_ms;
+    uint64_t second, minute;
+    /* A bit for each value that fires; weekday 0 is Sunday. */
+    uint32_t hour, day, month, weekday;
+    /* The field is "*". If neither day is, a day fires when one of them matches. */
+    bool any_day, any_weekday;
+    struct date_zone zone;
+};
+
+/* Parses a line. `zone` NULL is UTC. INVALID: the error names the wrong field, or the line never
+ * fires. */
+truce_status truce__schedule_parse(const char *line, const char *zone, struct schedule *schedule,
+                                   bson_error_t *error);
+
+/* Returns the first time after `after_ms` at which the line fires; @every counts from `after_ms`.
+ * INT64_MAX: never. */
+int64_t truce__schedule_next(const struct schedule *schedule, int64_t after_ms);
+
+/* Finds the times from `first_ms` (one of them) to `last_ms`: the newest `most` of them, the oldest
+ * first. Returns their number in `ticks`; *first_left: there are older times. The cost does not
+ * depend on the age of the first time. */
+uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_ms, int64_t last_ms,
+                                 uint32_t most, int64_t *ticks, bool *first_left);
+
+#endif

@@ -1,0 +1,178 @@
+#ifndef TRUCE_SERVER_CALL_SHARED_STATE_H
+#define TRUCE_SERVER_CALL_SHARED_STATE_H
+
+/* The state of a server and of its connections, which all files of server/ share. */
+#include <pthread.h>
+
+#include "operations/shared_handles.h"
+#include "server/admin/metrics.h"
+#include "server/admin/running_commands.h"
+#include "server/admin/sweeper.h"
+#include "server/auth/login.h"
+#include "server/call/fail_point.h"
+#include "server/command/view_cache.h"
+#include "server/net/tls_stream.h"
+#include "server/server.h"
+#include "server/session/cursor_registry.h"
+#include "server/session/sessions.h"
+#include "server/session/snapshot_registry.h"
+
+struct call;
+struct command_table;
+struct local_socket;
+struct wire_request;
+
+enum server_counted {
+    COUNTED_INSERT,
+    COUNTED_QUERY,
+    COUNTED_UPDATE,
+    COUNTED_DELETE,
+    COUNTED_GETMORE,
+    COUNTED_COMMAND,
+    COUNTED_KINDS,
+};
+
+struct connection {
+    struct connection *next;
+    struct server *server;
+    pthread_t thread;
+    /* The thread exists. Written by the accepter, and by server_stop after the accepter's end. */
+    bool started;
+    int socket;
+    /* The socket belongs to the HTTP server, which also runs the connection's thread. */
+    bool borrowed;
+    /* HTTP: when the head of the next request must have arrived (atomic; 0: it has). */
+    int64_t head_by_ns;
+    /* The client is on this machine, at the Unix socket. */
+    bool local;
+    /* The stream on the socket. */
+    struct stream stream;
+    int32_t number;
+    int64_t begun_ns;
+    char peer[64];
+    struct login login;
+    /* The command that is running. */
+    struct operation operation;
+    /* The name that the client program gave itself. */
+    char app[130];
+    /* A complete message has been received. */
+    bool heard;
+    /* The client must log in and has not yet. Other threads read it. */
+    atomic_bool stranger;
+    /* The connection was evicted for another one, and is about to end. Under the server's mutex. */
+    bool evicted;
+    /* The connection ends instead of sending the current reply. */
+    bool ends;
+    /* The current message contains secrets and is wiped after the call. */
+    bool wipes;
+};
+
+struct server {
+    truce_store *store;
+    char database[64];
+    const struct command_table *commands;
+    /* Answers a request. `reply` is always initialised. Returns the class of its error. */
+    truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
+                             bson_t *reply);
+    /* Reads the roles of the call's user again if they may have changed; NULL: the server has no
+     * users. */
+    truce_status (*refresh_login)(struct call *call, bson_error_t *error);
+    int listener, port, connections_max;
+    /* The Unix socket; NULL: none. */
+    struct local_socket *local;
+    int64_t started_ms, started_ns;
+    /* The threads that accept connections, and that prune the change feed. */
+    pthread_t accepter, pruner;
+    /* The pruner exists. */
+    bool prunes;
+    struct cursor_registry *cursors;
+    struct sessions *sessions;
+    struct handles *handles;
+    struct snapshot_registry *snapshots;
+    struct views *views;
+    /* The name of the replica set that the server presents, and its address; empty: none. */
+    char set[64], me[300];
+    /* The id of the last reply. */
+    atomic_int last_message;
+    /* Number of commands that were begun. */
+    atomic_llong operations;
+    atomic_llong counted[COUNTED_KINDS];
+    /* The last cluster time of a reply (server_time). */
+    atomic_ullong time;
+    /* The end of the range of times that this server has reserved (cluster_time.c). */
+    uint64_t ticks_until;
+    /* NULL: the server was not started for tests. */
+    struct fail_point *fail_point;
+    /* NULL: no TLS. */
+    struct tls *tls;
+    int64_t handshake_ms, message_ms, stranger_ms, send_ms;
+    bool auth;
+    /* The key of the challenges for unknown users. */
+    uint8_t secret[SCRAM_KEY_MAX];
+    int64_t login_delay_ms;
+    /* Stops the server at a client's request; NULL: clients may not. */
+    void (*shutdown)(void *arg);
+    void *shutdown_arg;
+    /* NULL: no log. */
+    struct log *log;
+    /* NULL: answers wait for the disk only. */
+    const struct server_sync_target *sync_target;
+    /* Commands that take at least this long are logged. */
+    atomic_llong slow_ms;
+    /* When a failure of the store was last logged (monotonic; 0: never), and the number of
+     * failures that were suppressed since then. */
+    atomic_llong trouble_ns, trouble_suppressed;
+    /* Number of changes of users by this server, from 1. */
+    atomic_llong changes;
+    atomic_llong logins, logins_failed;
+    /* Number of replies to failed logins that are being delayed. */
+    atomic_int delayed;
+    struct sweeper *sweeper;
+    struct metrics *metrics;
+    struct top *top;
+    /* NULL: metrics have no port. */
+    struct metrics_port *metrics_port;
+    /* NULL: no HTTP. */
+    struct http *http;
+
+    /* The names of collections. Commands that drop or rename collections lock it exclusively
+     * (same_collection.h). */
+    pthread_rwlock_t names;
+
+    /* Protects the fields below. */
+    pthread_mutex_t mutex;
+    pthread_cond_t gone;
+    /* The sweeper's thread exists. */
+    bool sweeping;
+    struct connection *connections;
+    /* Connections whose threads are to be joined. */
+    struct connection *ended;
+    int connected;
+    int64_t created, refused;
+    /* Written under the mutex; may be read without it. */
+    atomic_bool stopping;
+};
+
+static inline bool server_is_stopping(struct server *server)
+{
+    return atomic_load(&server->stopping);
+}
+
+/* ---- net/connection.c ------------------------------------------------------------------------ */
+
+/* Serves a connection until it ends. */
+void connection_serve(struct connection *connection);
+
+/* ---- session/cluster_time.c ------------------------------------------------------------------ */
+
+/* Returns the time for a reply. It never goes back. Two servers of one file differ by their
+ * clocks. */
+uint64_t server_time(struct server *server);
+/* Returns the time of a snapshot. No other snapshot of the store ever has the same time, also
+ * after a restart. Later changes through this server have later times. Not for several threads at
+ * once. Fails if the store cannot reserve times. */
+truce_status server_tick(struct server *server, uint64_t *time, bson_error_t *error);
+/* Sets the time of a starting server after all times that earlier servers gave to snapshots. */
+truce_status server_start_time(struct server *server, bson_error_t *error);
+
+#endif

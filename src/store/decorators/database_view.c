@@ -1,0 +1,755 @@
+/* The functions of a database view (database_view.h): each maps names and calls the same function
+ * of the store's table. The wrappers of truce/store.h checked the arguments for the view, so the
+ * store's wrappers are not called again. */
+#include "store/decorators/database_view.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/field.h"
+#include "base/status.h"
+#include "bson/array.h"
+#include "bson/value.h"
+#include "store/reserved_names.h"
+#include "store/snapshot_view.h"
+
+struct database {
+    truce_store base; /* first */
+    truce_store_ops ops;
+    truce_store *inner;
+    bool owns; /* The view closes the inner store. */
+    char own[DATABASE_NAME_MAX + 1], name[DATABASE_NAME_MAX + 1];
+};
+
+static struct database *database_of_store(truce_store *store)
+{
+    return (struct database *)store;
+}
+
+static truce_status map_name(const struct database *database, const char *collection,
+                             char place[PLACE_MAX], bson_error_t *error)
+{
+    return truce__place_of(database->own, database->name, collection, place, error);
+}
+
+/* Replaces places in an error message by the caller's names: "@shop.students" becomes
+ * "students". */
+static truce_status name_places(const struct database *database, truce_status status,
+                                bson_error_t *error)
+{
+    size_t length = strlen(database->name);
+    char *at = status && error ? error->message : NULL;
+
+    while (at && (at = strchr(at, '@')) != NULL) {
+        if (!strncmp(at + 1, database->name, length) && at[1 + length] == '.')
+            memmove(at, at + length + 2, strlen(at + length + 2) + 1);
+        else
+            at++;
+    }
+    return status;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static truce_status database_find(truce_store *store, const char *collection, const bson_t *filter,
+                                  const truce_find_options *options, truce_cursor **cursor,
+                                  bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->find(database->inner, place, filter, options, cursor, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_count(truce_store *store, const char *collection, const bson_t *filter,
+                                   const truce_count_options *options, int64_t *count,
+                                   bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->count(database->inner, place, filter, options, count, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_distinct(truce_store *store, const char *collection, const char *path,
+                                      const bson_t *filter, bson_t *values, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (status)
+        bson_init(values);
+    else
+        status =
+            database->inner->ops->distinct(database->inner, place, path, filter, values, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_aggregate(truce_store *store, const char *collection,
+                                       const bson_t *pipeline,
+                                       const truce_aggregate_options *options,
+                                       truce_cursor **cursor, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    bson_t placed;
+    truce_status status =
+        truce__place_pipeline(database->own, database->name, pipeline, NULL, &placed, error);
+
+    if (!status)
+        status = map_name(database, collection, place, error);
+    if (!status)
+        status = database->inner->ops->aggregate(database->inner, place, &placed, options, cursor,
+                                                 error);
+    bson_destroy(&placed);
+    return name_places(database, status, error);
+}
+
+static truce_status database_explain(truce_store *store, const char *collection,
+                                     const bson_t *filter, const truce_find_options *options,
+                                     bool count, bson_t *plan, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (status)
+        bson_init(plan);
+    else
+        status = database->inner->ops->explain(database->inner, place, filter, options, count, plan,
+                                               error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_read_many(truce_store *store, truce_read_request *looks, size_t count,
+                                       bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    truce_read_request *placed =
+        bson_aligned_alloc0(_Alignof(truce_read_request), count * sizeof *placed);
+    char(*places)[PLACE_MAX] = bson_malloc(count * sizeof *places);
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < count && !status; i++) {
+        placed[i] = (truce_read_request){.collection = places[i], .id = looks[i].id};
+        status = map_name(database, looks[i].collection, places[i], error);
+    }
+    if (status)
+        for (size_t i = 0; i < count; i++)
+            bson_init(&placed[i].document);
+    else
+        status = database->inner->ops->read_many(database->inner, placed, count, error);
+    for (size_t i = 0; i < count; i++) {
+        bool moved = bson_steal(&looks[i].document, &placed[i].document);
+
+        truce_assert(moved);
+        looks[i].found = placed[i].found;
+    }
+    bson_free(places);
+    bson_free(placed);
+    return name_places(database, status, error);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* The checks of a bulk, with places. */
+struct placed_checks {
+    struct truce_read_checks base;
+    truce_read_check *all;
+    truce_making *makings;
+    char (*places)[PLACE_MAX];
+    char absent[PLACE_MAX];
+};
+
+static truce_status place_checks(const struct database *database,
+                                 const struct truce_read_checks *checks,
+                                 struct placed_checks *placed, bson_error_t *error)
+{
+    size_t count = checks->count + checks->makings_count;
+    char(*place)[PLACE_MAX] = bson_malloc((count + 1) * sizeof *place);
+    truce_status status = TRUCE_OK;
+
+    *placed = (struct placed_checks){.base = *checks, .places = place};
+    placed->base.view = checks->view ? truce__database_holder(checks->view) : NULL;
+    placed->all = bson_malloc0((checks->count + 1) * sizeof *placed->all);
+    placed->makings = bson_malloc0((checks->makings_count + 1) * sizeof *placed->makings);
+    placed->base.all = placed->all;
+    placed->base.makings = placed->makings;
+    for (size_t i = 0; i < checks->count && !status; i++, place++) {
+        placed->all[i] = checks->all[i];
+        placed->all[i].collection = *place;
+        status = map_name(database, checks->all[i].collection, *place, error);
+    }
+    for (size_t i = 0; i < checks->makings_count && !status; i++, place++) {
+        placed->makings[i] = checks->makings[i];
+        placed->makings[i].collection = *place;
+        status = map_name(database, checks->makings[i].collection, *place, error);
+    }
+    if (!status && checks->absent) {
+        placed->base.absent = placed->absent;
+        status = map_name(database, checks->absent, placed->absent, error);
+    }
+    return status;
+}
+
+static void release_checks(struct placed_checks *placed)
+{
+    bson_free(placed->all);
+    bson_free(placed->makings);
+    bson_free(placed->places);
+}
+
+/* Writes with places. Neighbors in one collection share its place. */
+struct placed_writes {
+    truce_write *all;
+    char (*places)[PLACE_MAX];
+};
+
+static truce_status place_writes(const struct database *database, const truce_write *writes,
+                                 size_t count, struct placed_writes *placed,
+                                 truce_write_outcome *outcomes, bson_error_t *error)
+{
+    size_t used = 0;
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < count && !status; i++) {
+        placed->all[i] = writes[i];
+        if (!i || strcmp(writes[i].collection, writes[i - 1].collection) != 0) {
+            if (used && !(used & (used - 1)))
+                placed->places = bson_realloc(placed->places, 2 * used * sizeof *placed->places);
+            status = map_name(database, writes[i].collection, placed->places[used++],
+                              &outcomes[i].error);
+            outcomes[i].status = status;
+        }
+        if (status && error)
+            *error = outcomes[i].error;
+    }
+    used = 0;
+    for (size_t i = 0; i < count && !status; i++) {
+        used += !i || strcmp(writes[i].collection, writes[i - 1].collection) != 0;
+        placed->all[i].collection = placed->places[used - 1];
+    }
+    return status;
+}
+
+/* A receipt is part of a struct that its functions know, so it is passed with a changed name
+ * instead of copied. */
+static truce_status database_bulk(truce_store *store, const truce_write *writes, size_t count,
+                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                  bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    struct placed_writes placed = {bson_malloc(count * sizeof *placed.all),
+                                   bson_malloc(sizeof *placed.places)};
+    struct placed_checks checks = {0};
+    truce_bulk_options how = *options;
+    const char *of_receipt = how.receipt ? how.receipt->collection : NULL;
+    char place[PLACE_MAX];
+    truce_status status = place_writes(database, writes, count, &placed, outcomes, error);
+
+    if (!status && of_receipt)
+        status = map_name(database, of_receipt, place, error);
+    if (!status && options->checks) {
+        status = place_checks(database, options->checks, &checks, error);
+        how.checks = &checks.base;
+    }
+    for (size_t i = 0; i < count && status; i++)
+        if (!outcomes[i].status)
+            outcomes[i].status = how.atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND;
+    if (!status) {
+        if (of_receipt)
+            how.receipt->collection = place;
+        status =
+            database->inner->ops->bulk(database->inner, placed.all, count, &how, outcomes, error);
+        if (of_receipt)
+            how.receipt->collection = of_receipt;
+    }
+    for (size_t i = 0; i < count; i++)
+        (void)name_places(database, outcomes[i].status, &outcomes[i].error);
+    release_checks(&checks);
+    bson_free(placed.places);
+    bson_free(placed.all);
+    return name_places(database, status, error);
+}
+
+static truce_status database_modify(truce_store *store, const char *collection,
+                                    const bson_t *filter, const bson_t *update,
+                                    const truce_modify_options *options, bson_t *document,
+                                    truce_write_result *result, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    truce_receipt *receipt = options->receipt;
+    const char *name = receipt ? receipt->collection : NULL;
+    char place[PLACE_MAX], of_receipt[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status && receipt)
+        status = map_name(database, name, of_receipt, error);
+    if (status) {
+        bson_init(document);
+        return status;
+    }
+    if (receipt)
+        receipt->collection = of_receipt;
+    status = database->inner->ops->find_and_modify(database->inner, place, filter, update, options,
+                                                   document, result, error);
+    if (receipt)
+        receipt->collection = name;
+    return name_places(database, status, error);
+}
+
+static truce_status database_rewrite(truce_store *store, truce_rewrite *rewrite,
+                                     bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    const char *name = rewrite->collection;
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, name, place, error);
+
+    if (status)
+        return status;
+    rewrite->collection = place;
+    status = database->inner->ops->rewrite(database->inner, rewrite, error);
+    rewrite->collection = name;
+    return name_places(database, status, error);
+}
+
+/* ---- collections and indexes ----------------------------------------------------------------- */
+
+static truce_status database_index_create(truce_store *store, const char *collection,
+                                          const bson_t *index, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->index_create(database->inner, place, index, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_index_drop(truce_store *store, const char *collection,
+                                        const char *name, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->index_drop(database->inner, place, name, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_index_modify(truce_store *store, const char *collection,
+                                          const char *name, const bson_t *changes,
+                                          bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->index_modify(database->inner, place, name, changes, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_index_list(truce_store *store, const char *collection, bson_t *indexes,
+                                        bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (status)
+        bson_init(indexes);
+    else
+        status = database->inner->ops->index_list(database->inner, place, indexes, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_create(truce_store *store, const char *collection, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->collection_create(database->inner, place, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_drop(truce_store *store, const char *collection, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->collection_drop(database->inner, place, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_rename(truce_store *store, const char *from, const char *to,
+                                    bool drop_target, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX], target[PLACE_MAX];
+    truce_status status = map_name(database, from, place, error);
+
+    if (!status)
+        status = map_name(database, to, target, error);
+    if (!status)
+        status = database->inner->ops->collection_rename(database->inner, place, target,
+                                                         drop_target, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_validate(truce_store *store, const char *collection,
+                                      const bson_t *validator, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status =
+            database->inner->ops->collection_validate(database->inner, place, validator, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_keep_images(truce_store *store, const char *collection, bool on,
+                                         bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->keep_images(database->inner, place, on, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_validator(truce_store *store, const char *collection,
+                                       bson_t *validator, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (status)
+        bson_init(validator);
+    else
+        status = database->inner->ops->validator(database->inner, place, validator, error);
+    return name_places(database, status, error);
+}
+
+/* Appends the facts of a collection with its plain name, which is their first field. */
+static void append_facts(const bson_t *facts, const char *name, struct array *collections)
+{
+    bson_t named = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&named, "name", name);
+    bson_copy_to_excluding_noinit(facts, &named, "name", NULL);
+    truce__array_add_document(collections, &named);
+    bson_destroy(&named);
+}
+
+static truce_status database_list(truce_store *store, const truce_list_options *options,
+                                  bson_t *collections, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    truce_list_options how = *options;
+    char place[PLACE_MAX];
+    bson_t all, facts;
+    struct fields fields;
+    struct array list = {.to = collections};
+    truce_status status =
+        how.collection ? map_name(database, how.collection, place, error) : TRUCE_OK;
+
+    bson_init(collections);
+    if (status)
+        return status;
+    how.collection = how.collection ? place : NULL;
+    status = database->inner->ops->collection_list(database->inner, &how, &all, error);
+    for (fields = truce__fields(truce__value_document(&all));
+         !status && truce__fields_next(&fields);) {
+        const char *name;
+
+        truce__value_bson(fields.value, &facts);
+        name = truce__place_name(database->own, database->name, truce__field_text(&facts, "name"));
+        if (name && !truce__place_is_system(name))
+            append_facts(&facts, name, &list);
+    }
+    bson_destroy(&all);
+    return name_places(database, status, error);
+}
+
+/* ---- other operations ------------------------------------------------------------------------ */
+
+static truce_status database_wait(truce_store *store, const char *collection, uint64_t *token,
+                                  uint32_t timeout_ms, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    char place[PLACE_MAX];
+    truce_status status = map_name(database, collection, place, error);
+
+    if (!status)
+        status = database->inner->ops->wait(database->inner, place, token, timeout_ms, error);
+    return name_places(database, status, error);
+}
+
+static truce_status database_settle(truce_store *store, bson_error_t *error)
+{
+    return truce_settle(database_of_store(store)->inner, error);
+}
+
+static truce_status database_facts(truce_store *store, bson_t *facts, bson_error_t *error)
+{
+    truce_store *inner = database_of_store(store)->inner;
+
+    return inner->ops->facts(inner, facts, error);
+}
+
+static truce_status database_examine(truce_store *store, const char *repair,
+                                     void (*tell)(const bson_t *finding, void *arg), void *arg,
+                                     bson_error_t *error)
+{
+    truce_store *inner = database_of_store(store)->inner;
+
+    return inner->ops->examine(inner, repair, tell, arg, error);
+}
+
+static truce_status database_compact(truce_store *store, const truce_compact_options *options,
+                                     truce_compact_report *report, bson_error_t *error)
+{
+    truce_store *inner = database_of_store(store)->inner;
+
+    return inner->ops->compact(inner, options, report, error);
+}
+
+/* Calls on the view end with those of the store, which the backend checks. A borrowed store is not
+ * interrupted. */
+static void database_interrupt(truce_store *store, bool on)
+{
+    struct database *database = database_of_store(store);
+
+    if (!database->owns)
+        return;
+    if (on)
+        truce_interrupt(database->inner);
+    else
+        truce_resume(database->inner);
+}
+
+static uint64_t database_structure(truce_store *store)
+{
+    truce_store *inner = database_of_store(store)->inner;
+
+    return inner->ops->structure(inner);
+}
+
+static uint64_t database_version(truce_store *store)
+{
+    truce_store *inner = database_of_store(store)->inner;
+
+    return inner->ops->version(inner);
+}
+
+static void database_counters(truce_store *store, truce_store_counters *counters)
+{
+    truce_store_count(database_of_store(store)->inner, counters);
+}
+
+static truce_status database_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                      truce_store **view, bson_error_t *error)
+{
+    const struct database *database = database_of_store(store);
+    truce_store *inner = NULL;
+    truce_status status = truce__store_snapshot(database->inner, options, &inner, error);
+
+    if (status)
+        return name_places(database, status, error);
+    *view = truce__database_wrap(inner, database->own, database->name);
+    return TRUCE_OK;
+}
+
+static void database_snapshot_state(truce_store *view, truce_snapshot_state *state)
+{
+    truce_store *inner = database_of_store(view)->inner;
+
+    inner->ops->snapshot_state(inner, state);
+}
+
+static void database_close(truce_store *store)
+{
+    struct database *database = database_of_store(store);
+
+    if (database->owns)
+        truce_store_close(database->inner);
+    bson_free(database);
+}
+
+#define WHERE_GIVEN(name, function) .name = inner->ops->name ? function : NULL
+
+static truce_store *database_make_view(truce_store *inner, const char *own, const char *name,
+                                       bool owns)
+{
+    struct database *made = bson_malloc0(sizeof *made);
+
+    made->inner = inner;
+    made->owns = owns;
+    snprintf(made->own, sizeof made->own, "%s", own);
+    snprintf(made->name, sizeof made->name, "%s", name);
+    made->ops = (truce_store_ops){
+        .scheme = inner->ops->scheme,
+        .close = database_close,
+        .find = database_find,
+        .count = database_count,
+        .distinct = database_distinct,
+        .aggregate = database_aggregate,
+        .bulk = database_bulk,
+        .find_and_modify = database_modify,
+        .index_list = database_index_list,
+        .collection_list = database_list,
+        .interrupt = database_interrupt,
+        WHERE_GIVEN(explain, database_explain),
+        WHERE_GIVEN(rewrite, database_rewrite),
+        WHERE_GIVEN(read_many, database_read_many),
+        WHERE_GIVEN(index_create, database_index_create),
+        WHERE_GIVEN(index_drop, database_index_drop),
+        WHERE_GIVEN(index_modify, database_index_modify),
+        WHERE_GIVEN(collection_create, database_create),
+        WHERE_GIVEN(collection_drop, database_drop),
+        WHERE_GIVEN(collection_rename, database_rename),
+        WHERE_GIVEN(collection_validate, database_validate),
+        WHERE_GIVEN(wait, database_wait),
+        WHERE_GIVEN(settle, database_settle),
+        WHERE_GIVEN(facts, database_facts),
+        WHERE_GIVEN(validator, database_validator),
+        WHERE_GIVEN(examine, database_examine),
+        WHERE_GIVEN(compact, database_compact),
+        WHERE_GIVEN(structure, database_structure),
+        WHERE_GIVEN(version, database_version),
+        WHERE_GIVEN(counters, database_counters),
+        WHERE_GIVEN(snapshot, database_snapshot),
+        WHERE_GIVEN(snapshot_state, database_snapshot_state),
+        WHERE_GIVEN(keep_images, database_keep_images),
+    };
+    made->base = (truce_store){.ops = &made->ops,
+                               .capabilities = inner->capabilities,
+                               .above = inner->above ? inner->above : &inner->interrupted,
+                               .opened_after = inner->opened_after};
+    return &made->base;
+}
+
+truce_store *truce__database_open(truce_store *store, const char *own, const char *database)
+{
+    return database_make_view(store, own, database, false);
+}
+
+truce_store *truce__database_wrap(truce_store *store, const char *own, const char *database)
+{
+    return database_make_view(store, own, database, true);
+}
+
+truce_store *truce__database_holder(truce_store *store)
+{
+    return store->ops->close == database_close ? database_of_store(store)->inner : store;
+}
+
+const char *truce__database_name(const truce_store *store)
+{
+    return store->ops->close == database_close ? ((const struct database *)store)->name : NULL;
+}
+
+/* ---- the own database ------------------------------------------------------------------------ */
+
+truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],
+                                 bson_error_t *error)
+{
+    const char *of_server = store->ops->database ? store->ops->database(store) : NULL;
+    bson_t *filter, record;
+    truce_status status;
+
+    if (of_server) {
+        snprintf(name, DATABASE_NAME_MAX + 1, "%s", of_server);
+        return TRUCE_OK;
+    }
+    filter = BCON_NEW("_id", BCON_UTF8("own"));
+    status = truce_find_one(store, OWN_RECORDS, filter, NULL, &record, error);
+    snprintf(name, DATABASE_NAME_MAX + 1, "%s",
+             status ? OWN_DATABASE : truce__field_text(&record, "database"));
+    bson_destroy(&record);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__own_database_keep(truce_store *store, const char *name, bson_error_t *error)
+{
+    const truce_write_options options = {.upsert = true};
+    char kept[DATABASE_NAME_MAX + 1];
+    bson_t *filter, *update;
+    truce_status status = truce__own_database(store, kept, error);
+
+    if (status || !strcmp(kept, name))
+        return status;
+    filter = BCON_NEW("_id", BCON_UTF8("own"));
+    update = BCON_NEW("$set", "{", "database", BCON_UTF8(name), "}");
+    status = truce_update(store, OWN_RECORDS, filter, update, &options, NULL, error);
+    bson_destroy(update);
+    bson_destroy(filter);
+    return status;
+}
+
+/* ---- all databases --------------------------------------------------------------------------- */
+
+/* Makes {name: true} of the databases of the places, without the own one. */
+static truce_status other_databases(truce_store *store, bson_t *names, bson_error_t *error)
+{
+    bson_t collections, facts;
+    struct fields fields;
+    char name[DATABASE_NAME_MAX + 1];
+    truce_status status = truce_collection_list(store, &(truce_list_options){.unmeasured = true},
+                                                &collections, error);
+
+    for (fields = truce__fields(truce__value_document(&collections));
+         !status && truce__fields_next(&fields);) {
+        truce__value_bson(fields.value, &facts);
+        truce__place_database("", truce__field_text(&facts, "name"), name);
+        if (name[0] && !bson_has_field(names, name))
+            BSON_APPEND_BOOL(names, name, true);
+    }
+    bson_destroy(&collections);
+    return status;
+}
+
+truce_status truce__each_database(truce_store *store, database_function *function, void *arg,
+                                  bson_error_t *error)
+{
+    bson_t names = BSON_INITIALIZER;
+    bson_iter_t at;
+    truce_status listed = other_databases(store, &names, error);
+    bool single = !listed && bson_empty(&names);
+    truce_store *view = single ? store : truce__database_open(store, "", "");
+    truce_status status = function(arg, view, "", listed ? NULL : error);
+
+    (void)bson_iter_init(&at, &names);
+    while (!status && !listed && bson_iter_next(&at)) {
+        truce_store *other = truce__database_open(store, "", bson_iter_key(&at));
+
+        status = function(arg, other, bson_iter_key(&at), error);
+        truce_store_close(other);
+    }
+    if (!single)
+        truce_store_close(view);
+    bson_destroy(&names);
+    return listed ? listed : status;
+}

@@ -1,0 +1,59 @@
+#include "store/decorators/slow_calls.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "store/decorators/decorator.h"
+
+#define SLOW_MS 100 /* The default of the hooks. */
+
+struct slow_store {
+    struct decorator base; /* first */
+    truce_store_hooks hooks;
+};
+
+/* Returns the caller's name of the call: inserts, updates, and removes arrive as bulks of one. */
+static const char *slow_name_of(const struct decorated_call *call)
+{
+    if (call->verb == VERB_BULK && call->number == 1 && call->writes->kind <= TRUCE_WRITE_REMOVE)
+        return truce__write_name(call->writes->kind);
+    return truce__decorated_name(call);
+}
+
+static truce_status slow_on_call(struct decorator *decorator, const struct decorated_call *call,
+                                 bson_error_t *error)
+{
+    const truce_store_hooks *hooks = &((const struct slow_store *)decorator)->hooks;
+    int64_t begin_ns = truce__clock_monotonic_ns();
+    truce_status status = truce__decorated_run(decorator, call, error);
+    truce_slow_call slow = {
+        .collection = call->collection,
+        .duration_us = (truce__clock_monotonic_ns() - begin_ns) / 1000,
+        .status = status,
+        .message = status ? error->message : NULL,
+    };
+
+    if (call->verb == VERB_WAIT || slow.duration_us < hooks->slow_ms * INT64_C(1000))
+        return status;
+    slow.verb = slow_name_of(call);
+    hooks->slow(&slow, hooks->arg);
+    return status;
+}
+
+static truce_store *wrap_view(struct decorator *decorator, truce_store *view)
+{
+    return truce__slow_wrap(view, &((const struct slow_store *)decorator)->hooks);
+}
+
+static const struct decorator_kind slow_kind = {.call = slow_on_call, .wrap_view = wrap_view};
+
+truce_store *truce__slow_wrap(truce_store *inner, const truce_store_hooks *hooks)
+{
+    struct slow_store *slow = bson_malloc0(sizeof *slow);
+
+    truce_assert(hooks->slow != NULL);
+    truce__decorator_init(&slow->base, &slow_kind, inner);
+    slow->hooks = *hooks;
+    if (!slow->hooks.slow_ms)
+        slow->hooks.slow_ms = SLOW_MS;
+    return &slow->base.base;
+}

@@ -1,0 +1,271 @@
+/*
+ * The structure number: it changes when a collection was dropped, renamed, or emptied, so that
+ * handles read again what they remember of collections, such as indexes and definitions.
+ *
+ * This store counts its own changes, and its listener counts those that the server reports to it.
+ * A server reports no change of another client to a store that does not listen. Therefore the
+ * number also compares the UUIDs of collections: of truce's own, and of those whose indexes this
+ * store has ensured. The first operation, and at most once a second a later one, reads the list.
+ * If a collection of the last list, or one whose indexes were ensured, is missing or has another
+ * UUID, the number changes before the operation continues.
+ *
+ * A server could also compare a UUID within each write (collectionUUID). This needs MongoDB 6.0, is
+ * not possible for findAndModify, and makes a write fail that has no way to begin again.
+ *
+ * The list does not show that a collection was emptied: the patterns look for the documents that
+ * they rely on (commit/metadata_cache.h). Some servers have no UUIDs. So the number changes once a
+ * minute, too.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "bson/array.h"
+#include "bson/value.h"
+#include "store/mongodb/mongo.h"
+
+#define LOOK_NS         INT64_C(1000000000)
+#define STRUCTURE_NS    (60 * INT64_C(1000000000))
+#define LOOK_MS         1000
+#define LOOK_NEVER      INT64_MAX
+#define COLLECTIONS_MAX 1000 /* whose UUIDs are compared. */
+#define BATCH_MAX       100000
+#define UUID_BYTES      16
+
+struct uuid {
+    char *name;
+    uint8_t bytes[UUID_BYTES];
+};
+
+/* In the order of the names. */
+struct uuid_list {
+    struct uuid *items;
+    size_t count;
+    /* The list has collections without UUIDs. */
+    bool without;
+};
+
+struct mongo_structure {
+    pthread_mutex_t mutex;
+    /* The names of collections whose indexes were ensured, and the last list. */
+    bson_t watched;
+    struct uuid_list last;
+    /* When the last list was requested; 0: the next operation requests one; LOOK_NEVER: the server
+     * has no UUIDs, or too many collections. */
+    _Atomic int64_t looked_ns;
+    int64_t opened_ns;
+};
+
+static void uuid_list_free(struct uuid_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        bson_free(list->items[i].name);
+    bson_free(list->items);
+    *list = (struct uuid_list){0};
+}
+
+struct mongo_structure *truce__mongo_structure_new(void)
+{
+    struct mongo_structure *structure = bson_malloc0(sizeof *structure);
+
+    pthread_mutex_init(&structure->mutex, NULL);
+    bson_init(&structure->watched);
+    structure->opened_ns = truce__clock_monotonic_ns();
+    return structure;
+}
+
+void truce__mongo_structure_free(struct mongo_structure *structure)
+{
+    if (!structure)
+        return;
+    uuid_list_free(&structure->last);
+    bson_destroy(&structure->watched);
+    pthread_mutex_destroy(&structure->mutex);
+    bson_free(structure);
+}
+
+void truce__mongo_structure_watch(struct mongo_structure *structure, const char *collection)
+{
+    int64_t looked_ns = atomic_load(&structure->looked_ns);
+
+    pthread_mutex_lock(&structure->mutex);
+    if (looked_ns != LOOK_NEVER && bson_count_keys(&structure->watched) < COLLECTIONS_MAX &&
+        !bson_has_field(&structure->watched, collection)) {
+        BSON_APPEND_NULL(&structure->watched, collection);
+        atomic_compare_exchange_strong(&structure->looked_ns, &looked_ns, 0);
+    }
+    pthread_mutex_unlock(&structure->mutex);
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+/* Builds {listCollections: 1, filter: ...}. */
+static void structure_ask(struct mongo_structure *structure, bson_t *body)
+{
+    bson_t filter, either, own, others;
+    struct array names;
+    bson_iter_t at;
+
+    bson_init(body);
+    BSON_APPEND_INT32(body, "listCollections", 1);
+    BSON_APPEND_DOCUMENT_BEGIN(body, "filter", &filter);
+    BSON_APPEND_ARRAY_BEGIN(&filter, "$or", &either);
+    BSON_APPEND_DOCUMENT_BEGIN(&either, "0", &own);
+    BSON_APPEND_REGEX(&own, "name", "^(@[^.]*\\.)?truce_", "");
+    bson_append_document_end(&either, &own);
+    BSON_APPEND_DOCUMENT_BEGIN(&either, "1", &others);
+    BSON_APPEND_DOCUMENT_BEGIN(&others, "name", &own);
+    truce__array_begin(&names, &own, "$in");
+    pthread_mutex_lock(&structure->mutex);
+    (void)bson_iter_init(&at, &structure->watched);
+    while (bson_iter_next(&at))
+        truce__array_add_text(&names, bson_iter_key(&at));
+    pthread_mutex_unlock(&structure->mutex);
+    truce__array_end(&names, &own);
+    bson_append_document_end(&others, &own);
+    bson_append_document_end(&either, &others);
+    bson_append_array_end(&filter, &either);
+    bson_append_document_end(body, &filter);
+}
+
+static void structure_take(const bson_t *listed, struct uuid_list *list)
+{
+    const uint8_t *bytes = NULL;
+    bson_iter_t name, at, uuid;
+    bson_subtype_t subtype;
+    uint32_t size = 0;
+
+    if (list->count == COLLECTIONS_MAX || !bson_iter_init_find(&name, listed, "name") ||
+        !bson_iter_init(&at, listed) || !BSON_ITER_HOLDS_UTF8(&name))
+        return;
+    if (bson_iter_find_descendant(&at, "info.uuid", &uuid) && BSON_ITER_HOLDS_BINARY(&uuid))
+        bson_iter_binary(&uuid, &subtype, &size, &bytes);
+    if (size != UUID_BYTES) {
+        list->without = true;
+        return;
+    }
+    if (!list->items)
+        list->items = bson_malloc(COLLECTIONS_MAX * sizeof *list->items);
+    list->items[list->count].name = bson_strdup(bson_iter_utf8(&name, NULL));
+    memcpy(list->items[list->count++].bytes, bytes, UUID_BYTES);
+}
+
+static int uuid_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct uuid *)a)->name, ((const struct uuid *)b)->name);
+}
+
+/* Reads the first batch, which has all: a server has fewer collections than its maximum. */
+static truce_status structure_read(struct mongo_store *store, struct uuid_list *list)
+{
+    struct mongo_command command = {
+        .what = "list the collections", .wait_ms = LOOK_MS, .outside = true};
+    bson_iter_t at, batch;
+    bson_error_t ignored;
+    truce_status status;
+    bson_t body, reply;
+
+    structure_ask(store->structure, &body);
+    BCON_APPEND(&body, "cursor", "{", "batchSize", BCON_INT32(BATCH_MAX), "}");
+    command.body = &body;
+    status = truce__mongo_run_alone(store, &command, &reply, &ignored);
+    if (!status && bson_iter_init(&at, &reply) &&
+        bson_iter_find_descendant(&at, "cursor.firstBatch", &batch) &&
+        BSON_ITER_HOLDS_ARRAY(&batch) && bson_iter_recurse(&batch, &at)) {
+        while (bson_iter_next(&at)) {
+            bson_t listed;
+
+            if (!BSON_ITER_HOLDS_DOCUMENT(&at))
+                continue;
+            truce__value_bson(truce__value_of_iter(&at), &listed);
+            structure_take(&listed, list);
+        }
+        if (list->count)
+            qsort(list->items, list->count, sizeof *list->items, uuid_compare);
+    }
+    bson_destroy(&reply);
+    bson_destroy(&body);
+    return status;
+}
+
+/* ---- the comparison -------------------------------------------------------------------------- */
+
+static const struct uuid *uuid_of(const struct uuid_list *list, const char *name)
+{
+    struct uuid wanted = {.name = (char *)name};
+
+    return list->count ? bsearch(&wanted, list->items, list->count, sizeof wanted, uuid_compare)
+                       : NULL;
+}
+
+/* Returns whether a collection of the last list was replaced. */
+static bool structure_differs(const struct uuid_list *last, const struct uuid_list *list)
+{
+    for (size_t i = 0; i < last->count; i++) {
+        const struct uuid *now = uuid_of(list, last->items[i].name);
+
+        if (!now || memcmp(now->bytes, last->items[i].bytes, UUID_BYTES) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Forgets the watched collections that are missing: they are watched again when their indexes are
+ * ensured again. Returns whether there are any. */
+static bool structure_forget_missing(struct mongo_structure *structure,
+                                     const struct uuid_list *list)
+{
+    bson_t left = BSON_INITIALIZER;
+    bool missing = false;
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, &structure->watched);
+    while (bson_iter_next(&at)) {
+        if (uuid_of(list, bson_iter_key(&at)))
+            BSON_APPEND_NULL(&left, bson_iter_key(&at));
+        else
+            missing = true;
+    }
+    bson_destroy(&structure->watched);
+    bson_steal(&structure->watched, &left);
+    return missing;
+}
+
+static void structure_look(struct mongo_store *store)
+{
+    struct mongo_structure *structure = store->structure;
+    struct uuid_list list = {0}, last;
+    truce_status status = structure_read(store, &list);
+    bool missing;
+
+    if (status == TRUCE_INVALID || list.count == COLLECTIONS_MAX || (list.without && !list.count))
+        atomic_store(&structure->looked_ns, LOOK_NEVER);
+    if (status || atomic_load(&structure->looked_ns) == LOOK_NEVER) {
+        uuid_list_free(&list);
+        return;
+    }
+    pthread_mutex_lock(&structure->mutex);
+    missing = structure_forget_missing(structure, &list);
+    if (missing || structure_differs(&structure->last, &list))
+        atomic_fetch_add(&store->changes, 1);
+    last = structure->last;
+    structure->last = list;
+    pthread_mutex_unlock(&structure->mutex);
+    uuid_list_free(&last);
+}
+
+uint64_t truce__mongo_structure_number(truce_store *base)
+{
+    struct mongo_store *store = (struct mongo_store *)base;
+    struct mongo_structure *structure = store->structure;
+    int64_t now_ns = truce__clock_monotonic_ns(), looked_ns = atomic_load(&structure->looked_ns);
+
+    if (looked_ns != LOOK_NEVER && now_ns - looked_ns >= LOOK_NS &&
+        atomic_compare_exchange_strong(&structure->looked_ns, &looked_ns, now_ns)) {
+        structure_look(store);
+        /* Calls that follow, with a mutex perhaps, do not wait for a slow server again. */
+        atomic_compare_exchange_strong(&structure->looked_ns, &now_ns, truce__clock_monotonic_ns());
+    }
+    return 1 + atomic_load(&store->changes) +
+           (uint64_t)((now_ns - structure->opened_ns) / STRUCTURE_NS);
+}

@@ -1,0 +1,272 @@
+/*
+ * Time limits of a call on the network:
+ *
+ *     call            its own limit, if any, and the deadline of the surrounding work
+ *                     (base/deadline.h)
+ *     each message    reads, writes, and handshakes end at the call's limit, also those that
+ *                     libmongoc repeats by itself. Each stream is wrapped, because a libmongoc
+ *                     connection has only one time-out, for long reads and short writes alike
+ *     a server        is awaited in short steps (SELECT_MS), because libmongoc has one time for
+ *                     that too
+ *
+ * The server gets the time of the call (wtimeout), and its answer GRACE_MS more. After the deadline
+ * of the surrounding work, the cleanup gets as long in total, and then LEAST_MS for each message. A
+ * live server answers within that, and a dead one does not block the caller.
+ *
+ * The listening thread waits for each message in slices of STOP_SLICE_MS, and checks between them
+ * whether its store is being closed (mongo_change_listener.c).
+ *
+ * If libmongoc does not let others make its streams (Debian's library has the function, but not
+ * every one does), the URI's socketTimeoutMS is the only limit.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/deadline.h"
+#include "store/mongodb/mongo.h"
+
+#define GRACE_MS 1000
+#define LEAST_MS 100
+
+static _Thread_local struct {
+    int64_t until_ns; /* The deadline of the call; 0: none. */
+    uint32_t wait_ms; /* For the server; 0: the store's. */
+    /* If true, reads and connects of this thread end; NULL: none. */
+    const atomic_bool *stop;
+} limit;
+
+#define STOP_SLICE_MS 50
+/* libmongoc reads the length of a message first, with empty buffers. */
+#define LENGTH_BYTES 4
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+void truce__mongo_limit(uint32_t wait_ms)
+{
+    int64_t now_ns = truce__clock_monotonic_ns(), work_ns = truce__deadline();
+    int64_t left_ms = work_ns ? (work_ns - now_ns) / 1000000 : INT64_MAX;
+
+    limit.until_ns = wait_ms ? now_ns + INT64_C(1000000) * ((int64_t)wait_ms + GRACE_MS) : 0;
+    limit.wait_ms = wait_ms;
+    if (!work_ns || (wait_ms && left_ms >= wait_ms))
+        return;
+    limit.wait_ms =
+        left_ms > LEAST_MS ? (uint32_t)(left_ms < INT32_MAX ? left_ms : INT32_MAX) : LEAST_MS;
+    limit.until_ns =
+        now_ns + INT64_C(1000000) * (left_ms + GRACE_MS > LEAST_MS ? left_ms + GRACE_MS : LEAST_MS);
+}
+
+void truce__mongo_limit_until(const atomic_bool *stop)
+{
+    limit.stop = stop;
+}
+
+static bool limit_is_stopped(void)
+{
+    return limit.stop && atomic_load(limit.stop);
+}
+
+uint32_t truce__mongo_wait_ms(const struct mongo_store *store)
+{
+    return limit.wait_ms ? limit.wait_ms : store->deadline_ms;
+}
+
+/* ---- a server ------------------------------------------------------------------------------- */
+
+#define LOOK_SLACK_NS INT64_C(500000000)
+
+bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
+                               bson_error_t *why)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    int64_t until_ns = now_ns + INT64_C(1000000) * truce__mongo_wait_ms(store);
+    mongoc_server_description_t *found = NULL;
+    /* Each attempt takes seconds, so none begins that would end late. */
+    while (!found && now_ns < until_ns && !truce__store_interrupted(&store->base, NULL)) {
+        found = mongoc_client_select_server(client, true, NULL, why);
+        now_ns = truce__clock_monotonic_ns() + LOOK_SLACK_NS;
+    }
+    mongoc_server_description_destroy(found);
+    return found != NULL;
+}
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+#define STREAM_TYPE 100 /* None of libmongoc's. */
+
+struct limited {
+    mongoc_stream_t stream; /* first */
+    mongoc_stream_t *inner;
+};
+
+static mongoc_stream_t *inner_of(mongoc_stream_t *stream)
+{
+    return ((struct limited *)stream)->inner;
+}
+
+/* Returns the time in milliseconds, as libmongoc counts it, limited to the rest of the call. */
+static int32_t shorter(int32_t timeout_ms)
+{
+    int64_t left_ms;
+
+    if (!limit.until_ns)
+        return timeout_ms;
+    left_ms = (limit.until_ns - truce__clock_monotonic_ns()) / 1000000;
+    if (left_ms < 1)
+        left_ms = 1;
+    return timeout_ms < 0 || left_ms < timeout_ms
+               ? (int32_t)(left_ms < INT32_MAX ? left_ms : INT32_MAX)
+               : timeout_ms;
+}
+
+static ssize_t write_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, size_t count,
+                             int32_t timeout_ms)
+{
+    return inner_of(stream)->writev(inner_of(stream), parts, count, shorter(timeout_ms));
+}
+
+/* Waits until a message begins to arrive, or the time is over. Returns false if the thread was
+ * stopped. */
+static bool await_message(mongoc_stream_t *inner, int32_t timeout_ms)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + INT64_C(1000000) * timeout_ms;
+    mongoc_stream_poll_t readable = {.stream = inner, .events = POLLIN};
+
+    while (!limit_is_stopped()) {
+        if (mongoc_stream_poll(&readable, 1, STOP_SLICE_MS) ||
+            (timeout_ms >= 0 && truce__clock_monotonic_ns() >= until_ns))
+            return true;
+    }
+    return false;
+}
+
+static ssize_t read_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, size_t count,
+                            size_t least, int32_t timeout_ms)
+{
+    mongoc_stream_t *inner = inner_of(stream);
+
+    timeout_ms = shorter(timeout_ms);
+    if (limit.stop && least <= LENGTH_BYTES && !await_message(inner, timeout_ms)) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    return inner->readv(inner, parts, count, least, timeout_ms);
+}
+
+static void destroy(mongoc_stream_t *stream)
+{
+    mongoc_stream_destroy(inner_of(stream));
+    bson_free(stream);
+}
+
+static void limit_failed(mongoc_stream_t *stream)
+{
+    mongoc_stream_failed(inner_of(stream));
+    bson_free(stream);
+}
+
+static int close_inner(mongoc_stream_t *stream)
+{
+    return mongoc_stream_close(inner_of(stream));
+}
+
+static int limit_flush(mongoc_stream_t *stream)
+{
+    return mongoc_stream_flush(inner_of(stream));
+}
+
+static int set_option(mongoc_stream_t *stream, int level, int name, void *value,
+                      mongoc_socklen_t length)
+{
+    return mongoc_stream_setsockopt(inner_of(stream), level, name, value, length);
+}
+
+static bool is_closed(mongoc_stream_t *stream)
+{
+    return mongoc_stream_check_closed(inner_of(stream));
+}
+
+static bool timed_out(mongoc_stream_t *stream)
+{
+    return mongoc_stream_timed_out(inner_of(stream));
+}
+
+static bool should_retry(mongoc_stream_t *stream)
+{
+    return mongoc_stream_should_retry(inner_of(stream));
+}
+
+/* Makes a stream. `arg` is the client, as libmongoc's own function requires. */
+static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_list_t *host,
+                                    void *arg, bson_error_t *error)
+{
+    int32_t connect_ms = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_CONNECTTIMEOUTMS, 10000);
+    mongoc_uri_t *hurried;
+    mongoc_stream_t *inner;
+    struct limited *made;
+
+    if (limit_is_stopped()) {
+        bson_set_error(error, MONGOC_ERROR_STREAM, MONGOC_ERROR_STREAM_CONNECT,
+                       "the store is being closed");
+        return NULL;
+    }
+    hurried = mongoc_uri_copy(uri);
+    mongoc_uri_set_option_as_int32(hurried, MONGOC_URI_CONNECTTIMEOUTMS, shorter(connect_ms));
+    inner = truce__mongoc_make_stream(hurried, host, arg, error);
+    mongoc_uri_destroy(hurried);
+    if (!inner)
+        return NULL;
+    made = bson_malloc0(sizeof *made);
+    made->inner = inner;
+    made->stream = (mongoc_stream_t){.type = STREAM_TYPE,
+                                     .destroy = destroy,
+                                     .close = close_inner,
+                                     .flush = limit_flush,
+                                     .writev = write_limited,
+                                     .readv = read_limited,
+                                     .setsockopt = set_option,
+                                     .get_base_stream = inner_of,
+                                     .check_closed = is_closed,
+                                     .failed = limit_failed,
+                                     .timed_out = timed_out,
+                                     .should_retry = should_retry};
+    return &made->stream;
+}
+
+/* Returns whether the client is new. A pool has few clients, which stay, so each is new once. */
+static bool is_new(struct mongo_store *store, const mongoc_client_t *client)
+{
+    bool known = false;
+
+    pthread_mutex_lock(&store->limited.mutex);
+    for (uint32_t i = 0; i < store->limited.count && !known; i++)
+        known = store->limited.clients[i] == client;
+    if (!known) {
+        store->limited.clients = bson_realloc(
+            store->limited.clients, (store->limited.count + 1) * sizeof *store->limited.clients);
+        store->limited.clients[store->limited.count++] = client;
+    }
+    pthread_mutex_unlock(&store->limited.mutex);
+    return !known;
+}
+
+void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client)
+{
+    if (truce__mongoc_make_stream && is_new(store, client))
+        mongoc_client_set_stream_initiator(client, make_stream, client);
+}
+
+void truce__mongo_limit_listener(mongoc_client_t *client)
+{
+    if (truce__mongoc_make_stream)
+        mongoc_client_set_stream_initiator(client, make_stream, client);
+}
+
+void truce__mongo_limit_forget(struct mongo_store *store)
+{
+    bson_free(store->limited.clients);
+    store->limited.clients = NULL;
+    store->limited.count = 0;
+}
