@@ -733,8 +733,10 @@ static truce_status revision_replace(struct revision_save *save, truce_commit *c
     truce_status status = truce__revision_keep(save->revision, commit, theirs, number, error);
     int64_t next = number + 1;
 
+    if (status)
+        return status;
     /* invariant 1 */
-    if (!status && (!number || !truce__commit_marks(commit, save->revision->collection, id)))
+    if (!number || !truce__commit_marks(commit, save->revision->collection, id))
         status = truce__revision_first(save->revision, commit, id, next, &next, error);
     if (status)
         return status;
