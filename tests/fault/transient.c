@@ -386,11 +386,10 @@ static bool fail_one(int task, enum kind kind, int number)
     return outcome.failed;
 }
 
-/* Fails calls of one kind, in all operations of a store. TRUCE_TRANSIENT_STEP: each so many of
- * them (5), from a random one. */
-static void fail_each(enum kind kind)
+/* Fails calls of one kind, in all operations of a store: one in `step` calls, from a random one. */
+static void fail_each(enum kind kind, int step)
 {
-    int step = (int)test_scale("TRUCE_TRANSIENT_STEP", 5), calls = 0;
+    int calls = 0;
     struct random random;
 
     truce__random_seed(&random, test_seed());
@@ -406,25 +405,25 @@ static void fail_each(enum kind kind)
 
 TEST(a_read_that_fails_once_is_not_damage)
 {
-    fail_each(READ_FAILS);
+    fail_each(READ_FAILS, (int)test_scale("TRUCE_TRANSIENT_STEP", 5));
 }
 
 TEST(a_read_that_ends_early_once_is_not_damage)
 {
-    fail_each(READ_ENDS);
+    fail_each(READ_ENDS, (int)test_scale("TRUCE_TRANSIENT_STEP", 5));
 }
 
 TEST(an_fstat_that_fails_once_is_not_damage)
 {
-    fail_each(LOOK_FAILS);
+    fail_each(LOOK_FAILS, (int)test_scale("TRUCE_TRANSIENT_STEP", 5));
 }
 
 TEST(an_opening_that_fails_once_is_not_damage)
 {
-    fail_each(OPEN_FAILS);
+    fail_each(OPEN_FAILS, 1); /* few calls */
 }
 
 TEST(a_mapping_that_fails_once_is_not_damage)
 {
-    fail_each(MAP_FAILS);
+    fail_each(MAP_FAILS, 1); /* few calls */
 }
