@@ -66,6 +66,7 @@
  *     ledger_snapshot.c      all accounts in one cut; seals
  *     ledger_walk.c          all transactions, in order
  *     ledger_verify.c        the verification
+ *     ledger_account_list.c  a sorted list of accounts that need not fit into memory
  *     ledger_maintenance.c   sweep and check
  *
  * Tampering. Each account is a chain of hashes. A link covers the whole transaction, so a changed

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/buffer.h"
 #include "base/limits.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -79,6 +80,34 @@ struct ledger_known *truce__ledger_find(const struct ledger_table *table, const 
  * cleared. */
 struct ledger_known *truce__ledger_at(struct ledger_table *table, const char *account);
 void truce__ledger_table_clear(struct ledger_table *table);
+
+/* ---- a sorted list of accounts (ledger_account_list.c) --------------------------------------- */
+
+struct sorter;
+
+/* Zero-initialise it; release frees it. */
+struct ledger_list {
+    /* The current account, and its greatest number; NULL: there are no more. */
+    const char *account;
+    int64_t number;
+    /* Accounts that are not in the sorter yet, by their greatest number (state.number). */
+    struct ledger_table table;
+    struct sorter *sorter;
+    /* The name of the current account. */
+    struct buffer row;
+    /* The row of the sorter after those of the current account; NULL: none. */
+    const void *ahead;
+    bool begun;
+};
+
+/* Adds a number of an account. */
+truce_status truce__ledger_list_add(struct ledger_list *list, const char *account, int64_t number,
+                                    bson_error_t *error);
+/* Ends the adding. Makes the first account, in the order of names, the current one. */
+truce_status truce__ledger_list_sort(struct ledger_list *list, bson_error_t *error);
+/* Makes the next account the current one. */
+truce_status truce__ledger_list_next(struct ledger_list *list, bson_error_t *error);
+void truce__ledger_list_release(struct ledger_list *list);
 
 /* ---- the handle (ledger.c) ------------------------------------------------------------------- */
 

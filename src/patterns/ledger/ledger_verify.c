@@ -1,8 +1,9 @@
 /*
  * The verification of a book.
  *
- *     book       Reads every document of the collection once. This lists the accounts: an account
- *                is verified because a document names it, even if its opening was removed.
+ *     book       Reads every document of the collection once. This lists the accounts
+ *                (ledger_account_list.c): an account is verified because a document names it, even
+ *                if its opening was removed.
  *     accounts   Reads every entry of an account again from the first. Each entry follows from
  *                those before it, so the first wrong entry is the changed one, or the one after a
  *                missing entry. One message reads the entries of many small accounts, or a window
@@ -18,7 +19,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/field.h"
 #include "base/null.h"
@@ -543,7 +543,8 @@ static truce_status verify_account(struct proof *proof, const char *account, int
 
 struct book {
     struct proof *proof;
-    struct ledger_table accounts; /* state.number: the greatest one that a document has */
+    /* The accounts that the documents name. */
+    struct ledger_list accounts;
 };
 
 /* Counts the changes of a document, those with a hash, and those that are invalid. */
@@ -560,18 +561,17 @@ static void verify_count_hashes(const bson_t *document, uint32_t *count, uint32_
     }
 }
 
-static void verify_note_accounts(struct book *book, const bson_t *document)
+static truce_status verify_note_accounts(struct book *book, const bson_t *document,
+                                         bson_error_t *error)
 {
     struct ledger_change change;
+    truce_status status = TRUCE_OK;
 
-    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
-        if (truce__ledger_change(at.value, &change)) {
-            struct ledger_known *known = truce__ledger_at(&book->accounts, change.account);
-
-            if (change.number > known->state.number)
-                known->state.number = change.number;
-        }
+    for (struct fields at = truce__ledger_changes(document); !status && truce__fields_next(&at);) {
+        if (truce__ledger_change(at.value, &change))
+            status = truce__ledger_list_add(&book->accounts, change.account, change.number, error);
     }
+    return status;
 }
 
 /* Looks for the transactions that settle the pending ones without `open`. A pending transaction
@@ -628,6 +628,7 @@ static truce_status verify_document(struct book *book, const bson_t *document, b
 {
     struct proof *proof = book->proof;
     uint32_t count, hashed, malformed;
+    truce_status status;
     bson_t refused;
 
     proof->account = "";
@@ -640,8 +641,9 @@ static truce_status verify_document(struct book *book, const bson_t *document, b
         return TRUCE_OK;
     }
     verify_count_hashes(document, &count, &hashed, &malformed);
-    if (hashed)
-        verify_note_accounts(book, document);
+    status = hashed ? verify_note_accounts(book, document, error) : TRUCE_OK;
+    if (status)
+        return status;
     if (truce__ledger_is(document, "proc", "UNCOMMITTED")) {
         if (hashed)
             verify_report(proof, "proc", 0, document,
@@ -835,75 +837,84 @@ static truce_status verify_one(struct proof *proof, const char *account, bson_er
     return status;
 }
 
-static int verify_compare_known(const void *a, const void *b)
-{
-    return strcmp((*(struct ledger_known *const *)a)->account,
-                  (*(struct ledger_known *const *)b)->account);
-}
+/* Accounts that are verified together: some small ones, or one large one. */
+struct verify_batch {
+    char *accounts[VERIFY_ACCOUNTS];
+    /* The greatest number of each. */
+    int64_t lasts[VERIFY_ACCOUNTS];
+    uint32_t count;
+    /* Their numbers together. */
+    int64_t numbers;
+};
 
-/* Reads all entries of the next accounts, as long as they are small. *count: the accounts that were
- * read; 0: the next account is large. */
-static truce_status verify_fetch_batch(struct proof *proof, struct ledger_known *const *accounts,
-                                       uint32_t left, uint32_t *count, bson_error_t *error)
+/* Moves the next accounts of the list into the batch. */
+static truce_status verify_gather_batch(struct ledger_list *list, struct verify_batch *batch,
+                                        bson_error_t *error)
 {
-    bson_t names = BSON_INITIALIZER, ids = BSON_INITIALIZER;
-    int64_t numbers = 0;
-    uint32_t slots = 0;
     truce_status status = TRUCE_OK;
 
+    batch->count = 0;
+    batch->numbers = 0;
+    while (!status && list->account && batch->count < VERIFY_ACCOUNTS &&
+           (!batch->count || list->number <= VERIFY_WINDOW - batch->numbers)) {
+        batch->accounts[batch->count] = bson_strdup(list->account);
+        batch->lasts[batch->count++] = list->number;
+        batch->numbers += list->number;
+        status = truce__ledger_list_next(list, error);
+    }
+    return status;
+}
+
+/* Reads all entries of the accounts of the batch. */
+static truce_status verify_fetch_batch(struct proof *proof, const struct verify_batch *batch,
+                                       bson_error_t *error)
+{
+    bson_t names = BSON_INITIALIZER, ids = BSON_INITIALIZER;
+    uint32_t slots = 0;
+    truce_status status;
+
     verify_release_documents(proof);
-    *count = 0;
-    while (*count < left && *count < VERIFY_ACCOUNTS) {
-        const struct ledger_known *known = accounts[*count];
+    for (uint32_t i = 0; i < batch->count; i++) {
         char text[16];
         const char *key;
 
-        if (numbers + known->state.number > VERIFY_WINDOW)
-            break;
-        numbers += known->state.number;
-        verify_append_slots(proof, known->account, 1, known->state.number + 1, &ids, &slots);
-        bson_uint32_to_string((*count)++, &key, text, sizeof text);
-        BSON_APPEND_UTF8(&names, key, known->account);
+        verify_append_slots(proof, batch->accounts[i], 1, batch->lasts[i] + 1, &ids, &slots);
+        bson_uint32_to_string(i, &key, text, sizeof text);
+        BSON_APPEND_UTF8(&names, key, batch->accounts[i]);
     }
-    if (*count)
-        status = truce__ledger_fetch_accounts(proof->reader, &names, &proof->entries, error);
-    if (!status && *count)
+    status = truce__ledger_fetch_accounts(proof->reader, &names, &proof->entries, error);
+    if (!status)
         status = verify_fetch_slots(proof, &ids, error);
     bson_destroy(&ids);
     bson_destroy(&names);
     return status;
 }
 
-/* Verifies some accounts that were read together, or one large account. */
-static truce_status verify_batch(struct proof *proof, struct ledger_known *const *accounts,
-                                 uint32_t left, uint32_t *proved, bson_error_t *error)
+static truce_status verify_batch(struct proof *proof, const struct verify_batch *batch,
+                                 bson_error_t *error)
 {
-    uint32_t read;
-    truce_status status = verify_fetch_batch(proof, accounts, left, &read, error);
+    bool small = batch->numbers <= VERIFY_WINDOW;
+    truce_status status = small ? verify_fetch_batch(proof, batch, error) : TRUCE_OK;
 
-    *proved = read ? read : 1;
-    for (uint32_t i = 0; !status && i < *proved; i++)
-        status = verify_with_seal(proof, accounts[i]->account, accounts[i]->state.number, read > 0,
-                                  error);
+    for (uint32_t i = 0; !status && i < batch->count; i++)
+        status = verify_with_seal(proof, batch->accounts[i], batch->lasts[i], small, error);
     return status;
 }
 
 /* Verifies the accounts of the book by name. Accounts that only the seal has come in between. */
 static truce_status verify_accounts(struct book *book, bson_error_t *error)
 {
-    struct ledger_known **sorted = bson_malloc(((size_t)book->accounts.count + 1) * sizeof *sorted);
+    struct verify_batch *batch = bson_malloc(sizeof *batch);
     truce_status status = TRUCE_OK;
-    uint32_t count = 0, proved;
 
-    for (uint32_t i = 0; i < book->accounts.room; i++) {
-        if (book->accounts.slots[i])
-            sorted[count++] = book->accounts.slots[i];
+    while (!status && book->accounts.account) {
+        status = verify_gather_batch(&book->accounts, batch, error);
+        if (!status)
+            status = verify_batch(book->proof, batch, error);
+        for (uint32_t i = 0; i < batch->count; i++)
+            bson_free(batch->accounts[i]);
     }
-    if (count)
-        qsort(sorted, count, sizeof *sorted, verify_compare_known);
-    for (uint32_t i = 0; !status && i < count; i += proved)
-        status = verify_batch(book->proof, sorted + i, count - i, &proved, error);
-    bson_free(sorted);
+    bson_free(batch);
     return status;
 }
 
@@ -911,15 +922,18 @@ static truce_status verify_all(struct proof *proof, bson_error_t *error)
 {
     struct book book = {.proof = proof};
     truce_status status = verify_scan_book(&book, error);
-    bool used = book.accounts.count > 0;
+    bool used;
 
-    if (!status && (used || !bson_empty(&proof->settings)))
+    if (!status)
+        status = truce__ledger_list_sort(&book.accounts, error);
+    used = book.accounts.account;
+    if (!status)
         status = verify_accounts(&book, error);
     if (!status && used)
         status = verify_indexes(proof, error);
     if (!status)
         status = verify_sealed_only(proof, NULL, error);
-    truce__ledger_table_clear(&book.accounts);
+    truce__ledger_list_release(&book.accounts);
     return status;
 }
 
