@@ -24,7 +24,8 @@ const char *truce__ledger_type(const struct ledger_change *change)
     return change->type ? change->type : change->value < 0 ? "withdraw" : "deposit";
 }
 
-static void build_append_changes(const struct draft *draft, bool hashes, bson_t *document)
+/* Appends the changes; their hashes are not known yet. */
+static void build_append_changes(const struct draft *draft, bson_t *document)
 {
     bson_t changes, one;
 
@@ -46,7 +47,7 @@ static void build_append_changes(const struct draft *draft, bool hashes, bson_t 
             BSON_APPEND_INT64(&one, "release", change->release);
         if (change->sets)
             BSON_APPEND_DOCUMENT(&one, "set", &change->set);
-        truce__ledger_append_state(&planned->after, hashes, &one);
+        truce__ledger_append_state(&planned->after, true, &one);
         bson_append_document_end(&changes, &one);
     }
     bson_append_array_end(document, &changes);
@@ -122,21 +123,30 @@ void truce__ledger_link(struct draft *draft, const bson_t *document)
     }
 }
 
+/* Writes the hashes into the changes. */
+static void build_set_hashes(const struct draft *draft, const bson_t *document)
+{
+    struct fields at = truce__ledger_changes(document);
+
+    for (uint32_t i = 0; truce__fields_next(&at); i++) {
+        struct value hash = truce__value_field(at.value, "hash", 4);
+
+        /* The payload of a binary: length, subtype, bytes. */
+        memcpy((uint8_t *)hash.data + 5, draft->planned[i].after.hash, SHA256_BYTES);
+    }
+}
+
 truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_error_t *error)
 {
-    bson_t plain = BSON_INITIALIZER;
-
     draft->booked_ms = draft->plan->now_ms;
     for (uint32_t i = 0; i < draft->count; i++) { /* LG10 */
         if (draft->planned[i].known->state.booked_ms > draft->booked_ms)
             draft->booked_ms = draft->planned[i].known->state.booked_ms;
     }
-    build_append_fields(draft, &plain);
-    bson_concat(document, &plain);
-    build_append_changes(draft, false, &plain);
-    truce__ledger_link(draft, &plain);
-    build_append_changes(draft, true, document);
-    bson_destroy(&plain);
+    build_append_fields(draft, document);
+    build_append_changes(draft, document);
+    truce__ledger_link(draft, document);
+    build_set_hashes(draft, document);
     return truce__document_check_size(document, "transaction", error);
 }
 
