@@ -282,6 +282,35 @@ TEST(reads_few_documents_for_a_balance_at_a_value_date)
     truce_store_close(store);
 }
 
+/* Each batch reads nothing but what the first post of a handle reads. */
+TEST(posts_build_runs_without_reading_their_entries)
+{
+    truce_trace_options tracing = {.function = count_documents};
+    truce_store *memory = NULL, *store;
+    truce_ledger *ledger;
+    struct random random;
+    bson_error_t error = {0};
+    int64_t count = 0;
+
+    if (book_has_slots())
+        return; /* posts are commits, whose entries are not remembered */
+    REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &memory, &error), error));
+    store = truce_trace_wrap(memory, &tracing);
+    ledger = begin(store);
+    posted = 0;
+    truce__random_seed(&random, test_seed());
+    for (int i = 0; i < 20; i++) {
+        read_documents = 0;
+        post_some(ledger, &random, 70);
+        CHECK_INT(read_documents, <, 20);
+    }
+    CHECK_OK(truce_count(store, LEDGER_SUMS, NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 20 * 70 / 128 * 2);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
 /* ---- the proof ------------------------------------------------------------------------------ */
 
 static void keep_rule(const bson_t *finding, void *arg)

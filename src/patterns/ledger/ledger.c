@@ -187,6 +187,16 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
 
 /* ---- remembered accounts --------------------------------------------------------------------- */
 
+/* The values in the tails of all accounts of a handle: 12 MB. */
+#define TAILS_MAX 500000
+
+/* The caller holds the mutex. */
+static void ledger_forget_accounts(truce_ledger *ledger)
+{
+    truce__ledger_table_clear(&ledger->known);
+    ledger->tails = 0;
+}
+
 /* Forgets everything that was remembered of collections that may have been replaced since. The
  * caller holds the mutex. */
 static void ledger_follow(truce_ledger *ledger)
@@ -195,7 +205,7 @@ static void ledger_follow(truce_ledger *ledger)
 
     if (ledger->structure == structure)
         return;
-    truce__ledger_table_clear(&ledger->known);
+    ledger_forget_accounts(ledger);
     bson_reinit(&ledger->currencies);
     ledger->ready = false;
     ledger->structure = structure;
@@ -241,27 +251,62 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
     return found;
 }
 
-void truce__ledger_remember(struct ledger_reader *reader, const char *account,
-                            const struct ledger_state *state, uint64_t version)
+/* Remembers the state. `*before`: the number that was remembered; -1: none. The caller holds the
+ * mutex. */
+static struct ledger_known *ledger_remember_state(truce_ledger *ledger, const char *account,
+                                                  const struct ledger_state *state,
+                                                  uint64_t version, int64_t *before)
 {
-    truce_ledger *ledger = reader->ledger;
     struct ledger_known *known;
-    int64_t before;
 
-    pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     if (ledger->known.count >= LEDGER_KNOWN_MAX && !truce__ledger_find(&ledger->known, account))
-        truce__ledger_table_clear(&ledger->known);
+        ledger_forget_accounts(ledger);
     known = truce__ledger_at(&ledger->known, account);
-    before = known->loaded ? known->state.number : -1;
+    *before = known->loaded ? known->state.number : -1;
     /* invariant LG12 */
-    if (before <= state->number) {
+    if (*before <= state->number) {
         known->state = *state;
         known->version = version;
     }
     known->loaded = true;
+    return known;
+}
+
+void truce__ledger_remember(struct ledger_reader *reader, const char *account,
+                            const struct ledger_state *state, uint64_t version)
+{
+    truce_ledger *ledger = reader->ledger;
+    int64_t before;
+
+    pthread_mutex_lock(&ledger->mutex);
+    (void)ledger_remember_state(ledger, account, state, version, &before);
     pthread_mutex_unlock(&ledger->mutex);
     truce__ledger_sums_complete(reader, account, before, state->number);
+}
+
+void truce__ledger_remember_posted(struct ledger_reader *reader, const struct ledger_known *posted,
+                                   struct ledger_runs *runs)
+{
+    truce_ledger *ledger = reader->ledger;
+    struct ledger_known *known;
+    int64_t before, begun;
+
+    if (!posted->tail.count) {
+        truce__ledger_remember(reader, posted->account, &posted->state, 0);
+        return;
+    }
+    pthread_mutex_lock(&ledger->mutex);
+    known = ledger_remember_state(ledger, posted->account, &posted->state, 0, &before);
+    ledger->tails -= known->tail.count;
+    begun = truce__ledger_tail_join(&known->tail, posted, runs);
+    if (ledger->tails + known->tail.count > TAILS_MAX)
+        truce__ledger_tail_release(&known->tail);
+    ledger->tails += known->tail.count;
+    pthread_mutex_unlock(&ledger->mutex);
+    if (before < 0)
+        before = posted->tail.after;
+    truce__ledger_sums_complete(reader, posted->account, before, begun);
 }
 
 bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64_t version,

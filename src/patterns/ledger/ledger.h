@@ -49,10 +49,41 @@ struct ledger_change {
     bson_t set;
 };
 
+/* ---- the last numbers of an account (ledger_value_date.c) ------------------------------------ */
+
+#define LEDGER_SUMS_RUN 128 /* Numbers of the smallest run of stored sums. */
+
+/* A number of an account: its value by value date, if it counts. */
+struct ledger_tail_value {
+    int64_t date, value;
+    bool counts;
+};
+
+/* Some numbers of an account, from which runs of stored sums are built without reading. */
+struct ledger_tail {
+    /* The values of the numbers after this one. */
+    int64_t after;
+    struct ledger_tail_value *values;
+    uint32_t count, room;
+    /* The hashes of those numbers among them that end a run. */
+    uint8_t (*hashes)[SHA256_BYTES];
+    uint32_t hashes_count;
+    /* In a batch: the hash before the first of the numbers. In the handle: that of the last one. */
+    uint8_t hash[SHA256_BYTES];
+};
+
+/* Adds the number that follows the last one. `hash`: of the account after it. */
+void truce__ledger_tail_add(struct ledger_tail *tail, int64_t number,
+                            const struct ledger_tail_value *value,
+                            const uint8_t hash[SHA256_BYTES]);
+void truce__ledger_tail_release(struct ledger_tail *tail);
+
 /* ---- accounts by name (ledger_account_table.c) ----------------------------------------------- */
 
 struct ledger_known {
     char *account;
+    /* In a batch: its numbers. In the handle: those since the last complete run, or none. */
+    struct ledger_tail tail;
     /* The number that this call began with: remembered, or read. */
     int64_t root;
     /* The version of the store (truce__store_version) that has no later number; 0: unknown. */
@@ -148,6 +179,8 @@ struct truce_ledger {
     uint32_t left[LEDGER_LANES];
     /* States that were right after their numbers, which may not be the last ones. */
     struct ledger_table known;
+    /* The values in the tails of these accounts. */
+    uint64_t tails;
     /* The plan of the last post in a commit (ledger_commit.c); NULL: none. */
     struct ledger_kept *kept;
     bson_t currencies;
@@ -171,6 +204,11 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
  * of the store from before the read; otherwise 0. */
 void truce__ledger_remember(struct ledger_reader *reader, const char *account,
                             const struct ledger_state *state, uint64_t version);
+/* Does the same for an account of a batch that was posted. The runs that its tail completes are
+ * added to `runs`. */
+struct ledger_runs;
+void truce__ledger_remember_posted(struct ledger_reader *reader, const struct ledger_known *posted,
+                                   struct ledger_runs *runs);
 /* Returns the remembered state if it is the account's last one in this version of the store. */
 bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64_t version,
                                struct ledger_state *state);
@@ -281,8 +319,6 @@ truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_valu
 
 /* ---- sums by value date (ledger_value_date.c) ------------------------------------------------ */
 
-#define LEDGER_SUMS_RUN 128 /* Numbers of the smallest run of stored sums. */
-
 struct ledger_dated {
     int64_t date, value;
 };
@@ -298,6 +334,18 @@ truce_status truce__ledger_sum_until(struct ledger_reader *reader, const char *a
  * which is committed. Does nothing on a view. */
 void truce__ledger_sums_complete(struct ledger_reader *reader, const char *account, int64_t before,
                                  int64_t number);
+/* Runs of the smallest size that were made from tails. */
+struct ledger_runs {
+    struct ledger_reader *reader;
+    struct ledger_documents documents;
+};
+/* Adds the numbers of a batch to the tail of the handle, and the runs that are complete to `runs`.
+ * Returns the number after which the runs are made from the tail: earlier ones have to be read. */
+int64_t truce__ledger_tail_join(struct ledger_tail *tail, const struct ledger_known *posted,
+                                struct ledger_runs *runs);
+/* Stores the runs, and those of further levels that end with a number of the tails of these
+ * accounts. */
+void truce__ledger_runs_store(struct ledger_runs *runs, const struct ledger_table *accounts);
 /* Removes the stored runs of the ledger if its book is empty, for example because it was
  * dropped. */
 truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *error);

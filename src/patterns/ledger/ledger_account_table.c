@@ -58,6 +58,7 @@ void truce__ledger_table_clear(struct ledger_table *table)
 {
     for (uint32_t i = 0; i < table->room; i++) {
         if (table->slots[i]) {
+            truce__ledger_tail_release(&table->slots[i]->tail);
             bson_free(table->slots[i]->account);
             bson_free(table->slots[i]);
         }

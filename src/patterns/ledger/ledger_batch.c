@@ -370,12 +370,15 @@ static void ledger_batch_settle_posted(struct ledger_batch *batch, uint32_t plac
 
 static void ledger_batch_remember(struct ledger_batch *batch)
 {
+    struct ledger_runs runs = {.reader = &batch->plan.reader};
+
     for (uint32_t i = 0; i < batch->plan.book.room; i++) {
         const struct ledger_known *known = batch->plan.book.slots[i];
 
         if (known && known->loaded)
-            truce__ledger_remember(&batch->plan.reader, known->account, &known->state, 0);
+            truce__ledger_remember_posted(&batch->plan.reader, known, &runs);
     }
+    truce__ledger_runs_store(&runs, &batch->plan.book);
 }
 
 /* Looks up all ids. If one transaction was posted before, usually the others were, too: a repeated

@@ -403,12 +403,31 @@ truce_status truce__ledger_check_entry(struct draft *draft, bool *nothing, bson_
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
+/* Adds a number to the tail of its account. */
+static void plan_note_value(const struct draft *draft, const struct planned *planned)
+{
+    const truce_ledger_transaction *given = draft->request->transaction;
+    int64_t effective_ms = given ? given->effective_ms : 0;
+    const struct ledger_tail_value value = {.date = effective_ms ? effective_ms : draft->booked_ms,
+                                            .value = planned->change.value,
+                                            .counts = !strcmp(draft->state, "VALID")};
+
+    if (!planned->known->tail.count)
+        memcpy(planned->known->tail.hash, planned->known->state.hash, SHA256_BYTES);
+    truce__ledger_tail_add(&planned->known->tail, planned->change.number, &value,
+                           planned->after.hash);
+}
+
 /* Moves the book on to the planned states, or leaves it unchanged. */
 void truce__ledger_draft_close(struct draft *draft, bool planned)
 {
+    bool noted = planned && draft->request && !draft->plan->commit;
+
     for (uint32_t i = 0; i < draft->count; i++) {
         struct ledger_known *known = draft->planned[i].known;
 
+        if (noted)
+            plan_note_value(draft, &draft->planned[i]);
         if (known && known->touched && planned) {
             known->state = known->next;
             known->state.booked_ms = draft->booked_ms;

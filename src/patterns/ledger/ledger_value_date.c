@@ -35,7 +35,8 @@
  *  LS4.  If the book is empty, the sweep and the first post remove its runs. A post that builds a
  *        run at the same time may lose pages of it; a reader builds them again.
  *
- * A post that takes the last number of a run builds the run. If runs are missing (after a crash, or
+ * A post that takes the last number of a run builds the run, usually from values in memory (tails).
+ * If runs are missing (after a crash, or
  * after posts in commits of short processes), the next balance at a value date builds them. A view
  * cannot write, so it adds up the smaller runs or the entries. A crash leaves pages without a root;
  * the next writer skips the stored pages.
@@ -47,6 +48,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/field.h"
 #include "commit/metadata_cache.h"
 #include "patterns/ledger/ledger.h"
@@ -185,6 +187,8 @@ struct value_date_writer {
     /* Pages to be inserted together. */
     bson_t *waiting[SUMS_BULK];
     uint32_t waiting_count;
+    /* For value_date_collect. */
+    struct ledger_documents *collected;
     /* The root is not stored. */
     bool absent;
     /* A stored page has other content, or is missing. */
@@ -667,6 +671,150 @@ void truce__ledger_sums_complete(struct ledger_reader *reader, const char *accou
     for (int64_t to = (before / LEDGER_SUMS_RUN + 1) * LEDGER_SUMS_RUN; !status && to <= number;
          to += LEDGER_SUMS_RUN)
         status = value_date_build_at(reader, account, to, &ignored);
+}
+
+/* ---- tails ----------------------------------------------------------------------------------- */
+
+/*
+ * The handle remembers the values since the last complete run of an account that it posts to:
+ *
+ *     remembered   | 129 ... 250 |
+ *     a batch                    | 251 ... 260 |      completes the run 129 to 256,
+ *     remembered                   | 257 ... 260 |    and these remain
+ *
+ * If another process has posted in between, the numbers do not follow each other. The tail then
+ * begins again at the next end of a run, and that run is read.
+ */
+
+void truce__ledger_tail_add(struct ledger_tail *tail, int64_t number,
+                            const struct ledger_tail_value *value, const uint8_t hash[SHA256_BYTES])
+{
+    if (!tail->count || number != tail->after + tail->count + 1) {
+        tail->after = number - 1;
+        tail->count = tail->hashes_count = 0;
+    }
+    if (tail->count == tail->room) {
+        tail->room = tail->room ? 2 * tail->room : 8;
+        tail->values = bson_realloc(tail->values, tail->room * sizeof *tail->values);
+    }
+    tail->values[tail->count++] = *value;
+    if (number % LEDGER_SUMS_RUN || !hash)
+        return;
+    tail->hashes = bson_realloc(tail->hashes, (tail->hashes_count + 1) * sizeof *tail->hashes);
+    memcpy(tail->hashes[tail->hashes_count++], hash, SHA256_BYTES);
+}
+
+void truce__ledger_tail_release(struct ledger_tail *tail)
+{
+    bson_free(tail->hashes);
+    bson_free(tail->values);
+    *tail = (struct ledger_tail){0};
+}
+
+static truce_status value_date_collect(struct value_date_writer *writer, const bson_t *document,
+                                       bool root, bson_error_t *error)
+{
+    truce__ledger_keep(writer->collected, document);
+    return TRUCE_OK;
+}
+
+/* Makes the run of the numbers in a tail. */
+static void value_date_make(const struct ledger_tail *tail, const char *account,
+                            const uint8_t hash[SHA256_BYTES], struct ledger_runs *runs)
+{
+    struct value_date_run run = {.account = account, .to = tail->after + tail->count};
+    struct value_date_writer *writer =
+        value_date_writer_new(runs->reader, &run, value_date_collect);
+    struct ledger_dated dated[LEDGER_SUMS_RUN];
+    bson_error_t ignored; /* the sink does not fail */
+    uint32_t count = 0;
+
+    truce_assert(tail->count == LEDGER_SUMS_RUN);
+    memcpy(run.hash, hash, SHA256_BYTES);
+    writer->collected = &runs->documents;
+    for (uint32_t i = 0; i < tail->count; i++) {
+        if (tail->values[i].counts)
+            dated[count++] = (struct ledger_dated){tail->values[i].date, tail->values[i].value};
+    }
+    (void)!value_date_write_dated(writer, dated, count, &ignored);
+    value_date_writer_release(writer);
+}
+
+/* Returns whether the numbers of a batch follow those of the tail, in the same chain (LS1). */
+static bool value_date_follows(const struct ledger_tail *tail, const struct ledger_tail *posted)
+{
+    /* invariant LS1 */
+    return tail->count && tail->after + tail->count == posted->after &&
+           !memcmp(tail->hash, posted->hash, SHA256_BYTES);
+}
+
+int64_t truce__ledger_tail_join(struct ledger_tail *tail, const struct ledger_known *posted,
+                                struct ledger_runs *runs)
+{
+    const struct ledger_tail *more = &posted->tail;
+    uint32_t at = 0, hash = 0;
+    int64_t begun;
+
+    if (!value_date_follows(tail, more)) {
+        while (at < more->count && (more->after + at) % LEDGER_SUMS_RUN)
+            at++;
+        tail->count = 0;
+        tail->after = more->after + at;
+        hash = at > 0; /* that of the number at which the tail begins */
+    }
+    begun = tail->after;
+    for (; at < more->count; at++) {
+        int64_t number = more->after + at + 1;
+
+        truce__ledger_tail_add(tail, number, &more->values[at], NULL);
+        if (number % LEDGER_SUMS_RUN)
+            continue;
+        value_date_make(tail, posted->account, more->hashes[hash++], runs);
+        tail->count = 0;
+    }
+    memcpy(tail->hash, posted->state.hash, SHA256_BYTES);
+    return begun;
+}
+
+static truce_status value_date_store_documents(const struct ledger_runs *runs, bson_error_t *error)
+{
+    struct value_date_run none = {0};
+    struct value_date_writer *writer = value_date_writer_new(runs->reader, &none, value_date_store);
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < runs->documents.count; i++)
+        status = value_date_store(writer, runs->documents.items[i], false, error);
+    if (!status)
+        status = value_date_insert_waiting(writer, error);
+    value_date_writer_release(writer);
+    return status;
+}
+
+/* Builds the runs above the smallest ones that end with a number of the tail. */
+static truce_status value_date_build_above(struct ledger_reader *reader, const char *account,
+                                           const struct ledger_tail *tail, bson_error_t *error)
+{
+    int64_t size = value_date_size(1);
+    truce_status status = TRUCE_OK;
+
+    for (int64_t to = (tail->after / size + 1) * size; !status && to <= tail->after + tail->count;
+         to += size)
+        status = value_date_build_at(reader, account, to, error);
+    return status;
+}
+
+void truce__ledger_runs_store(struct ledger_runs *runs, const struct ledger_table *accounts)
+{
+    bson_error_t ignored; /* a balance builds missing runs */
+    truce_status status = value_date_store_documents(runs, &ignored);
+
+    for (uint32_t i = 0; !status && i < accounts->room; i++) {
+        const struct ledger_known *known = accounts->slots[i];
+
+        if (known && known->loaded)
+            status = value_date_build_above(runs->reader, known->account, &known->tail, &ignored);
+    }
+    truce__ledger_documents_release(&runs->documents);
 }
 
 /* ---- a balance ------------------------------------------------------------------------------- */
