@@ -21,7 +21,7 @@ type Change struct {
 }
 
 // If adds a condition, a filter on the document. If the document does not match, the commit fails
-// with ErrNotFound and changes nothing.
+// with ErrRefused and changes nothing. If it does not exist, the class is ErrNotFound.
 func (c *Change) If(filter any) *Change {
 	c.d.value("if", filter)
 	return c

@@ -27,9 +27,10 @@ const (
 	ErrDuplicate Class = "duplicate"
 	// A key, cursor, or version is too old, or the worker no longer holds the job.
 	ErrExpired Class = "expired"
-	// A document does not exist, or it does not match the condition of a commit.
+	// A document, a job, or an account does not exist.
 	ErrNotFound Class = "not found"
-	// A transfer was canceled or decided, or an edit of a tree cannot be published.
+	// A condition does not hold: a document does not match the condition of a commit, a transfer was
+	// canceled or decided, or an edit of a tree cannot be published.
 	ErrRefused Class = "refused"
 	// The call or its input is wrong. Sending it again fails again.
 	ErrInvalid Class = "invalid"

@@ -213,7 +213,7 @@ export declare class Edit {
 }
 
 export interface Where {
-    /** a filter on the document; if it does not match, the commit fails with NotFound */
+    /** a filter on the document; if it does not match, the commit throws Refused and changes nothing */
     where?: Filter;
 }
 
@@ -569,9 +569,12 @@ export declare class Duplicate extends TruceError {
 }
 /** A key, cursor, or version is too old, or the worker no longer holds the job. */
 export declare class Expired extends TruceError {}
-/** A document does not exist, or it does not match the condition of a commit. */
+/** A document, a job, or an account does not exist. */
 export declare class NotFound extends TruceError {}
-/** A transfer was canceled or decided, or an edit of a tree cannot be published. */
+/**
+ * A condition does not hold: a document does not match the condition of a commit, a transfer was
+ * canceled or decided, or an edit of a tree cannot be published.
+ */
 export declare class Refused extends TruceError {}
 /** The call or its input is wrong. Sending it again fails again. */
 export declare class Invalid extends TruceError {}

@@ -159,7 +159,7 @@ static truce_status test_guard(const struct entry *entry, const bson_t *guard, b
         entry->token.found ? truce__guard_matches(guard, &entry->base, &matches, error) : TRUCE_OK;
 
     if (!status && !matches)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "%s %s",
+        status = truce__fail(entry->token.found ? TRUCE_REFUSED : TRUCE_NOT_FOUND, error, "%s %s",
                              truce__entry_show(entry, text, sizeof text),
                              entry->token.found ? "does not match its guard" : "does not exist");
     return status;

@@ -87,8 +87,8 @@ truce_status truce__entry_know(struct entry *entry, const bson_t *base, bool rea
 truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, bool *matches,
                                   bson_error_t *error);
 
-/* Adds a guard. If the base is known, the guard is tested at once: NOT_FOUND if it does not
- * match. */
+/* Adds a guard. If the base is known, the guard is tested at once: REFUSED if it does not match,
+ * NOT_FOUND if the document does not exist. */
 truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_error_t *error);
 
 /* Adds a change (`document` is copied). If the base is known, the change is applied at once.
@@ -118,7 +118,7 @@ truce_status truce__entry_same(const struct entry *entry, const bson_t *document
                                bson_error_t *error);
 
 /* Explains why the write of a blind entry found nothing in `document` (NULL: missing). NOT_FOUND:
- * the document is missing or a guard does not match. OK: the write would succeed now. */
+ * the document is missing. REFUSED: a guard does not match. OK: the write would succeed now. */
 truce_status truce__entry_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
 
 /* Fails with DUPLICATE: the entry inserts a document that exists. */

@@ -277,7 +277,7 @@ static void operation_enter_database(struct operation_call *call)
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* Gives EXPIRED and NOT_FOUND the code CommandFailed. MongoDB's codes for them mean cursors and
- * collections. Here a key is too old, another worker has the job, or a guard does not match. */
+ * collections. Here a key is too old, another worker has the job, or a document is missing. */
 static void operation_name_failure(truce_status status, bson_error_t *error)
 {
     bool ours = status == TRUCE_EXPIRED || status == TRUCE_NOT_FOUND;

@@ -291,7 +291,7 @@ static void in_commit(truce_store *store, const struct setting *setting)
     begin(store);
     transfers = rig_transfers(store, setting->mechanism);
     CHECK_OK(with_order(store, transfers, "t1", 100, setting->mechanism, &error), error);
-    CHECK_STATUS(TRUCE_NOT_FOUND,
+    CHECK_STATUS(TRUCE_REFUSED,
                  with_order(store, transfers, "t2", 5000, setting->mechanism, &error), error);
     CHECK_STATE("done", "t1");
     CHECK_STATE("", "t2");

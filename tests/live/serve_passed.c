@@ -348,7 +348,7 @@ TEST(a_guard_that_does_not_match_is_no_conflict)
     expect_number(FIRST(A, 2,
                         "'truceCommit': [{'update': 'c', 'id': 2, 'if': {'v': 7}, 'with': {'$inc': "
                         "{'v': 1}}}]"),
-                  "code", 125);
+                  "code", 20);
     expect_number(FIRST(A, 3, "'truceCommit': [{'insert': 'c', 'with': {'_id': 2}}]"), "code",
                   11000);
     CHECK_INT(1, ==, value_of(1));

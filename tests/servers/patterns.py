@@ -73,7 +73,7 @@ for thread in payers:
 for thread in payers:
     thread.join()
 check("payments", outcomes.count((0, "ok")) == 4, outcomes)
-check("refusals", outcomes.count((125, "not found")) == 5, outcomes)
+check("refusals", outcomes.count((20, "refused")) == 5, outcomes)
 check("accounts", [x["n"] for x in db.accounts.find(sort=[("_id", 1)])] == [0, 20])
 pay_again = [pay(f"{i}-{j}") for i in range(3) for j in range(3) if not failure(lambda: db.command(
     "truceCommitResult", f"{i}-{j}"))[0] and db.command("truceCommitResult", f"{i}-{j}")["status"] == "ok"]

@@ -41,10 +41,48 @@ static void all_or_none(truce_store *store, const struct setting *setting)
     CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': -5}}", &error), error);
     CHECK_OK(add_update(commit, "accounts", "b", "{'n': {'$lt': 0}}", "{'$inc': {'n': 5}}", &error),
              error);
-    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_apply(commit, &error), error);
+    CHECK_STATUS(TRUCE_REFUSED, truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);
     CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 5}");
     CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 25}");
+}
+
+/* The documents of a commit are changed without a read: alone, and next to another document. */
+static void guard_or_missing(truce_store *store, const struct setting *setting)
+{
+    static const struct {
+        const char *id, *guard;
+        truce_status status;
+    } cases[] = {{"b", "{'n': 20}", TRUCE_OK},
+                 {"b", "{'n': 20}", TRUCE_REFUSED},
+                 {"c", "{'n': 20}", TRUCE_NOT_FOUND},
+                 {"c", NULL, TRUCE_NOT_FOUND}};
+    bson_error_t error = {0};
+
+    for (int beside = 0; beside < 2; beside++) {
+        two_accounts(store);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            truce_commit *commit = begin(store, setting);
+
+            if (beside)
+                CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error),
+                         error);
+            CHECK_OK(add_update(commit, "accounts", cases[i].id, cases[i].guard,
+                                "{'$inc': {'n': 1}}", &error),
+                     error);
+            CHECK_STATUS(cases[i].status, truce_commit_apply(commit, &error), error);
+            truce_commit_free(commit);
+        }
+        CHECK_DOCUMENT(store, "accounts", "a",
+                       beside ? "{'_id': 'a', 'n': 11}" : "{'_id': 'a', 'n': 10}");
+        CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 21}");
+        CHECK_OK(truce_collection_drop(store, "accounts", &error), error);
+    }
+}
+
+TEST(tells_a_guard_that_does_not_match_from_a_missing_document)
+{
+    on_every_setting(guard_or_missing);
 }
 
 TEST(a_commit_takes_effect_as_a_whole_or_not_at_all)

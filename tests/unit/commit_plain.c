@@ -197,8 +197,7 @@ static void blind_then_read(truce_store *store, const struct setting *setting)
 {
     two_things(store);
     fails_for_good(store, setting, "missing", NULL, "{'$inc': {'n': 1}}", TRUCE_NOT_FOUND);
-    fails_for_good(store, setting, "a", "{'n': {'$gte': 5}}", "{'$inc': {'n': -5}}",
-                   TRUCE_NOT_FOUND);
+    fails_for_good(store, setting, "a", "{'n': {'$gte': 5}}", "{'$inc': {'n': -5}}", TRUCE_REFUSED);
     fails_for_good(store, setting, "a", NULL, "{'$inc': {'s': 1}}", TRUCE_INVALID);
 }
 
@@ -210,12 +209,14 @@ TEST(ends_a_commit_at_a_read_that_it_cannot_answer)
 static void guard_that_fails(truce_store *store, const struct setting *setting)
 {
     truce_commit *commit = begin(store, setting);
-    bson_value_t a = text_id("a");
+    bson_value_t a = text_id("a"), missing = text_id("missing");
     bson_t *guard = test_bson("{'n': 7}");
     bson_error_t error = {0};
 
     two_things(store);
-    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_require(commit, "things", &a, guard, &error), error);
+    CHECK_STATUS(TRUCE_REFUSED, truce_commit_require(commit, "things", &a, guard, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_require(commit, "things", &missing, guard, &error),
+                 error);
     CHECK_OK(add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
     CHECK_OK(truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);

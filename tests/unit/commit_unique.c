@@ -453,7 +453,7 @@ TEST(an_undone_insert_leaves_no_stub)
     insert_user(commit, "{'_id': 'B', 'mail': 'z'}");
     CHECK_OK(add_update(commit, "users", "a", "{'n': 1}", "{'$set': {'mail': 'q'}}", &error),
              error);
-    CHECK_STATUS(TRUCE_NOT_FOUND, finish(commit, &error), error);
+    CHECK_STATUS(TRUCE_REFUSED, finish(commit, &error), error);
     commit = begin(store, TRUCE_MECHANISM_JOURNAL); /* the guard fails only when it is prepared */
     insert_user(commit, "{'_id': 'B', 'mail': 'z'}");
     insert_user(commit, "{'_id': 'C', 'mail': 'y'}");

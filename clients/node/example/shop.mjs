@@ -96,6 +96,8 @@ export function shop(db) {
                 conflicts: error.conflicts,
             });
         else if (error instanceof truce.NotFound)
+            res.status(404).json({ error: "no such product" });
+        else if (error instanceof truce.Refused)
             res.status(409).json({ error: "sold out, or the price has changed" });
         else if (error instanceof truce.Duplicate)
             res.status(409).json({ error: "the order is being placed" });

@@ -1314,9 +1314,9 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `earlier`: true if the commit happened before under the same key, and then `result`: the
    * value of `leave`; `inserted`: the _ids of inserts without one; `results`: for each operation
    * {change: N, ...} with its reply. After an error, nothing is changed. 125 (not found): a
-   * document is missing or does not match its `if`. 112: a value is not OLD. 11000: a document or a
-   * unique key exists, or the key was used for other changes. 146 (limit reached): a rule of an
-   * account forbids it
+   * document is missing. 20 (refused): a document does not match its `if`. 112 (conflict): a value
+   * is not OLD. 11000 (duplicate): a document or a unique key exists, or the key was used for other
+   * changes. 146 (limit reached): a rule of an account forbids it
    */
   commitChanges(changes: readonly Document[], options?: CommitChangesOptions): R;
 

@@ -13,8 +13,8 @@ class CommitList(CommitOperations[int]):
     """
     A list of changes: of documents, by the methods here, and operations, by their own names.
 
-    `where` is a condition (a filter) on the document. If it does not match, the commit fails with
-    NotFound and changes nothing.
+    `where` is a condition (a filter) on the document. If the document does not match, the commit
+    raises Refused and changes nothing. If the document does not exist, it raises NotFound.
     """
 
     def __init__(self) -> None:

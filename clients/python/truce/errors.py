@@ -89,13 +89,17 @@ class Expired(TruceError):
 
 
 class NotFound(TruceError):
-    """A document does not exist, or it does not match the condition of a commit."""
+    """A document, a job, or an account does not exist."""
 
     status = "not found"
 
 
 class Refused(TruceError):
-    """A transfer was canceled or decided, or an edit of a tree cannot be published."""
+    """A condition does not hold.
+
+    A document does not match the condition of a commit, a transfer was canceled or decided, or an
+    edit of a tree cannot be published.
+    """
 
     status = "refused"
 

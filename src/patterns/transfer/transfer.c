@@ -199,8 +199,8 @@ static truce_status transfer_commit_transact(struct at_once *once, bson_error_t 
 static bool commit_is_refusal(const struct at_once *once, truce_status status)
 {
     return !once->exists && !once->unproved &&
-           (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID || status == TRUCE_LIMIT ||
-            status == TRUCE_DUPLICATE);
+           (status == TRUCE_NOT_FOUND || status == TRUCE_REFUSED || status == TRUCE_INVALID ||
+            status == TRUCE_LIMIT || status == TRUCE_DUPLICATE);
 }
 
 static truce_status commit_keep_refusal(struct at_once *once, const char *reason,
@@ -239,7 +239,8 @@ static void name_refusal(struct at_once *once, truce_status status, bson_error_t
 {
     bson_error_t named;
 
-    if (status != TRUCE_NOT_FOUND && commit_prove(once, true, &named) == TRUCE_REFUSED)
+    if (status != TRUCE_NOT_FOUND && status != TRUCE_REFUSED &&
+        commit_prove(once, true, &named) == TRUCE_REFUSED)
         *why = named;
 }
 

@@ -44,8 +44,12 @@ async function checkCommits(db) {
     assert.equal((await accounts.findOne({ _id: "b" })).n, 5);
   });
   await check("a condition that does not match", async () => {
-    const error = await raises(truce.NotFound, pay);
-    assert.deepEqual([error.code, error.status, error.name], [125, "not found", "NotFound"]);
+    const error = await raises(truce.Refused, pay);
+    assert.deepEqual([error.code, error.status, error.name], [20, "refused", "Refused"]);
+    const missing = await raises(truce.NotFound, () => db.commit((c) => {
+      c.update("accounts", "z", { $inc: { n: -5 } }, { where: { n: { $gte: 5 } } });
+    }));
+    assert.deepEqual([missing.code, missing.status], [125, "not found"]);
     assert.equal((await accounts.findOne({ _id: "b" })).n, 5);
   });
   await check("a function that throws changes nothing", async () => {

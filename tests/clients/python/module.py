@@ -75,8 +75,14 @@ def check_commits(db):
             c.update("accounts", "b", {"$inc": {"n": 5}})
             c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
 
-    error = raises("a condition does not match", truce.NotFound, overdraw)
-    check("the error is one of pymongo's", isinstance(error, pymongo.errors.OperationFailure) and error.code == 125)
+    def overdraw_nobody():
+        with db.commit() as c:
+            c.update("accounts", "z", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
+
+    error = raises("a condition does not match", truce.Refused, overdraw)
+    check("the error is one of pymongo's", isinstance(error, pymongo.errors.OperationFailure) and error.code == 20)
+    error = raises("a document with a condition does not exist", truce.NotFound, overdraw_nobody)
+    check("its code", error.code == 125, error)
     check("nothing was changed", db["accounts"].find_one("b")["n"] == 5)
 
     def raising():

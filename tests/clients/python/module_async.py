@@ -62,7 +62,7 @@ async def check_database(db):
         async with db.commit() as c:
             c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
 
-    await raises("a condition does not match", truce.NotFound, overdraw)
+    await raises("a condition does not match", truce.Refused, overdraw)
 
     async def within(inner):
         await inner["accounts"].update_one({"_id": "a"}, {"$inc": {"n": 100}})

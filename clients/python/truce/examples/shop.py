@@ -149,6 +149,8 @@ def shop(path: str) -> FastAPI:
             text = "another save changed the same field"
             return JSONResponse(plain({"error": text, "conflicts": error.conflicts}), 409)
         if isinstance(error, truce.NotFound):
+            return JSONResponse({"error": "no such product"}, 404)
+        if isinstance(error, truce.Refused):
             return JSONResponse({"error": "sold out, or the price has changed"}, 409)
         if isinstance(error, truce.Duplicate):
             return JSONResponse({"error": "the order is being placed"}, 409)
