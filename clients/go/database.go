@@ -19,6 +19,7 @@
 package truce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -231,7 +232,8 @@ func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, er
 		return Reply(reply), nil
 	}
 	if Reply(reply).Text("outcome") == "conflict" {
-		e := fail(ErrConflict, 112, "another write conflicts with this one")
+		reason := cmp.Or(Reply(reply).Text("reason"), "another write conflicts with this one")
+		e := fail(ErrConflict, 112, reason)
 		e.Reply = reply
 		return nil, e
 	}

@@ -631,9 +631,9 @@ type RevisionOptions struct {
 // Revision reads a document with its number, saves it by that number, or merges it.
 //
 // Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
-// "unchanged", or "conflict". A conflict writes nothing, and has `conflict`, the differences of
-// both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the commit
-// changes nothing. "not found": the document does not exist.
+// "unchanged", or "conflict". A conflict writes nothing, and has a `reason`, `conflict`, the
+// differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and
+// the commit changes nothing. "not found": the document does not exist.
 func (db *Database) Revision(
 	ctx context.Context, collection string, o RevisionOptions,
 ) (Reply, error) {
@@ -2220,10 +2220,10 @@ type TreePublishOptions struct {
 //
 // Reply: `outcome`: "published", "exists" (published before under this id), "nothing" (no item
 // changed), or "conflict" (another edit was published since the base; nothing was published).
-// `version` and `token` of the published version, or of the current one. For a conflict with merge,
-// `conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An error 2 (invalid): the tree
-// would have an orphan or a cycle, or an item is wrong. 125 (expired): the base was collected. 125
-// (not found): the base belongs to another tree.
+// `version` and `token` of the published version, or of the current one. For a conflict, a
+// `reason`, and with merge, `conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An
+// error 2 (invalid): the tree would have an orphan or a cycle, or an item is wrong. 125 (expired):
+// the base was collected. 125 (not found): the base belongs to another tree.
 func (db *Database) TreePublish(
 	ctx context.Context, tree string, o TreePublishOptions,
 ) (Reply, error) {

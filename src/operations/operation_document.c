@@ -1,7 +1,9 @@
 /* Revisions, with their inbox, and items of arrays and maps. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "bson/value.h"
 #include "commit/commit.h"
 #include "operations/operation.h"
 #include "operations/reply_list.h"
@@ -75,20 +77,81 @@ static truce_status take_revision(struct operation_call *call, const struct revi
     return TRUCE_OK;
 }
 
+/* A change that names no number. */
+#define NUMBER_NOT_GIVEN     INT64_MIN
+#define CONFLICT_PATHS_SHOWN 3
+#define CONFLICT_TEXT_MAX    420
+
+/* Appends a list of the fields that both sides changed. */
+static void document_show_paths(const bson_t *conflict, char *text, int length)
+{
+    struct value list = truce__value_field(truce__value_document(conflict), "conflicts", 9);
+    struct fields fields;
+    int count = 0;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields) && count <= CONFLICT_PATHS_SHOWN &&
+           length < CONFLICT_TEXT_MAX) {
+        struct value path = truce__value_field(fields.value, "path", 4);
+        const char *before = count ? ", " : ": both sides changed ";
+        char shown[80];
+
+        if (path.type != BSON_TYPE_UTF8 || !*truce__value_text(path, &(uint32_t){0}))
+            continue;
+        truce__value_show(path, shown, sizeof shown);
+        length += snprintf(text + length, (size_t)(CONFLICT_TEXT_MAX - length), "%s%s", before,
+                           count < CONFLICT_PATHS_SHOWN ? shown : "...");
+        count++;
+    }
+}
+
+/* Says which document conflicts with the change, and both numbers. `number` is the one that the
+ * change names. */
+static void document_explain_conflict(const struct operation_call *call,
+                                      const truce_revision_result *result, int64_t number,
+                                      bson_error_t *error)
+{
+    struct value id = truce__value_field(truce__value_document(&result->document), "_id", 3);
+    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[80] = "";
+    bson_t mine;
+    int length;
+
+    if (!id.type && truce__value_subdocument(&result->conflict, "mine", &mine)) /* it was removed */
+        id = truce__value_field(truce__value_document(&mine), "_id", 3);
+    if (result->version != TRUCE_REVISION_NEW)
+        snprintf(now, sizeof now, "has version %" PRId64, result->version);
+    if (number == result->version)
+        snprintf(based, sizeof based, ", but another program changed it without a new version");
+    else if (number == TRUCE_REVISION_NEW)
+        snprintf(based, sizeof based, ", and this change is of a new document");
+    else if (number != NUMBER_NOT_GIVEN)
+        snprintf(based, sizeof based, ", and this change is based on version %" PRId64, number);
+    length = snprintf(text, sizeof text, "document %s of \"%.80s\" %s%s",
+                      truce__value_show(id, shown, sizeof shown),
+                      bson_iter_utf8(&call->target, NULL), now, based);
+    document_show_paths(&result->conflict, text, length);
+    (void)truce__fail(TRUCE_CONFLICT, error, "%s", text);
+}
+
 /* A conflict ends a commit: its caller sees the outcome of a part only after the commit. */
 static truce_status document_append_result(struct operation_call *call,
-                                           const truce_revision_result *result, bson_t *reply,
-                                           bson_error_t *error)
+                                           const truce_revision_result *result, int64_t number,
+                                           bson_t *reply, bson_error_t *error)
 {
     static const bson_oid_t none;
+    bool conflicts = result->outcome == TRUCE_REVISION_CONFLICT;
 
-    if (call->commit && result->outcome == TRUCE_REVISION_CONFLICT) {
+    if (conflicts)
+        document_explain_conflict(call, result, number, error);
+    if (conflicts && call->commit) {
         call->commit->conflicts = true;
-        return truce__fail(TRUCE_CONFLICT, error,
-                           "the document conflicts with this change: its number is %lld",
-                           (long long)result->version);
+        return TRUCE_CONFLICT;
     }
     BSON_APPEND_UTF8(reply, "outcome", truce_revision_outcome_name(result->outcome));
+    if (conflicts)
+        BSON_APPEND_UTF8(reply, "reason", call->host->message(call, error->message));
     BSON_APPEND_INT64(reply, "version", result->version);
     BSON_APPEND_DOCUMENT(reply, "document", &result->document);
     if (!bson_empty(&result->conflict))
@@ -155,7 +218,7 @@ static truce_status write_revision(struct operation_call *call, truce_revision *
         status = truce_revision_remove(revision, call->commit, given->remove, version, given->base,
                                        &result, error);
     if (!status)
-        status = document_append_result(call, &result, reply, error);
+        status = document_append_result(call, &result, version, reply, error);
     truce_revision_result_release(&result);
     return status;
 }
@@ -187,9 +250,9 @@ static const struct operation_row revision_operation = {
     .value = "the collection",
     .answer =
         "the current `version` and `document`. For a write also `outcome`: \"saved\", \"merged\", "
-        "\"unchanged\", or \"conflict\". A conflict writes nothing, and has `conflict`, the differences of "
-        "both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the commit changes "
-        "nothing. \"not found\": the document does not exist",
+        "\"unchanged\", or \"conflict\". A conflict writes nothing, and has a `reason`, `conflict`, the "
+        "differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the "
+        "commit changes nothing. \"not found\": the document does not exist",
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
@@ -231,6 +294,7 @@ static truce_status document_run_patch(struct operation_call *call, const void *
 {
     const struct patch_given *given = arg;
     truce_patch_kind kind = document_patch_kind(given->kind);
+    bool has_number = truce__operation_given(call, "version");
     truce_revision_result result;
     struct handle *handle;
     truce_status status;
@@ -242,10 +306,10 @@ static truce_status document_run_patch(struct operation_call *call, const void *
     if (status)
         return status;
     status = truce_revision_patch(handle->thing, call->commit, given->id, given->version,
-                                  !truce__operation_given(call, "version"), kind,
-                                  given->patch.document, &result, error);
+                                  !has_number, kind, given->patch.document, &result, error);
     if (!status)
-        status = document_append_result(call, &result, reply, error);
+        status = document_append_result(
+            call, &result, has_number ? given->version : NUMBER_NOT_GIVEN, reply, error);
     truce_revision_result_release(&result);
     truce__operation_give(call, handle);
     return status;
@@ -501,7 +565,7 @@ static truce_status document_run_resolve(struct operation_call *call, const void
     status = truce_revision_resolve(handle->thing, call->commit, given->conflict, resolution,
                                     given->document, given->seen, &result, error);
     if (!status)
-        status = document_append_result(call, &result, reply, error);
+        status = document_append_result(call, &result, NUMBER_NOT_GIVEN, reply, error);
     truce_revision_result_release(&result);
     truce__operation_give(call, handle);
     return status;

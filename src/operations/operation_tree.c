@@ -661,8 +661,14 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
         status = tree_add_changes(call, publishing, given, error);
     if (!status)
         status = operation_tree_publish(call, publishing, given, &how, error);
-    if (publishing->stale && !status && publishing->published.nothing)
+    if (publishing->stale && !status && publishing->published.nothing) {
         publishing->conflict = true;
+        (void)truce__fail(
+            TRUCE_CONFLICT, error,
+            "version %lld of tree \"%.120s\" is current, but the edit is based on version %lld",
+            (long long)truce_tree_edit_base(publishing->edit), bson_iter_utf8(&call->target, NULL),
+            (long long)publishing->base);
+    }
     if (status || publishing->conflict)
         (void)!truce_tree_abandon(publishing->edit,
                                   NULL); /* if this fails, the recovery pass does it */
@@ -714,6 +720,8 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
             status, error,
             "the tree \"%.120s\" does not exist: the first publication must name its 'collection'",
             bson_iter_utf8(&call->target, NULL));
+    if (!status && publishing.conflict)
+        BSON_APPEND_UTF8(reply, "reason", call->host->message(call, error->message));
     if (!status) {
         BSON_APPEND_UTF8(reply, "outcome",
                          publishing.conflict            ? "conflict"
@@ -743,8 +751,8 @@ static const struct operation_row publish_operation = {
     .answer =
         "`outcome`: \"published\", \"exists\" (published before under this id), \"nothing\" (no item "
         "changed), or \"conflict\" (another edit was published since the base; nothing was published). "
-        "`version` and `token` of the published version, or of the current one. For a conflict with merge, "
-        "`conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An error 2 (invalid): the tree "
+        "`version` and `token` of the published version, or of the current one. For a conflict, a `reason`, "
+        "and with merge, `conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An error 2 (invalid): the tree "
         "would have an orphan or a cycle, or an item is wrong. 125 (expired): the base was collected. 125 "
         "(not found): the base belongs to another tree",
     .fields = publish_fields,

@@ -42,6 +42,8 @@ TEST(versions_are_published_and_read_by_the_wire)
         {SITE(PUT("a", "1") ", " PUT("b", "1"), ", base: 'new', message: 'first', author: 'ada'"),
          0, "outcome", "\"published\""},
         {SITE(PUT("c", "1"), ", base: 'new'"), 0, "outcome", "\"conflict\""},
+        {SITE(PUT("c", "1"), ", base: 'new'"), 0, "reason",
+         "\"version 1 of tree \\\"site\\\" is current, but the edit is based on version 0\""},
         {SITE(PUT("a", "2") ", {remove: 'b'}, " PUT("c", "2"), ""), 0, "version", "2"},
         {SITE("{remove: 'nothing'}", ""), 0, "outcome", "\"published\""},
         {SITE("", ""), 0, "outcome", "\"nothing\""},
@@ -176,6 +178,7 @@ TEST(gives_a_base_one_successor_and_merges_or_reports_the_loser)
     tell_one(stale, 0, "version", "2");
     tell_one(stale, 0, "conflicts", "[]");
     tell_one(told, 0, "outcome", "\"conflict\"");
+    tell_one(told, 0, "reason", "\"1 item cannot be merged with version 2 of tree \\\"site\\\"\"");
     tell_one(told, 0, "conflicts.0.theirs.text", "\"theirs\"");
     tell_one(told, 0, "conflicts.0.mine.text", "\"mine\"");
     tell_one(told, 0, "conflicts.0.base.text", "\"1\"");

@@ -124,7 +124,7 @@ class Database {
         delete reply.operationTime;
         if (reply.outcome === "conflict") {
             const details = {
-                errmsg: "another write conflicts with this one",
+                errmsg: reply.reason ?? "another write conflicts with this one",
                 code: 112,
                 ...reply,
             };

@@ -96,7 +96,8 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         reply.pop("$clusterTime", None)
         reply.pop("operationTime", None)
         if "outcome" in reply and reply["outcome"] == "conflict":
-            details = {"errmsg": "another write conflicts with this one", "code": 112, **reply}
+            text = reply.get("reason", "another write conflicts with this one")
+            details = {"errmsg": text, "code": 112, **reply}
             raise errors.of_reply(details, "", status="conflict")
         return reply
 

@@ -290,6 +290,7 @@ func TestSmallPatterns(t *testing.T) {
 		late.Save = M{"_id": 1, "title": "c", "n": 0}
 		_, err := db.Revision(ctx, "posts", late)
 		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Reply).Int("version"), 2)
+		same(t, err.Error(), `truce: document 1 of "posts" has version 2, and this change is based on version 1: both sides changed "title"`)
 		late.Save, late.Merge = nil, M{"_id": 1, "title": "c", "n": 0}
 		_, err = db.Revision(ctx, "posts", late)
 		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Conflicts()[0]).Text("path"), "title")

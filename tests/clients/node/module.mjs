@@ -329,6 +329,7 @@ async function checkRevisions(db) {
     assert.equal((await db.revision("posts", { save: { ...mine, title: "b" }, version: 1, base: mine })).version, 2);
     const error = await raises(truce.Conflict, () => db.revision("posts", { save: { ...mine, n: 5 }, version: 1, base: mine }));
     assert.equal(error.reply.version, 2);
+    assert.equal(error.message, 'document 1 of "posts" has version 2, and this change is based on version 1');
     const merged = await db.revision("posts", { merge: { ...mine, n: 5 }, version: 1, base: mine });
     assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
     await db.revision("posts", { remove: 1, version: merged.version });

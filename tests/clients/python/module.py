@@ -304,6 +304,8 @@ def check_revisions(db):
     edited = dict(mine, n=5)
     error = raises("a late save", truce.Conflict, lambda: db.revision("posts", save=edited, version=1, base=mine))
     check("the current version", error.details["version"] == 2)
+    check("both versions in the message",
+          str(error) == 'document 1 of "posts" has version 2, and this change is based on version 1', error)
     merged = db.revision("posts", merge=edited, version=1, base=mine)
     document = merged["document"]
     check("merged", merged["outcome"] == "merged" and document["title"] == "b" and document["n"] == 5, merged)
