@@ -123,9 +123,10 @@ func (c *Changes) assign(reply Reply) {
 
 // CommitOptions are the options of a commit.
 type CommitOptions struct {
-	// An idempotency key: the commit takes effect at most once under it.
+	// An idempotency key: the commit takes effect at most once under it. It needs KeyTime.
 	Key string
-	// When the key was made: the same time each time that the commit is sent. Required with a key.
+	// Required with Key, and only then: when the request was made, the same time each time that the
+	// commit is sent.
 	KeyTime time.Time
 	// With a key: what a later commit with the same key gets as Result.
 	Leave any
@@ -161,8 +162,11 @@ func (db *Database) Commit(o CommitOptions) *Commit { return &Commit{db: db, o: 
 // Run applies the changes. Without a key, each run applies all of them again. A commit with a key
 // takes effect once, so it can run again in any case.
 func (c *Commit) Run(ctx context.Context) (*CommitResult, error) {
-	if (c.o.Key == "") != c.o.KeyTime.IsZero() {
-		return nil, fail(ErrInvalid, 2, "Key and KeyTime of a commit must be given together")
+	if c.o.Key != "" && c.o.KeyTime.IsZero() {
+		return nil, fail(ErrInvalid, 2, "Key of a commit needs KeyTime: when the request was made, the same in each repetition")
+	}
+	if c.o.Key == "" && !c.o.KeyTime.IsZero() {
+		return nil, fail(ErrInvalid, 2, "KeyTime of a commit needs Key")
 	}
 	if len(c.list) == 0 {
 		return nil, fail(ErrInvalid, 2, "the commit has no changes")

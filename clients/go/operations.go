@@ -31,10 +31,10 @@ func (db *Database) Access(ctx context.Context) (Reply, error) {
 
 // CommitChangesOptions are the options of CommitChanges.
 type CommitChangesOptions struct {
-	// an idempotency key of the database: the commit happens once under it
+	// an idempotency key of the database: the commit happens once under it. It needs `keyTime`
 	Key string `truce:"key"`
-	// with a key: the time when the request was made (milliseconds, not seconds), the same in each
-	// repetition
+	// required with `key`, and only then: the time when the request was made, the same in each
+	// repetition. It tells whether an old key may have been forgotten
 	KeyTime time.Time `truce:"keyTime"`
 	// with a key: the result that a repetition returns, at most 64 KiB
 	Leave any `truce:"leave"`

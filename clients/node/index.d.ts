@@ -110,6 +110,18 @@ export interface CommitResult {
     results: Map<number, Document>;
 }
 
+/** `key` and `keyTime` belong together: a commit has both of them, or neither. */
+export type CommitOptions = Omit<CommitChangesOptions, "key" | "keyTime"> &
+    (
+        | {
+              /** an idempotency key: the commit happens once under it */
+              key: string;
+              /** when the request was made, the same in each repetition */
+              keyTime: Milliseconds;
+          }
+        | { key?: undefined; keyTime?: undefined }
+    );
+
 export type TransactionDatabase = Omit<Database, "transact" | "close">;
 
 /** The operations of truce, collections, commits, and transactions of a database. */
@@ -148,7 +160,7 @@ export declare class Database {
      */
     commit(
         fill: (changes: Changes) => unknown,
-        options?: CommitChangesOptions,
+        options?: CommitOptions,
     ): Promise<CommitResult>;
 
     /**

@@ -64,7 +64,7 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
     if (options && options->key && options->key_time_ms <= 0)
         return truce__fail(TRUCE_INVALID, error,
                            "the idempotency key \"%.100s\" needs key_time_ms: the time at which it "
-                           "was first made",
+                           "was first made, in milliseconds since 1970, the same in every retry",
                            options->key);
     if (options && options->input)
         status = truce__document_check(options->input, "input", error);

@@ -21,10 +21,10 @@ struct commit_given {
 
 static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, key, FIELD_TEXT),
-     "an idempotency key of the database: the commit happens once under it"},
+     "an idempotency key of the database: the commit happens once under it. It needs `keyTime`"},
     {GIVEN(commit_given, keyTime, FIELD_NUMBER),
-     "with a key: the time when the request was made, ms since 1970 (milliseconds, not seconds), the "
-     "same in each repetition",
+     "required with `key`, and only then: the time when the request was made, ms since 1970, the same "
+     "in each repetition. It tells whether an old key may have been forgotten",
      1, INT64_MAX},
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
      "with a key: the result that a repetition returns, at most 64 KiB"},
@@ -153,10 +153,13 @@ static truce_status commit_check_commit(struct operation_call *call,
                              "'truceCommit' must be an array of changes");
     *changes = truce__field_view(call->arena, &call->target);
     if (bson_empty(*changes))
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'truceCommit' has no change");
-    if (!given->key != !given->keyTime)
+        return truce__refuse(CODE_INVALID_LENGTH, error, "the commit has no changes");
+    if (given->key && !given->keyTime)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'key' and 'keyTime' must be given together");
+                             "'key' needs 'keyTime': the time when the request was made, in "
+                             "milliseconds since 1970, the same in each repetition");
+    if (given->keyTime && !given->key)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "'keyTime' needs a 'key'");
     if (given->key && commit_check_key_time(given->keyTime, error))
         return TRUCE_INVALID;
     if (given->leave && !given->key)

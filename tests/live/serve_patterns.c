@@ -85,8 +85,11 @@ TEST(refuses_unknown_fields_by_name)
         {"{truceCommit: [{update: 'c', with: {}}]}", 2, "errmsg",
          "\"change 1: needs an \\\"id\\\"\""},
         {"{truceCommit: [{update: 'c', id: 1, with: {$inc: {n: 1}}, unless: {}}]}", 2},
-        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k'}", 72},
-        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], keyTime: 5}", 72},
+        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k'}", 72, "errmsg",
+         "\"'key' needs 'keyTime': the time when the request was made, in milliseconds since 1970, the "
+         "same in each repetition\""},
+        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], keyTime: 5}", 72, "errmsg",
+         "\"'keyTime' needs a 'key'\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 0}", 2},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 1767225600}", 2},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 99999999999999}", 2},

@@ -212,8 +212,13 @@ class Database {
 
     async commit(fill, options) {
         const given = checked(options, COMMIT, "commit");
-        if ((given.key === undefined) !== (given.keyTime === undefined))
-            throw new TypeError("the options key and keyTime of commit must be given together");
+        if (given.key !== undefined && given.keyTime === undefined)
+            throw new TypeError(
+                "the option key of commit needs keyTime: the time when the request was made, the " +
+                    "same in each repetition",
+            );
+        if (given.key === undefined && given.keyTime !== undefined)
+            throw new TypeError("the option keyTime of commit needs key");
         const changes = await changesOf(fill, "commit");
         const results = new Map();
         if (changes.length === 0)

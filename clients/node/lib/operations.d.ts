@@ -6,11 +6,11 @@ export type Milliseconds = number | Date;
 
 /** The options of commitChanges. */
 export interface CommitChangesOptions {
-  /** an idempotency key of the database: the commit happens once under it */
+  /** an idempotency key of the database: the commit happens once under it. It needs `keyTime` */
   key?: string;
   /**
-   * with a key: the time when the request was made, ms since 1970 (milliseconds, not seconds), the
-   * same in each repetition (from 1)
+   * required with `key`, and only then: the time when the request was made, ms since 1970, the same
+   * in each repetition. It tells whether an old key may have been forgotten (from 1)
    */
   keyTime?: Milliseconds;
   /** with a key: the result that a repetition returns, at most 64 KiB */

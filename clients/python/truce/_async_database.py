@@ -236,8 +236,11 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         input: what identifies the request, instead of the changes
         journal: use the journal, even if the store has transactions
         """
-        if (key is None) != (key_time is None):
-            raise TypeError("key and key_time must be given together")
+        if key is not None and key_time is None:
+            text = "the time when the request was made, the same in every retry"
+            raise TypeError(f"key needs key_time: {text}")
+        if key is None and key_time is not None:
+            raise TypeError("key_time needs key")
         options = {
             "key": key,
             "keyTime": milliseconds(key_time),

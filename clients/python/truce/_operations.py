@@ -711,9 +711,11 @@ class Operations(CommitOperations[R]):
             PAYLOAD, delay_ms, priority, unique, lane}` and `{post: LEDGER, id: ID, with: {ACCOUNT:
             AMOUNT}, meta: DOCUMENT}`. An amount is a number in the smallest unit, or a string
             ("12.50"). A post cannot be in a transaction
-        key: an idempotency key of the database: the commit happens once under it
-        key_time: with a key: the time when the request was made, ms since 1970 (milliseconds, not
-            seconds), the same in each repetition (from 1)
+        key: an idempotency key of the database: the commit happens once under it. It needs
+            `keyTime`
+        key_time: required with `key`, and only then: the time when the request was made, ms since
+            1970, the same in each repetition. It tells whether an old key may have been forgotten
+            (from 1)
         leave: with a key: the result that a repetition returns, at most 64 KiB
         input: stored with the commit (truceCommitShow). With a key, it identifies the request in
             place of the changes, so a time in them may differ in a repetition

@@ -25,6 +25,10 @@ func TestCommitsChangeAllOrNone(t *testing.T) {
 		}
 		same(t, ok(move().Run(ctx))(t).Earlier, false)
 		_, err = move().Run(ctx)
+		same(t, fails(t, err, truce.ErrRefused).Code, 20)
+		missing := db.Commit(truce.CommitOptions{})
+		missing.Update("accounts", "z", M{"$inc": M{"n": -5}}).If(M{"n": M{"$gte": 5}})
+		_, err = missing.Run(ctx)
 		same(t, fails(t, err, truce.ErrNotFound).Code, 125)
 		same(t, field(t, db, "accounts", "b", "n"), 5)
 
@@ -62,15 +66,17 @@ func TestCommitsChangeAllOrNone(t *testing.T) {
 		c = db.Commit(truce.CommitOptions{Key: "k"})
 		c.Insert("receipts", M{"_id": 2})
 		_, err = c.Run(ctx)
-		fails(t, err, truce.ErrInvalid)
+		same(t, strings.HasPrefix(fails(t, err, truce.ErrInvalid).Message, "Key of a commit needs KeyTime"), true)
+		_, err = db.Commit(truce.CommitOptions{KeyTime: when}).Run(ctx)
+		same(t, fails(t, err, truce.ErrInvalid).Message, "KeyTime of a commit needs Key")
 		_, err = db.Commit(truce.CommitOptions{}).Run(ctx)
 		fails(t, err, truce.ErrInvalid)
 		c = db.Commit(truce.CommitOptions{})
 		c.Update("accounts", nil, M{"$inc": M{"n": 1}})
 		_, err = c.Run(ctx)
-		if e := fails(t, err, truce.ErrInvalid); !strings.Contains(e.Message, "change 1") {
-			t.Fatal(e)
-		}
+		same(t, fails(t, err, truce.ErrInvalid).Message, `change 1: the id of update in "accounts" is nil`)
+		_, err = db.CommitChanges(ctx, []M{{"truceJobStep": "q"}}, truce.CommitChangesOptions{})
+		same(t, fails(t, err, truce.ErrInvalid).Message, "change 1: JobStep cannot be part of a commit")
 		c = db.Commit(truce.CommitOptions{})
 		c.Replace("accounts", "a", M{"n": func() {}})
 		_, err = c.Run(ctx)

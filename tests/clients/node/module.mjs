@@ -87,6 +87,14 @@ async function checkCommits(db) {
     await raises(TypeError, () => db.commit((c) => c.insert(undefined, {})));
     await raises(truce.Conflict, () => db.commitChanges([{ change: "accounts", id: "a", with: { n: [9, 1] } }]));
     await raises(truce.Invalid, () => db.commitChanges([{ dance: 1 }]));
+    for (const [text, wrong] of [
+      ["change 1: jobStep cannot", () => db.commitChanges([{ truceJobStep: "q" }])],
+      ["the commit has no changes", () => db.commitChanges([])],
+      ['change 1: update of "x" needs update operators', () => db.commitChanges([{ update: "x", id: 1 }])],
+      ['has one after "a"', () => db.collection("a\0b").insertOne({})],
+    ]) assert.ok((await raises(truce.Invalid, wrong)).message.includes(text));
+    for (const [text, wrong] of [["needs keyTime", { key: "k" }], ["keyTime of commit needs key", { keyTime: 5 }]])
+      assert.ok((await raises(TypeError, () => db.commit(() => {}, wrong))).message.includes(text));
     await raises(TypeError, () => db.commitChanges({ dance: 1 }));
   });
   await check("unknown options, fields, and commands", async () => {

@@ -45,6 +45,11 @@ export async function main(): Promise<void> {
     c.claim("mail");
   }, { key: "k", keyTime: new Date() });
   const earlier: boolean = done.earlier;
+  // @ts-expect-error a key needs its time
+  await db.commit(() => {}, { key: "k" });
+  // @ts-expect-error a time needs its key
+  await db.commit(() => {}, { keyTime: 5 });
+  await db.commit(() => {}, { input: { n: 1 } });
   await db.transact(async (tx) => {
     await tx.collection("x").updateOne({ earlier }, { $set: { n: 1 } });
     // @ts-expect-error transactions do not nest
