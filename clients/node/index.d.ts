@@ -35,7 +35,10 @@ export type { Document } from "bson";
 /** The reply of an operation. "not found" is a result; every other status throws an error. */
 export type Reply = { status: "ok" | "not found"; [field: string]: any };
 
-/** A filter: fields with values or with operators of MongoDB. */
+/**
+ * A filter: fields with values or with operators of MongoDB. A value that is undefined is a
+ * TypeError; null finds documents without the field.
+ */
 export type Filter = Document;
 export type Sort =
     string | Record<string, any> | readonly (string | readonly [string, any])[] | Map<string, any>;

@@ -1,7 +1,7 @@
 "use strict";
 /* The changes of a commit: documents by the methods here, operations by their own names. */
 const { addOperations } = require("./operations_base.js");
-const { checked, checkFunction, checkText } = require("./options.js");
+const { checked, checkDefined, checkFunction, checkText } = require("./options.js");
 
 const WHERE = ["where"];
 
@@ -17,6 +17,11 @@ class Changes {
     #add(kind, collection, fields, options) {
         checkText(collection, `the collection of ${kind}`);
         const { where } = checked(options, WHERE, kind);
+        const what = `${kind} in ${collection}`;
+        if ("id" in fields && fields.id === undefined)
+            throw new TypeError(`the _id of ${what} is undefined`);
+        checkDefined(fields.id, `the _id of ${what}`);
+        checkDefined(where, `the condition of ${what}`);
         return this._run({ [kind]: collection, ...fields, ...(where && { if: where }) });
     }
 

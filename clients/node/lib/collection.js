@@ -4,7 +4,7 @@ const { ObjectId, calculateObjectSize } = require("./bson.js");
 const { Cursor, FindCursor, sortOf } = require("./cursor.js");
 const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
-const { checked } = require("./options.js");
+const { checked, checkDefined } = require("./options.js");
 
 /* The largest insert command. */
 const BATCH_BYTES = 8 << 20;
@@ -46,7 +46,10 @@ function checkDocument(value, what, example) {
 }
 
 const filterOf = (filter, method) =>
-    checkDocument(filter ?? {}, `the filter of ${method}`, "{_id: 1}");
+    checkDefined(
+        checkDocument(filter ?? {}, `the filter of ${method}`, "{_id: 1}"),
+        `the filter of ${method}`,
+    );
 
 function checkUpdate(update, method) {
     const stages = Array.isArray(update)
@@ -160,6 +163,7 @@ class Collection {
         const { batchSize, ...given } = checked(options, AGGREGATE, "aggregate");
         if (!Array.isArray(pipeline))
             throw new TypeError("the pipeline of aggregate must be an array of stages");
+        for (const stage of pipeline) checkDefined(stage?.$match, "$match of aggregate");
         const cursor = batchSize === undefined ? {} : { batchSize };
         const made = new Cursor(this.#database, {
             aggregate: this.collectionName,

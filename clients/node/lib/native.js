@@ -15,7 +15,7 @@ const { checkIntegers, withRoom } = require("./room.js");
 
 const SONAME = "libtruce.so.0";
 const NEEDED = "0.1.0";
-/* As in the driver: {_id: undefined} is {_id: null}, and does not match every document. */
+/* As in the driver: a field that is undefined is stored as null. */
 const BSON = { ignoreUndefined: false };
 const ROOT = path.join(__dirname, "..");
 const PREBUILT = path.join(ROOT, "prebuilds", `${process.platform}-${process.arch}`);

@@ -76,6 +76,34 @@ function checkFunction(value, what) {
     return value;
 }
 
+const DEPTH_MAX = 200; // deeper documents are refused by the store, and a cycle by the BSON library
+
+/* Returns the path of the first value that is undefined, or undefined if there is none. */
+function undefinedPath(value, depth = 0) {
+    if (value === null || typeof value !== "object" || depth > DEPTH_MAX) return undefined;
+    if (value._bsontype || typeof value.toBSON === "function") return undefined;
+    if (ArrayBuffer.isView(value) || value instanceof Date) return undefined;
+    for (const [name, one] of value instanceof Map ? value : Object.entries(value)) {
+        if (one === undefined) return name;
+        const inner = undefinedPath(one, depth + 1);
+        if (inner !== undefined) return `${name}.${inner}`;
+    }
+    return undefined;
+}
+
+/*
+ * Returns a value that selects documents. Throws a TypeError if it is undefined in any place: the
+ * BSON library makes null of it, which matches other documents than the caller means.
+ */
+function checkDefined(value, what) {
+    const path = undefinedPath(value);
+    if (path !== undefined)
+        throw new TypeError(
+            `"${path}" of ${what} is undefined: give it a value, or null for documents without it`,
+        );
+    return value;
+}
+
 function printed(value) {
     return typeof value === "string" ? JSON.stringify(value) : String(value);
 }
@@ -89,4 +117,13 @@ function milliseconds(value) {
     return time;
 }
 
-module.exports = { checked, checkFunction, checkText, milliseconds, printed, similar };
+module.exports = {
+    checked,
+    checkDefined,
+    checkFunction,
+    checkText,
+    DEPTH_MAX,
+    milliseconds,
+    printed,
+    similar,
+};

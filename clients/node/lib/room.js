@@ -2,6 +2,7 @@
 /* Room for large requests: the BSON library writes every document into one buffer of 17 MB. */
 const { calculateObjectSize, setInternalBufferSize } = require("./bson.js");
 const errors = require("./errors.js");
+const { DEPTH_MAX } = require("./options.js");
 
 const REQUEST_MAX = 48000000; // as over the wire
 const SESSION_BYTES = 65536; // the driver adds fields of its own
@@ -18,7 +19,6 @@ function grow(document) {
 
 const INT64_MAX = 2n ** 63n - 1n;
 const INT64_MIN = -(2n ** 63n);
-const DEPTH_MAX = 200; // deeper documents are refused by the store, and a cycle by the BSON library
 
 /* Refuses a BigInt that is not a 64-bit integer: the BSON library would store other bits. */
 function checkIntegers(value, path = "", depth = 0) {

@@ -194,7 +194,22 @@ async function checkDocuments(db) {
     assert.deepEqual(await people.find({}, { sort: [["n", "desc"], "_id"], skip: 1, limit: 1 }).toArray(), [{ _id: 5, n: 2 }]);
     assert.equal((await people.findOne({}, { sort: { _id: -1 } }))._id, 249);
     assert.equal(await people.findOne({ _id: "none" }), null);
-    assert.equal(await people.findOne({ _id: undefined }), null);
+    for (const [path, wrong] of [
+      ["_id", () => people.findOne({ _id: undefined })], ["_id", async () => people.find({ _id: undefined })],
+      ["$or.1.name", () => people.findOne({ _id: 1, $or: [{ n: 1 }, { name: undefined }] })],
+      ["_id.a.b", () => people.findOne({ _id: { a: { b: undefined } } })],
+      ["owner", () => people.deleteMany({ owner: undefined })],
+      ["_id", () => people.updateOne({ _id: undefined }, { $set: { n: 1 } })],
+      ["n", () => people.countDocuments(new Map([["n", undefined]]))],
+      ["n", async () => people.aggregate([{ $match: { n: undefined } }])],
+      ["n", () => db.commit((c) => c.update("people", 1, { $set: { n: 1 } }, { where: { n: undefined } }))],
+      ["student_id", () => db.set("students", { field: "classes", name: "name", key: { student_id: undefined } })],
+    ]) {
+      const error = await raises(TypeError, wrong);
+      assert.ok(error.message.startsWith(`"${path}" of `), error.message);
+    }
+    await raises(TypeError, () => db.commit((c) => c.remove("people", undefined)));
+    assert.equal(await people.findOne({ _id: null }), null);
     const cursor = people.find().sort("_id", -1).batchSize(2);
     assert.deepEqual([await cursor.hasNext(), (await cursor.next())._id, cursor.closed], [true, 249, false]);
     await raises(TypeError, () => cursor.limit(1));
