@@ -2,7 +2,6 @@ package truce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -122,7 +121,7 @@ func (c *Collection) command(name string, writes bool) *command {
 // filter appends a filter. Like the driver, it refuses nil: bson.D{} matches all documents.
 func (d *document) filter(name string, filter any) {
 	if filter == nil {
-		d.fault(name, fmt.Errorf("the filter is nil: bson.D{} matches all documents"))
+		d.refuse("the filter is nil: bson.D{} matches all documents")
 		return
 	}
 	d.value(name, filter)
@@ -131,24 +130,23 @@ func (d *document) filter(name string, filter any) {
 // update appends operators or a pipeline, or a document to replace with.
 func (d *document) update(name string, update any, replace bool) {
 	if update == nil {
-		d.fault(name, fmt.Errorf("the update is nil"))
+		d.refuse("the update is nil")
 		return
 	}
 	kind, data, err := marshalValue(update)
 	if err != nil {
-		d.fault(name, err)
+		d.refuse(fmt.Sprintf("the update: %v", err))
 		return
 	}
 	if kind == bson.TypeEmbeddedDocument {
 		element, err := bson.Raw(data).IndexErr(0)
 		operators := err == nil && strings.HasPrefix(element.Key(), "$")
 		if replace && operators {
-			d.fault(name, fmt.Errorf("the replacement must not have operators (%s)", element.Key()))
+			d.refuse(fmt.Sprintf("the replacement must not have operators (%s)", element.Key()))
 			return
 		}
 		if !replace && !operators {
-			d.fault(name, errors.New("the update must have operators such as $set; "+
-				"ReplaceOne replaces a document"))
+			d.refuse("the update must have operators such as $set; ReplaceOne replaces a document")
 			return
 		}
 	}
@@ -274,14 +272,14 @@ func (c *Collection) Watch(
 func (d *document) insertion(key string, value any) any {
 	raw, err := marshal(value)
 	if err != nil {
-		d.fault("documents."+key, err)
+		d.refuse(fmt.Sprintf("document %s: %v", key, err))
 		return nil
 	}
 	id, err := bson.Raw(raw).LookupErr("_id")
 	if err == nil {
 		var decoded any
 		if err := id.Unmarshal(&decoded); err != nil {
-			d.fault("documents."+key+"._id", err)
+			d.refuse(fmt.Sprintf("the _id of document %s: %v", key, err))
 		}
 		d.putDocument(key, raw)
 		return decoded

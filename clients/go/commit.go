@@ -41,7 +41,7 @@ func (c *Changes) of(kind, collection string, id any) *Change {
 	d := newDocument()
 	d.putText(kind, collection)
 	if id == nil {
-		d.fault("id", fmt.Errorf("the id is nil"))
+		d.refuse(fmt.Sprintf("the id of %s in %q is nil", kind, collection))
 	}
 	d.value("id", id)
 	return c.add(d)
@@ -51,7 +51,10 @@ func (c *Changes) of(kind, collection string, id any) *Change {
 func (c *Changes) Insert(collection string, document any) *Change {
 	d := newDocument()
 	d.putText("insert", collection)
-	d.filter("with", document)
+	if document == nil {
+		d.refuse(fmt.Sprintf("the document of insert in %q is nil", collection))
+	}
+	d.value("with", document)
 	return c.add(d)
 }
 

@@ -280,7 +280,7 @@ const claimGrace = 2 * time.Second
 // returned to the queue. If the server does not answer, the claim ends after claimGrace.
 func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Reply, error) {
 	if ctx.Err() != nil {
-		return nil, notBegun(ctx, c.name)
+		return nil, notBegun(ctx, c.call())
 	}
 	answers := make(chan answer) // without a buffer: an answer is either received or late
 	db.claims.Add(1)
@@ -309,7 +309,7 @@ func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Re
 	case a := <-answers:
 		return Reply(a.reply), a.err
 	case <-ctx.Done():
-		return nil, contextError(ctx, c.name, false)
+		return nil, contextError(ctx, c.call(), false)
 	}
 }
 

@@ -229,8 +229,12 @@ func putArray[T any](d *document, name string, values []T) {
 }
 
 func (d *document) fault(name string, err error) {
+	d.refuse(fmt.Sprintf("field %s: %v", name, err))
+}
+
+func (d *document) refuse(message string) {
 	if d.err == nil {
-		d.err = fail(ErrInvalid, 2, fmt.Sprintf("field %s: %v", name, err))
+		d.err = fail(ErrInvalid, 2, message)
 	}
 }
 
@@ -256,6 +260,17 @@ type command struct {
 	again bool
 	// It only reads, and leaves no cursor, so that it can run again after a short deadline.
 	quick bool
+}
+
+// call describes the call for errors: `insert of "students"`.
+func (c *command) call() string {
+	short := strings.TrimPrefix(c.name, "truce")
+	value := 5 + len(c.name) + 1 // after the length, the type, and the name
+	if len(c.buf) < value+4 || bson.Type(c.buf[4]) != bson.TypeString {
+		return short
+	}
+	end := value + 4 + int(binary.LittleEndian.Uint32(c.buf[value:])) - 1
+	return fmt.Sprintf("%s of %q", short, c.buf[value+4:end])
 }
 
 func newCommand(name string, writes, again bool) *command {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -190,6 +191,17 @@ func replyError(reply bson.Raw, name string, status Class) *Error {
 		}
 	}
 	return e
+}
+
+// The names of operations in messages.
+var operationName = regexp.MustCompile(`\btruce([A-Z]\w*)`)
+
+// withMethodNames replaces the names of operations in the message by those of methods.
+func withMethodNames(err error) error {
+	if e, is := err.(*Error); is && e.Class == ErrInvalid {
+		e.Message = operationName.ReplaceAllString(e.Message, "$1")
+	}
+	return err
 }
 
 // hasLabel returns whether the error is a command's error with the label.

@@ -132,7 +132,7 @@ func (l *library) command(
 		return l.call(database, request, 0)
 	}
 	if ctx.Err() != nil {
-		return nil, notBegun(ctx, c.name)
+		return nil, notBegun(ctx, c.call())
 	}
 	deadline := deadlineOf(ctx)
 	if c.quick && s == nil && (deadline == 0 || deadline > quickMS) {
@@ -160,7 +160,7 @@ func (l *library) command(
 		case <-time.After(afterDeadline):
 		}
 	}
-	return nil, contextError(ctx, c.name, c.writes)
+	return nil, contextError(ctx, c.call(), c.writes)
 }
 
 func (l *library) close(context.Context) error {

@@ -28,7 +28,8 @@ func (db *Database) operate(
 	c := newCommand(o.name, o.writes, o.again)
 	c.putValue(o.name, target)
 	c.options(options)
-	return db.run(ctx, c)
+	reply, err := db.run(ctx, c)
+	return reply, withMethodNames(err)
 }
 
 // operate adds an operation to the commit.

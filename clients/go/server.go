@@ -62,7 +62,7 @@ func (v *server) command(
 	ctx context.Context, database string, c *command, request bson.Raw, s session,
 ) (bson.Raw, error) {
 	if ctx.Err() != nil {
-		return nil, notBegun(ctx, c.name)
+		return nil, notBegun(ctx, c.call())
 	}
 	if database == "" {
 		database = "test"
@@ -122,20 +122,20 @@ func serverError(ctx context.Context, err error, c *command) error {
 	}
 	if noServer := strings.Contains(err.Error(), "server selection error"); noServer {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return notBegun(ctx, c.name)
+			return notBegun(ctx, c.call())
 		}
-		message := c.name + ": nothing was sent: " + err.Error()
+		message := c.call() + ": nothing was sent: " + err.Error()
 		cause := errors.Join(ctx.Err(), err)
 		return &Error{Class: ErrUnreachable, Message: message, cause: cause, noServer: true}
 	}
 	if ctx.Err() != nil {
-		return contextError(ctx, c.name, c.writes)
+		return contextError(ctx, c.call(), c.writes)
 	}
 	if strings.Contains(err.Error(), " wire version ") {
 		message := "the server is not truce: " + err.Error()
 		return &Error{Class: ErrWrongServer, Message: message, cause: err}
 	}
-	e := &Error{Class: ErrUnreachable, Message: c.name + ": " + err.Error(), cause: err}
+	e := &Error{Class: ErrUnreachable, Message: c.call() + ": " + err.Error(), cause: err}
 	e.Labels = failed.Labels
 	if !mongo.IsNetworkError(err) && failed.Message == "" && !mongo.IsTimeout(err) {
 		e.Class = ErrInvalid

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "bson/value.h"
 #include "operations/operation.h"
 #include "operations/reply_list.h"
 #include "patterns/change_list/change_list.h"
@@ -150,7 +151,8 @@ static truce_status commit_check_commit(struct operation_call *call,
 {
     if (!BSON_ITER_HOLDS_ARRAY(&call->target))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "'truceCommit' must be an array of changes");
+                             "the changes of a commit must be an array, and are %s",
+                             truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *changes = truce__field_view(call->arena, &call->target);
     if (bson_empty(*changes))
         return truce__refuse(CODE_INVALID_LENGTH, error, "the commit has no changes");

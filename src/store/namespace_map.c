@@ -12,7 +12,11 @@ truce_status truce__text_check(const bson_iter_t *text, uint32_t code, bson_erro
 
     if (strlen(name) == length)
         return TRUCE_OK;
-    return truce__refuse(code, error, "'%.80s' must not contain a zero byte", bson_iter_key(text));
+    if (code == CODE_INVALID_NAMESPACE)
+        return truce__refuse(
+            code, error, "a name must not contain a zero byte, and has one after \"%.80s\"", name);
+    return truce__refuse(code, error, "the field '%.80s' must not contain a zero byte",
+                         bson_iter_key(text));
 }
 
 truce_status truce__database_name_check(const char *name, bson_error_t *error)

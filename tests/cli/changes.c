@@ -127,6 +127,6 @@ TEST(names_errors_in_diffs)
     ANSWERS(2, "", "column 16", "{\"changes\": \n5 ", "commit", "apply");
     ANSWERS(2, "", "change 1: the key \"count\" of a diff needs a pair", NULL, "commit", "apply",
             "{\"collection\": \"data\", \"changes\": {\"red\": {\"count\": 5}}}");
-    ANSWERS(2, "", "change 1: needs \"with\"", NULL, "commit", "apply",
-            "[{\"change\": \"data\", \"id\": 1}]");
+    ANSWERS(2, "", "change 1: change of \"data\" needs {KEY: [OLD, NEW]} (\"with\")", NULL,
+            "commit", "apply", "[{\"change\": \"data\", \"id\": 1}]");
 }

@@ -7,6 +7,8 @@
  * too late return to the queue.
  */
 const errors = require("./errors.js");
+const { methodOf } = require("./failure.js");
+const { printed } = require("./options.js");
 const rows = require("./operations.js");
 
 const UNKNOWN_ERROR = 8;
@@ -26,7 +28,9 @@ function writes(document, name) {
 function errorOf(document, signal) {
     const name = Object.keys(document)[0];
     if (!writes(document, name)) return signal.reason;
-    const message = `${name}: ${signal.reason?.message ?? signal.reason}: it may take effect or not`;
+    const target = typeof document[name] === "string" ? ` of ${printed(document[name])}` : "";
+    const reason = signal.reason?.message ?? signal.reason;
+    const message = `${methodOf(name)}${target}: ${reason}: it may take effect or not`;
     return new errors.OutcomeUnknown(message, { code: UNKNOWN_ERROR, cause: signal.reason });
 }
 

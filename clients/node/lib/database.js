@@ -13,7 +13,7 @@ const { changesOf } = require("./changes.js");
 const { Collection } = require("./collection.js");
 const { ChangeStream, Cursor, asyncDispose } = require("./cursor.js");
 const errors = require("./errors.js");
-const { ofReply } = require("./failure.js");
+const { ofReply, useMethodNames } = require("./failure.js");
 const { Job } = require("./job.js");
 const rows = require("./operations.js");
 const { addOperations } = require("./operations_base.js");
@@ -140,8 +140,12 @@ class Database {
         return this.#transport.findNow?.(this.databaseName, collection, filter, command);
     }
 
-    _run(document, again) {
-        return this._command(document, again);
+    async _run(document, again) {
+        try {
+            return await this._command(document, again);
+        } catch (error) {
+            throw useMethodNames(error);
+        }
     }
 
     /* ---- collections ---- */

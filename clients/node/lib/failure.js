@@ -75,6 +75,18 @@ function ofReply(reply, command, { status = reply.status, cause } = {}) {
     return new kind(message, { status, code, reply, labels: reply.errorLabels ?? [], cause });
 }
 
+const METHODS = new Map(Object.entries(rows).map(([method, row]) => [row.command, method]));
+
+/* Returns the name of a command as the methods of the package have it. */
+const methodOf = (command) => METHODS.get(command) ?? command;
+
+/* Replaces the names of operations in the message of an error by those of methods. */
+function useMethodNames(error) {
+    if (error instanceof Invalid)
+        error.message = error.message.replace(/\btruce[A-Z]\w*/g, methodOf);
+    return error;
+}
+
 const DISCONNECTED =
     /^Mongo(Network|ServerSelection|Topology|PoolCleared|NotConnected|ServerClosed)/;
 
@@ -98,4 +110,4 @@ function ofDriver(error, command) {
     return ofReply(reply, command, { cause: error });
 }
 
-module.exports = { ofReply, ofDriver };
+module.exports = { methodOf, ofReply, ofDriver, useMethodNames };

@@ -53,7 +53,7 @@ def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
             options.update(zip(positional, values))
             value = options.get(target) if target else 1
             if value is None and not is_optional:
-                raise TypeError(f"the first argument of {command} must not be None")
+                raise TypeError(f"{method.__name__}() needs its {target}, and it is None")
             document = {command: 1 if value is None else value}
             for name, wire, is_time in fields:
                 value = options.get(name)

@@ -190,10 +190,20 @@ _BY_CODE: Dict[Optional[int], Type[TruceError]] = {
 }
 
 
+# A field in quotes, or an operation.
+_FIELD = re.compile(r"(?<=')[a-z]+(?:[A-Z]+[a-z]*)+(?=')")
+_OPERATION = re.compile(r"\btruce(?=[A-Z])\w+")
+
+
+def _method(found: "re.Match[str]") -> str:
+    name = snake_case(found[0][len("truce") :])
+    return {"commit": "commit_changes", "queue": "queue_action"}.get(name, name)
+
+
 def use_python_names(error: Invalid) -> None:
-    """Replaces names of fields and of C's functions in an error by those of Python's methods."""
-    text = re.sub(r"(?<=the field ')\w+(?=')", lambda found: snake_case(found[0]), str(error))
-    error.args = (text.replace("truce_commit_", ""),)
+    """Replaces names of operations, fields, and C's functions in an error by those of Python."""
+    text = _OPERATION.sub(_method, str(error).replace("truce_commit_", ""))
+    error.args = (_FIELD.sub(lambda found: snake_case(found[0]), text),)
 
 
 def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = None) -> TruceError:

@@ -186,19 +186,21 @@ static truce_status change_post(int number, const struct change_list_part *part,
 static const struct verb {
     const char *name;
     bool id, with, guard, reads;
+    /* What `with` is, for messages. */
+    const char *content;
     /* NULL: add_change. */
     change_list_add_function *add;
 } verbs[] = {
-    {"insert", false, true, false, false, NULL},
-    {"update", true, true, true, false, NULL},
-    {"replace", true, true, true, false, NULL},
-    {"remove", true, false, true, false, NULL},
-    {"require", true, false, true, true, NULL},
-    {"hold", true, false, true, false, NULL},
-    {"missing", true, false, false, true, NULL},
-    {"change", true, true, false, false, NULL},
-    {"enqueue", false, true, false, false, change_enqueue},
-    {"post", true, true, false, false, change_post},
+    {"insert", false, true, false, false, "a document", NULL},
+    {"update", true, true, true, false, "update operators", NULL},
+    {"replace", true, true, true, false, "a document", NULL},
+    {"remove", true, false, true, false, NULL, NULL},
+    {"require", true, false, true, true, NULL, NULL},
+    {"hold", true, false, true, false, NULL, NULL},
+    {"missing", true, false, false, true, NULL, NULL},
+    {"change", true, true, false, false, "{KEY: [OLD, NEW]}", NULL},
+    {"enqueue", false, true, false, false, "a payload", change_enqueue},
+    {"post", true, true, false, false, "{ACCOUNT: AMOUNT}", change_post},
 };
 
 /* Additional fields of the two verbs of patterns. */
@@ -242,6 +244,14 @@ static bool change_list_take_document(const bson_iter_t *iter, bson_t *document)
 static truce_status bad_part(int number, const char *what, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "change %d: %s", number, what);
+}
+
+/* Refuses a change that has a verb: "change 2: update of "accounts" needs an "id"". */
+static truce_status change_list_refuse(int number, const struct change_list_part *part,
+                                       const char *why, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "change %d: %s of \"%.80s\" %s", number, part->verb,
+                       part->collection, why);
 }
 
 static truce_status change_list_read_number(int number, const bson_iter_t *iter, int64_t *value,
@@ -304,6 +314,15 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
     } else if (verb_named(key) && !part->verb && BSON_ITER_HOLDS_UTF8(iter)) {
         part->verb = key;
         part->collection = bson_iter_utf8(iter, NULL);
+    } else if (verb_named(key) && !part->verb) {
+        change_list_add_function *add = verb_named(key)->add;
+
+        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must name a %s, and is %s",
+                           number, key,
+                           !add                    ? "collection"
+                           : add == change_enqueue ? "queue"
+                                                   : "ledger",
+                           truce__type_name((uint8_t)bson_iter_type(iter)));
     } else {
         return truce__fail(
             TRUCE_INVALID, error,
@@ -325,15 +344,21 @@ static truce_status change_list_check_part(int number, const struct change_list_
                         "{...}}",
                         error);
     if (verb->id != part->has_id)
-        return bad_part(number,
-                        verb->id    ? "needs an \"id\""
-                        : verb->add ? "takes no \"id\""
-                                    : "takes its _id from \"with\"",
-                        error);
-    if (verb->with != part->has_with)
-        return bad_part(number, verb->with ? "needs \"with\"" : "takes no \"with\"", error);
+        return change_list_refuse(number, part,
+                                  verb->id    ? "needs an \"id\""
+                                  : verb->add ? "takes no \"id\""
+                                              : "takes its _id from \"with\"",
+                                  error);
+    if (verb->with && !part->has_with) {
+        char why[80];
+
+        snprintf(why, sizeof why, "needs %s (\"with\")", verb->content);
+        return change_list_refuse(number, part, why, error);
+    }
+    if (!verb->with && part->has_with)
+        return change_list_refuse(number, part, "takes no \"with\"", error);
     if (part->has_guard && !verb->guard)
-        return bad_part(number, "takes no \"if\"", error);
+        return change_list_refuse(number, part, "takes no \"if\"", error);
     if (part->extra && strcmp(extra_named(part->extra)->verb, part->verb) != 0)
         return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" goes with \"%s\"", number,
                            part->extra, extra_named(part->extra)->verb);

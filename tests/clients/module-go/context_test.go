@@ -30,6 +30,10 @@ func TestAContextEndsACall(t *testing.T) {
 		_, err := db.Queues(ended)
 		fails(t, err, truce.ErrCanceled)
 		same(t, errors.Is(err, context.Canceled), true)
+		_, err = db.Collection("people").InsertOne(ended, M{"_id": 1})
+		same(t, fails(t, err, truce.ErrCanceled).Message, `insert of "people": context canceled`)
+		_, err = db.Enqueue(ended, "mail", truce.EnqueueOptions{Payload: M{}})
+		same(t, fails(t, err, truce.ErrCanceled).Message, `Enqueue of "mail": context canceled`)
 
 		// a claim that waits; nothing is claimed for a caller that has gone
 		waiting, cancel := context.WithCancel(ctx)

@@ -252,6 +252,8 @@ func TestDocumentsAreThoseOfTheDriver(t *testing.T) {
 		} {
 			fails(t, err, truce.ErrInvalid)
 		}
+		_, err = people.UpdateOne(ctx, nil, M{"$set": M{"n": 1}})
+		same(t, fails(t, err, truce.ErrInvalid).Message, "the filter is nil: bson.D{} matches all documents")
 		cursor = ok(people.Find(ctx, M{}, truce.FindOptions{BatchSize: 2}))(t)
 		same(t, cursor.Next(ctx), true)
 		must(t, cursor.Close(ctx))

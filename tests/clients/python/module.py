@@ -164,6 +164,17 @@ def check_classes(db):
         check(f"the code of {what}", error.code == code, error)
     error = raises("a wrong option", truce.Invalid, lambda: db.enqueue("q", payload={}, delay_ms=-5))
     check("it has Python's name", "'delay_ms'" in str(error), error)
+    for text, call in (
+        ("'per_ms'", lambda: db.queue_limit("q", rate=5)),
+        ("change 1: job_step cannot", lambda: db.commit_changes([{"truceJobStep": "q"}])),
+        ("the commit has no changes", lambda: db.commit_changes([])),
+        ('change 1: update of "x" needs update operators', lambda: db.commit_changes([{"update": "x", "id": 1}])),
+        ('has one after "a"', lambda: db["a\0b"].insert_one({})),
+    ):
+        error = raises("an error with names", truce.Invalid, call)
+        check("of methods and collections", text in str(error), error)
+    error = raises("no queue", TypeError, lambda: db.enqueue(None, payload={}))
+    check("the method and the argument", "enqueue() needs its queue" in str(error), error)
     for option in ("delayMS", "delayms", "dely_ms"):
         error = raises("an unknown option", TypeError, lambda: db.enqueue("q", payload={}, **{option: 5}))
         check("it has the closest option", "did you mean 'delay_ms'?" in str(error), error)
