@@ -230,8 +230,9 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         """
         Returns a commit for `with`: several changes, all or none.
 
-        key: an idempotency key; the commit takes effect at most once under it
-        key_time: the time the key was created, in milliseconds: the same value with every retry
+        key: an idempotency key; the commit takes effect at most once under it; it needs key_time
+        key_time: required with key, and only then: the time when the request was made, the same in
+            every retry: a datetime with a time zone, or milliseconds since 1970
         leave: with a key: what a later call with the same key gets as `result`
         input: what identifies the request, instead of the changes
         journal: use the journal, even if the store has transactions

@@ -28,10 +28,16 @@ def first_found(reply: Reply) -> Optional[Reply]:
 
 
 def milliseconds(value: Optional[Milliseconds]) -> Optional[int]:
-    """Converts a duration, or a time (a naive one is local), to the number that commands take."""
+    """Converts a duration, or a time with a time zone, to the number that commands take."""
     if isinstance(value, datetime.timedelta):
         return round(value / datetime.timedelta(milliseconds=1))
     if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            # Python takes it for local time, and pymongo for UTC.
+            raise TypeError(
+                f"the time {value} has no time zone: use datetime.now(timezone.utc), or, for a time "
+                "of a document, value.replace(tzinfo=timezone.utc)"
+            )
         return round(value.timestamp() * 1000)
     return value
 

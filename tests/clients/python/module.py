@@ -112,7 +112,11 @@ def check_commits(db):
             c.insert("receipts", {"_id": 2})
 
     raises("a key with other changes", truce.Duplicate, again)
-    raises("a key without its time", TypeError, lambda: db.commit(key="k"))
+    error = raises("a key without its time", TypeError, lambda: db.commit(key="k"))
+    check("it names the option", "key_time" in str(error), error)
+    raises("a time without a key", TypeError, lambda: db.commit(key_time=when))
+    error = raises("a time without a zone", TypeError, lambda: db.commit(key="k", key_time=when.replace(tzinfo=None)))
+    check("it names the remedy", "timezone.utc" in str(error), error)
     late = [{"change": "accounts", "id": "a", "with": {"n": [9, 1]}}]
     raises("a late change", truce.Conflict, lambda: db.commit_changes(late))
     raises("an unknown change", truce.Invalid, lambda: db.commit_changes([{"dance": 1}]))
@@ -804,6 +808,8 @@ def check_in_process(folder):
     with truce.open("memory:") as db:
         db["x"].insert_one({"when": datetime.datetime(2026, 1, 1)})
         check("in memory", db["x"].find_one()["when"] == datetime.datetime(2026, 1, 1))
+        db["x"].insert_one({"_id": float("nan"), "n": 1})
+        check("NaN as an _id", db["x"].find_one({"_id": float("nan")})["n"] == 1)
     for path in ("memory", ":memory:"):
         error = raises("a path like memory:", truce.Invalid, lambda: truce.open(path))
         check("the hint of open", '"memory:"' in str(error), error)
