@@ -25,7 +25,7 @@ from mkdocs.structure.files import File
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
-TABS = {"python": "Python", "js": "Node", "go": "Go"}
+TABS = {"python": "Python", "js": "Node", "go": "Go", "c": "C"}
 COMMANDS = "reference/command-line.md"
 WORKER = "assets/worker.js"
 SHIM = re.compile(r"https://[^\"\s]*/iframe-worker/shim")  # the address that the theme has
