@@ -334,6 +334,22 @@ truce_status truce__set_complete(truce_store *store, struct arena *arena, const 
 
 /* ---- readiness before the first write -------------------------------------------------------- */
 
+#define INDEX_TRIES 5
+
+/* Ensures the index, and repeats this if the store did not answer. Otherwise an operation that was
+ * not sent would fail with UNKNOWN, as if it had been. */
+static truce_status ensure_index(const truce_set *set, const char *collection, const bson_t *index,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_UNKNOWN;
+
+    for (int round = 0; truce__repeatable(status) && round < INDEX_TRIES; round++) {
+        truce__set_pause(round);
+        status = truce__index_ensure(set->store, collection, index, error);
+    }
+    return status;
+}
+
 static truce_status create_index(truce_set *set, bson_error_t *error)
 {
     bool by_element = set->layout == TRUCE_SET_BY_ELEMENT;
@@ -349,8 +365,7 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
     bson_append_document_end(&index, &key);
     bson_append_bool(&index, "unique", -1, true);
     if (by_element || set->keys_count > 1 || strcmp(set->keys[0], "_id"))
-        status = truce__index_ensure(set->store, by_element ? set->elements : set->collection,
-                                     &index, &why);
+        status = ensure_index(set, by_element ? set->elements : set->collection, &index, &why);
     if (status == TRUCE_DUPLICATE)
         status = truce__fail(
             status, error,
@@ -403,7 +418,7 @@ static truce_status index_definitions(truce_set *set, bson_error_t *error)
     bson_append_document_end(&index, &key);
     bson_append_bool(&index, "unique", -1, true);
     bson_append_bool(&index, "sparse", -1, true);
-    status = truce__index_ensure(set->store, SET_DEFINITIONS, &index, error);
+    status = ensure_index(set, SET_DEFINITIONS, &index, error);
     bson_destroy(&index);
     return status;
 }
