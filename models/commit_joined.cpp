@@ -18,15 +18,16 @@ enum Mut : u32 {
   M_MISSING = 256, // a client that encounters the intent of a missing commit takes it for decided
   M_ANY_RELEASE = 512,  // the releases compare nothing
   M_FREE_RELEASE = 1024, // ... not even whose intent it is
+  M_LEAVE_EARLY = 2048,  // the mark is left to the next owner before the releases were confirmed
   V_REACH = 1u << 30,
 };
 struct Script { int ord[ND]; int w; }; // w: the documents that it changes; it holds the others
-struct Cfg { std::string name; Script sc[NP]; int plain, crashes, lates, leases; u32 mut; };
+struct Cfg { std::string name; Script sc[NP]; int plain, crashes, lates, leases, leaves; u32 mut; };
 struct Doc { u8 it, rev, val; };
 struct Com { u8 st, p, ap, gone; u8 rev[ND], val[ND]; };  // st: 1 pending, 2 committed, 3 aborted, 4 done
 struct Msg { u8 on, c, rel, i, n, heard, lost; };  // heard: another process waits for the answer
 struct Prc { u8 pc, dead, tries, c, m, i; u8 rev[ND], val[ND]; };
-struct St { Doc d[ND]; Com c[NC]; Msg m[NM]; Prc p[NP]; u8 nc, crashes, lates, leases, plain, bad; };
+struct St { Doc d[ND]; Com c[NC]; Msg m[NM]; Prc p[NP]; u8 nc, crashes, lates, leases, plain, bad, left; };  // left: the mark of this commit plus one is owed
 enum { READ, INSC, PREP, PREPW, DEC, REL, RELW, ONEREL, DON, ABT, STR, END };
 static const char *bm[] = {"", "decided on something that was not held, or not as read", "applied without a decision", "applied twice", "done while a document is held", "a document is held for ever", "no process can go on", "a decided commit is missing in a document", "an undecided commit was applied", "a plain write was overwritten, and no process will tell", "REACHED"};
 struct M {
@@ -69,12 +70,13 @@ struct M {
         for (int d = 0; d < ND; d++) if (s.d[d].it != q.c || s.d[d].rev != q.rev[d] || (s.d[d].val != q.val[d] && !cfg.plain)) n.bad = 1;
         if (m(M_REV_ONLY)) for (int d = 0; d < ND; d++) if (s.d[d].val != q.val[d] && s.plain == cfg.plain - 1 && !(s.c[c].gone)) n.bad = 1;
         n.c[c].st = 2; x.pc = REL; lab("P%d decides C%d", p, c); emit(n); break; }
-      case REL: { int i = slot(s); if (i < 0) break; n.m[i] = Msg(); n.m[i].on = n.m[i].heard = n.m[i].rel = 1; n.m[i].c = c; x.m = i + 1; x.pc = RELW; lab("P%d sends its releases of C%d", p, c); emit(n); break; }
+      case REL: { if (m(M_LEAVE_EARLY) && !s.left) { n.left = q.c; lab("P%d leaves the mark of C%d before the releases", p, c); emit(n); n = s; } int i = slot(s); if (i < 0) break; n.m[i] = Msg(); n.m[i].on = n.m[i].heard = n.m[i].rel = 1; n.m[i].c = c; x.m = i + 1; x.pc = RELW; lab("P%d sends its releases of C%d", p, c); emit(n); break; }
       case RELW: { Msg &g = n.m[q.m - 1]; const Msg &o = s.m[q.m - 1];
         if (o.i == ND) { g = Msg(); x.m = 0; x.i = 0; x.pc = o.n == ND || m(M_DONE_ANYHOW) ? DON : ONEREL; lab("P%d hears that %d were released", p, o.n); emit(n); }
         if (s.lates || o.lost) { n = s; if (!o.lost) n.lates--; Prc &y = n.p[p]; n.m[q.m - 1].heard = 0; if (o.lost || o.i == ND) n.m[q.m - 1] = Msg(); y.m = 0; y.i = 0; y.pc = m(M_DONE_BLIND) ? DON : ONEREL; lab("P%d has no answer of its releases", p); emit(n); } break; }
       case ONEREL: { int d = q.i; if (d == ND) { x.pc = DON; lab("P%d has released all", p); emit(n); break; } if (s.d[d].it == q.c) apply(n, d, c, true); x.i++; lab("P%d releases doc%d of C%d", p, d, c); emit(n); break; }
-      case DON: if (s.c[c].st == 2) { n.c[c].st = 4; } end(x); lab("P%d: C%d is done", p, c); emit(n); break;
+      case DON: if (s.c[c].st == 2) { n.c[c].st = 4; } end(x); lab("P%d: C%d is done", p, c); emit(n);
+        if (cfg.leaves && !s.left) { n = s; n.left = q.c; end(n.p[p]); lab("P%d leaves the mark of C%d", p, c); emit(n); } break;
       case ABT: if (s.c[c].st == 1) n.c[c].st = 3; x.pc = STR; x.i = 0; lab("P%d aborts C%d", p, c); emit(n); break;
       case STR: { int d = q.i; if (d == ND) { x.tries = q.tries < 2 ? q.tries + 1 : 2; begin(x); lab("P%d tries again", p); emit(n); break; } strip(n, d, c); x.i++; lab("P%d strips doc%d of C%d", p, d, c); emit(n); break; }
       } }
@@ -89,6 +91,9 @@ struct M {
       else if (k.st == 3) { strip(n, d, c); lab("H strips doc%d of C%d", d, c); emit(n); }
       else if (k.st == 2 || k.st == 4) { apply(n, d, c, true); lab("H releases doc%d of C%d", d, c); emit(n); }
       else if (s.p[k.p].dead || s.leases) { if (!s.p[k.p].dead) n.leases--; n.c[c].st = 3; lab("H aborts C%d", c); emit(n); } }
+    // the mark that was left: a statement of a later message, which may also be lost
+    if (s.left) { n = s; n.left = 0; if (s.c[s.left - 1].st == 2) n.c[s.left - 1].st = 4; lab("the mark of C%d lands", s.left - 1); emit(n);
+      if (s.lates) { n = s; n.lates--; n.left = 0; lab("the mark of C%d is lost", s.left - 1); emit(n); } }
     for (int c = 0; c < s.nc; c++) { const Com &k = s.c[c]; if (!k.gone && (k.st == 3 || k.st == 4)) { n = s; n.c[c].gone = 1; if (k.st == 4) for (int d = 0; d < ND; d++) if (s.d[d].it == c + 1) n.bad = 4; lab("C%d is purged", c); emit(n); } }
   }
   const char *check(const S &s) { if (m(V_REACH)) { int n = 0; for (int c = 0; c < s.nc; c++) n += s.c[c].st == 4 && s.c[c].ap == 3; return n == NP && s.p[0].pc == END && s.p[1].pc == END && !s.p[0].tries ? bm[10] : nullptr; }
@@ -102,8 +107,9 @@ struct M {
 int main(int argc, char **argv) {
   std::vector<Cfg> all; const char *wn[] = {"", "doc0", "doc1", "both"};
   for (int o = 0; o < 2; o++) for (int w = 1; w <= 3; w++) for (int pl = 0; pl < 2; pl++) { Cfg k = {}; k.name = std::string(o ? "the other order" : "one order") + ", the second changes " + wn[w] + (pl ? ", a plain writer" : ""); k.sc[0] = {{0, 1}, 3}; k.sc[1] = {{o, 1 - o}, w}; k.plain = pl; k.lates = 1; k.crashes = 1; all.push_back(k); if (pl) continue; k.crashes = 0; k.leases = 1; k.name += ", a lease that is over"; all.push_back(k); k.leases = 0; k.lates = 2; k.name = k.name.substr(0, k.name.rfind(',')) + ", two lost answers"; all.push_back(k); }
+  for (int o = 0; o < 2; o++) { Cfg k = {}; k.name = std::string(o ? "the other order" : "one order") + ", marks are left"; k.sc[0] = {{0, 1}, 3}; k.sc[1] = {{o, 1 - o}, 3}; k.crashes = k.lates = k.leaves = 1; all.push_back(k); }
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_ANY, "some taken is all taken"}, {M_REV_ONLY, "the revision only is compared"}, {M_WAITS, "keeps what it has, and waits"}, {M_NO_ABORT, "tries again without an abort"}, {M_DONE_ANYHOW, "done whatever the answer"}, {M_DONE_BLIND, "done without an answer"}, {M_NO_INTENT, "another's intent is not seen"}, {M_GO_ON, "no answer is an answer"}, {M_MISSING, "a commit that is gone was decided"}, {M_ANY_RELEASE, "the releases compare nothing"}, {M_FREE_RELEASE, "the releases do not look whose it is"}};
+    struct { u32 m; const char *name; } mu[] = {{M_ANY, "some taken is all taken"}, {M_REV_ONLY, "the revision only is compared"}, {M_WAITS, "keeps what it has, and waits"}, {M_NO_ABORT, "tries again without an abort"}, {M_DONE_ANYHOW, "done whatever the answer"}, {M_DONE_BLIND, "done without an answer"}, {M_NO_INTENT, "another's intent is not seen"}, {M_GO_ON, "no answer is an answer"}, {M_MISSING, "a commit that is gone was decided"}, {M_ANY_RELEASE, "the releases compare nothing"}, {M_FREE_RELEASE, "the releases do not look whose it is"}, {M_LEAVE_EARLY, "the mark is left before the releases"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 40000000); if (!r.viol.empty()) { dead = true; printf("%-40s [%s] KILLED: %s (%zu steps)\n", u.name, c.name.c_str(), r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-40s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"), ok = true; u64 states = 0;

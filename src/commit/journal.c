@@ -23,7 +23,7 @@
  *      is the commit point;
  *   5. releases each document: sets the values and `_rev: C`, and removes the intent. A remove
  *      happens here, not before. All releases may be one bulk;
- *   6. marks the commit done when every release was answered;
+ *   6. marks the commit done when every release was answered (or leaves this to another one, CK6);
  *   7. if anything fails before step 4, aborts the commit first, and then strips the documents that
  *      it held.
  *
@@ -513,6 +513,11 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  *       Then it marks the commit done (CJ5).
  *  CK5  A stub bypasses a validator that is known (schema_validators.c, CI2). Otherwise the
  *       validator would refuse it, and the whole bulk with it.
+ *  CK6  If another commit of this open store waits for the per-key lock of the commit, the next
+ *       holder marks it done, in the message of its own decision. A holder that does not decide
+ *       sends the mark before it releases the lock. The mark is left only after every release was
+ *       confirmed (CJ5), and it compares the state. So it may be late, repeated, or lost: the sweep
+ *       repeats it.
  */
 
 /* ---- a bulk of steps ------------------------------------------------------------------------- */
@@ -933,26 +938,44 @@ static truce_status owner_post(struct owner *owner, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t *error)
+static void decide_write(const struct owner *owner, struct step_write *made)
 {
-    truce_write_options options = {.relaxed = owner->commit->options.relaxed};
-    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set;
-    truce_write_result result = {0};
-    truce_status status;
+    bson_t set;
 
-    BSON_APPEND_OID(&filter, "_id", &owner->commit->id);
-    BSON_APPEND_UTF8(&filter, "state", "pending");
-    bson_append_document_begin(&update, "$set", 4, &set);
+    truce__step_write_init(made, TRUCE_WRITE_UPDATE, COMMITS);
+    BSON_APPEND_OID(&made->filter, "_id", &owner->commit->id);
+    BSON_APPEND_UTF8(&made->filter, "state", "pending");
+    bson_append_document_begin(&made->document, "$set", 4, &set);
     BSON_APPEND_UTF8(&set, "state", "committed");
     BSON_APPEND_ARRAY(&set, "post", &owner->post);
     truce__commit_append_left(owner->commit, &set);
-    bson_append_document_end(&update, &set);
-    status =
-        truce_update(owner->commit->store, COMMITS, &filter, &update, &options, &result, error);
-    *decided = !status && result.matched > 0;
-    truce_write_result_release(&result);
-    bson_destroy(&update);
-    bson_destroy(&filter);
+    bson_append_document_end(&made->document, &set);
+}
+
+/* Sends the decision, with the mark of the commit that held the lock before (CK6). *decided is
+ * false if one of the two matched nothing: the server does not report which. */
+static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t *error)
+{
+    struct key_lock *lock = &owner->commit->lock;
+    truce_bulk_options options = {.relaxed = owner->commit->options.relaxed, .joined = true};
+    uint32_t count = lock->owes ? 2 : 1;
+    struct step_write made[2];
+    truce_write writes[2];
+    truce_write_outcome outcomes[2];
+    truce_status status;
+
+    decide_write(owner, &made[0]);
+    if (count == 2)
+        truce__journal_done_write(&lock->left, &made[1]);
+    for (uint32_t i = 0; i < count; i++)
+        writes[i] = made[i].write;
+    status = truce_bulk(owner->commit->store, writes, count, &options, outcomes, error);
+    *decided = !status && outcomes[0].result.matched > 0;
+    lock->owes = lock->owes && status;
+    for (uint32_t i = 0; i < count; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        truce__step_write_free(&made[i]);
+    }
     return status;
 }
 
@@ -1023,6 +1046,17 @@ static truce_status release_entry(struct owner *owner, const struct entry *entry
     return status;
 }
 
+/* Marks the commit done (step 6), or leaves the mark to the next holder of the lock (CK6). */
+static truce_status journal_mark_done(struct owner *owner)
+{
+    truce_commit *commit = owner->commit;
+
+    /* invariant CK6 */
+    if (truce__key_lock_leave(&commit->lock, &commit->id))
+        return TRUCE_OK;
+    return truce__journal_done(owner->worker, &commit->id, NULL);
+}
+
 static truce_status journal_release_entries(struct owner *owner)
 {
     truce_commit *commit = owner->commit;
@@ -1039,15 +1073,14 @@ static truce_status journal_release_entries(struct owner *owner)
         status = release_entry(owner, commit->entries[i], &element);
         first = first ? first : status;
     }
-    return first ? first : truce__journal_done(owner->worker, &commit->id, NULL);
+    return first ? first : journal_mark_done(owner);
 }
 
 /* Releases all documents. It never fails: unconfirmed releases are left to the next process that
  * encounters an intent (CJ4, CJ5). */
 static void release_all(struct owner *owner)
 {
-    if (owner_release_joined(owner) &&
-        !truce__journal_done(owner->worker, &owner->commit->id, NULL))
+    if (owner_release_joined(owner) && !journal_mark_done(owner))
         return;
     for (int i = 0; i < RELEASE_TRIES; i++) {
         if (!truce__unanswered(journal_release_entries(owner)))

@@ -1305,24 +1305,32 @@ truce_status truce__journal_strip(struct worker *worker, const char *collection,
 
 /* ---- whole commits -------------------------------------------------------------------------- */
 
+void truce__journal_done_write(const bson_oid_t *commit, struct step_write *made)
+{
+    bson_t set;
+
+    truce__step_write_init(made, TRUCE_WRITE_UPDATE, COMMITS);
+    bson_destroy(&made->filter);
+    filter_state(commit, "committed", &made->filter);
+    bson_append_document_begin(&made->document, "$set", 4, &set);
+    BSON_APPEND_UTF8(&set, "state", "done");
+    bson_append_document_end(&made->document, &set);
+}
+
 truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
                                  bson_error_t *error)
 {
     truce_write_options options = write_options(worker);
     truce_write_result result = {0};
+    struct step_write made;
     truce_status status;
-    bson_t filter, update, set;
 
-    filter_state(commit, "committed", &filter);
-    bson_init(&update);
-    bson_append_document_begin(&update, "$set", 4, &set);
-    BSON_APPEND_UTF8(&set, "state", "done");
-    bson_append_document_end(&update, &set);
-    status = truce_update(worker->store, COMMITS, &filter, &update, &options, &result, error);
+    truce__journal_done_write(commit, &made);
+    status = truce_update(worker->store, COMMITS, &made.filter, &made.document, &options, &result,
+                          error);
     worker->ended += !status && result.matched > 0;
     truce_write_result_release(&result);
-    bson_destroy(&update);
-    bson_destroy(&filter);
+    truce__step_write_free(&made);
     return status;
 }
 

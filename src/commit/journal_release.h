@@ -30,6 +30,9 @@ void truce__journal_strip_write(const char *collection, const bson_value_t *id,
 void truce__journal_strip_stub_write(const char *collection, const bson_value_t *id,
                                      const bson_oid_t *commit, struct step_write *made);
 
+/* Makes the write of truce__journal_done. */
+void truce__journal_done_write(const bson_oid_t *commit, struct step_write *made);
+
 /* Appends `changes: [...]` with the whole diff from the entry's base to its `after`. */
 void truce__changes_append(bson_t *element, const struct entry *entry, const struct diff *diff);
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/hash_table.h"
@@ -35,6 +36,8 @@
  *       and after truce_settle otherwise (transact.c).
  *  CP7  In memory, a failed try costs less than a wake-up, so `memory:` stores have no locks.
  *  CP8  In a simulated environment, one thread plays all clients, so there are no locks.
+ *  CP9  The holder can leave the id of a commit to the next holder (journal.c, CK6). The id is left
+ *       only if a commit waits, in the step that grants the lock, so no id remains without a holder.
  */
 
 #define PLACES         64 /* Powers of two. */
@@ -46,6 +49,9 @@ struct waiter {
     struct waiter *next;
     pthread_cond_t called;
     bool granted;
+    /* The previous holder left the id `left` to this one. */
+    bool owes;
+    bson_oid_t left;
 };
 
 struct place {
@@ -110,8 +116,9 @@ static void leave_line(struct place *place, const struct waiter *waiter)
         place->end = at;
 }
 
-/* Waits in the queue. The mutex must be held. Returns false if the time was over (CP2). */
-static bool stand_in_line(struct place *place, const struct timespec *until)
+/* Waits in the queue. The mutex must be held. The lock is not granted if the time was over
+ * (CP2). */
+static void stand_in_line(struct place *place, const struct timespec *until, struct key_lock *lock)
 {
     struct waiter waiter = {.next = NULL};
     pthread_condattr_t attributes;
@@ -128,7 +135,9 @@ static bool stand_in_line(struct place *place, const struct timespec *until)
     if (!waiter.granted)
         leave_line(place, &waiter);
     pthread_cond_destroy(&waiter.called);
-    return waiter.granted;
+    lock->held = waiter.granted;
+    lock->owes = waiter.owes;
+    lock->left = waiter.left;
 }
 
 void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
@@ -147,31 +156,60 @@ void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uin
     until_ns = until_ns < most_ns ? until_ns : most_ns;
     until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
     pthread_mutex_lock(&at->mutex);
-    *lock = (struct key_lock){locks, place, !at->taken || stand_in_line(at, &until)};
+    *lock = (struct key_lock){.locks = locks, .place = place, .held = !at->taken};
+    if (!lock->held)
+        stand_in_line(at, &until, lock);
     set_taken(at, true);
     pthread_mutex_unlock(&at->mutex);
     held_here += lock->held;
 }
 
-void truce__key_lock_release(struct key_lock *lock)
+/* Grants the lock to the first waiting commit, with the id that the holder leaves (NULL: none). The
+ * mutex must be held, and a commit must wait. */
+static void key_lock_grant(struct place *place, const bson_oid_t *left)
 {
-    struct place *at;
-    struct waiter *next;
+    struct waiter *next = place->first;
 
-    if (!lock->held)
-        return;
-    at = &lock->locks->places[lock->place];
+    place->first = next->next;
+    if (!place->first)
+        place->end = &place->first;
+    next->owes = left != NULL;
+    if (left)
+        bson_oid_copy(left, &next->left);
+    next->granted = true;
+    pthread_cond_signal(&next->called);
+}
+
+/* Releases the lock. `left` is as for key_lock_grant. Returns false, and keeps the lock, if there
+ * is an id and no commit waits. */
+static bool key_lock_pass(struct key_lock *lock, const bson_oid_t *left)
+{
+    struct place *at = &lock->locks->places[lock->place];
+    bool waited;
+
+    pthread_mutex_lock(&at->mutex);
+    waited = at->first != NULL;
+    if (waited)
+        key_lock_grant(at, left);
+    else if (!left)
+        set_taken(at, false);
+    pthread_mutex_unlock(&at->mutex);
+    if (!waited && left)
+        return false;
     lock->held = false;
     held_here--;
-    pthread_mutex_lock(&at->mutex);
-    next = at->first;
-    if (next) {
-        at->first = next->next;
-        if (!at->first)
-            at->end = &at->first;
-        next->granted = true;
-        pthread_cond_signal(&next->called);
-    }
-    set_taken(at, next != NULL);
-    pthread_mutex_unlock(&at->mutex);
+    return true;
+}
+
+bool truce__key_lock_leave(struct key_lock *lock, const bson_oid_t *left)
+{
+    return lock->held && !lock->owes && key_lock_pass(lock, left);
+}
+
+void truce__key_lock_release(struct key_lock *lock)
+{
+    if (!lock->held)
+        return;
+    truce_assert(!lock->owes);
+    (void)key_lock_pass(lock, NULL);
 }

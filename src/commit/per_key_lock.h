@@ -3,6 +3,7 @@
 
 /* Per-key locks: wait queues for documents that many commits of one open store change. The essay is
  * in per_key_lock.c. */
+#include <bson/bson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,6 +19,10 @@ struct key_lock {
     struct key_locks *locks;
     uint32_t place;
     bool held;
+    /* The previous holder left the id `left` to this one. The holder handles it and clears `owes`
+     * before it releases the lock. */
+    bool owes;
+    bson_oid_t left;
 };
 
 /* Returns the number of a document's lock. */
@@ -35,5 +40,8 @@ bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place);
 void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
                              int64_t until_ns);
 void truce__key_lock_release(struct key_lock *lock);
+/* Releases the lock and leaves the id to the next holder. Returns false, and does nothing, if the
+ * lock is not held, no commit waits for it, or the holder still owes an id itself. */
+bool truce__key_lock_leave(struct key_lock *lock, const bson_oid_t *left);
 
 #endif

@@ -105,6 +105,28 @@ static truce_status out_of_time(bson_error_t *error)
                        last.message);
 }
 
+/* Marks the commit done whose mark the previous holder of the lock left, unless the decision has
+ * done that (journal.c, CK6). */
+static void transact_mark_left(truce_commit *commit)
+{
+    int64_t before_ns;
+    bson_error_t ignored;
+
+    if (!commit->lock.owes)
+        return;
+    before_ns = truce__deadline_set(commit->worker.deadline_ns);
+    commit->lock.owes = false;
+    (void)!truce__journal_done(&commit->worker, &commit->lock.left,
+                               &ignored); /* The sweep repeats it. */
+    truce__deadline_set(before_ns);
+}
+
+static void transact_unlock(truce_commit *commit)
+{
+    transact_mark_left(commit);
+    truce__key_lock_release(&commit->lock);
+}
+
 /* Returns whether the next try may begin. A commit that lost although it held
  * the lock releases it: the writer that won does not use the queue. */
 static bool is_called(truce_commit *commit)
@@ -112,9 +134,10 @@ static bool is_called(truce_commit *commit)
     bool had = commit->lock.held && commit->lock.place == commit->lost_at;
 
     if (!commit->locks || !commit->lost || had) {
-        truce__key_lock_release(&commit->lock);
+        transact_unlock(commit);
         return false;
     }
+    transact_mark_left(commit);
     truce__key_lock_acquire(&commit->lock, commit->locks, commit->lost_at,
                             commit->worker.deadline_ns);
     return commit->lock.held;
@@ -154,10 +177,10 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
 
         commit->lost = commit->settled = commit->yielded = false;
         if (take)
-            truce__key_lock_release(&commit->lock);
+            transact_unlock(commit);
         status = run_once(commit, function, arg, take, error);
         if (status != TRUCE_CONFLICT)
-            truce__key_lock_release(&commit->lock);
+            transact_unlock(commit);
         if (take && is_unsuited(commit, status)) {
             commit->untakeable = true;
             status = TRUCE_CONFLICT;
@@ -217,7 +240,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
     if (!commit->options.key || status == TRUCE_NOT_FOUND)
         status =
             truce__commit_key_decides(commit, try_often(commit, function, arg, tries, &why), &why);
-    truce__key_lock_release(&commit->lock);
+    transact_unlock(commit);
     status = transact_settle(commit, status, &why);
     transact_explain(status, tries, &why);
     truce__commit_report_earlier(commit, !status && commit->earlier);

@@ -6,9 +6,13 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/status.h"
+#include "commit/commit_entry.h"
+#include "commit/metadata_cache.h"
 #include "commit/per_key_lock.h"
 #include "tests/support/bank.h"
+#include "tests/support/hooked.h"
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
@@ -105,6 +109,48 @@ TEST(leaves_the_queue_at_the_deadline_and_passes_the_document_on)
     truce__key_locks_free(line.turns);
 }
 
+/* ---- marks that are left to the next holder -------------------------------------------------- */
+
+static void *take_what_is_left(void *arg)
+{
+    struct line *line = arg;
+    struct key_lock turn = {0};
+
+    for (int i = 0; !turn.held && i < 1000; i++)
+        truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
+    CHECK(turn.owes);
+    CHECK(!truce__key_lock_leave(&turn, &turn.left)); /* it owes one itself */
+    atomic_store(&line->left, turn.left.bytes[0]);
+    turn.owes = false;
+    CHECK(!truce__key_lock_leave(&turn, &turn.left)); /* no commit waits */
+    CHECK(turn.held);
+    truce__key_lock_release(&turn);
+    truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
+    CHECK(turn.held && !turn.owes);
+    truce__key_lock_release(&turn);
+    return NULL;
+}
+
+TEST(leaves_an_id_only_to_a_commit_that_waits)
+{
+    struct line line = {.turns = truce__key_locks_new()};
+    struct key_lock turn = {0};
+    bson_oid_t id = {{77}};
+    pthread_t next;
+
+    CHECK(!truce__key_lock_leave(&turn, &id));
+    truce__key_lock_acquire(&turn, line.turns, 7, INT64_MAX);
+    CHECK(!truce__key_lock_leave(&turn, &id));
+    pthread_create(&next, NULL, take_what_is_left, &line);
+    while (!truce__key_lock_leave(&turn, &id))
+        truce__clock_sleep_ms(1);
+    CHECK(!turn.held);
+    pthread_join(next, NULL);
+    CHECK_INT(line.left, ==, 77);
+    CHECK(!truce__key_lock_busy(line.turns, 7));
+    truce__key_locks_free(line.turns);
+}
+
 /* ---- many threads, in any order, and one commit in another ----------------------------------- */
 
 #define THREADS 6
@@ -192,6 +238,102 @@ TEST(every_commit_counts_once_in_whatever_order_its_documents_are_read)
 
     in_any_order(store, &settings[3]);
     truce_store_close(store);
+}
+
+/* ---- the mark of the previous commit --------------------------------------------------------- */
+
+static void nothing_first(truce_store *store)
+{
+    (void)store;
+}
+
+/* The next holder of the lock of "a": a commit of a thread of its own. */
+struct heir {
+    truce_store *store;
+    truce_status answer, status;
+};
+
+static int pairs; /* calls with a decision and the mark of another commit */
+
+static truce_status count_pairs(truce_store *store, const truce_write *all, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    pairs += count == 2 && !strcmp(all[0].collection, "truce_commits");
+    return plain_ops->bulk(store, all, count, options, outcomes, error);
+}
+
+static truce_status change_two(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct heir *heir = arg;
+    truce_status status = add_one(commit, "a", error);
+
+    if (!status)
+        status = add_one(commit, "b", error);
+    return status ? status : heir->answer;
+}
+
+static void *commit_as_heir(void *arg)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    struct heir *heir = arg;
+    bson_error_t error;
+
+    heir->status = truce_transact(heir->store, change_two, heir, &options, &error);
+    return NULL;
+}
+
+/* Leaves the mark of a commit to one that then answers like this. */
+static void inherit(truce_status answer, int joined)
+{
+    truce_store *store = open_setting(&settings[3]);
+    struct heir heir = {.store = store, .answer = answer};
+    bson_value_t id = text_id("a");
+    struct entry *entry = truce__entry_new("accounts", &id);
+    struct key_lock turn = {0};
+    bson_oid_t left;
+    char json[80], hex[25];
+    pthread_t thread;
+    bool passed = false;
+
+    bson_oid_init(&left, NULL);
+    bson_oid_to_string(&left, hex);
+    snprintf(json, sizeof json, "{'_id': {'$oid': '%s'}, 'state': 'committed'}", hex);
+    insert_json(store, "truce_commits", json);
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 0}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': 0}");
+    hooked_make(store, nothing_first);
+    hooked_ops.bulk = count_pairs;
+    store->ops = &hooked_ops;
+    pairs = 0;
+    for (int i = 0; !passed && i < 100; i++) { /* The commit waits for a short time only (CP2). */
+        truce__key_lock_acquire(&turn, truce__metadata_key_locks(store),
+                                truce__key_lock_place(entry), INT64_MAX);
+        REQUIRE(turn.held);
+        pthread_create(&thread, NULL, commit_as_heir, &heir);
+        for (int ms = 0; !passed && ms < 2 * COMMIT_TURN_MS; ms++) {
+            passed = truce__key_lock_leave(&turn, &left);
+            if (!passed)
+                truce__clock_sleep_ms(1);
+        }
+        if (!passed)
+            truce__key_lock_release(&turn);
+        pthread_join(thread, NULL);
+        CHECK_INT(heir.status, ==, answer);
+    }
+    store->ops = plain_ops;
+    CHECK(passed);
+    CHECK_INT(pairs, ==, joined);
+    CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
+              ==, 0);
+    truce__entry_free(entry);
+    truce_store_close(store);
+}
+
+TEST(the_next_holder_of_the_lock_marks_the_commit_done)
+{
+    inherit(TRUCE_OK, 1);
+    inherit(TRUCE_REFUSED, 0);
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */
