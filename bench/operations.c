@@ -418,6 +418,8 @@ const struct bench_operation bench_operations[] = {
     {"queue add", 1, 0, 0, bench_queue_add},
     {"queue claim and done", 2, 0, 0, bench_queue_work},
     {"ledger post", 2, 0, 0, bench_ledger_post},
+    {"ledger post in a commit with a document, journal", 8, TRUCE_MECHANISM_JOURNAL, 2,
+     bench_ledger_commit},
     {"ledger balance", 1, 0, 0, bench_ledger_balance},
     {"transfer", 10, 0, 0, bench_transfer},
     {"sync, a rename with one copy", 7, 0, 0, bench_rename},

@@ -50,19 +50,44 @@ truce_status bench_queue_work(struct bench_place *place, const struct bench_oper
 
 /* ---- money ----------------------------------------------------------------------------------- */
 
-truce_status bench_ledger_post(struct bench_place *place, const struct bench_operation *operation,
-                               bson_error_t *error)
+static truce_status patterns_post(struct bench_place *place, truce_commit *commit,
+                                  bson_error_t *error)
 {
     truce_ledger_entry entries[] = {{"a", -1, NULL}, {"b", 1, NULL}};
-    bson_oid_t oid;
     bson_value_t id = {.value_type = BSON_TYPE_OID};
     truce_ledger_transaction transaction = {
         .id = &id, .kind = TRUCE_LEDGER_TRANSFER, .entries = entries, .count = 2};
 
+    bson_oid_init(&id.value.v_oid, NULL);
+    return truce_ledger_post(place->ledger, commit, &transaction, NULL, error);
+}
+
+truce_status bench_ledger_post(struct bench_place *place, const struct bench_operation *operation,
+                               bson_error_t *error)
+{
     (void)operation;
-    bson_oid_init(&oid, NULL);
-    id.value.v_oid = oid;
-    return truce_ledger_post(place->ledger, NULL, &transaction, NULL, error);
+    return patterns_post(place, NULL, error);
+}
+
+/* Posts, and changes a document. */
+static truce_status post_and_change(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
+    bson_value_t id = {.value_type = BSON_TYPE_INT32};
+    truce_status status = patterns_post(arg, commit, error);
+
+    if (!status)
+        status = truce_commit_update(commit, COLLECTION "accounts", &id, NULL, update, error);
+    bson_destroy(update);
+    return status;
+}
+
+truce_status bench_ledger_commit(struct bench_place *place, const struct bench_operation *operation,
+                                 bson_error_t *error)
+{
+    const truce_commit_options options = {.mechanism = operation->mechanism};
+
+    return truce_transact(place->store, post_and_change, place, &options, error);
 }
 
 truce_status bench_ledger_balance(struct bench_place *place,

@@ -30,7 +30,8 @@ void bench_patterns_end(struct bench_place *place);
 
 typedef truce_status bench_run(struct bench_place *place, const struct bench_operation *operation,
                                bson_error_t *error);
-bench_run bench_queue_add, bench_queue_work, bench_ledger_post, bench_ledger_balance,
-    bench_transfer, bench_rename, bench_publish, bench_publish_unswept, bench_tree_get;
+bench_run bench_queue_add, bench_queue_work, bench_ledger_post, bench_ledger_commit,
+    bench_ledger_balance, bench_transfer, bench_rename, bench_publish, bench_publish_unswept,
+    bench_tree_get;
 
 #endif

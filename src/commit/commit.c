@@ -277,8 +277,18 @@ void truce__commit_queue_up(truce_commit *commit, const char *collection)
         queue_up(commit, truce__key_lock_place_of_keys(collection));
 }
 
-/* Reads the entry's document unless the commit knows it. If the collected changes cannot be applied
- * to the document, the commit has failed. */
+/* Gives the entry its document, which was just read (NULL: missing). If the collected changes cannot
+ * be applied to it, the commit has failed. */
+static truce_status commit_learn(truce_commit *commit, struct entry *entry, const bson_t *document,
+                                 bson_error_t *error)
+{
+    bson_error_t why;
+    truce_status status = truce__entry_know(entry, document, true, &why);
+
+    return status ? commit_fail(commit, status, &why, error) : TRUCE_OK;
+}
+
+/* Reads the entry's document unless the commit knows it. */
 static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
@@ -293,15 +303,21 @@ static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, &why);
     truce__deadline_set(before_ns);
-    if (!status || status == TRUCE_NOT_FOUND) {
-        status = truce__entry_know(entry, status ? NULL : &document, true, &why);
-        if (status)
-            status = commit_fail(commit, status, &why, NULL);
-    }
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = commit_learn(commit, entry, status ? NULL : &document, &why);
     bson_destroy(&document);
     if (status && error)
         *error = why;
     return status;
+}
+
+truce_status truce__commit_know_missing(truce_commit *commit, const char *collection,
+                                        const bson_value_t *id, bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = commit_entry(commit, collection, id, &entry, error);
+
+    return status || entry->known ? status : commit_learn(commit, entry, NULL, error);
 }
 
 truce_status truce_commit_read(truce_commit *commit, const char *collection, const bson_value_t *id,

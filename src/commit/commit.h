@@ -132,6 +132,11 @@ void truce__journal_drop(truce_commit *commit, const char *why);
 /* Frees the owner of a finished commit whose documents were taken first. */
 void truce__journal_let_go(truce_commit *commit);
 
+/* Does what a read of the document by the commit does, without a message: the caller has just read,
+ * for this try, that no such document exists. */
+truce_status truce__commit_know_missing(truce_commit *commit, const char *collection,
+                                        const bson_value_t *id, bson_error_t *error);
+
 /* ---- documents by a unique key (commit.c) ---- */
 
 /* Does what truce_commit_read does, for the document whose fields equal those of `key`, which are

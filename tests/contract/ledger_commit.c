@@ -1,5 +1,6 @@
 /* Ledgers: transfers in a commit with other changes, and linked transactions. */
 #include "patterns/change_list/change_list.h"
+#include "tests/support/hooked.h"
 #include "tests/support/ledger_rig.h"
 
 /* ---- in a commit ---------------------------------------------------------------------------- */
@@ -204,4 +205,109 @@ TEST(posts_of_a_change_list_follow_other_posts_of_their_commit)
 TEST(linked_transactions_are_posted_together_or_not_at_all)
 {
     everywhere(linked);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* The calls of a post in a commit that read the ledger, on a store that is like a server: there,
+ * each is a message. */
+static int messages;
+
+static truce_status count_find(truce_store *store, const char *collection, const bson_t *filter,
+                               const truce_find_options *options, truce_cursor **cursor,
+                               bson_error_t *error)
+{
+    messages += !strcmp(collection, "tx");
+    return plain_ops->find(store, collection, filter, options, cursor, error);
+}
+
+struct single {
+    truce_ledger *ledger;
+    const char *id;
+    int64_t amount;
+    truce_ledger_result result;
+};
+
+static truce_status post_single(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct single *single = arg;
+
+    return book_post(single->ledger, commit, single->id, TRUCE_LEDGER_TRANSFER, "people:a",
+                     "people:b", single->amount, &single->result, error);
+}
+
+static truce_status post_counted(truce_store *store, struct single *single, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .deadline_ms = 20000};
+
+    messages = 0;
+    return truce_transact(store, post_single, single, &options, error);
+}
+
+static void nothing_first(truce_store *store)
+{
+    (void)store;
+}
+
+static void in_one_message(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store), *other = book_ledger(store);
+    uint32_t capabilities = store->capabilities;
+    struct single single = {.ledger = ledger, .amount = 10};
+    bson_error_t error = {0};
+    char id[20];
+
+    if (setting->mechanism != TRUCE_MECHANISM_JOURNAL || book_has_slots()) {
+        truce_ledger_free(other);
+        truce_ledger_free(ledger);
+        return;
+    }
+    store->capabilities &= ~(uint32_t)TRUCE_CAN_REWRITE;
+    hooked_make(store, nothing_first);
+    hooked_ops.find = count_find;
+    store->ops = &hooked_ops;
+    single.id = "one";
+    CHECK_OK(post_counted(store, &single, &error), error);
+    single.id = "two"; /* The accounts are remembered now. */
+    CHECK_OK(post_counted(store, &single, &error), error);
+    CHECK_INT(messages, ==, 1);
+    BALANCE("people:a", 980, 980);
+    /* Transactions of another handle follow: one, and more than the message reads. */
+    for (int i = 0, count = 1; count <= 10; count += 9) {
+        for (int n = 0; n < count; n++) {
+            snprintf(id, sizeof id, "other %d", i++);
+            CHECK_OK(book_transfer(other, id, "people:a", "bank", 1, &error), error);
+        }
+        snprintf(id, sizeof id, "after %d", count);
+        single.id = id;
+        CHECK_OK(post_counted(store, &single, &error), error);
+        CHECK_INT(messages == 1, ==, count == 1);
+        BALANCE("people:a", count == 1 ? 969 : 949, count == 1 ? 969 : 949);
+    }
+    /* It was posted before, with the same content and another. */
+    single.id = "two";
+    CHECK_OK(post_counted(store, &single, &error), error);
+    CHECK(single.result.exists);
+    single.amount = 11;
+    CHECK_STATUS(TRUCE_DUPLICATE, post_counted(store, &single, &error), error);
+    BALANCE("people:a", 949, 949);
+    /* Another program has inserted a transaction, which is committed first. */
+    insert_json(store, "tx",
+                "{'_id': 'foreign', 'proc': 'UNCOMMITTED', 'state': 'VALID', 'changes': ["
+                "{'account': 'people:a', 'value': -5, 'seqId': 100}, "
+                "{'account': 'people:b', 'value': 5, 'seqId': 100}]}");
+    single.id = "last";
+    single.amount = 10;
+    CHECK_OK(post_counted(store, &single, &error), error);
+    BALANCE("people:a", 934, 934);
+    store->ops = plain_ops;
+    store->capabilities = capabilities;
+    BOOK_CHECK(ledger);
+    truce_ledger_free(other);
+    truce_ledger_free(ledger);
+}
+
+TEST(a_post_in_a_commit_reads_accounts_and_id_by_one_message)
+{
+    everywhere(in_one_message);
 }

@@ -302,6 +302,12 @@ truce_status truce__ledger_fetch_in(struct ledger_reader *reader, const char *co
  * zeros: nothing. */
 truce_status truce__ledger_head(struct ledger_reader *reader, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
+/* Reads by one message whether a transaction has the id, and moves the states of the accounts, which
+ * were remembered, to their last numbers. *usual: no transaction has the id, and the states are the
+ * last ones. Otherwise read them one by one; the states may be wrong. */
+truce_status truce__ledger_heads(struct ledger_reader *reader, const bson_value_t *id,
+                                 struct ledger_known *const *accounts, uint32_t count, bool *usual,
+                                 bson_error_t *error);
 /* Finds the state after that number. NOT_FOUND: the account has no such number. */
 truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *account,
                                     int64_t number, struct ledger_state *state,
@@ -418,6 +424,11 @@ void truce__ledger_kept_free(struct ledger_kept *kept);
  * *stale: the states were remembered, so the refusal may be wrong. */
 truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_request *request,
                                 bson_t *document, bool *stale, bson_error_t *error);
+/* Reads the accounts of a post in a commit, and whether its id was posted before, by one message, if
+ * this saves messages. *absent: no transaction has the id. */
+truce_status truce__ledger_plan_together(struct ledger_plan *plan,
+                                         const struct ledger_request *request, bool *absent,
+                                         bson_error_t *error);
 /* Reads the request's accounts whose states were remembered, unless a planned transaction follows
  * the remembered state; its insert shows whether that state was right. */
 truce_status truce__ledger_plan_refresh(struct ledger_plan *plan,

@@ -498,6 +498,121 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
     return status;
 }
 
+/* ---- several accounts ------------------------------------------------------------------------ */
+
+/*
+ * A post in a commit needs the last states of its accounts, and whether its id was posted before.
+ * On a server, each of these reads is a message, while other commits wait for the accounts. So one
+ * message reads all, from the remembered numbers on:
+ *
+ *     {$or: [{_id: id}, the remembered number and all later ones of the first account, ...]}
+ *
+ * Its answer is used only if nothing is unusual: no transaction has the id, each remembered number
+ * is still stored, everything found is committed, and there is nothing else. Otherwise the accounts
+ * and the id are read one by one.
+ */
+
+#define HEAD_TOGETHER_MAX 3 /* Documents of each account that one message reads. */
+
+static void head_filter_together(const bson_value_t *id, struct ledger_known *const *accounts,
+                                 uint32_t count, bson_t *filter)
+{
+    bson_t any, one, condition = BSON_INITIALIZER;
+    char buffer[16];
+    const char *key;
+
+    bson_append_array_begin(filter, "$or", 3, &any);
+    truce__filter_id(id, &one);
+    BSON_APPEND_DOCUMENT(&any, "0", &one);
+    bson_destroy(&one);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t length = bson_uint32_to_string(i + 1, &key, buffer, sizeof buffer);
+
+        bson_reinit(&condition);
+        BSON_APPEND_INT64(&condition, "$gte", accounts[i]->state.number);
+        bson_append_document_begin(&any, key, (int)length, &one);
+        head_filter_numbers(accounts[i]->account, &condition, &one);
+        bson_append_document_end(&any, &one);
+    }
+    bson_append_array_end(filter, &any);
+    bson_destroy(&condition);
+}
+
+/* Returns whether the document is a committed transaction with another id. */
+static bool head_is_usual(const bson_t *document, const bson_value_t *id)
+{
+    bson_t holder = BSON_INITIALIZER;
+    bool usual;
+
+    BSON_APPEND_VALUE(&holder, "_id", id);
+    usual = !truce__value_equal(truce__value_field(truce__value_document(document), "_id", 3),
+                                truce__value_field(truce__value_document(&holder), "_id", 3));
+    bson_destroy(&holder);
+    for (struct fields at = truce__ledger_changes(document); usual && truce__fields_next(&at);) {
+        struct ledger_change change;
+
+        usual =
+            truce__ledger_change(at.value, &change) && truce__ledger_is_anchor(document, &change);
+    }
+    return usual;
+}
+
+static bool head_are_usual(struct ledger_documents *found, const bson_value_t *id,
+                           struct ledger_known *const *accounts, uint32_t count)
+{
+    if (found->count > HEAD_TOGETHER_MAX * count)
+        return false;
+    for (uint32_t i = 0; i < found->count; i++) {
+        if (!head_is_usual(found->items[i], id))
+            return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t number = accounts[i]->state.number;
+
+        if (!head_is_anchor(truce__ledger_numbered(found, accounts[i]->account, number),
+                            accounts[i]->account, number))
+            return false;
+    }
+    return true;
+}
+
+/* Moves the state to the account's last number among the documents. */
+static truce_status head_advance(struct ledger_reader *reader, const struct ledger_documents *found,
+                                 const char *account, struct ledger_state *state,
+                                 bson_error_t *error)
+{
+    struct search search = {.low = state->number};
+    truce_status status = TRUCE_OK;
+
+    if (head_last_anchor(found, account, &search))
+        status = truce__ledger_state_of(reader, search.document, account, search.low, state, error);
+    if (search.document)
+        bson_destroy(search.document);
+    state->behind = false;
+    return status;
+}
+
+truce_status truce__ledger_heads(struct ledger_reader *reader, const bson_value_t *id,
+                                 struct ledger_known *const *accounts, uint32_t count, bool *usual,
+                                 bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    struct ledger_documents found = {0};
+    truce_status status;
+
+    head_filter_together(id, accounts, count, &filter);
+    status = truce__ledger_fetch_filter(reader, &filter, NULL, HEAD_TOGETHER_MAX * count + 1,
+                                        &found, error);
+    *usual = !status && head_are_usual(&found, id, accounts, count);
+    for (uint32_t i = 0; *usual && !status && i < count; i++)
+        status = head_advance(reader, &found, accounts[i]->account, &accounts[i]->state, error);
+    truce__ledger_documents_release(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- a state before the last one ------------------------------------------------------------- */
+
 truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *account,
                                     int64_t number, struct ledger_state *state, bson_error_t *error)
 {

@@ -1,8 +1,8 @@
 /*
  * Posts in a commit. The commit reads the id, which guards its absence. The accounts are read
- * again, and the transactions that the commit itself has inserted are added. The insert belongs to
- * the commit. If another process takes a number, the commit is a CONFLICT, and the function runs
- * again.
+ * again, on a server by the same message (ledger_account_head.c), and the transactions that the
+ * commit itself has inserted are added. The insert belongs to the commit. If another process takes
+ * a number, the commit is a CONFLICT, and the function runs again.
  */
 #include <string.h>
 
@@ -138,10 +138,15 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
                                         bson_error_t *error)
 {
     bson_t document;
-    truce_status status = commit_find_posted(plan, request, error);
+    bool absent = false, stale;
+    truce_status status = truce__ledger_plan_together(plan, request, &absent, error);
     const bson_value_t *of = truce__ledger_of(request);
-    bool stale;
 
+    if (!status && absent)
+        status = truce__commit_know_missing(plan->commit, plan->ledger->collection,
+                                            request->transaction->id, error);
+    if (!status)
+        status = commit_find_posted(plan, request, error);
     if (status == TRUCE_NOT_FOUND && of)
         status = commit_find_settled(plan, of, error);
     if (status != TRUCE_NOT_FOUND)

@@ -97,6 +97,7 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
 
     if (plan->commit)
         truce__commit_queue_up(plan->commit, plan->ledger->collection);
+    known->state = (struct ledger_state){0};
     recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     known->root = recalled ? known->state.number : 0;
     known->fresh = !recalled || fresh;
@@ -111,6 +112,72 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     if (!status && plan->commit && !plan->alone)
         status = plan_add_own(plan, known->account, &known->state, error);
     known->loaded = !status;
+    return status;
+}
+
+#define TOGETHER_MAX 8 /* Accounts that one message reads. */
+
+/* Collects the accounts of a post that must be read, with their remembered states. Returns 0 if one
+ * message cannot read them. */
+static uint32_t plan_collect(struct ledger_plan *plan, const truce_ledger_transaction *given,
+                             struct ledger_known *accounts[TOGETHER_MAX])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < given->count; i++) {
+        struct ledger_known *known;
+        bool seen = false;
+
+        if (truce__ledger_account_name(given->entries[i].account, NULL))
+            return 0;
+        known = truce__ledger_at(&plan->book, given->entries[i].account);
+        for (uint32_t j = 0; j < count; j++)
+            seen = seen || accounts[j] == known;
+        if (known->loaded || seen)
+            continue;
+        if (count == TOGETHER_MAX ||
+            !truce__ledger_recall(plan->ledger, known->account, &known->state) ||
+            !known->state.number)
+            return 0;
+        accounts[count++] = known;
+    }
+    return count;
+}
+
+static truce_status plan_take_together(struct ledger_plan *plan, struct ledger_known *known,
+                                       bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    known->fresh = true;
+    known->root = known->state.number;
+    truce__ledger_remember(&plan->reader, known->account, &known->state, 0);
+    if (!plan->alone)
+        status = plan_add_own(plan, known->account, &known->state, error);
+    known->loaded = !status;
+    return status;
+}
+
+truce_status truce__ledger_plan_together(struct ledger_plan *plan,
+                                         const struct ledger_request *request, bool *absent,
+                                         bson_error_t *error)
+{
+    struct ledger_known *accounts[TOGETHER_MAX];
+    const truce_ledger_transaction *given = request->transaction;
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+
+    *absent = false;
+    if (request->verb != LEDGER_POST || given->of ||
+        plan->ledger->store->capabilities & TRUCE_CAN_REWRITE)
+        return TRUCE_OK;
+    truce__commit_queue_up(plan->commit, plan->ledger->collection);
+    count = plan_collect(plan, given, accounts);
+    if (count)
+        status = truce__ledger_heads(&plan->reader, given->id, accounts, count, absent, error);
+    *absent = *absent && !status;
+    for (uint32_t i = 0; !status && *absent && i < count; i++)
+        status = plan_take_together(plan, accounts[i], error);
     return status;
 }
 
