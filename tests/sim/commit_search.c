@@ -63,7 +63,7 @@ static void search_named(const char *const *names, struct budget budget, long ru
 /* To its end: where both may begin again, one by one (journal.c, CK3), there are many. */
 static long runs_of_all(const struct sim_scenario *scenario)
 {
-    return strcmp(scenario->name, "two commits read and write a, b") != 0 ? 20000 : 250000;
+    return strcmp(scenario->name, "two commits read and write a, b") != 0 ? 30000 : 250000;
 }
 
 TEST(every_interleaving_of_two_clients_is_serializable)
