@@ -250,9 +250,11 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     unsigned flags = KV_WRITER | (create_file ? KV_CREATE : 0);
     struct kv *mover;
     bool fresh = false, denied;
-    truce_status status = truce__open_checks_begin(engine->path, truce__engine_deadline(engine, 0),
-                                                   &engine->lock, &denied, error);
+    truce_status status = truce__open_checks_kind(engine->path, true, error);
 
+    if (!status)
+        status = truce__open_checks_begin(engine->path, truce__engine_deadline(engine, 0),
+                                          &engine->lock, &denied, error);
     if (status)
         return status;
     engine->locked = true;
@@ -320,8 +322,7 @@ static truce_status try_read(struct engine *engine, struct kv **kept, bool *wron
         if (!status)
             status = truce__kv_format_check(kv, &fresh, error);
         if (!status && fresh)
-            status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty",
-                                 engine->path);
+            status = truce__kv_fail_empty(engine->path, error);
         if (!status && kept)
             *kept = kv;
         else
@@ -336,9 +337,11 @@ static truce_status read_with_the_others(struct engine *engine, bool *wrong, bso
 {
     bson_error_t ignored;
     bool denied;
-    truce_status status = truce__open_checks_begin(engine->path, truce__engine_deadline(engine, 0),
-                                                   &engine->lock, &denied, error);
+    truce_status status = truce__open_checks_kind(engine->path, false, error);
 
+    if (!status)
+        status = truce__open_checks_begin(engine->path, truce__engine_deadline(engine, 0),
+                                          &engine->lock, &denied, error);
     if (status)
         return status;
     engine->locked = true;

@@ -1,7 +1,8 @@
 /*
  * Checks before SQLite opens a file.
  *
- *     path --resolve links--> the file --may this process open it?--> the lock file, locked
+ *     path --resolve links--> the file --may this process open it? do its first bytes
+ *          belong to a store?--> the lock file, locked
  *          --does its page belong to this store? otherwise: does SQLite also say that no process
  *            has the file open?--> adopted
  *          --do database and log belong together?--> SQLite may open the file
@@ -183,6 +184,29 @@ static truce_status open_checks_check_log(const struct lock *lock, const char *p
                            path, file.id.number ? "empty" : "missing", lock->log);
     if (!status && log.size >= KV_LOG_HEADER_BYTES)
         status = truce__kv_log_check_header(path, error);
+    return status;
+}
+
+/* Returns true if this cannot be found out. */
+static bool open_checks_is_there(const char *path)
+{
+    struct stat found;
+
+    return !lstat(path, &found) || errno != ENOENT;
+}
+
+truce_status truce__open_checks_kind(const char *path, bool may_make, bson_error_t *error)
+{
+    char *lock = bson_strdup_printf("%s-lock", path), *log = bson_strdup_printf("%s-wal", path);
+    truce_status status = TRUCE_OK;
+
+    if (!open_checks_is_there(lock) && open_checks_is_there(path))
+        status = truce__kv_kind_check(path, has_content(log), may_make, error);
+    /* Another process may have made the file a store in the meantime. */
+    if (status && open_checks_is_there(lock))
+        status = TRUCE_OK;
+    bson_free(log);
+    bson_free(lock);
     return status;
 }
 

@@ -277,6 +277,20 @@ TEST(copies_of_file_and_log_are_no_database_for_other_programs)
 
 /* ---- files that are not stores of this format ------------------------------------------------ */
 
+static bool is_alone(void)
+{
+    static const char *const ends[] = {"-lock", "-wal", "-shm", "-journal"};
+    char name[440];
+    bool alone = true;
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        alone = alone && access(name, F_OK) != 0;
+    }
+    return alone;
+}
+
+/* The file is refused, is not changed, and has no new file next to it. */
 static void check_refused(truce_status expected, const char *words)
 {
     const truce_store_options reading = {.read_only = true};
@@ -290,6 +304,7 @@ static void check_refused(truce_status expected, const char *words)
     CHECK_STATUS(expected, truce_store_open(path, &reading, &store, &error), error);
     CHECK(strstr(error.message, words));
     CHECK(is_same(&before, path));
+    CHECK(is_alone());
     image_release(&before);
 }
 
@@ -337,6 +352,40 @@ TEST(a_file_of_something_else_is_refused_and_left_as_it_was)
         REQUIRE(image_write(&(struct image){(uint8_t *)bytes, size}, path));
         check_refused(TRUCE_CORRUPT, "is not a truce store");
     }
+}
+
+/* A reader refuses an empty file and leaves nothing next to it. A writer makes it a store. */
+TEST(an_empty_file_becomes_a_store_by_a_writer_only)
+{
+    const truce_store_options reading = {.read_only = true};
+    truce_store *store;
+    bson_error_t error = {0};
+
+    new_path();
+    REQUIRE(image_write(&(struct image){(uint8_t *)"", 0}, path));
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, &reading, &store, &error), error);
+    CHECK(strstr(error.message, "is not a truce store: it is empty"));
+    CHECK(is_alone());
+    make_closed();
+    check_opens(DOCUMENTS / 2);
+}
+
+/* Another program has the database open, with a log and its index. */
+TEST(an_open_database_of_another_program_is_refused_without_a_lock_file)
+{
+    char lock[440];
+    truce_store *store;
+    bson_error_t error = {0};
+    sqlite3 *db;
+
+    new_path();
+    snprintf(lock, sizeof lock, "%s-lock", path);
+    CHECK(!sqlite3_open(path, &db) &&
+          !sqlite3_exec(db, "PRAGMA journal_mode=WAL; CREATE TABLE t(x)", NULL, NULL, NULL));
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+    CHECK(strstr(error.message, "an SQLite file of another program"));
+    CHECK(access(lock, F_OK) != 0);
+    sqlite3_close(db);
 }
 
 /* ---- the first snapshot ---------------------------------------------------------------------- */

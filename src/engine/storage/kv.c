@@ -228,27 +228,34 @@ static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
-truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
-                            bson_error_t *error)
+/* Opens a connection, and reads nothing but the header of the file. The caller closes the connection
+ * also after a failure. */
+static truce_status kv_connect(const char *path, unsigned flags, struct kv **kv,
+                               bson_error_t *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct kv *made = bson_malloc0(sizeof *made);
     char *uri = uri_of(path, flags & KV_IMMUTABLE);
-    truce_status status = TRUCE_OK;
     int result;
 
     pthread_once(&once, configure);
-    *kv = NULL;
+    *kv = made;
     made->flags = flags;
     made->path = bson_strdup(path);
     result = sqlite3_open_v2(uri, &made->db, open_flags(flags), truce__kv_wal_vfs());
     bson_free(uri);
     if (!result)
         result = truce__kv_define_take(made);
-    if (result)
-        status = truce__kv_fail(made, result, "open", error);
-    if (!status)
-        status = kv_check_kind(made, error);
+    return result ? truce__kv_fail(made, result, "open", error) : kv_check_kind(made, error);
+}
+
+truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
+                            bson_error_t *error)
+{
+    struct kv *made;
+    truce_status status = kv_connect(path, flags, &made, error);
+
+    *kv = NULL;
     if (!status)
         status = configure_connection(made, patience_ms, error);
     if (status) {
@@ -257,6 +264,27 @@ truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_m
     }
     *kv = made;
     return TRUCE_OK;
+}
+
+truce_status truce__kv_fail_empty(const char *path, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty", path);
+}
+
+truce_status truce__kv_kind_check(const char *path, bool logged, bool empty, bson_error_t *error)
+{
+    enum kv_kind kind = KV_STORE;
+    struct kv *kv;
+    truce_status status = kv_connect(path, KV_READ_ONLY, &kv, error);
+
+    if (!status)
+        (void)sqlite3_file_control(kv->db, "main", KV_PAGE_KIND, &kind);
+    if (kind == KV_UNKNOWN && !logged)
+        status = truce__kv_fail(kv, SQLITE_NOTADB, "open", error);
+    else if (!status && kind == KV_EMPTY && !logged && !empty)
+        status = truce__kv_fail_empty(path, error);
+    truce__kv_close(kv);
+    return status == TRUCE_CORRUPT || status == TRUCE_INVALID ? status : TRUCE_OK;
 }
 
 static void free_table(struct kv_table *table)

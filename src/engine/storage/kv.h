@@ -272,6 +272,13 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
 
 /* ---- the file itself ------------------------------------------------------------------------ */
 
+/* Refuses a file that is not a store by its first bytes. Reads neither a log nor more of the file.
+ * `logged`: the file has a log, which may have a better first page. `empty`: the file may be empty,
+ * because the caller makes it a store. TRUCE_OK: the file may be a store, or cannot be read. */
+truce_status truce__kv_kind_check(const char *path, bool logged, bool empty, bson_error_t *error);
+/* Fails with CORRUPT, because an empty file is not a store. */
+truce_status truce__kv_fail_empty(const char *path, bson_error_t *error);
+
 /* Finds out whether the file has truce's format. Fails with CORRUPT if it is not a truce store or
  * has another format. `*fresh`: the file is empty. */
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error);
