@@ -217,6 +217,16 @@ static void transact_explain(truce_status status, uint32_t tries, bson_error_t *
                     "the function of the commit returned this status without a message");
 }
 
+/* Returns the per-key locks, by the commit's deadline: the store may ask a server first. */
+static struct key_locks *transact_locks(truce_store *store, const truce_commit *commit)
+{
+    int64_t before_ns = truce__deadline_set(commit->worker.deadline_ns);
+    struct key_locks *locks = truce__metadata_key_locks(store);
+
+    truce__deadline_set(before_ns);
+    return locks;
+}
+
 truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,
                              const truce_commit_options *options, bool waits, bson_error_t *error)
 {
@@ -232,7 +242,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
         tries = 1;
         waits = false;
     }
-    commit->locks = waits && in_line(store) ? truce__metadata_key_locks(store) : NULL;
+    commit->locks = waits && in_line(store) ? transact_locks(store, commit) : NULL;
     commit->worker.early =
         waits && (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;
     if (commit->options.key)

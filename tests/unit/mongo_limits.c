@@ -151,7 +151,7 @@ static void *run_call(void *arg)
         CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, LONGEST_MS);
         fake_freeze(stage.fake, false);
         status = do_call(stage.store, UPDATE_ONE, &error);
-        for (int i = 0; i < 10 && (status == TRUCE_UNKNOWN || status == TRUCE_IO); i++)
+        for (int i = 0; i < 60 && (status == TRUCE_UNKNOWN || status == TRUCE_IO); i++)
             status = do_call(stage.store, INSERT, &error); /* by connections of before */
         CHECK_OK(status, error);
     }
@@ -171,6 +171,75 @@ TEST(ends_calls_on_a_stalled_server_at_their_deadline)
     }
     for (int i = 0; i < CALLS; i++)
         pthread_join(threads[i], NULL);
+}
+
+/* ---- how long after its deadline a call may end ----------------------------------------------- */
+
+#define LATE_MS  300
+#define ATTEMPTS 20
+
+static int64_t ms_since(int64_t begun_ns)
+{
+    return (truce__clock_monotonic_ns() - begun_ns) / 1000000;
+}
+
+/* Opens a store on a silent server. Returns how many milliseconds after the deadline it ended. */
+static int64_t open_late(uint32_t deadline_ms)
+{
+    struct fake *fake = fake_start(FAKE_REPLICA_SET, 21, NULL, NULL);
+    truce_store_options options = {.deadline_ms = deadline_ms};
+    int64_t begun_ns = truce__clock_monotonic_ns(), late_ms;
+    truce_store *store;
+    bson_error_t error;
+
+    fake_freeze(fake, true);
+    CHECK_STATUS(TRUCE_IO, truce_store_open(fake_uri(fake, ""), &options, &store, &error), error);
+    late_ms = ms_since(begun_ns) - deadline_ms;
+    fake_stop(fake);
+    return late_ms;
+}
+
+/* Runs a call on a server that became silent. */
+static int64_t call_late(enum call call)
+{
+    struct stage stage = {{0}};
+    bson_error_t error = {0};
+    int64_t late_ms = INT64_MAX;
+
+    if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        int64_t begun_ns = truce__clock_monotonic_ns();
+
+        fake_freeze(stage.fake, true);
+        (void)!do_call(stage.store, call, &error);
+        late_ms = ms_since(begun_ns) - DEADLINE_MS;
+        fake_freeze(stage.fake, false);
+    }
+    strike(&stage);
+    return late_ms;
+}
+
+/* A busy machine delays some attempts, but not all of them. */
+TEST(a_call_ends_soon_after_its_deadline)
+{
+    static const uint32_t openings[] = {300, 1000, 2600, 3000};
+
+    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
+        int64_t late_ms = INT64_MAX;
+
+        for (int k = 0; k < ATTEMPTS && late_ms > LATE_MS; k++)
+            late_ms = open_late(openings[i]);
+        if (late_ms > LATE_MS)
+            test_fail(__FILE__, __LINE__, "an opening with %u ms ended %lld ms late", openings[i],
+                      (long long)late_ms);
+    }
+    for (int call = 0; call < CALLS; call++) {
+        int64_t late_ms = INT64_MAX;
+
+        for (int k = 0; k < ATTEMPTS && late_ms > LATE_MS; k++)
+            late_ms = call_late((enum call)call);
+        if (late_ms > LATE_MS)
+            test_fail(__FILE__, __LINE__, "call %d ended %lld ms late", call, (long long)late_ms);
+    }
 }
 
 /* ---- a commit that stalls at one of its messages --------------------------------------------- */

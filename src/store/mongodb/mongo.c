@@ -63,6 +63,10 @@
 
 #define DEADLINE_MS    30000
 #define CONNECT_MS_MAX 10000
+/* libmongoc's pause between two attempts to reach a server. */
+#define CONNECT_PAUSE_MS 500
+/* How often a lost server is looked for, also if each call has less time than libmongoc waits. */
+#define HEARTBEAT_MS 2000
 /* The minimum length of a secret option value; shorter values are words or numbers. */
 #define SECRET_LEAST 8
 
@@ -146,6 +150,16 @@ static void set_default(mongoc_uri_t *uri, const char *option, uint32_t value)
         mongoc_uri_set_option_as_int32(uri, option, value > INT32_MAX ? INT32_MAX : (int32_t)value);
 }
 
+/* Returns how long an attempt to reach a server takes. libmongoc makes one after the other, with a
+ * pause, and closing a pool waits for the end of an attempt. So attempts of equal length fill the
+ * time of an opening at a silent server. */
+static uint32_t attempt_ms(uint32_t wait_ms)
+{
+    uint32_t attempts = wait_ms / CONNECT_MS_MAX + (wait_ms % CONNECT_MS_MAX != 0);
+
+    return (wait_ms - (attempts - 1) * CONNECT_PAUSE_MS) / attempts;
+}
+
 /* Sets time limits, so that no call waits forever for a connection of the pool, a server, or a
  * socket. */
 static void set_deadlines(mongoc_uri_t *uri, uint32_t deadline_ms)
@@ -154,8 +168,8 @@ static void set_deadlines(mongoc_uri_t *uri, uint32_t deadline_ms)
 
     set_default(uri, MONGOC_URI_WAITQUEUETIMEOUTMS, wait_ms);
     set_default(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, wait_ms);
-    set_default(uri, MONGOC_URI_CONNECTTIMEOUTMS,
-                wait_ms < CONNECT_MS_MAX ? wait_ms : CONNECT_MS_MAX);
+    set_default(uri, MONGOC_URI_CONNECTTIMEOUTMS, attempt_ms(wait_ms));
+    set_default(uri, MONGOC_URI_HEARTBEATFREQUENCYMS, HEARTBEAT_MS);
     if (!mongoc_uri_get_appname(uri))
         mongoc_uri_set_appname(uri, "truce");
 }
@@ -279,7 +293,10 @@ static void mongo_close_store(truce_store *base)
     struct mongo_store *store = (struct mongo_store *)base;
 
     truce__mongo_listener_close(store->listener);
-    truce__mongo_limit(CLOSE_MS);
+    if (store->silent || !truce__mongo_farewell_ms(store))
+        truce__mongo_limit_to_now();
+    else
+        truce__mongo_limit(CLOSE_MS);
     truce__mongo_shards_free(store->shards);
     truce__mongo_structure_free(store->structure);
     truce__mongo_limit_forget(store);
@@ -540,10 +557,12 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
 static truce_status mongo_reach(struct mongo_store *store, const mongoc_uri_t *uri,
                                 bson_error_t *error)
 {
+    const mongoc_host_list_t *hosts = mongoc_uri_get_hosts(uri);
     truce_status status = truce__mongo_pool_open(store, uri, error);
 
     if (status)
         return status;
+    store->direct = hosts && !hosts->next && !mongoc_uri_get_replica_set(uri);
     truce__mongo_watch(store);
     return meet_server(store, uri, error);
 }
@@ -644,9 +663,9 @@ static truce_status mongo_open_store(const char *scheme, const char *path,
         (uint32_t)mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 30000);
     if (options->deadline_ms)
         made->deadline_ms = options->deadline_ms;
+    made->select_ms = made->deadline_ms < SELECT_MS ? made->deadline_ms : SELECT_MS;
     mongoc_uri_set_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS,
-                                   made->deadline_ms < SELECT_MS ? (int32_t)made->deadline_ms
-                                                                 : SELECT_MS);
+                                   (int32_t)made->select_ms);
     made->read_only = options->read_only;
     made->relaxed = options->relaxed;
     {

@@ -48,6 +48,8 @@ struct mongo_store {
     struct mongo_shards *shards;     /* NULL: not sharded. */
     struct mongo_server server;
     uint32_t deadline_ms;
+    uint32_t select_ms; /* How long libmongoc waits for a server at a time. */
+    bool direct;        /* The store uses one server, whatever its role. */
     int32_t connections_max;
     atomic_uint_fast64_t round_trips;
     struct {
@@ -63,6 +65,8 @@ struct mongo_store {
     atomic_int occupied;
     /* When a message of the kind of truce__mongo_farewell_ms last had no answer in time. */
     _Atomic int64_t stalled_ns;
+    /* The last message had no answer in time. */
+    atomic_bool silent;
     bool read_only, relaxed;
     bool linearizable; /* Reads of one document by _id may ask for it. */
     /* The changes of this handle and those of other clients that it has noticed. */
@@ -325,6 +329,16 @@ uint32_t truce__mongo_wait_ms(const struct mongo_store *store);
  * NULL) gets the reason of a failure. */
 bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
                                bson_error_t *why);
+/* Returns whether a server is known or libmongoc has the time to wait for one. If the call is about
+ * to end, waits for a server as truce__mongo_await_server does. `why` may be NULL. */
+bool truce__mongo_has_server(struct mongo_store *store, mongoc_client_t *client, bson_error_t *why);
+/* Notes whether the last message of this thread had an answer. */
+void truce__mongo_limit_answered(bool answered);
+/* Ends the time of this thread's messages: each later message is sent, and its answer is not
+ * awaited. */
+void truce__mongo_limit_to_now(void);
+/* Returns whether the time of the server is over. */
+bool truce__mongo_limit_is_over(void);
 void truce__mongo_limit_forget(struct mongo_store *store);
 /* Makes each later read and connect of this thread end soon after `*stop` is true, on connections
  * of a client set up by truce__mongo_watch. */

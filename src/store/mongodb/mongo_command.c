@@ -41,17 +41,24 @@ static void count_add_one(struct mongo_store *store)
 
 static void count_answered(const mongoc_apm_command_succeeded_t *event)
 {
-    count_add_one(mongoc_apm_command_succeeded_get_context(event));
+    struct mongo_store *store = mongoc_apm_command_succeeded_get_context(event);
+
+    count_add_one(store);
+    truce__mongo_limit_answered(true);
+    atomic_store_explicit(&store->silent, false, memory_order_relaxed);
     if (bson_has_field(mongoc_apm_command_succeeded_get_reply(event), "writeConcernError"))
         lost = true; /* Executed, but it may be rolled back. */
 }
 
 static void count_failed(const mongoc_apm_command_failed_t *event)
 {
+    struct mongo_store *store = mongoc_apm_command_failed_get_context(event);
     bson_error_t caught;
 
-    count_add_one(mongoc_apm_command_failed_get_context(event));
+    count_add_one(store);
     mongoc_apm_command_failed_get_error(event, &caught);
+    if (caught.domain != MONGOC_ERROR_SERVER && truce__mongo_limit_is_over())
+        atomic_store_explicit(&store->silent, true, memory_order_relaxed);
     if (truce__mongo_is_open(&caught))
         lost = true;
 }
@@ -219,7 +226,9 @@ truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client
 
     truce__mongo_limit(command->wait_ms);
     truce__mongo_call();
-    done = command_make_options(store, command, &options, &caught);
+    done =
+        command_make_options(store, command, &options, &caught) &&
+        (command->session || command->server_id || truce__mongo_has_server(store, client, &caught));
     if (done)
         done = command_run(client, database, command, &options, reply, &caught);
     else

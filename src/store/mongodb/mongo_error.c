@@ -352,6 +352,8 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     char ours[sizeof caught->message];
     truce_status status;
 
+    if (!answered)
+        truce__mongo_limit_answered(false);
     if (durable) /* Executed, but not known to be durable. */
         return error_report(
             error_unanswered(kind), what, caught->code,

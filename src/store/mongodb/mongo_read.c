@@ -230,7 +230,9 @@ static truce_status cursor_prepare(struct mongo_cursor *cursor, uint32_t wait_ms
     truce__mongo_limit(wait_ms);
     if (cursor->store->transaction && !cursor->outside)
         return TRUCE_OK;
-    server = mongoc_client_select_server(cursor->client, true, NULL, &caught);
+    server = truce__mongo_has_server(cursor->store, cursor->client, &caught)
+                 ? mongoc_client_select_server(cursor->client, true, NULL, &caught)
+                 : NULL;
     if (!server && truce__mongo_await_server(cursor->store, cursor->client, NULL))
         server = mongoc_client_select_server(cursor->client, true, NULL, &caught);
     if (!server)
@@ -669,6 +671,8 @@ static truce_store *view_new_view(const struct mongo_store *store, uint32_t seco
     made->database = bson_strdup(store->database);
     made->server = store->server;
     made->deadline_ms = store->deadline_ms;
+    made->select_ms = store->select_ms;
+    made->direct = store->direct;
     made->connections_max = store->connections_max;
     made->read_only = true;
     made->at.seconds = seconds;

@@ -153,6 +153,8 @@ static struct session_store *session_new(const struct mongo_store *store)
     made->base.shards = store->shards;
     made->base.server = store->server;
     made->base.deadline_ms = store->deadline_ms;
+    made->base.select_ms = store->select_ms;
+    made->base.direct = store->direct;
     made->base.connections_max = store->connections_max;
     made->base.read_only = store->read_only;
     made->base.relaxed = store->relaxed;

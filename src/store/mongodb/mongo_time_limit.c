@@ -6,12 +6,14 @@
  *     each message    reads, writes, and handshakes end at the call's limit, also those that
  *                     libmongoc repeats by itself. Each stream is wrapped, because a libmongoc
  *                     connection has only one time-out, for long reads and short writes alike
- *     a server        is awaited in short steps (SELECT_MS), because libmongoc has one time for
- *                     that too
+ *     a server        is awaited in steps of libmongoc, which all take the same time (SELECT_MS). If
+ *                     less time is left, the call looks at the known servers in short intervals
+ *                     and does not let libmongoc wait
  *
  * The server gets the time of the call (wtimeout), and its answer GRACE_MS more. After the deadline
- * of the surrounding work, the cleanup gets as long in total, and then LEAST_MS for each message. A
- * live server answers within that, and a dead one does not block the caller.
+ * of the surrounding work, the cleanup gets as long in total, and then LEAST_MS for each message
+ * until one has no answer. A live server answers within that, and a dead one does not block the
+ * caller.
  *
  * The listening thread waits for each message in slices of STOP_SLICE_MS, and checks between them
  * whether its store is being closed (mongo_change_listener.c).
@@ -22,17 +24,21 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "store/mongodb/mongo.h"
 
-#define GRACE_MS 1000
+#define GRACE_MS 200
 #define LEAST_MS 100
 
 static _Thread_local struct {
-    int64_t until_ns; /* The deadline of the call; 0: none. */
+    int64_t end_ns;   /* When the time of the server ends; 0: never. */
+    int64_t until_ns; /* When an answer is no longer awaited; 0: never. */
     uint32_t wait_ms; /* For the server; 0: the store's. */
+    /* The message comes after the deadline; the last such message had no answer. */
+    bool late, silent;
     /* If true, reads and connects of this thread end; NULL: none. */
     const atomic_bool *stop;
 } limit;
@@ -48,14 +54,33 @@ void truce__mongo_limit(uint32_t wait_ms)
     int64_t now_ns = truce__clock_monotonic_ns(), work_ns = truce__deadline();
     int64_t left_ms = work_ns ? (work_ns - now_ns) / 1000000 : INT64_MAX;
 
-    limit.until_ns = wait_ms ? now_ns + INT64_C(1000000) * ((int64_t)wait_ms + GRACE_MS) : 0;
+    limit.end_ns = wait_ms ? now_ns + INT64_C(1000000) * wait_ms : 0;
     limit.wait_ms = wait_ms;
-    if (!work_ns || (wait_ms && left_ms >= wait_ms))
-        return;
-    limit.wait_ms =
-        left_ms > LEAST_MS ? (uint32_t)(left_ms < INT32_MAX ? left_ms : INT32_MAX) : LEAST_MS;
-    limit.until_ns =
-        now_ns + INT64_C(1000000) * (left_ms + GRACE_MS > LEAST_MS ? left_ms + GRACE_MS : LEAST_MS);
+    if (work_ns && (!wait_ms || left_ms < wait_ms)) {
+        limit.end_ns = work_ns;
+        limit.wait_ms =
+            left_ms > LEAST_MS ? (uint32_t)(left_ms < INT32_MAX ? left_ms : INT32_MAX) : LEAST_MS;
+    }
+    limit.until_ns = limit.end_ns ? limit.end_ns + INT64_C(1000000) * GRACE_MS : 0;
+    limit.late = limit.end_ns && limit.until_ns < now_ns + INT64_C(1000000) * LEAST_MS;
+    if (limit.late)
+        limit.until_ns = limit.silent ? now_ns : now_ns + INT64_C(1000000) * LEAST_MS;
+}
+
+void truce__mongo_limit_answered(bool answered)
+{
+    limit.silent = !answered && (limit.silent || limit.late);
+}
+
+void truce__mongo_limit_to_now(void)
+{
+    limit.end_ns = limit.until_ns = truce__clock_monotonic_ns();
+    limit.wait_ms = 1;
+}
+
+bool truce__mongo_limit_is_over(void)
+{
+    return limit.end_ns && truce__clock_monotonic_ns() >= limit.end_ns;
 }
 
 void truce__mongo_limit_until(const atomic_bool *stop)
@@ -75,21 +100,75 @@ uint32_t truce__mongo_wait_ms(const struct mongo_store *store)
 
 /* ---- a server ------------------------------------------------------------------------------- */
 
-#define LOOK_SLACK_NS INT64_C(500000000)
+#define LOOK_MS 10
+
+/* Returns whether libmongoc selects a server that accepts writes without waiting. The only server
+ * of a direct connection is selected in any role. */
+static bool limit_knows_server(const struct mongo_store *store, const mongoc_client_t *client)
+{
+    static const char *const kinds[] = {"RSPrimary", "Mongos", "Standalone", "LoadBalancer"};
+    size_t count = 0;
+    /* libmongoc returns those that have answered. */
+    mongoc_server_description_t **all = mongoc_client_get_server_descriptions(client, &count);
+    bool known = store->direct && count;
+
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            known = known || !strcmp(mongoc_server_description_type(all[i]), kinds[k]);
+    mongoc_server_descriptions_destroy_all(all, count);
+    return known;
+}
+
+/* Gives the reason of a selection that failed before libmongoc had one, in libmongoc's form
+ * (mongo_error.c). */
+static void limit_give_reason(const mongoc_client_t *client, bson_error_t *why)
+{
+    size_t count = 0;
+
+    mongoc_server_descriptions_destroy_all(mongoc_client_get_server_descriptions(client, &count),
+                                           count);
+    bson_set_error(why, MONGOC_ERROR_SERVER_SELECTION, MONGOC_ERROR_SERVER_SELECTION_FAILURE,
+                   "No suitable servers found%s", count ? "" : ": [no server has answered]");
+}
+
+/* Returns whether libmongoc may wait for a server, for one step, and the call ends in time. */
+static bool limit_has_step(const struct mongo_store *store, int64_t end_ns)
+{
+    int64_t left_ms = (end_ns - truce__clock_monotonic_ns()) / 1000000;
+
+    return left_ms + GRACE_MS >= store->select_ms;
+}
 
 bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
                                bson_error_t *why)
 {
-    int64_t now_ns = truce__clock_monotonic_ns();
-    int64_t until_ns = now_ns + INT64_C(1000000) * truce__mongo_wait_ms(store);
+    int64_t end_ns =
+        limit.end_ns ? limit.end_ns
+                     : truce__clock_monotonic_ns() + INT64_C(1000000) * truce__mongo_wait_ms(store);
     mongoc_server_description_t *found = NULL;
-    /* Each attempt takes seconds, so none begins that would end late. */
-    while (!found && now_ns < until_ns && !truce__store_interrupted(&store->base, NULL)) {
-        found = mongoc_client_select_server(client, true, NULL, why);
-        now_ns = truce__clock_monotonic_ns() + LOOK_SLACK_NS;
+
+    if (why)
+        why->message[0] = '\0';
+    for (;;) {
+        bool known = limit_knows_server(store, client);
+
+        if (known || limit_has_step(store, end_ns))
+            found = mongoc_client_select_server(client, true, NULL, why);
+        if (found || truce__clock_monotonic_ns() >= end_ns ||
+            truce__store_interrupted(&store->base, NULL))
+            break;
+        truce__clock_sleep_ms(LOOK_MS);
     }
+    if (!found && why && !strchr(why->message, '['))
+        limit_give_reason(client, why);
     mongoc_server_description_destroy(found);
     return found != NULL;
+}
+
+bool truce__mongo_has_server(struct mongo_store *store, mongoc_client_t *client, bson_error_t *why)
+{
+    return !limit.end_ns || limit_has_step(store, limit.end_ns) ||
+           limit_knows_server(store, client) || truce__mongo_await_server(store, client, why);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -337,8 +337,9 @@ truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t 
     mongoc_session_opts_set_causal_consistency(session, false);
     status = truce__mongo_borrow(store, &transaction->client, error);
     if (!status) {
-        (void)truce__mongo_await_server(store, transaction->client, NULL);
-        transaction->session = mongoc_client_start_session(transaction->client, session, &caught);
+        if (truce__mongo_await_server(store, transaction->client, &caught))
+            transaction->session =
+                mongoc_client_start_session(transaction->client, session, &caught);
         if (!transaction->session ||
             !mongoc_client_session_start_transaction(transaction->session, options, &caught))
             status = truce__mongo_failed(MONGO_READ, "begin a transaction", &none, &caught, error);

@@ -806,7 +806,7 @@ static truce_status send_once(struct mongo_store *store, mongoc_client_t *client
     truce_status status = TRUCE_OK;
     size_t number = 0;
     bson_t reply;
-    bool done;
+    bool done = false;
 
     while (number < batch->count && !status) {
         status =
@@ -817,7 +817,10 @@ static truce_status send_once(struct mongo_store *store, mongoc_client_t *client
     }
     if (!status) {
         truce__mongo_call();
-        done = mongoc_bulk_operation_execute(bulk, &reply, &caught) != 0;
+        if (batch->session || truce__mongo_has_server(store, client, &caught))
+            done = mongoc_bulk_operation_execute(bulk, &reply, &caught) != 0;
+        else
+            bson_init(&reply);
         status = mongo_write_take_answer(batch, done, &reply, &caught);
         *unsent = !done && caught.domain == MONGOC_ERROR_SERVER_SELECTION && !truce__mongo_lost() &&
                   !batch->session && status == TRUCE_IO;

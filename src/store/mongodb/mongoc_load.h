@@ -39,6 +39,7 @@
     each(client_command_with_opts) \
     each(client_destroy) \
     each(client_get_database) \
+    each(client_get_server_descriptions) \
     each(client_new_from_uri) \
     each(client_pool_destroy) \
     each(client_pool_new_with_error) \
@@ -70,6 +71,8 @@
     each(server_description_destroy) \
     each(server_description_hello_response) \
     each(server_description_id) \
+    each(server_description_type) \
+    each(server_descriptions_destroy_all) \
     each(session_opts_destroy) \
     each(session_opts_new) \
     each(session_opts_set_causal_consistency) \
@@ -171,6 +174,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_client_command_with_opts truce__mongoc.client_command_with_opts
 #define mongoc_client_destroy truce__mongoc.client_destroy
 #define mongoc_client_get_database truce__mongoc.client_get_database
+#define mongoc_client_get_server_descriptions truce__mongoc.client_get_server_descriptions
 #define mongoc_client_new_from_uri truce__mongoc.client_new_from_uri
 #define mongoc_client_pool_destroy truce__mongoc.client_pool_destroy
 #define mongoc_client_pool_new_with_error truce__mongoc.client_pool_new_with_error
@@ -202,6 +206,8 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_server_description_destroy truce__mongoc.server_description_destroy
 #define mongoc_server_description_hello_response truce__mongoc.server_description_hello_response
 #define mongoc_server_description_id truce__mongoc.server_description_id
+#define mongoc_server_description_type truce__mongoc.server_description_type
+#define mongoc_server_descriptions_destroy_all truce__mongoc.server_descriptions_destroy_all
 #define mongoc_session_opts_destroy truce__mongoc.session_opts_destroy
 #define mongoc_session_opts_new truce__mongoc.session_opts_new
 #define mongoc_session_opts_set_causal_consistency truce__mongoc.session_opts_set_causal_consistency
