@@ -1,4 +1,5 @@
-// Leases of commits (src/commit/complete_commit.c CH3, lease_watch.h CW4, journal.c). A live
+// Leases of commits (src/commit/complete_commit.c CH3, lease_watch.h CW4, journal.c), and those of
+// jobs, holds, and edits (job_lease.c, tree_collect.c), which have the same steps. A live
 // owner is not taken for dead. A dead owner blocks no client for longer than a lease from the first
 // encounter, whatever the clocks say. Time is ticks. See README.md.
 #include "mc.hpp"

@@ -294,7 +294,7 @@ static void is_held(truce_store *store, const struct setting *setting)
 {
     truce_tree *site = rig_tree(store, NULL, 0), *draft = named(store, "draft");
     bson_t *ending = test_bson("{'until': {'$exists': true}}"),
-           *ran_out = test_bson("{'$set': {'until': {'$date': 0}}}");
+           *ran_out = test_bson("{'$set': {'until': {'$date': 0}, 'ms': 0}}");
     truce_write_options many = {.multi = true};
     bson_error_t error = {0};
 

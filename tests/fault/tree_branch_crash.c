@@ -93,8 +93,8 @@ static void judge(const struct rig *rig)
 static void let_time_pass(const struct rig *rig)
 {
     bson_t *all = bson_new(), *ending = test_bson("{'until': {'$exists': true}}"),
-           *holds = test_bson("{'$set': {'until': {'$date': 0}}}"),
-           *edits = test_bson("{'$set': {'renewed': {'$date': 0}}}");
+           *holds = test_bson("{'$set': {'until': {'$date': 0}, 'ms': 0}}"),
+           *edits = test_bson("{'$set': {'renewed': {'$date': 0}, 'ms': 0}}");
     truce_write_options many = {.multi = true};
     bson_error_t error = {0};
 

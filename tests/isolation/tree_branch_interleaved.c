@@ -44,7 +44,7 @@ static void pull(void)
 static void sleep_for_a_day(void)
 {
     bson_t *ending = test_bson("{'until': {'$exists': true}}"),
-           *over = test_bson("{'$set': {'until': {'$date': 0}}}");
+           *over = test_bson("{'$set': {'until': {'$date': 0}, 'ms': 0}}");
     truce_write_options many = {.multi = true};
     bson_error_t error = {0};
 

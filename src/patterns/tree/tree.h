@@ -136,6 +136,8 @@ struct truce_tree_snapshot {
     bson_oid_t hold;
     uint32_t lease_ms;
     int64_t renewed_ns;
+    /* The end of the lease that is stored. Each renewal changes it. */
+    int64_t until_ms;
     char token[TREE_NAME_MAX + 64];
 };
 
@@ -227,7 +229,8 @@ struct truce_tree_edit {
     bool published;
     /* The number of items. */
     int64_t written;
-    int64_t renewed_ms;
+    /* When the record was renewed last, and the time in the record. Each renewal changes it. */
+    int64_t renewed_ns, renewed_ms;
     uint32_t count;
     size_t bytes;
     /* Gathered items: {itemId, ...}, or {itemId, removed: true}. */
@@ -241,11 +244,14 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
                              tree_own_function *function, void *arg, bson_error_t *error);
 truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master *master,
                                       int64_t base, const char *message, const char *author);
-/* Renews an open record, so that no sweep gives it up. TRUCE_NOT_FOUND: it was given up. */
-truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_error_t *error);
-/* Marks an open record as given up if it was silent since the time (0: in any case). Without such a
- * record it returns TRUCE_OK. */
-truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
+/* Renews an open record, so that no sweep gives it up. `*renewed_ms` is the last time in the record,
+ * and gets the new one, which is always later. TRUCE_NOT_FOUND: it was
+ * given up. */
+truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, int64_t *renewed_ms,
+                               bson_error_t *error);
+/* Marks an open record as given up if it was renewed at that time and not since (0: in any case).
+ * Without such a record it returns TRUCE_OK. */
+truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t renewed_ms,
                                  bool *done, bson_error_t *error);
 
 /* ---- merges (tree_branch.c, tree_edit.c) ---- */

@@ -10,7 +10,7 @@
  * number of the merge holds it:
  *
  *     {_id, tree: "draft", version: 1, branch: "draft", merge: 1,
- *      until?: a day after the merge began}
+ *      until?: a day after the merge began, ms: a day}
  *
  * The commit of the merge removes `until`, and fails if the hold is gone. So the hold of an
  * interrupted merge expires, and the hold of a completed one lasts as long as its version is the
@@ -119,10 +119,10 @@ static truce_status tree_hold_common(const truce_tree *tree, int64_t version,
     truce_status status;
 
     truce__id_new(&joint->hold);
-    document =
-        BCON_NEW("_id", BCON_OID(&joint->hold), "tree", BCON_UTF8(tree->name), "version",
-                 BCON_INT64(version), "branch", BCON_UTF8(branch->name), "merge", BCON_INT64(merge),
-                 "until", BCON_DATE_TIME(truce__clock_wall_ms() + TREE_EDIT_MS));
+    document = BCON_NEW(
+        "_id", BCON_OID(&joint->hold), "tree", BCON_UTF8(tree->name), "version",
+        BCON_INT64(version), "branch", BCON_UTF8(branch->name), "merge", BCON_INT64(merge), "until",
+        BCON_DATE_TIME(truce__clock_wall_ms() + TREE_EDIT_MS), "ms", BCON_INT64(TREE_EDIT_MS));
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     do
         status = truce_insert(tree->store, TREE_HOLDS, document, NULL, error);
@@ -680,7 +680,7 @@ static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
     if (!status)
         status = base_is_there(rebase, error);
     if (!status && edit->recorded)
-        status = truce__tree_renew(edit->tree, &edit->token, error); /* TR8 */
+        status = truce__tree_renew(edit->tree, &edit->token, &edit->renewed_ms, error); /* TR8 */
     if (!status && rebase->merging.conflicts)
         status = truce__fail(TRUCE_CONFLICT, error,
                              "%u item%s cannot be merged with version %" PRId64 " of tree \"%s\"",

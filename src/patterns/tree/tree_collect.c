@@ -16,6 +16,8 @@
 #include "base/null.h"
 #include "base/object_id.h"
 #include "base/reserved_fields.h"
+#include "commit/lease_watch.h"
+#include "commit/metadata_cache.h"
 #include "patterns/tree/tree.h"
 #include "query/input_check.h"
 #include "store/reserved_names.h"
@@ -25,25 +27,34 @@
 /*
  * Holds protect a version from collection, for readers and tags (TR7 of tree.c).
  *
- *     {_id, tree, version, tag?, until?}
+ *     {_id, tree, version, tag?, until?, ms?, lease?}
  *
- * The hold of a reader has a lease, which its reads renew. A sweep removes expired holds. If a
- * clock is wrong, a reader loses its version and its read fails; it never gets wrong items.
+ * The hold of a reader has a lease of `ms` milliseconds, which its reads renew. A renewal changes
+ * `until`, even if the clock of the reader does not move. A collector removes a hold whose `until` has not
+ * changed for `ms`, by the collector's monotonic clock (commit/lease_watch.h), so no clock can take
+ * the version of a live reader. `lease` has the observations of collectors that ended. Open edits
+ * have leases of the same kind, whose field `renewed` a renewal changes.
+ *
+ * A reader that pauses for longer than its lease loses its version, and its read fails; it never
+ * gets wrong items.
  */
 
 /* Upserts the hold, which a sweep may have removed. Sets *inserted if the hold may be a new one. */
 static truce_status hold_note(truce_tree_snapshot *snapshot, bool *inserted, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)),
-           *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
-                              BCON_INT64(snapshot->version), "until",
-                              BCON_DATE_TIME(truce__clock_wall_ms() + snapshot->lease_ms), "}");
+    int64_t now_ns = truce__clock_monotonic_ns(),
+            until_ms = truce__clock_wall_ms() + snapshot->lease_ms;
+    bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)), *update;
     truce_write_options options = {.upsert = true};
     truce_write_result result = {0};
     struct worker worker;
     truce_status status;
 
     *inserted = false;
+    snapshot->until_ms = until_ms > snapshot->until_ms ? until_ms : snapshot->until_ms + 1;
+    update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
+                      BCON_INT64(snapshot->version), "until", BCON_DATE_TIME(snapshot->until_ms),
+                      "ms", BCON_INT64(snapshot->lease_ms), "}");
     truce__worker_init(&worker, snapshot->tree->store, snapshot->tree->deadline_ms);
     do {
         status = truce_update(snapshot->tree->store, TREE_HOLDS, filter, update, &options, &result,
@@ -55,7 +66,7 @@ static truce_status hold_note(truce_tree_snapshot *snapshot, bool *inserted, bso
     bson_destroy(update);
     bson_destroy(filter);
     if (!status)
-        snapshot->renewed_ns = truce__clock_monotonic_ns();
+        snapshot->renewed_ns = now_ns;
     return status;
 }
 
@@ -308,6 +319,80 @@ static truce_status collect_remove_all(struct collecting *collecting, const char
     return status;
 }
 
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+struct collect_lease {
+    const char *collection, *kind;
+    /* The field that a renewal changes, and its value. */
+    const char *field;
+    int64_t end, length_ms;
+    bson_oid_t id;
+};
+
+/* Returns false for a document that has no lease. */
+static bool collect_read_lease(const bson_t *document, struct collect_lease *lease)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, "_id") || !BSON_ITER_HOLDS_OID(&iter))
+        return false;
+    bson_oid_copy(bson_iter_oid(&iter), &lease->id);
+    if (!bson_iter_init_find(&iter, document, lease->field) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
+        return false;
+    lease->end = truce__iter_date(&iter);
+    if (bson_has_field(document, "ms"))
+        lease->length_ms = truce__field_number(document, "ms");
+    return true;
+}
+
+static bool collect_lease_over(struct collecting *collecting, const bson_t *document,
+                               const struct collect_lease *lease)
+{
+    struct watched_lease watched = {.kind = lease->kind,
+                                    .id = &lease->id,
+                                    .size = sizeof lease->id,
+                                    .state = (uint64_t)lease->end,
+                                    .end = lease->end,
+                                    .length_ms = lease->length_ms};
+    bson_t fields;
+
+    if (truce__value_subdocument(document, "lease", &fields))
+        watched.fields = &fields;
+    return truce__metadata_lease_over(collecting->tree->store, &watched);
+}
+
+/* Returns the filter of the document that has not been renewed. */
+static bson_t *collect_lease_filter(const struct collect_lease *lease)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(&lease->id));
+
+    BSON_APPEND_DATE_TIME(filter, lease->field, lease->end);
+    truce__intent_append_absent(filter);
+    return filter;
+}
+
+/* Stores when this process saw the lease, for collectors in later processes. */
+static truce_status collect_observe(struct collecting *collecting, const bson_t *document,
+                                    const struct collect_lease *lease, bson_error_t *error)
+{
+    bson_t *filter, update = BSON_INITIALIZER, set, fields;
+    int64_t seen_ns;
+    truce_status status;
+
+    if (!truce__clock_name() || (truce__value_subdocument(document, "lease", &fields) &&
+                                 truce__lease_seen(&fields, lease->end, &seen_ns)))
+        return TRUCE_OK;
+    filter = collect_lease_filter(lease);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    truce__lease_append_seen(lease->end, &set);
+    bson_append_document_end(&update, &set);
+    status = truce_update(collecting->tree->store, lease->collection, filter, &update, NULL, NULL,
+                          error);
+    bson_destroy(&update);
+    bson_destroy(filter);
+    return truce__repeatable(status) ? TRUCE_OK : status;
+}
+
 /* ---- the floor ------------------------------------------------------------------------------- */
 
 static truce_status collect_settle_all(struct collecting *collecting, bson_error_t *error)
@@ -543,16 +628,23 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     return status;
 }
 
-/* Gives the edit up if it was silent for long; the write checks this. */
+/* Gives the edit up if its lease is over; the write checks that it was not renewed. */
 static truce_status collect_give_up(struct collecting *collecting, const bson_t *record,
                                     bson_error_t *error)
 {
-    bson_iter_t iter;
+    struct collect_lease lease = {.collection = TREE_EDITS,
+                                  .kind = "tree edit",
+                                  .field = "renewed",
+                                  .length_ms = TREE_EDIT_MS};
+    int64_t now_ms = truce__clock_wall_ms();
     bool done;
 
-    return bson_iter_init_find(&iter, record, "_id") && BSON_ITER_HOLDS_OID(&iter)
-               ? truce__tree_give_up(collecting->tree, bson_iter_oid(&iter),
-                                     truce__clock_wall_ms() - TREE_EDIT_MS, &done, error)
+    if (!collect_read_lease(record, &lease))
+        return TRUCE_OK;
+    if (collect_lease_over(collecting, record, &lease))
+        return truce__tree_give_up(collecting->tree, &lease.id, lease.end, &done, error);
+    return lease.end <= now_ms - lease.length_ms || lease.end > now_ms
+               ? collect_observe(collecting, record, &lease, error)
                : TRUCE_OK;
 }
 
@@ -578,15 +670,42 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
     return status;
 }
 
-/* Drops the holds that have expired. A merge's hold that a commit has decided to keep is left to
+/* Drops the hold if its lease is over. A merge's hold that a commit has decided to keep is left to
  * the commit. */
+static truce_status collect_drop_hold(struct collecting *collecting, const bson_t *hold,
+                                      bson_error_t *error)
+{
+    struct collect_lease lease = {.collection = TREE_HOLDS,
+                                  .kind = "tree hold",
+                                  .field = "until",
+                                  .length_ms = TREE_LEASE_MS};
+    int64_t now_ms = truce__clock_wall_ms();
+
+    if (!collect_read_lease(hold, &lease))
+        return TRUCE_OK;
+    if (collect_lease_over(collecting, hold, &lease))
+        return collect_remove_all(collecting, TREE_HOLDS, collect_lease_filter(&lease), false,
+                                  error);
+    return lease.end <= now_ms || lease.end > now_ms + lease.length_ms
+               ? collect_observe(collecting, hold, &lease, error)
+               : TRUCE_OK;
+}
+
 static truce_status collect_drop_holds(struct collecting *collecting, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("tree", BCON_UTF8(collecting->tree->name), "until", "{", "$lt",
-                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_cursor *cursor = NULL;
+    const bson_t *hold;
+    bson_t filter;
+    truce_status status;
 
-    truce__intent_append_absent(filter);
-    return collect_remove_all(collecting, TREE_HOLDS, filter, false, error);
+    truce__tree_filter(collecting->tree, &filter);
+    BCON_APPEND(&filter, "until", "{", "$exists", BCON_BOOL(true), "}");
+    status = truce_find(collecting->tree->store, TREE_HOLDS, &filter, NULL, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &hold, error)) && hold)
+        status = collect_drop_hold(collecting, hold, error);
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    return status;
 }
 
 /* Releases the holds that a merge left when it died after its commit. */

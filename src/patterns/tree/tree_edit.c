@@ -207,12 +207,12 @@ static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static bson_t *record(const truce_tree_edit *edit)
+static bson_t *record(const truce_tree_edit *edit, int64_t now_ms)
 {
-    int64_t now_ms = truce__clock_wall_ms();
     bson_t *document = BCON_NEW("_id", BCON_OID(&edit->token), "tree", BCON_UTF8(edit->tree->name),
                                 "version", BCON_INT64(edit->base + 1), "state", BCON_UTF8("open"),
-                                "begun", BCON_DATE_TIME(now_ms), "renewed", BCON_DATE_TIME(now_ms));
+                                "begun", BCON_DATE_TIME(now_ms), "renewed", BCON_DATE_TIME(now_ms),
+                                "ms", BCON_INT64(TREE_EDIT_MS));
 
     if (edit->message)
         BSON_APPEND_UTF8(document, "message", edit->message);
@@ -229,7 +229,8 @@ static bson_t *record(const truce_tree_edit *edit)
 static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_write_options options = {.relaxed = truce__tree_relaxed(edit->tree)};
-    bson_t *document = record(edit);
+    int64_t now_ns = truce__clock_monotonic_ns(), now_ms = truce__clock_wall_ms();
+    bson_t *document = record(edit, now_ms);
     struct worker worker;
     truce_status status;
 
@@ -241,7 +242,8 @@ static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error
     if (status && status != TRUCE_DUPLICATE)
         return status;
     edit->recorded = true;
-    edit->renewed_ms = truce__clock_wall_ms();
+    edit->renewed_ns = now_ns;
+    edit->renewed_ms = now_ms;
     return TRUCE_OK;
 }
 
@@ -270,14 +272,17 @@ static truce_status edit_write_open(truce_tree *tree, const bson_oid_t *token, b
     return status;
 }
 
-truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_error_t *error)
+truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, int64_t *renewed_ms,
+                               bson_error_t *error)
 {
+    int64_t now_ms = truce__clock_wall_ms();
     char text[25];
     bool done;
-    truce_status status =
-        edit_write_open(tree, token, bson_new(),
-                        BCON_NEW("renewed", BCON_DATE_TIME(truce__clock_wall_ms())), &done, error);
+    truce_status status;
 
+    *renewed_ms = now_ms > *renewed_ms ? now_ms : *renewed_ms + 1;
+    status = edit_write_open(tree, token, bson_new(),
+                             BCON_NEW("renewed", BCON_DATE_TIME(*renewed_ms)), &done, error);
     bson_oid_to_string(token, text);
     if (!status && !done)
         status = truce__fail(TRUCE_NOT_FOUND, error,
@@ -286,13 +291,13 @@ truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_e
     return status;
 }
 
-truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
+truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t renewed_ms,
                                  bool *done, bson_error_t *error)
 {
     bson_t *guard = bson_new();
 
-    if (silent_since_ms)
-        BCON_APPEND(guard, "renewed", "{", "$lte", BCON_DATE_TIME(silent_since_ms), "}");
+    if (renewed_ms)
+        BSON_APPEND_DATE_TIME(guard, "renewed", renewed_ms);
     return edit_write_open(tree, token, guard, BCON_NEW("state", BCON_UTF8("given up")), done,
                            error);
 }
@@ -376,10 +381,11 @@ static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, 
     bson_t *filter = BCON_NEW("_id", BCON_OID(token)), found;
     truce_status status =
         truce_find_one(edit->tree->store, TREE_EDITS, filter, NULL, &found, error);
+    int64_t renewed_ms = truce__field_date(&found, "renewed");
     bool done;
 
     if (!status || status == TRUCE_NOT_FOUND)
-        status = truce__tree_renew(edit->tree, token, error);
+        status = truce__tree_renew(edit->tree, token, &renewed_ms, error);
     if (!status) {
         edit->base = truce__field_count(&found, "version") - 1;
         edit->base_at_ms = 0;
@@ -393,7 +399,7 @@ static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, 
     if (!status)
         status = truce_tree_flush(edit, error);
     if (!status)
-        status = truce__tree_renew(edit->tree, token, error); /* TR8 */
+        status = truce__tree_renew(edit->tree, token, &renewed_ms, error); /* TR8 */
     if (!status)
         status = truce__tree_give_up(edit->tree, token, 0, &done, error);
     bson_destroy(&found);
@@ -660,9 +666,10 @@ truce_status truce_tree_flush(truce_tree_edit *edit, bson_error_t *error)
     truce__worker_init(&worker, edit->tree->store, edit->tree->deadline_ms);
     if ((edit->count || edit->even_empty) && !edit->recorded)
         status = edit_write_record(edit, error);
-    else if (edit->count && truce__clock_wall_ms() > edit->renewed_ms + RENEW_MS) {
-        status = truce__tree_renew(edit->tree, &edit->token, error);
-        edit->renewed_ms = truce__clock_wall_ms();
+    else if (edit->count &&
+             truce__clock_monotonic_ns() - edit->renewed_ns > RENEW_MS * INT64_C(1000000)) {
+        edit->renewed_ns = truce__clock_monotonic_ns();
+        status = truce__tree_renew(edit->tree, &edit->token, &edit->renewed_ms, error);
     }
     while (!status && edit->count) {
         status = write_gathered(edit, error);
