@@ -87,6 +87,38 @@ static void one_claim(truce_store *store, const struct setting *setting)
     truce_queue_free(dies);
 }
 
+/* The wall clock of the worker does not move, so an extension has no later time of its own. */
+static void worker_stands_still(truce_store *store, const struct setting *setting)
+{
+    truce_queue *works = queue_of(store, setting, "mail"),
+                *other = queue_of(store, setting, "mail");
+    truce_job *job, *taken = NULL;
+    bson_error_t error = {0};
+
+    right_clocks();
+    add_many(works, 1);
+    CHECK_OK(truce_queue_claim(works, &job, &error), error);
+    for (int i = 0; i < 20 && !taken; i++) {
+        int64_t skew_ms = no_sleep_skew_ms;
+
+        no_sleep_skew_ms = HOUR_MS; /* the clock of the other process runs ahead */
+        CHECK_STATUS(TRUCE_NOT_FOUND, truce_queue_claim(other, &taken, &error), error);
+        truce__clock_sleep_ms(LEASE_MS / 4);
+        no_sleep_skew_ms = skew_ms - LEASE_MS / 4;
+        CHECK_OK(truce_job_extend(job, &error), error);
+    }
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    truce__environment_use(NULL);
+    truce_queue_free(other);
+    truce_queue_free(works);
+}
+
+TEST(keeps_the_job_of_a_worker_whose_clock_stands_still)
+{
+    rig_everywhere(worker_stands_still);
+}
+
 TEST(requeues_each_job_of_a_claim_of_several)
 {
     rig_everywhere(one_claim);

@@ -961,21 +961,32 @@ struct sign {
     const bson_t *progress;
 };
 
+/* Returns the end of the extended lease. It is later than the current end even if the clock does not
+ * move, because the other processes see an extension only by its end (job_lease.c). The timeout
+ * limits it. */
+static int64_t sign_until(const truce_job *job, const bson_t *document)
+{
+    int64_t until_ms = truce__clock_wall_ms() + job->queue->lease_ms, current_ms;
+
+    if (truce__job_date(document, "undone.at", &current_ms) && until_ms <= current_ms)
+        until_ms = current_ms + 1;
+    if (job->timeout_ms && until_ms > job->since_ms + job->timeout_ms)
+        until_ms = job->since_ms + job->timeout_ms;
+    return until_ms;
+}
+
 static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct sign *sign = arg;
     truce_job *job = sign->job;
-    int64_t until_ms = truce__clock_wall_ms() + job->queue->lease_ms;
     bson_t document, update = BSON_INITIALIZER, set;
     truce_status status = truce__job_read_mine(job, commit, &document, error);
 
-    if (job->timeout_ms && until_ms > job->since_ms + job->timeout_ms)
-        until_ms = job->since_ms + job->timeout_ms;
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     if (sign->progress)
         truce__names_append(&set, "progress", sign->progress);
     else
-        BSON_APPEND_DATE_TIME(&set, "undone.at", until_ms);
+        BSON_APPEND_DATE_TIME(&set, "undone.at", sign_until(job, &document));
     bson_append_document_end(&update, &set);
     if (!status)
         status = update_mine(job, commit, &update, error);
