@@ -27,6 +27,7 @@
 #include "commit/unique_keys.h"
 #include "query/input_check.h"
 #include "query/update/update.h"
+#include "store/maintenance.h"
 #include "store/overlay/overlay.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
@@ -687,6 +688,7 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
 {
     struct entry *entry = keyed_own_entry(commit, collection, key);
     truce_status status;
+    bson_iter_t iter;
     bson_t found;
 
     memset(id, 0, sizeof *id);
@@ -696,7 +698,9 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
     }
     status = keyed_find(commit, collection, key, &found, error);
     if (!status)
-        keyed_id_of(&found, id);
+        status = truce__document_need_id(collection, &found, &iter, error);
+    if (!status)
+        bson_value_copy(bson_iter_value(&iter), id);
     else if (status == TRUCE_NOT_FOUND)
         fresh_id(key, id);
     bson_destroy(&found);

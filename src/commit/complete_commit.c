@@ -40,6 +40,7 @@
 #include "commit/metadata_cache.h"
 #include "commit/unique_keys.h"
 #include "query/update/update.h"
+#include "store/maintenance.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
 #include "truce/sys/store.h"
@@ -277,8 +278,10 @@ static truce_status help_release_one(struct worker *worker, const char *collecti
 
     if (!journal_post(commit, collection, document, &post)) {
         bson_iter_t iter;
+        truce_status status = truce__document_need_id(collection, document, &iter, error);
 
-        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        if (status)
+            return status;
         return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                     truce__shadow_reserved(document), error);
     }
@@ -350,12 +353,13 @@ static truce_status help_meet(struct worker *worker, const char *collection, con
         status = help_release_one(worker, collection, document, id, &commit, error);
     } else {
         COUNT(helps);
-        truce_assert(bson_iter_init_find(&iter, document, "_id"));
-        status =
-            is_stub(document)
-                ? truce__journal_strip_stub(worker, collection, bson_iter_value(&iter), id, error)
-                : truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
-                                       truce__shadow_reserved(document), error);
+        status = truce__document_need_id(collection, document, &iter, error);
+        if (!status)
+            status = is_stub(document)
+                         ? truce__journal_strip_stub(worker, collection, bson_iter_value(&iter), id,
+                                                     error)
+                         : truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
+                                                truce__shadow_reserved(document), error);
     }
     bson_destroy(&commit);
     return status;

@@ -115,6 +115,24 @@ static bson_value_t request_id_of(const bson_t *request)
     return *bson_iter_value(&iter);
 }
 
+/* Another program stored the request. */
+static truce_status request_refuse_input(const bson_t *request, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "the field \"input\" of the request \"%.200s\" in " REQUESTS
+                       " is not a document",
+                       truce__field_text(request, "_id"));
+}
+
+/* Returns the number of the next attempt. A stored number that truce did not write counts as the
+ * last one. */
+static int request_attempt(const bson_t *request)
+{
+    int64_t attempts = truce__field_number(request, "attempts");
+
+    return attempts < 0 || attempts >= ATTEMPTS_MAX ? ATTEMPTS_MAX : (int)attempts + 1;
+}
+
 /* Runs the function and ends the request in one commit (CQ1). */
 static truce_status request_run(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -128,8 +146,9 @@ static truce_status request_run(truce_commit *commit, void *arg, bson_error_t *e
         status = TRUCE_OK;
     if (run->ran) {
         truce__names_restore_own(&request);
-        truce_assert(truce__value_subdocument(&request, "input", &input));
-        status = run->handler->function(commit, &input, run->handler->arg, error);
+        status = truce__value_subdocument(&request, "input", &input)
+                     ? run->handler->function(commit, &input, run->handler->arg, error)
+                     : request_refuse_input(&request, error);
         done = BCON_NEW("$set", "{", "state", BCON_UTF8("done"), "}");
         if (!status)
             status = truce_commit_update(commit, REQUESTS, &id, NULL, done, error);
@@ -145,20 +164,15 @@ static truce_status request_put_off(truce_store *store, const bson_t *request, c
 {
     bson_t filter = BSON_INITIALIZER, *update;
     bson_value_t id = request_id_of(request);
-    bson_iter_t iter;
-    int64_t attempts =
-        bson_iter_init_find(&iter, request, "attempts") ? bson_iter_as_int64(&iter) + 1 : 1;
+    int attempts = request_attempt(request);
     truce_status status;
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BSON_APPEND_UTF8(&filter, "state", "waiting");
     BCON_APPEND(&filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
-    update = BCON_NEW(
-        "$inc", "{", "attempts", BCON_INT32(1), "}", "$set", "{", "error", BCON_UTF8(why), "state",
-        BCON_UTF8(attempts >= ATTEMPTS_MAX ? "failed" : "waiting"), "due",
-        BCON_DATE_TIME(truce__clock_wall_ms() +
-                       (BACKOFF_MS << (attempts < ATTEMPTS_MAX ? attempts : ATTEMPTS_MAX))),
-        "}");
+    update = BCON_NEW("$set", "{", "attempts", BCON_INT32(attempts), "error", BCON_UTF8(why),
+                      "state", BCON_UTF8(attempts >= ATTEMPTS_MAX ? "failed" : "waiting"), "due",
+                      BCON_DATE_TIME(truce__clock_wall_ms() + (BACKOFF_MS << attempts)), "}");
     status = truce_update(store, REQUESTS, &filter, update, NULL, NULL, error);
     bson_destroy(update);
     bson_destroy(&filter);

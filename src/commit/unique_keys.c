@@ -52,6 +52,7 @@
 #include "commit/metadata_cache.h"
 #include "query/index/index_set.h"
 #include "query/project/project.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 #define CODE_HASHED_ARRAY 16766
@@ -678,7 +679,8 @@ static const struct entry *unique_own_entry(const struct search *search, const b
     const struct entry *found = NULL;
     bson_iter_t iter;
 
-    truce_assert(bson_iter_init_find(&iter, document, "_id"));
+    if (!bson_iter_init_find(&iter, document, "_id"))
+        return NULL; /* A document of a view. */
     entry = truce__entry_new(search->entry->collection, bson_iter_value(&iter));
     for (uint32_t i = 0; !found && i < search->commit->count; i++) {
         if (truce__entry_compare(search->commit->entries[i], entry) == 0)
@@ -915,11 +917,12 @@ truce_status truce__unique_none(truce_commit *commit, const struct entry *entry,
 truce_status truce__unique_wait(truce_commit *commit, const char *collection, const bson_t *held,
                                 bson_error_t *error)
 {
-    truce_status status;
     bson_iter_t iter;
     bson_t document;
+    truce_status status = truce__document_need_id(collection, held, &iter, error);
 
-    truce_assert(bson_iter_init_find(&iter, held, "_id"));
+    if (status)
+        return status;
     status =
         truce__journal_read(&commit->worker, collection, bson_iter_value(&iter), &document, error);
     bson_destroy(&document);

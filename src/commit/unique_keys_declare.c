@@ -6,7 +6,6 @@
  * Between the two steps lies a pause: a process that read the list of indexes before may write
  * documents without `_keys` until it reads the list again.
  */
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/null.h"
@@ -14,6 +13,7 @@
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
 #include "commit/unique_keys.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 #define SETTLE_MS (COMMIT_INDEXES_FRESH_MS + 1000)
@@ -104,7 +104,9 @@ static truce_status declare_convert(truce_store *store, const char *collection,
     bson_t keys;
 
     report->documents++;
-    truce_assert(bson_iter_init_find(&iter, document, "_id"));
+    status = truce__document_need_id(collection, document, &iter, error);
+    if (status)
+        return status;
     status = truce__shadow_make(store, collection, truce__value_document(document), &keys, error);
     if (!status && !truce__shadow_right(document, &keys))
         status = truce__shadow_repair(store, collection, bson_iter_value(&iter), &changed, error);

@@ -21,6 +21,17 @@ bson_value_t truce__document_id(const bson_t *document)
     return *bson_iter_value(&iter);
 }
 
+truce_status truce__document_need_id(const char *collection, const bson_t *document,
+                                     bson_iter_t *id, bson_error_t *error)
+{
+    if (bson_iter_init_find(id, document, "_id"))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "a document of \"%s\" has no _id: expected a collection, not a view that "
+                       "removes the field",
+                       collection);
+}
+
 truce_status truce__each_collection(truce_store *store, collection_function *function, void *arg,
                                     bson_error_t *error)
 {

@@ -636,6 +636,41 @@ TEST(runs_a_request_once_and_continues_after_a_failing_one)
     on_every_setting(requests);
 }
 
+/* Another program wrote requests that truce_request_add would not write. */
+static void foreign_requests(truce_store *store, const struct setting *setting)
+{
+    static const char *const wrong[] = {"'attempts': 0", "'attempts': 0, 'input': 5",
+                                        "'attempts': 'many'", "'attempts': -5",
+                                        "'attempts': {'$numberLong': '9223372036854775807'}"};
+    int runs = 0;
+    truce_request_handler handlers[] = {{"book", book, &runs}};
+    truce_commit_options options = {.mechanism = setting->mechanism};
+    truce_request_report report;
+    bson_error_t error = {0};
+
+    two_accounts(store);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char json[200];
+
+        snprintf(json, sizeof json,
+                 "{'_id': 'w%zu', 'name': 'book', 'state': 'waiting', 'due': {'$date': 0}, %s}", i,
+                 wrong[i]);
+        insert_json(store, "truce_requests", json);
+    }
+    CHECK_OK(truce_request_add(store, "right", "book", NULL, &error), error);
+    CHECK_OK(truce_request_run(store, handlers, 1, 0, &options, &report, &error), error);
+    CHECK_INT(report.failed, ==, sizeof wrong / sizeof *wrong);
+    CHECK_INT(report.done, ==, 1);
+    CHECK_INT(runs, ==, 1);
+    CHECK_INT(count_json(store, "truce_requests", "{'error': {'$regex': 'is not a document'}}"), ==,
+              sizeof wrong / sizeof *wrong);
+}
+
+TEST(sets_requests_of_other_programs_aside_that_have_no_input)
+{
+    on_every_setting(foreign_requests);
+}
+
 /* The process that added the request, or that tried it, had a clock that was ahead. */
 TEST(runs_requests_of_processes_whose_clocks_were_wrong)
 {

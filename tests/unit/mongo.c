@@ -7,6 +7,7 @@
 #include "store/store.h"
 #include "tests/support/bank.h"
 #include "tests/support/stage.h"
+#include "tests/support/tutorial.h"
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
@@ -576,6 +577,67 @@ TEST(waits_for_an_exhausted_pool_and_reports_it)
         CHECK_OK(truce_count(stage.store, "things", NULL, NULL, &count, &error), error);
     }
     strike(&stage);
+}
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+/* Answers each find with the document, and says that the collection has a unique index. */
+static enum fake_act show_view(const bson_t *command, bson_t *reply, void *arg)
+{
+    static const char index[] = "{'v': 2, 'key': {'badges.type': 1}, 'name': 'b', 'unique': true}";
+    bool finds = bson_has_field(command, "find");
+    bson_t *said;
+    char json[400];
+
+    if (!finds && !bson_has_field(command, "listIndexes"))
+        return FAKE_PASS;
+    snprintf(json, sizeof json, "{'cursor': {'id': 0, 'ns': 'db.things', 'firstBatch': [%s]}}",
+             finds ? (const char *)arg : index);
+    said = test_bson(json);
+    bson_concat(reply, said);
+    bson_destroy(said);
+    return FAKE_ANSWER;
+}
+
+static void check_no_id(truce_status status, const bson_error_t *error, int line)
+{
+    if (status != TRUCE_INVALID || !strstr(error->message, "has no _id"))
+        test_fail(__FILE__, line, "%s: %s", truce_status_name(status), error->message);
+}
+
+/* A view may remove the _id, also from a document that a commit holds. */
+TEST(refuses_documents_of_a_view_without_an_id)
+{
+    static const char *const documents[] = {
+        "{'badges': [{'type': 1}]}",
+        "{'badges': [{'type': 1}], '_intent': {'c': {'$oid': '5f0000000000000000000001'}}}"};
+
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        struct stage stage = {{0}};
+        bson_t *filter = test_bson("{'a': 1}"), *thing = test_bson("{'type': 2}");
+        bson_error_t error = {0};
+
+        if (CHECK_OK(raise_stage(&stage, FAKE_STANDALONE, 21, "", &error), error)) {
+            truce_item *item = tutorial_item(stage.store, NULL);
+            const truce_unique_options options = {.settle_ms = 1};
+            const truce_commit_options commit = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+            truce_unique_report report;
+            truce_commit *begun;
+
+            stage_script(&stage, (struct script){.own = show_view, .arg = (void *)documents[i]});
+            check_no_id(truce_item_convert(item, TRUCE_ITEM_MAP, NULL, NULL, &error), &error,
+                        __LINE__);
+            check_no_id(truce_unique_declare(stage.store, "things", &options, &report, &error),
+                        &error, __LINE__);
+            CHECK_OK(truce_commit_begin(stage.store, &commit, &begun, &error), error);
+            check_no_id(truce_item_add(item, begun, filter, thing, NULL, &error), &error, __LINE__);
+            truce_commit_free(begun);
+            truce_item_free(item);
+        }
+        strike(&stage);
+        bson_destroy(thing);
+        bson_destroy(filter);
+    }
 }
 
 /* ---- libmongoc, loaded ---------------------------------------------------------------------- */

@@ -42,6 +42,7 @@
 #include "bson/number.h"
 #include "commit/journal.h"
 #include "query/update/update.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 /* ---- the handle ------------------------------------------------------------------------------ */
@@ -493,8 +494,9 @@ static truce_status item_find_in(const struct item_call *call, truce_commit *com
             status = no_document(item, error);
         holder = &found;
     }
+    if (!status)
+        status = truce__document_need_id(item->collection, holder, &iter, error);
     if (!status) {
-        truce_assert(bson_iter_init_find(&iter, holder, "_id"));
         bson_destroy(document);
         status =
             truce_commit_read(commit, item->collection, bson_iter_value(&iter), document, error);
@@ -522,8 +524,9 @@ static truce_status run_in(const struct item_call *call, truce_commit *commit,
         status = check_way(call->item, &document, error);
     if (!status)
         status = item_check(call, call->item->layout, &document, &outcome, error);
+    if (!status && outcome.changed)
+        status = truce__document_need_id(call->item->collection, &document, &iter, error);
     if (!status && outcome.changed) {
-        truce_assert(bson_iter_init_find(&iter, &document, "_id"));
         bson_append_document_begin(&update, "$set", 4, &set);
         truce__value_append(&set, call->item->owner, strlen(call->item->owner), outcome.after);
         bson_append_document_end(&update, &set);

@@ -12,12 +12,12 @@
  */
 #include "patterns/item/item.h"
 
-#include "base/assert.h"
 #include "base/deadline.h"
 #include "base/limits.h"
 #include "base/object_id.h"
 #include "commit/journal.h"
 #include "query/input_check.h"
+#include "store/maintenance.h"
 #include "store/store.h"
 
 /* ---- converting ------------------------------------------------------------------------------ */
@@ -142,7 +142,9 @@ static truce_status convert_pass(struct conversion *conversion, bson_error_t *er
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        status = truce__document_need_id(item->collection, document, &iter, error);
+        if (status)
+            break;
         truce__worker_init(&conversion->worker, item->store, item->deadline_ms);
         status = convert_one(conversion, bson_iter_value(&iter), error);
     }
