@@ -345,3 +345,81 @@ TEST(reports_a_number_without_its_document_and_the_reverse)
 {
     on_every_setting(proved);
 }
+
+/* ---- servers that need it -------------------------------------------------------------------- */
+
+static const truce_store_ops *combining_inner;
+
+/* A unique index that combines elements of arrays refuses numbers that no transaction has. */
+static truce_status combining_bulk(truce_store *store, const truce_write *writes, size_t count,
+                                   const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                   bson_error_t *error)
+{
+    if (strcmp(writes[0].collection, "tx") != 0 || writes[0].kind != TRUCE_WRITE_INSERT)
+        return combining_inner->bulk(store, writes, count, options, outcomes, error);
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
+    bson_set_error(&outcomes[0].error, TRUCE_ERROR_SERVER, 11000, "E11000 duplicate key");
+    outcomes[0].status = TRUCE_DUPLICATE;
+    if (error)
+        *error = outcomes[0].error;
+    return TRUCE_DUPLICATE;
+}
+
+static truce_status refusing_index(truce_store *store, const char *collection, const bson_t *index,
+                                   bson_error_t *error)
+{
+    if (strcmp(collection, "tx") != 0)
+        return combining_inner->index_create(store, collection, index, error);
+    bson_set_error(error, TRUCE_ERROR_SERVER, 171, "cannot index parallel arrays");
+    return TRUCE_INVALID;
+}
+
+/* Returns a store in memory without the ways around the two functions. */
+static truce_store *combining_store(truce_store_ops *ops)
+{
+    truce_store *store;
+    bson_error_t error;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    combining_inner = store->ops;
+    *ops = *store->ops;
+    store->ops = ops;
+    return store;
+}
+
+TEST(names_slots_if_a_server_refuses_numbers_that_no_transaction_has)
+{
+    static truce_store_ops ops;
+    truce_store *store = combining_store(&ops);
+    truce_ledger *ledger = slotted(store, NULL);
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    OPEN(ledger, "bank", ANY);
+    OPEN(ledger, "people:a", 0);
+    ops.bulk = combining_bulk;
+    CHECK_STATUS(TRUCE_INVALID, book_transfer(ledger, "t", "bank", "people:a", 1, &error), error);
+    CHECK(strstr(error.message, "refuses number 2 of account"));
+    CHECK(strstr(error.message, "--slots"));
+    ops.bulk = combining_inner->bulk;
+    CHECK_OK(book_transfer(ledger, "t", "bank", "people:a", 1, &error), error);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+    truce__environment_use(NULL);
+}
+
+TEST(names_slots_if_a_server_refuses_the_index_of_the_numbers)
+{
+    static truce_store_ops ops;
+    truce_store *store = combining_store(&ops);
+    truce_ledger *ledger = slotted(store, NULL);
+    bson_error_t error = {0};
+
+    ops.index_create = refusing_index;
+    CHECK_STATUS(TRUCE_INVALID, book_open(ledger, "bank", ANY, &error), error);
+    CHECK(strstr(error.message, "cannot index parallel arrays"));
+    CHECK(strstr(error.message, "--slots"));
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}

@@ -349,6 +349,16 @@ static bson_t *ledger_with_unique(const truce_ledger *ledger, bson_t *index)
     return index;
 }
 
+/* Adds to the server's reason that a ledger can do without the index. */
+static void ledger_hint_slots(bson_error_t *error)
+{
+    size_t length = strlen(error->message);
+
+    snprintf(error->message + length, sizeof error->message - length,
+             "; a ledger whose numbers are documents needs no such index: `truce ledger currency "
+             "LEDGER CODE DIGITS --slots COLLECTION`");
+}
+
 static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t *uncommitted =
@@ -359,6 +369,8 @@ static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *erro
                                             "changes.seqId", BCON_INT32(1), "}")),
         error);
 
+    if (status == TRUCE_INVALID && !ledger->slots && error && error->domain == TRUCE_ERROR_SERVER)
+        ledger_hint_slots(error);
     if (!status)
         status = ledger_make_index(
             ledger,

@@ -67,8 +67,8 @@ struct ledger_batch {
     struct ledger_plan plan;
     /* The next plan reads every account. */
     bool fresh;
-    /* How often in a row a number was taken. */
-    int taken;
+    /* How often in a row a number was taken, and how often no transaction had it. */
+    int taken, free;
     /* All ids were looked up. */
     bool sought;
     /* For each request: expired amounts were released for it. */
@@ -417,6 +417,64 @@ static truce_status ledger_batch_take_up(struct ledger_batch *batch,
     return status;
 }
 
+/* A refusal whose number no transaction has is an error of the server if it is repeated. Once, a
+ * transaction with the number may not have reached the majority, and was lost. */
+#define FREE_MOST 3
+
+/* Appends the condition that a transaction has the change's number. A single change of another
+ * program may be a document instead of an array. */
+static void ledger_batch_append_number(struct array *either, const struct ledger_change *change)
+{
+    bson_t *of_array =
+               BCON_NEW("changes", "{", "$elemMatch", "{", "account", BCON_UTF8(change->account),
+                        "seqId", BCON_INT64(change->number), "}", "}"),
+           *alone = BCON_NEW("changes.account", BCON_UTF8(change->account), "changes.seqId",
+                             BCON_INT64(change->number), "changes.0", "{", "$exists",
+                             BCON_BOOL(false), "}");
+
+    truce__array_add_document(either, of_array);
+    truce__array_add_document(either, alone);
+    bson_destroy(alone);
+    bson_destroy(of_array);
+}
+
+/* Fails if the server refuses numbers that no transaction has. Some servers combine the fields of a
+ * unique index from different elements of an array. */
+static truce_status ledger_batch_check_server(struct ledger_batch *batch, const bson_t *document,
+                                              bson_error_t *error)
+{
+    struct fields changes = truce__ledger_changes(document);
+    bson_t filter = BSON_INITIALIZER, list = BSON_INITIALIZER, found;
+    struct array either = {.to = &list};
+    struct ledger_change change, first = {.account = NULL};
+    truce_status status = TRUCE_NOT_FOUND;
+
+    while (truce__fields_next(&changes)) {
+        if (!truce__ledger_change(changes.value, &change))
+            continue;
+        first = first.account ? first : change;
+        ledger_batch_append_number(&either, &change);
+    }
+    BSON_APPEND_ARRAY(&filter, "$or", &list);
+    if (first.account)
+        status = truce_find_one(batch->ledger->store, batch->ledger->collection, &filter, NULL,
+                                &found, error);
+    if (first.account)
+        bson_destroy(&found);
+    bson_destroy(&filter);
+    bson_destroy(&list);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    if (++batch->free < FREE_MOST)
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "the server refuses number %lld of account \"%.100s\", which no transaction has: its unique "
+        "indexes combine elements of arrays. Begin a ledger whose numbers are documents: `truce "
+        "ledger currency LEDGER CODE DIGITS --slots COLLECTION`",
+        (long long)first.number, first.account);
+}
+
 static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t place,
                                        bson_error_t *error)
 {
@@ -430,8 +488,11 @@ static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t plac
     if (status != TRUCE_NOT_FOUND)
         return status;
     batch->fresh = true; /* one of its numbers is taken */
-    if (++batch->taken % TAKEN_OFTEN == 0 && ledger_batch_is_plain(request)) {
-        status = ledger_batch_take_up(batch, request, error);
+    if (++batch->taken % TAKEN_OFTEN == 0) {
+        status =
+            ledger_batch_is_plain(request) ? ledger_batch_take_up(batch, request, error) : TRUCE_OK;
+        if (!status)
+            status = ledger_batch_check_server(batch, batch->documents[place], error);
         if (status)
             return status;
     }
@@ -596,7 +657,7 @@ static truce_status ledger_batch_send(struct ledger_batch *batch, bson_error_t *
         while (place < posted)
             ledger_batch_settle_posted(batch, place++);
     if (place)
-        batch->taken = 0;
+        batch->taken = batch->free = 0;
     if (gone && !status)
         batch->fresh = true;
     else if (!status)
