@@ -3,6 +3,7 @@
 
 #include "bson/value.h"
 #include "operations/operation_ledger.h"
+#include "patterns/ledger/ledger.h"
 
 /* The maxima of a statement in one reply. */
 #define LINES_MAX     1000
@@ -43,6 +44,19 @@ truce_status truce__operation_ledger(struct operation_call *call, bool writes,
                                      struct handle **handle, bson_error_t *error)
 {
     return ledger_take(call, writes, NULL, handle, error);
+}
+
+truce_status truce__operation_ledger_read(struct operation_call *call, struct handle **handle,
+                                          bson_error_t *error)
+{
+    truce_status status = ledger_take(call, false, NULL, handle, error);
+
+    if (status)
+        return status;
+    status = truce__ledger_must_exist((*handle)->thing, error);
+    if (status)
+        truce__operation_give(call, *handle);
+    return status;
 }
 
 /* ---- truceLedgerOpen ------------------------------------------------------------------------- */

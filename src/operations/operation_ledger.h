@@ -9,6 +9,10 @@
 truce_status truce__operation_ledger(struct operation_call *call, bool writes,
                                      struct handle **handle, bson_error_t *error);
 
+/* Does the same for a read of the whole ledger, which must exist. */
+truce_status truce__operation_ledger_read(struct operation_call *call, struct handle **handle,
+                                          bson_error_t *error);
+
 /* The names of truce_ledger_kind, in its order; ends with NULL. */
 extern const char *const truce__ledger_kinds[];
 

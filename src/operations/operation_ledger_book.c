@@ -1113,9 +1113,10 @@ truce_status truce__ledger_records(truce_store *store, const char *collection, t
                                   .function = function,
                                   .arg = arg,
                                   .currencies = BSON_INITIALIZER};
-    truce_status status =
-        truce__ledger_walk_after(ledger, after, export_take, &exporting, reached, error);
+    truce_status status = truce__ledger_must_exist(ledger, error);
 
+    if (!status)
+        status = truce__ledger_walk_after(ledger, after, export_take, &exporting, reached, error);
     if (!status && exporting.status) {
         status = exporting.status;
         *error = exporting.error;

@@ -30,7 +30,7 @@ static truce_status ledger_run_currency(struct operation_call *call, const void 
     const struct currency_given *given = arg;
     struct handle *handle;
     int digits;
-    truce_status status = truce__operation_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger_read(call, &handle, error);
 
     if (status)
         return status;
@@ -114,7 +114,7 @@ static truce_status ledger_run_accounts(struct operation_call *call, const void 
     const struct accounts_given *given = arg;
     struct ledger_accounts accounts = {.ledger = NULL};
     struct handle *handle;
-    truce_status status = truce__operation_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger_read(call, &handle, error);
 
     if (status)
         return status;
@@ -185,7 +185,7 @@ static truce_status ledger_run_search(struct operation_call *call, const void *a
                                         .limit = (given->limit ? given->limit : 100) + 1};
     struct reply_list list;
     struct handle *handle;
-    truce_status status = truce__operation_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger_read(call, &handle, error);
 
     if (status)
         return status;
@@ -227,7 +227,7 @@ static truce_status ledger_run_pending(struct operation_call *call, const void *
     const struct pending_given *given = arg;
     struct reply_list list;
     struct handle *handle;
-    truce_status status = truce__operation_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger_read(call, &handle, error);
 
     if (status)
         return status;
@@ -327,7 +327,7 @@ static truce_status ledger_run_seal(struct operation_call *call, const void *arg
         given->after ? seal_read_after(call, given->after, &sealed, error) : TRUCE_OK;
 
     if (!status)
-        status = truce__operation_ledger(call, false, &handle, error);
+        status = truce__operation_ledger_read(call, &handle, error);
     if (status)
         return status;
     truce__reply_list_begin(&list, given->limit ? given->limit : SEAL_PARTS_MAX);
@@ -438,7 +438,7 @@ static truce_status ledger_run_verify(struct operation_call *call, const void *a
     truce_ledger_report report = {0};
     struct reply_list list;
     struct handle *handle;
-    truce_status status = truce__operation_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger_read(call, &handle, error);
 
     if (status)
         return status;
@@ -758,7 +758,7 @@ static truce_status ledger_run_report(struct operation_call *call, const void *a
     truce_status status = report_read_group(given, &report, error);
 
     if (!status)
-        status = truce__operation_ledger(call, false, &handle, error);
+        status = truce__operation_ledger_read(call, &handle, error);
     if (status)
         return status;
     report.ledger = handle->thing;

@@ -3,6 +3,8 @@
 
 #include "bson/value.h"
 #include "operations/operation.h"
+#include "store/known_names.h"
+#include "store/reserved_names.h"
 #include "truce/transfer.h"
 
 /* The maximum size of the transfers in one reply. */
@@ -313,6 +315,26 @@ static truce_status append_list(struct operation_call *call, truce_cursor *curso
     return status;
 }
 
+/* Fails with NOT_FOUND if the collection has neither transfers nor a book. */
+static truce_status transfer_list_must_exist(struct operation_call *call, const char *collection,
+                                             bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(collection)), any = BSON_INITIALIZER, found;
+    truce_status status = truce_find_one(call->store, TRANSFERS, filter, NULL, &found, error);
+
+    bson_destroy(&found);
+    if (status == TRUCE_NOT_FOUND) {
+        status = truce_find_one(call->store, collection, &any, NULL, &found, error);
+        bson_destroy(&found);
+    }
+    if (status == TRUCE_NOT_FOUND)
+        status =
+            truce__fail_unknown(call->store, TRANSFERS, "book of transfers", collection, error);
+    bson_destroy(&any);
+    bson_destroy(filter);
+    return status;
+}
+
 static truce_status operation_transfer_run_list(struct operation_call *call, const void *arg,
                                                 bson_t *reply, bson_error_t *error)
 {
@@ -327,6 +349,8 @@ static truce_status operation_transfer_run_list(struct operation_call *call, con
 
     if (given->state)
         BSON_APPEND_UTF8(&filter, "state", given->state);
+    if (!status)
+        status = transfer_list_must_exist(call, collection, error);
     if (!status)
         status = truce_find(call->store, collection, &filter, &options, &cursor, error);
     if (!status) {

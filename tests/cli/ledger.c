@@ -27,6 +27,28 @@ static void begin(void)
     ANSWERS(0, "posted\n", NULL, "post", "book", "bank", "people:ada", "100.5", "--id", "1");
 }
 
+/* A misspelled name is not an empty ledger. */
+TEST(refuses_to_read_a_ledger_that_does_not_exist)
+{
+#define NO_BOK "the ledger \"bok\" does not exist"
+    begin();
+    ANSWERS(0, "", NULL, "currency", "zoo", "EUR", "2");
+    ANSWERS(1, "", NO_BOK ": expected \"book\", \"zoo\"", "verify", "bok");
+    ANSWERS(1, "", NO_BOK ": expected \"book\", \"zoo\"", "balance", "bok", "bank");
+    ANSWERS(1, "", NO_BOK, "report", "bok");
+    ANSWERS(1, "", NO_BOK, "search", "bok");
+    ANSWERS(1, "", NO_BOK, "accounts", "bok");
+    ANSWERS(1, "", NO_BOK, "pending", "bok");
+    ANSWERS(1, "", NO_BOK, "statement", "bok", "bank");
+    ANSWERS(1, "", NO_BOK, "seal", "bok");
+    ANSWERS(1, "", NO_BOK, "export", "bok", "--form", "ndjson");
+    ANSWERS(1, "", NO_BOK, "open", "bok", "bank", "--currency", "EUR");
+    /* a ledger with a currency and without an account is one */
+    ANSWERS(0, "0 entries of 0 accounts, 0 findings\n", NULL, "verify", "zoo");
+    ANSWERS(0, "", NULL, "search", "zoo");
+    ANSWERS(0, "", NULL, "accounts", "zoo");
+}
+
 TEST(amounts_have_the_digits_of_their_currency)
 {
     begin();
@@ -39,8 +61,6 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(2, "", "more than 0", "post", "book", "bank", "people:ada", "-5", "--id", "2");
     ANSWERS(2, "", "FROM and TO are the same account, bank", "post", "book", "bank", "bank", "5",
             "--id", "2");
-    ANSWERS(1, "", "the ledger \"bok\" does not exist", "balance", "bok", "bank");
-    ANSWERS(1, "", "the ledger \"bok\" does not exist", "report", "bok");
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
     ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
             "2", "--effective", "soon");

@@ -12,6 +12,20 @@
 #define DRAIN  "work", "--queue", "mail", "--drain"
 #define COUNTS "[{\"update\": \"effects\", \"id\": 1, \"with\": {\"$inc\": {\"n\": 1}}}]"
 
+/* A queue needs no declaration, so a misspelled name is not an error. */
+TEST(notes_which_queues_have_jobs_if_the_named_one_has_none)
+{
+#define NO_JOBS "the queue \"mial\" has no jobs"
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, "new ", NULL, "queue", "add", "cards", "{}");
+    ANSWERS(0, "", NO_JOBS "; these queues have: \"cards\", \"mail\"", "queue", "list", "mial");
+    ANSWERS(0, "0 retried\n", NO_JOBS "; these queues have: \"cards\", \"mail\"", "queue",
+            "redrive", "mial");
+    ANSWERS(0, "", NULL, "queue", "list", "mail", "--state", "dead");
+    ANSWERS(0, "0 retried\n", NULL, "queue", "redrive", "mail");
+}
+
 TEST(stores_the_options_of_a_job)
 {
     begin();

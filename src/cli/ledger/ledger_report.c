@@ -154,7 +154,7 @@ static int report_run(struct cli *cli)
     bson_init(&reply);
     if (!code) {
         bson_destroy(&reply);
-        code = cli_row_send(cli, &request, &reply);
+        code = cli_row_send_found(cli, &request, &reply);
     }
     if (!code)
         code = report_print(cli, &reply);

@@ -119,6 +119,70 @@ static const struct cli_command cli_queue_top = {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+#define QUEUES_SHOWN 10
+
+/* Returns whether the queue has a job in any state; true if this cannot be found out. */
+static bool queue_has_jobs(struct cli *cli, const char *queue)
+{
+    bson_t *request = BCON_NEW("truceJobs", BCON_UTF8(queue), "limit", BCON_INT64(1)), reply;
+    bson_error_t ignored;
+    bson_iter_t at, jobs;
+    bool has = true;
+
+    if (!cli_row_call(cli, request, &reply, &ignored) && bson_iter_init_find(&at, &reply, "jobs") &&
+        bson_iter_recurse(&at, &jobs))
+        has = bson_iter_next(&jobs);
+    bson_destroy(&reply);
+    bson_destroy(request);
+    return has;
+}
+
+/* Appends the names of the queues in the reply of truceQueues: `"cron", "mail"`. */
+static void queue_append_names(const bson_t *reply, bson_string_t *names)
+{
+    bson_iter_t at, queues, name;
+    int count = 0;
+
+    if (!bson_iter_init_find(&at, reply, "queues") || !bson_iter_recurse(&at, &queues))
+        return;
+    while (count < QUEUES_SHOWN && bson_iter_next(&queues)) {
+        if (bson_iter_recurse(&queues, &name) && bson_iter_find(&name, "queue") &&
+            BSON_ITER_HOLDS_UTF8(&name))
+            bson_string_append_printf(names, "%s\"%s\"", count++ ? ", " : "",
+                                      bson_iter_utf8(&name, NULL));
+    }
+}
+
+/* A queue needs no declaration, so any name is valid. If the queue has no jobs, notes which queues
+ * have some: the name may be misspelled. */
+static void queue_note_unknown(struct cli *cli, const char *queue)
+{
+    bson_t *request = BCON_NEW("truceQueues", BCON_INT32(1)), reply;
+    bson_string_t *names = bson_string_new("");
+    bson_error_t ignored;
+
+    if (queue && !queue_has_jobs(cli, queue)) {
+        if (!cli_row_call(cli, request, &reply, &ignored))
+            queue_append_names(&reply, names);
+        bson_destroy(&reply);
+        cli_note(cli,
+                 *names->str ? "the queue \"%s\" has no jobs; these queues have: %s"
+                             : "the queue \"%s\" has no jobs%s",
+                 queue, names->str);
+    }
+    bson_string_free(names, true);
+    bson_destroy(request);
+}
+
+static int queue_run_list(struct cli *cli)
+{
+    int code = cli_row_run(cli);
+
+    if (!code)
+        queue_note_unknown(cli, cli->arguments[0]);
+    return code;
+}
+
 static const struct cli_command cli_queue_list = {
     .noun = "queue",
     .verb = "list",
@@ -130,7 +194,7 @@ static const struct cli_command cli_queue_list = {
     .row =
         &(const struct cli_row){
             .name = "truceJobs", .fields = "state tag after limit", .list = "jobs", .next = "_id"},
-    .run = cli_row_run,
+    .run = queue_run_list,
 };
 
 static const struct cli_command cli_queue_stats = {
@@ -239,6 +303,8 @@ static int run_redrive(struct cli *cli)
     BSON_APPEND_INT64(&answer, "retried", count);
     if (!code)
         cli_answer(cli, &answer, "%lld retried", (long long)count);
+    if (!code && !count)
+        queue_note_unknown(cli, cli->arguments[0]);
     bson_destroy(&answer);
     bson_destroy(request);
     return code;

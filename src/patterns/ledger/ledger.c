@@ -94,6 +94,7 @@
 #include "base/plural.h"
 #include "base/reserved_fields.h"
 #include "commit/metadata_cache.h"
+#include "store/known_names.h"
 #include "store/reserved_names.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
@@ -421,6 +422,24 @@ truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error)
         status = ledger_take_layout(ledger, &found, error);
     bson_destroy(&found);
     bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__ledger_must_exist(truce_ledger *ledger, bson_error_t *error)
+{
+    bson_t any = BSON_INITIALIZER, found;
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    if (!status)
+        status = truce__ledger_layout(ledger, error);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    /* Documents of another program need no definition. */
+    status = truce_find_one(ledger->store, ledger->collection, &any, NULL, &found, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail_unknown(ledger->store, LEDGERS, "ledger", ledger->collection, error);
+    bson_destroy(&found);
+    bson_destroy(&any);
     return status;
 }
 

@@ -446,6 +446,9 @@ truce_status truce__ledger_same(const struct ledger_request *request, const bson
 
 /* Reads the layout of the ledger, unless it is known. */
 truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error);
+/* Fails with NOT_FOUND if the ledger was never used: it has neither a definition nor documents. The
+ * message lists the ledgers of the store. */
+truce_status truce__ledger_must_exist(truce_ledger *ledger, bson_error_t *error);
 /* Inserts the transaction with the documents of its numbers. */
 truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
                                         const bson_t *document, bson_error_t *error);

@@ -19,6 +19,8 @@
 #include "bson/field_names.h"
 #include "patterns/ledger/ledger.h"
 #include "query/input_check.h"
+#include "store/known_names.h"
+#include "store/reserved_names.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
 
@@ -121,8 +123,8 @@ static truce_status ledger_read_refuse(struct ledger_reader *reader, const char 
     bson_error_t ignored;
 
     if (truce__ledger_layout(reader->ledger, &ignored) == TRUCE_NOT_FOUND)
-        return truce__fail(TRUCE_NOT_FOUND, error, "the ledger \"%s\" does not exist",
-                           reader->ledger->collection);
+        return truce__fail_unknown(reader->ledger->store, LEDGERS, "ledger",
+                                   reader->ledger->collection, error);
     return truce__fail(TRUCE_NOT_FOUND, error, "the account \"%s\" does not exist", account);
 }
 
