@@ -2,6 +2,7 @@
  * a wrong file posts nothing. */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,13 +156,49 @@ static void fill(truce_store *store)
     truce_ledger_free(ledger);
 }
 
+static int compare_lines(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* Sorts the lines of a book. Independent transactions of one time have no order of their own if
+ * numbers are documents. */
+static char *sort_lines(const char *book)
+{
+    char *copy = bson_strdup(book), *rest = copy, *lines[100], *line;
+    bson_string_t *sorted = bson_string_new("");
+    size_t count = 0;
+
+    while (count < 100 && (line = strtok_r(rest, "\n", &rest)))
+        lines[count++] = line;
+    qsort(lines, count, sizeof *lines, compare_lines);
+    for (size_t i = 0; i < count; i++)
+        bson_string_append_printf(sorted, "%s\n", lines[i]);
+    bson_free(copy);
+    return bson_string_free(sorted, false);
+}
+
+static void check_same_book(const char *wanted, const char *book)
+{
+    char *all = book_has_slots() ? sort_lines(wanted) : bson_strdup(wanted),
+         *found = book_has_slots() ? sort_lines(book) : bson_strdup(book);
+
+    CHECK_TEXT(all, found);
+    bson_free(found);
+    bson_free(all);
+}
+
 static void round_trip(const char *form, const char *from, const char *wanted)
 {
     char *text = export_as(from, form), *again, to[400];
     const struct command *c;
     truce_store *store = open_store(form);
     truce_ledger *ledger = book_ledger(store);
+    bson_error_t error;
 
+    /* The first operation of a ledger decides where its numbers are; an import has no choice. */
+    if (book_has_slots())
+        CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
     snprintf(to, sizeof to, "%s", uri);
     snprintf(path, sizeof path, "book.%s", form);
     write_file("book", text);
@@ -173,7 +210,7 @@ static void round_trip(const char *form, const char *from, const char *wanted)
         CHECK_INT(c->code, ==, 0);
     }
     again = export_as(to, "ndjson");
-    CHECK_TEXT(wanted, again);
+    check_same_book(wanted, again);
     BOOK_CHECK(ledger);
     CHECK_INT(book_balance(ledger, "people:a").balance, ==, -350);
     truce_ledger_free(ledger);
