@@ -46,29 +46,33 @@ static void take_hash(struct value value, struct ledger_change *change)
     memcpy(change->hash, value.data + 5, SHA256_BYTES);
 }
 
+/* Returns whether a field has the name, a literal: each change is compared with all names. */
+#define FIELD_IS(field, name)                                                                      \
+    ((field)->key_length == sizeof(name) - 1 && !memcmp((field)->key, name, sizeof(name)))
+
 static void document_take_field(const struct fields *field, struct ledger_change *change)
 {
     struct value value = field->value;
 
-    if (!strcmp(field->key, "account"))
+    if (FIELD_IS(field, "account"))
         change->account = document_text_of(value);
-    else if (!strcmp(field->key, "type"))
+    else if (FIELD_IS(field, "type"))
         change->type = document_text_of(value);
-    else if (!strcmp(field->key, "currency"))
+    else if (FIELD_IS(field, "currency"))
         change->currency = document_text_of(value);
-    else if (!strcmp(field->key, "release"))
+    else if (FIELD_IS(field, "release"))
         (void)whole(value, &change->release);
-    else if (!strcmp(field->key, "pendingOut"))
+    else if (FIELD_IS(field, "pendingOut"))
         (void)whole(value, &change->out);
-    else if (!strcmp(field->key, "pendingIn"))
+    else if (FIELD_IS(field, "pendingIn"))
         (void)whole(value, &change->in);
-    else if (!strcmp(field->key, "rules"))
+    else if (FIELD_IS(field, "rules"))
         (void)whole(value, &change->rules_at);
-    else if (!strcmp(field->key, "cachedBal"))
+    else if (FIELD_IS(field, "cachedBal"))
         change->cached = whole(value, &change->balance);
-    else if (!strcmp(field->key, "hash"))
+    else if (FIELD_IS(field, "hash"))
         take_hash(value, change);
-    else if (!strcmp(field->key, "set") && value.type == BSON_TYPE_DOCUMENT) {
+    else if (FIELD_IS(field, "set") && value.type == BSON_TYPE_DOCUMENT) {
         change->sets = true;
         truce__value_bson(value, &change->set);
     }
@@ -83,9 +87,9 @@ bool truce__ledger_change(struct value value, struct ledger_change *change)
     if (value.type != BSON_TYPE_DOCUMENT)
         return false;
     for (fields = truce__fields(value); truce__fields_next(&fields);) {
-        if (!strcmp(fields.key, "seqId"))
+        if (FIELD_IS(&fields, "seqId"))
             numbered = whole(fields.value, &change->number);
-        else if (!strcmp(fields.key, "value"))
+        else if (FIELD_IS(&fields, "value"))
             valued = whole(fields.value, &change->value);
         else
             document_take_field(&fields, change);
@@ -276,7 +280,7 @@ static bool is_mutable(const char *key, bool change)
                                           "rules",     "hash",       NULL};
 
     for (const char *const *name = change ? changes : fields; *name; name++) {
-        if (!strcmp(key, *name))
+        if (*key == **name && !strcmp(key, *name))
             return true;
     }
     return false;
