@@ -51,8 +51,9 @@ typedef struct truce_commit_options {
     truce_mechanism mechanism;
     /* The caller's idempotency key: under one key, the commit takes effect at most once, ever. */
     const char *key;
-    /* With a key: the time at which the caller created it (milliseconds since 1970). It must be
-     * the same in every retry. */
+    /* Required with a key: the time at which the caller created it (milliseconds since 1970), the
+     * same in every retry. It tells whether the store may have forgotten the key (TRUCE_EXPIRED).
+     * Without a key, it is ignored. */
     int64_t key_time_ms;
     /* Every mechanism records the input in a commit document, for people. With a key, it also
      * identifies the request: a commit under the same key with another input fails with
@@ -93,6 +94,8 @@ typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson
 /*
  * Runs `function` as one commit. TRUCE_OK: the commit took effect (with a key: now or earlier).
  *
+ *     TRUCE_NOT_FOUND  a document that is changed or required does not exist
+ *     TRUCE_REFUSED    a document exists and does not match its guard, or the function refused
  *     TRUCE_CONFLICT   tries_max was reached
  *     TRUCE_LOCKED     the deadline passed while another commit held a document
  *     TRUCE_TIMEOUT    the deadline passed while other commits won every retry
@@ -132,8 +135,8 @@ TRUCE_EXPORT void truce_commit_free(truce_commit *commit);
  * deadline, then fails with TRUCE_LOCKED.
  *
  * If the commit's blind changes cannot be applied to the document, the call fails with
- * TRUCE_NOT_FOUND or the status of the change. The commit has then failed: every later call returns
- * the same status.
+ * TRUCE_NOT_FOUND, TRUCE_REFUSED (a guard), or the status of the change. The commit has then
+ * failed: every later call returns the same status.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_read(truce_commit *commit,
                                                            const char *collection,
@@ -164,8 +167,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_commit_find(truce_commit *commit, const char *collection, const bson_t *filter,
                   const truce_find_options *options, truce_cursor **cursor, bson_error_t *error);
 
-/* Requires that the document exists and matches `guard` at the commit (NULL: it only has to exist).
- * The document is not changed. */
+/* Requires that the document exists (TRUCE_NOT_FOUND) and matches `guard` (TRUCE_REFUSED) at the
+ * commit. NULL: it only has to exist. The document is not changed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require(truce_commit *commit,
                                                               const char *collection,
                                                               const bson_value_t *id,
@@ -200,8 +203,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_insert(truce_commit *commi
 TRUCE_EXPORT const bson_t *truce_commit_inserted(const truce_commit *commit);
 
 /* Adds an update to the commit. `update` contains MongoDB's update operators. `guard` is a filter
- * that the document must also match (NULL: none). If the commit has not read the document before,
- * the update is a blind change of the document that exists at the commit. */
+ * that the document must also match (NULL: none). If it does not, the commit fails with
+ * TRUCE_REFUSED; if the document does not exist, with TRUCE_NOT_FOUND. If the commit has not read
+ * the document before, the update is a blind change of the document that exists at the commit. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_commit_update(truce_commit *commit, const char *collection, const bson_value_t *id,
                     const bson_t *guard, const bson_t *update, bson_error_t *error);

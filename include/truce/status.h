@@ -24,7 +24,7 @@ TRUCE_BEGIN_DECLS
 
 typedef enum truce_status {
     TRUCE_OK = 0,
-    /* Nothing matched. This is a result, not a failure. */
+    /* It does not exist, or no document matched a filter. This is a result, not a failure. */
     TRUCE_NOT_FOUND,
     /* Another write changed a document that this call depends on. Run the call again. */
     TRUCE_CONFLICT,
@@ -50,8 +50,9 @@ typedef enum truce_status {
     TRUCE_CORRUPT,
     /* The deadline of the call passed. Nothing was changed. */
     TRUCE_TIMEOUT,
-    /* The caller's function refused (truce_transact), a transfer was canceled, or a tree's edit
-     * cannot be published. */
+    /* A condition of the caller does not hold, so a repetition succeeds only after other writes. A
+     * guard of a commit does not match its document, or the caller's function refused
+     * (truce_transact). Also: a transfer was canceled, or a tree's edit cannot be published. */
     TRUCE_REFUSED,
 } truce_status;
 

@@ -121,8 +121,9 @@ typedef struct truce_transfer_result {
  *                       the transfer may be incomplete; the same call again, or the recovery pass,
  *                       continues it
  *
- * In a commit, a refused transfer is not recorded: its guards end the commit (TRUCE_NOT_FOUND). If
- * the transfer is in progress outside this commit, the call fails with TRUCE_LOCKED.
+ * In a commit, a refused transfer is not recorded: its guards end the commit with TRUCE_REFUSED, a
+ * missing document with TRUCE_NOT_FOUND. If the transfer is in progress outside this commit, the
+ * call fails with TRUCE_LOCKED.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_start(truce_transfers *transfers,
                                                               truce_commit *commit,
