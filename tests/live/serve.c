@@ -298,6 +298,43 @@ TEST(sends_no_answer_to_an_unacknowledged_message)
     end();
 }
 
+/* Each part of the stream ends within a message, or has several of them. */
+TEST(answers_messages_that_arrive_together_or_in_pieces)
+{
+    bson_t *ping = test_bson("{'ping': 1, '$db': 'admin'}"), insert = BSON_INITIALIZER;
+    char text[9000] = {0};
+    struct buffer stream = {0}, message;
+    int end_;
+
+    memset(text, 'x', sizeof text - 1);
+    BCON_APPEND(&insert, "insert", "c", "documents", "[", "{", "text", BCON_UTF8(text), "}", "]",
+                "$db", "test");
+    begin(0);
+    for (int i = 0; i < 20; i++) {
+        message = message_of(i % 7 == 3 ? &insert : ping, 0);
+        truce__buffer_append(&stream, message.bytes, message.size);
+        truce__buffer_release(&message);
+    }
+    for (size_t part = 7; part <= stream.size; part *= 17) {
+        end_ = dial();
+        for (size_t at = 0; at < stream.size; at += part)
+            CHECK(send_all(end_, stream.bytes + at,
+                           stream.size - at < part ? stream.size - at : part));
+        for (int i = 0; i < 20; i++) {
+            bson_t *reply = receive_reply(end_);
+
+            CHECK_INT(reply_number(reply, "ok"), ==, 1);
+            CHECK(bson_has_field(reply, "n") == (i % 7 == 3));
+            bson_destroy(reply);
+        }
+        close(end_);
+    }
+    truce__buffer_release(&stream);
+    bson_destroy(&insert);
+    bson_destroy(ping);
+    end();
+}
+
 /* Sends a message with some bytes corrupted, cut off, or with another length. */
 static void send_garbage(struct random *random, const struct buffer *message)
 {

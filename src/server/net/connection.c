@@ -129,8 +129,10 @@ static bool connection_answer(struct connection *connection, struct buffer *in, 
         !wire_read(in->bytes, (uint32_t)in->size, &request, &error))
         return false;
     connection->server->dispatch(connection, &request, &reply);
-    if (connection->wipes)
+    if (connection->wipes) {
         OPENSSL_cleanse(in->bytes, in->size);
+        stream_wipe(&connection->stream);
+    }
     connection->wipes = false;
     if (connection->ends) {
         done = false;

@@ -7,10 +7,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include "base/clock.h"
+
+#define AHEAD_BYTES ((size_t)4096)
 
 /* ---- shared state of all connections --------------------------------------------------------- */
 
@@ -151,8 +154,10 @@ bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int6
     bool good;
 
     *stream = (struct stream){.socket = socket};
-    if (!tls)
+    if (!tls) {
+        stream->ahead = bson_malloc(AHEAD_BYTES);
         return true;
+    }
     stream->ssl = SSL_new(tls->context);
     good = stream->ssl && SSL_set_fd(stream->ssl, socket) == 1 &&
            !fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) &&
@@ -189,7 +194,8 @@ static ssize_t tls_send(struct stream *stream, const uint8_t *bytes, size_t size
 
 /* Receives bytes from a socket without TLS. The socket blocks. A call with a time limit polls
  * first, but only if no bytes are there yet. */
-static ssize_t plain_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
+static ssize_t plain_receive_now(struct stream *stream, uint8_t *bytes, size_t size,
+                                 int64_t until_ns)
 {
     ssize_t got;
 
@@ -198,6 +204,27 @@ static ssize_t plain_receive(struct stream *stream, uint8_t *bytes, size_t size,
     while (got < 0 &&
            (errno == EINTR || (errno == EAGAIN && stream_ready(stream->socket, POLLIN, until_ns))));
     return got;
+}
+
+/* Receives small parts through the buffer, and large ones directly. */
+static ssize_t plain_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
+{
+    if (stream->at == stream->end) {
+        ssize_t got;
+
+        if (size >= AHEAD_BYTES)
+            return plain_receive_now(stream, bytes, size, until_ns);
+        got = plain_receive_now(stream, stream->ahead, AHEAD_BYTES, until_ns);
+        if (got <= 0)
+            return got;
+        stream->at = 0;
+        stream->end = (size_t)got;
+    }
+    if (size > stream->end - stream->at)
+        size = stream->end - stream->at;
+    memcpy(bytes, stream->ahead + stream->at, size);
+    stream->at += size;
+    return (ssize_t)size;
 }
 
 static ssize_t plain_send(struct stream *stream, const uint8_t *bytes, size_t size,
@@ -256,6 +283,18 @@ bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size, int64
     return true;
 }
 
+void stream_wipe(struct stream *stream)
+{
+    size_t left = stream->end - stream->at;
+
+    if (!stream->ahead)
+        return;
+    memmove(stream->ahead, stream->ahead + stream->at, left);
+    OPENSSL_cleanse(stream->ahead + left, AHEAD_BYTES - left);
+    stream->at = 0;
+    stream->end = left;
+}
+
 /* Ends TLS, if the stream has it. Never waits for a client that does not read. */
 void stream_end(struct stream *stream)
 {
@@ -266,4 +305,6 @@ void stream_end(struct stream *stream)
         ERR_clear_error();
     }
     stream->ssl = NULL;
+    bson_free(stream->ahead);
+    stream->ahead = NULL;
 }

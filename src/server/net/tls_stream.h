@@ -31,6 +31,10 @@ void tls_free(struct tls *tls); /* NULL is allowed. */
 struct stream {
     int socket;
     void *ssl; /* NULL: a plain connection. */
+    /* A plain connection receives what has arrived into this buffer, so a small message needs one
+     * call of the system. The bytes from `at` to `end` are not used yet. */
+    uint8_t *ahead;
+    size_t at, end;
 };
 
 /* Begins the stream, with a handshake unless `tls` is NULL. Returns false if the handshake fails or
@@ -47,6 +51,8 @@ bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t 
 /* Sends all bytes. Returns false if the connection has ended, or its client has read nothing for
  * `stall_ms`. */
 bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size, int64_t stall_ms);
+/* Overwrites the bytes that were received, except those that no call has returned yet. */
+void stream_wipe(struct stream *stream);
 /* Ends sending. The socket stays open. */
 void stream_end(struct stream *stream);
 
