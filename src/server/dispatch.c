@@ -56,16 +56,23 @@ static void dispatch_append_time(const struct call *call, bson_t *reply)
 {
     static const uint8_t unsigned_[20];
     struct server *server = call->server;
+    bson_t time, signature;
+    uint32_t seconds, number;
     uint64_t now;
 
     if (!server->set[0] || (server->auth && !call->connection->login.user))
         return;
     now = server_time(server);
-    BCON_APPEND(reply, "operationTime", BCON_TIMESTAMP((uint32_t)(now >> 32), (uint32_t)now),
-                "$clusterTime", "{", "clusterTime",
-                BCON_TIMESTAMP((uint32_t)(now >> 32), (uint32_t)now), "signature", "{", "hash",
-                BCON_BIN(BSON_SUBTYPE_BINARY, unsigned_, sizeof unsigned_), "keyId", BCON_INT64(0),
-                "}", "}");
+    seconds = (uint32_t)(now >> 32);
+    number = (uint32_t)now;
+    BSON_APPEND_TIMESTAMP(reply, "operationTime", seconds, number);
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "$clusterTime", &time);
+    BSON_APPEND_TIMESTAMP(&time, "clusterTime", seconds, number);
+    BSON_APPEND_DOCUMENT_BEGIN(&time, "signature", &signature);
+    BSON_APPEND_BINARY(&signature, "hash", BSON_SUBTYPE_BINARY, unsigned_, sizeof unsigned_);
+    BSON_APPEND_INT64(&signature, "keyId", 0);
+    bson_append_document_end(&time, &signature);
+    bson_append_document_end(reply, &time);
 }
 
 /* Keeps the name that the client program gave itself in hello: {client: {application: {name}}}. */

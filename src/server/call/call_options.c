@@ -264,7 +264,7 @@ static truce_status options_read_field(struct call *call, const bson_iter_t *at,
     if (!strcmp(name, "$db")) {
         if (!BSON_ITER_HOLDS_UTF8(at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a string");
-        snprintf(call->database, sizeof call->database, "%s", bson_iter_utf8(at, NULL));
+        bson_strncpy(call->database, bson_iter_utf8(at, NULL), sizeof call->database);
         status = truce__text_check(at, CODE_INVALID_NAMESPACE, error);
         return status ? status : truce__database_name_check(bson_iter_utf8(at, NULL), error);
     }
@@ -315,6 +315,7 @@ static truce_status options_check_api(const struct call *call, bson_error_t *err
 truce_status call_read_options(struct call *call, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
+    bool names_api = false;
     bson_iter_t at;
 
     if (call->request->old) { /* "admin.$cmd" */
@@ -324,14 +325,16 @@ truce_status call_read_options(struct call *call, bson_error_t *error)
                  dot ? (int)(dot - call->request->namespace) : 0, call->request->namespace);
     }
     (void)bson_iter_init(&at, &call->request->body);
-    while (!status && bson_iter_next(&at))
+    while (!status && bson_iter_next(&at)) {
+        names_api = names_api || !strncmp(bson_iter_key(&at), "api", 3);
         status = options_read_field(call, &at, error);
+    }
     if (!status && !call->database[0])
         status =
             truce__refuse(40571, error, "the command has no field $db, which names the database");
     if (!status)
         status = options_check_snapshot(call, error);
-    if (!status)
+    if (!status && names_api)
         status = options_check_api(call, error);
     return status;
 }
