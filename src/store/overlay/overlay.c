@@ -539,7 +539,7 @@ static void differ(struct differences *differences, const char *collection,
     struct difference *made;
 
     if (differences->count == differences->room) {
-        differences->room = differences->room ? 2 * differences->room : 8;
+        differences->room = differences->room ? 2 * differences->room : 2;
         differences->all =
             bson_realloc(differences->all, differences->room * sizeof *differences->all);
     }
@@ -844,17 +844,19 @@ struct collection_part *truce__overlay_part(struct overlay *overlay, const char 
 truce_status truce__overlay_keep_index(struct overlay *overlay, struct collection_part *part,
                                        const bson_t *definition, bson_error_t *error)
 {
-    struct index_spec *spec = &part->unique[part->unique_count];
-    truce_status status = truce__index_spec_parse(definition, spec, error);
+    struct index_spec spec;
+    truce_status status = truce__index_spec_parse(definition, &spec, error);
 
     if (status)
         return status;
-    if (!spec->is_id)
+    if (!spec.is_id)
         status = truce_index_create(overlay->scratch, part->name, definition, error);
-    if (spec->unique && !spec->is_id)
-        part->unique_count++;
-    else
-        truce__index_spec_release(spec);
+    if (!spec.unique || spec.is_id) {
+        truce__index_spec_release(&spec);
+        return status;
+    }
+    part->unique = bson_realloc(part->unique, (part->unique_count + 1) * sizeof *part->unique);
+    part->unique[part->unique_count++] = spec;
     return status;
 }
 
@@ -867,7 +869,6 @@ static truce_status prepare_indexes(struct overlay *overlay, struct collection_p
 
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
-    part->unique = bson_malloc0((TRUCE_INDEXES_MAX + 1) * sizeof *part->unique);
     while (!status && part->unique_count < TRUCE_INDEXES_MAX && truce__fields_next(&fields)) {
         bson_t definition;
 
