@@ -1,5 +1,5 @@
 // Requests to the server, and the login.
-import { num, parse, write } from './exact.js';
+import { num, parse, write } from './exact_numbers.js';
 
 export const session = { database: '', access: {}, user: '' };
 

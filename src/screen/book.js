@@ -1,6 +1,6 @@
 // A book as a whole: a report with charts, and its export as a file.
 import { aggregate, documents, optional } from './api.js';
-import { num, text, time, write } from './exact.js';
+import { num, text, time, write } from './exact_numbers.js';
 import {
     h,
     action,

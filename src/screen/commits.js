@@ -1,6 +1,6 @@
 // Commits of the journal, and what their processes left.
 import { op } from './api.js';
-import { num, text, time, write, brief } from './exact.js';
+import { num, text, time, write, brief } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Conflicts: edits that a merge could not resolve, with both sides and their base.
 import { op, find, missing } from './api.js';
-import { keyIn, parse, parseInput, text, time, write, brief } from './exact.js';
+import { keyIn, parse, parseInput, text, time, write, brief } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Consumers of message brokers: what they have applied, their workers, and the messages that they rejected.
 import { op, find } from './api.js';
-import { num, text, time, brief } from './exact.js';
+import { num, text, time, brief } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Cron entries: when they fire, and changes of them.
 import { op } from './api.js';
-import { parseInput, text, time, write } from './exact.js';
+import { parseInput, text, time, write } from './exact_numbers.js';
 import { a, act, action, ago, ask, code, h, live, state, table, LIST_MAX } from './dom.js';
 
 const DAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday Sunday'.split(' '),

@@ -1,6 +1,6 @@
 // Dead letters, grouped by queue and last error.
 import { aggregate } from './api.js';
-import { num, text, time } from './exact.js';
+import { num, text, time } from './exact_numbers.js';
 import { h, a, act, action, ago, capped, code, href, live, plural, table } from './dom.js';
 import { JOBS, queues } from './work.js';
 

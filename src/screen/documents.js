@@ -12,7 +12,7 @@ import {
     COUNT_MAX,
     READ_MS,
 } from './api.js';
-import { num, parse, parseInput, text, time, write, brief } from './exact.js';
+import { num, parse, parseInput, text, time, write, brief } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,5 +1,5 @@
 // Elements, tables, dialogs, and charts. Data becomes text nodes only; there is no innerHTML.
-import { num, write, keyName, Exact } from './exact.js';
+import { num, write, keyName, Exact } from './exact_numbers.js';
 import { op, watch, session, OpError, COUNT_MAX } from './api.js';
 
 // Makes characters visible that would change the look or the direction of other text.

@@ -1,6 +1,6 @@
 // A job: what happened to it, its payload on request, and its workflow.
 import { op, one as findOne, missing, optional } from './api.js';
-import { num, time, text, brief } from './exact.js';
+import { num, time, text, brief } from './exact_numbers.js';
 import {
     h,
     a,

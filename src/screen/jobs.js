@@ -1,6 +1,6 @@
 // Jobs: a list with filters and actions. A single job is in job.js.
 import { find, count, optional, COUNT_MAX, session } from './api.js';
-import { parse, num, time, text } from './exact.js';
+import { parse, num, time, text } from './exact_numbers.js';
 import {
     h,
     a,

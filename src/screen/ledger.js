@@ -1,6 +1,6 @@
 // Ledgers: accounts as a tree with sums, statements, transactions, and the checks of a book.
 import { op, find, one as findOne, missing, optional, remember } from './api.js';
-import { Exact, num, parse, parseInput, text, write, time } from './exact.js';
+import { Exact, num, parse, parseInput, text, write, time } from './exact_numbers.js';
 import { exportButton, report } from './book.js';
 import {
     h,

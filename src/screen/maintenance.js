@@ -1,6 +1,6 @@
 // Maintenance: the doctor, the check with its repairs, and the sweep.
 import { op, optional, session } from './api.js';
-import { num, text, write, brief } from './exact.js';
+import { num, text, write, brief } from './exact_numbers.js';
 import {
     h,
     a,

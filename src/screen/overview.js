@@ -1,6 +1,6 @@
 // Overview: what needs attention, and each queue and ledger at a glance.
 import { op, count, find, optional, remember, session } from './api.js';
-import { num, text } from './exact.js';
+import { num, text } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Queues: all of them, and one with its limits, workers, lanes, and times.
 import { find, aggregate, optional, one as findOne, remember, missing } from './api.js';
-import { num, text, time, whole } from './exact.js';
+import { num, text, time, whole } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Sequences and their last numbers.
 import { op } from './api.js';
-import { text, whole } from './exact.js';
+import { text, whole } from './exact_numbers.js';
 import { act, action, ask, grouped, live, table, LIST_MAX } from './dom.js';
 
 export function show({ head }) {

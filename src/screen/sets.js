@@ -1,6 +1,6 @@
 // Ordered sets: how far each source is applied, the number it waits for, and the quarantine.
 import { op, find, one as findOne, missing, optional } from './api.js';
-import { num, text, time, whole, brief } from './exact.js';
+import { num, text, time, whole, brief } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Copies: the rules, their pending work, and what differs.
 import { op } from './api.js';
-import { num, text, time, brief } from './exact.js';
+import { num, text, time, brief } from './exact_numbers.js';
 import {
     h,
     a,

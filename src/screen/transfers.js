@@ -1,6 +1,6 @@
 // Transfers in two phases.
 import { op, find, one as findOne, missing } from './api.js';
-import { text, time, write, brief } from './exact.js';
+import { text, time, write, brief } from './exact_numbers.js';
 import {
     h,
     a,

@@ -1,6 +1,6 @@
 // Trees: versions, differences, tags, and readers that pin versions.
 import { op, find, one as findOne, missing } from './api.js';
-import { num, text, time, whole, brief } from './exact.js';
+import { num, text, time, whole, brief } from './exact_numbers.js';
 import {
     h,
     a,

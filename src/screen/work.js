@@ -1,6 +1,6 @@
 // The common part of the screens of queues: reads of truce_queue, and actions on jobs.
 import { op, aggregate, count, find, remember } from './api.js';
-import { num } from './exact.js';
+import { num } from './exact_numbers.js';
 import { act, bars, capped, href, h, legend, plural, state } from './dom.js';
 
 export const JOBS = 'truce_queue';

@@ -1,6 +1,6 @@
 // Workflows: the jobs that others wait for. The graph is on the page of each job.
 import { find } from './api.js';
-import { text, time } from './exact.js';
+import { text, time } from './exact_numbers.js';
 import { a, ago, code, live, plural, state, table } from './dom.js';
 import { JOBS } from './work.js';
 
