@@ -6,6 +6,7 @@
 #include "cli/core/help.h"
 #include "cli/core/operation_row.h"
 #include "cli/core/slow_option.h"
+#include "cli/core/suggestion.h"
 #include "store/reserved_names.h"
 
 /* ---- options in the table ------------------------------------------------------------------ */
@@ -143,51 +144,6 @@ static bool asks(char **words, const char *name, const char *letter)
     return false;
 }
 
-static void guess_in(struct cli_guess *guess, const struct cli_option *table)
-{
-    for (; table && table->name; table++)
-        cli_guess(guess, table->name);
-}
-
-static int unknown_option(const struct cli *cli, const char *argument)
-{
-    char word[64];
-    struct cli_guess guess = {.word = word};
-
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
-    if (argument[1] == '-') {
-        guess.word = word + 2;
-        if (cli->command)
-            guess_in(&guess, cli_command_options(cli->command));
-        guess_in(&guess, cli_common_options);
-    }
-    if (guess.best)
-        return cli_usage(cli, "unknown option %s; did you mean --%s?", word, guess.best);
-    return cli_usage(cli, "unknown option %s", word);
-}
-
-static int unknown_command(const struct cli *cli, const char *noun, const char *verb)
-{
-    struct cli_guess guess = {.word = verb ? verb : noun};
-
-    for (int i = 0; cli_commands[i]; i++) {
-        if (cli_commands[i]->hidden)
-            continue;
-        if (!verb)
-            cli_guess(&guess, cli_commands[i]->noun);
-        else if (!strcmp(noun, cli_commands[i]->noun) && cli_commands[i]->verb)
-            cli_guess(&guess, cli_commands[i]->verb);
-    }
-    if (guess.best)
-        return cli_usage(cli, "unknown command \"%s%s%s\"; did you mean \"%s%s%s\"?", noun,
-                         verb ? " " : "", verb ? verb : "", verb ? noun : "", verb ? " " : "",
-                         guess.best);
-    if (verb)
-        return cli_usage(cli, "unknown command \"%s %s\"; truce help %s lists the commands", noun,
-                         verb, noun);
-    return cli_usage(cli, "unknown command \"%s\"; truce help lists the commands", noun);
-}
-
 static int help_without(const char *noun, bool asked)
 {
     int code = cli_help_noun(noun);
@@ -220,10 +176,10 @@ static int command_line_find_command(struct cli *cli, struct words *words, bool 
         return help_without(NULL, help);
     for (int i = 0; i < words->noun; i++) {
         if (command_line_is_option(all[i]) && !command_line_is_known(all[i]))
-            return unknown_option(cli, all[i]);
+            return cli_unknown_option(cli, all[i]);
     }
     if (!cli_noun_exists(all[words->noun]))
-        return unknown_command(cli, all[words->noun], NULL);
+        return cli_unknown_command(cli, all[words->noun], NULL);
     cli->command = cli_command_find(all[words->noun], NULL);
     words->verb = cli_next_plain(all, words->noun + 1);
     if (cli->command && all[words->verb] && cli_command_find(all[words->noun], all[words->verb])) {
@@ -236,7 +192,7 @@ static int command_line_find_command(struct cli *cli, struct words *words, bool 
             return help_without(all[words->noun], help);
         cli->command = cli_command_find(all[words->noun], all[words->verb]);
         if (!cli->command)
-            return unknown_command(cli, all[words->noun], all[words->verb]);
+            return cli_unknown_command(cli, all[words->noun], all[words->verb]);
     }
     *done = false;
     return CLI_DONE;
@@ -282,7 +238,7 @@ static int read_long(struct cli *cli, struct words *words, const char *word)
     const struct cli_option *option = find_option(cli, word + 2, length, 0);
 
     if (!option)
-        return unknown_option(cli, word);
+        return cli_unknown_option(cli, word);
     if (!option->value && value)
         return cli_usage(cli, "--%s takes no value", option->name);
     return give_value(cli, words, option, value);
@@ -299,7 +255,7 @@ static int read_letters(struct cli *cli, struct words *words, const char *word)
 
         alone[1] = *letter;
         if (!option)
-            return unknown_option(cli, alone);
+            return cli_unknown_option(cli, alone);
         if (option->value)
             return give_value(cli, words, option, letter[1] ? letter + 1 : NULL);
         code = cli_call_give(cli, option, NULL, 0);

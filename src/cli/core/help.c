@@ -1,4 +1,4 @@
-/* Help from the table of commands, and suggestions for mistyped words. */
+/* Help from the table of commands. */
 #include "cli/core/help.h"
 #include "cli/core/cli.h"
 #include "cli/core/operation_row.h"
@@ -189,55 +189,5 @@ static const struct cli_command cli_help_command = {
     .example = "truce help find",
     .run = help_run,
 };
-
-/* ---- guesses ------------------------------------------------------------------------------- */
-
-#define WORD_MAX 40
-
-/* Returns the number of edits between two words. A swap of neighbours counts as one edit (optimal
- * string alignment). */
-static int distance(const char *a, const char *b)
-{
-    int rows[WORD_MAX + 1][WORD_MAX + 1];
-    int m = (int)strlen(a), n = (int)strlen(b);
-
-    for (int i = 0; i <= m; i++)
-        rows[i][0] = i;
-    for (int j = 0; j <= n; j++)
-        rows[0][j] = j;
-    for (int i = 1; i <= m; i++) {
-        for (int j = 1; j <= n; j++) {
-            int best = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-
-            if (rows[i - 1][j] + 1 < best)
-                best = rows[i - 1][j] + 1;
-            if (rows[i][j - 1] + 1 < best)
-                best = rows[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                rows[i - 2][j - 2] + 1 < best)
-                best = rows[i - 2][j - 2] + 1;
-            rows[i][j] = best;
-        }
-    }
-    return rows[m][n];
-}
-
-void cli_guess(struct cli_guess *guess, const char *candidate)
-{
-    size_t length = strlen(guess->word);
-    int edits;
-
-    if (length > WORD_MAX || strlen(candidate) > WORD_MAX)
-        return;
-    edits = distance(guess->word, candidate);
-    if (length > 1 && !strncmp(candidate, guess->word, length))
-        edits = 1; /* the beginning of a word */
-    if (edits > (int)(length + 2) / 3)
-        return;
-    if (guess->best && edits >= guess->distance)
-        return;
-    guess->best = candidate;
-    guess->distance = edits;
-}
 
 cli_command_list cli_help_commands = {&cli_help_command, NULL};

@@ -10,10 +10,10 @@
 #include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
-#include "cli/core/help.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
 #include "cli/core/snapshot_option.h"
+#include "cli/core/suggestion.h"
 #include "store/reserved_names.h"
 
 #define COLLECTIONS_MAX 1000

@@ -5,7 +5,7 @@
 #include "cli/book/book.h"
 #include "cli/core/csv.h"
 
-static bool book_out_has(const bson_t *document, const char *field)
+static bool book_export_has(const bson_t *document, const char *field)
 {
     return bson_has_field(document, field);
 }
@@ -16,8 +16,8 @@ truce_status book_put(struct book_writer *writer, const struct buffer *out, bson
     return writer->broken ? truce__fail(TRUCE_IO, error, "cannot write the book") : TRUCE_OK;
 }
 
-static truce_status book_out_put(struct book_writer *writer, struct buffer *out,
-                                 bson_error_t *error)
+static truce_status book_export_put(struct book_writer *writer, struct buffer *out,
+                                    bson_error_t *error)
 {
     truce_status status = book_put(writer, out, error);
 
@@ -29,11 +29,11 @@ static truce_status book_out_put(struct book_writer *writer, struct buffer *out,
  * entries. */
 static bool entries_matter(const bson_t *record)
 {
-    return !book_out_has(record, "of") || book_out_has(record, "part");
+    return !book_export_has(record, "of") || book_export_has(record, "part");
 }
 
-static truce_status book_out_write_line(struct book_writer *writer, const bson_t *record,
-                                        bson_error_t *error)
+static truce_status book_export_write_line(struct book_writer *writer, const bson_t *record,
+                                           bson_error_t *error)
 {
     struct buffer out = {0};
     bson_t shown = BSON_INITIALIZER;
@@ -45,7 +45,7 @@ static truce_status book_out_write_line(struct book_writer *writer, const bson_t
     truce__json_write(&out, &shown, false, JSON_CANONICAL);
     truce__buffer_append_byte(&out, '\n');
     bson_destroy(&shown);
-    return book_out_put(writer, &out, error);
+    return book_export_put(writer, &out, error);
 }
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
@@ -72,7 +72,7 @@ static void write_cell(const char *column, const bson_t *record, const bson_t *e
         cli_csv_write(out, &iter);
 }
 
-static void book_out_write_row(const bson_t *record, const bson_t *entry, struct buffer *out)
+static void book_export_write_row(const bson_t *record, const bson_t *entry, struct buffer *out)
 {
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         if (i)
@@ -87,19 +87,19 @@ static void book_out_write_row(const bson_t *record, const bson_t *entry, struct
 static void write_other(const bson_t *record, struct buffer *out)
 {
     bson_t row = BSON_INITIALIZER, entry = BSON_INITIALIZER, meta;
-    const char *kind = book_out_has(record, "open")    ? "open"
-                       : book_out_has(record, "rules") ? "rules"
-                                                       : "currency";
+    const char *kind = book_export_has(record, "open")    ? "open"
+                       : book_export_has(record, "rules") ? "rules"
+                                                          : "currency";
 
     BSON_APPEND_UTF8(&row, "kind", kind);
     if (strcmp(kind, "currency") != 0)
         BSON_APPEND_UTF8(&entry, "account", truce__field_text(record, kind));
-    if (book_out_has(record, "currency"))
+    if (book_export_has(record, "currency"))
         BSON_APPEND_UTF8(&entry, "currency", truce__field_text(record, "currency"));
     bson_append_document_begin(&row, "meta", 4, &meta);
     bson_copy_to_excluding_noinit(record, &meta, "open", "rules", "currency", NULL);
     bson_append_document_end(&row, &meta);
-    book_out_write_row(&row, &entry, out);
+    book_export_write_row(&row, &entry, out);
     bson_destroy(&entry);
     bson_destroy(&row);
 }
@@ -118,16 +118,16 @@ static void write_rows(const bson_t *record, struct buffer *out)
 
             bson_iter_document(&entries, &length, &data);
             bson_init_static(&entry, data, length);
-            book_out_write_row(first ? record : NULL, &entry, out);
+            book_export_write_row(first ? record : NULL, &entry, out);
             first = false;
         }
     }
     if (first)
-        book_out_write_row(record, NULL, out);
+        book_export_write_row(record, NULL, out);
 }
 
-static truce_status book_out_write_csv(struct book_writer *writer, const bson_t *record,
-                                       bson_error_t *error)
+static truce_status book_export_write_csv(struct book_writer *writer, const bson_t *record,
+                                          bson_error_t *error)
 {
     struct buffer out = {0};
 
@@ -140,11 +140,11 @@ static truce_status book_out_write_csv(struct book_writer *writer, const bson_t 
         truce__buffer_append(&out, "\r\n", 2);
     }
     writer->begun = true;
-    if (book_out_has(record, "id"))
+    if (book_export_has(record, "id"))
         write_rows(record, &out);
     else
         write_other(record, &out);
-    return book_out_put(writer, &out, error);
+    return book_export_put(writer, &out, error);
 }
 
 /* ---- all forms ------------------------------------------------------------------------------ */
@@ -177,9 +177,9 @@ truce_status cli_book_write(struct book_writer *writer, const bson_t *record, bs
 {
     switch (writer->form) {
     case BOOK_NDJSON:
-        return book_out_write_line(writer, record, error);
+        return book_export_write_line(writer, record, error);
     case BOOK_CSV:
-        return book_out_write_csv(writer, record, error);
+        return book_export_write_csv(writer, record, error);
     case BOOK_HLEDGER:
     case BOOK_BEANCOUNT:
         break;

@@ -1,5 +1,5 @@
 /*
- * Reads books as CSV: truce's own form (book_out.c), or, with rules, the CSV file of a bank:
+ * Reads books as CSV: truce's own form (book_export.c), or, with rules, the CSV file of a bank:
  *
  *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount",
  *      decimal: ",", currency: "EUR", id: "$Reference", description: "$Text",
@@ -52,7 +52,7 @@ struct records {
 
 typedef truce_status row_function(struct records *records, const bson_t *row, bson_error_t *error);
 
-static truce_status book_in_csv_refuse(bson_error_t *error, const char *why)
+static truce_status book_import_csv_refuse(bson_error_t *error, const char *why)
 {
     return truce__fail(TRUCE_INVALID, error, "%s", why);
 }
@@ -137,8 +137,8 @@ static truce_status check_column(const struct records *records, const char *rule
     return status;
 }
 
-static truce_status book_in_csv_check_filter(const struct records *records, const char *rule,
-                                             const bson_iter_t *filter, bson_error_t *error)
+static truce_status book_import_csv_check_filter(const struct records *records, const char *rule,
+                                                 const bson_iter_t *filter, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_iter_t field, list;
@@ -150,7 +150,7 @@ static truce_status book_in_csv_check_filter(const struct records *records, cons
             status = check_column(records, rule, bson_iter_key(&field), error);
         else if (BSON_ITER_HOLDS_ARRAY(&field) && bson_iter_recurse(&field, &list)) /* $or ... */
             while (!status && bson_iter_next(&list))
-                status = book_in_csv_check_filter(records, rule, &list, error);
+                status = book_import_csv_check_filter(records, rule, &list, error);
     }
     return status;
 }
@@ -171,19 +171,20 @@ static truce_status check_columns(const struct records *records, bson_error_t *e
         if (*text == '$')
             status = check_column(records, name, text + 1, error);
         else if (!strcmp(name, "skip"))
-            status = book_in_csv_check_filter(records, name, &iter, error);
+            status = book_import_csv_check_filter(records, name, &iter, error);
         else if (!strcmp(name, "other") && bson_iter_recurse(&iter, &list)) {
             while (!status && bson_iter_next(&list)) {
                 if (bson_iter_recurse(&list, &rule) && bson_iter_find(&rule, "if"))
-                    status = book_in_csv_check_filter(records, "other", &rule, error);
+                    status = book_import_csv_check_filter(records, "other", &rule, error);
             }
         }
     }
     return status;
 }
 
-static truce_status book_in_csv_read_header(struct records *records, const char *text, size_t left,
-                                            size_t *size, const char *types, bson_error_t *error)
+static truce_status book_import_csv_read_header(struct records *records, const char *text,
+                                                size_t left, size_t *size, const char *types,
+                                                bson_error_t *error)
 {
     const char *rule =
         records->source->rules ? truce__field_text(&records->rules, "separator") : ",";
@@ -201,8 +202,8 @@ static truce_status book_in_csv_read_header(struct records *records, const char 
     return records->csv ? check_columns(records, error) : TRUCE_INVALID;
 }
 
-static truce_status book_in_csv_read_rows(struct records *records, const char *types,
-                                          row_function *function, bson_error_t *error)
+static truce_status book_import_csv_read_rows(struct records *records, const char *types,
+                                              row_function *function, bson_error_t *error)
 {
     const char *at = records->source->text;
     size_t left = strlen(at), size = 0;
@@ -213,7 +214,7 @@ static truce_status book_in_csv_read_rows(struct records *records, const char *t
     records->line = 1 + lines_in(records->source->text, (size_t)(at - records->source->text));
     records->source->line = records->line;
     if (!status)
-        status = book_in_csv_read_header(records, at, left, &size, types, error);
+        status = book_import_csv_read_header(records, at, left, &size, types, error);
     while (!status) {
         const char *wrong;
         bson_t row;
@@ -230,7 +231,7 @@ static truce_status book_in_csv_read_rows(struct records *records, const char *t
         records->text = at;
         records->size = size;
         wrong = cli_csv_document(records->csv, at, size, &row);
-        status = wrong ? book_in_csv_refuse(error, wrong) : function(records, &row, error);
+        status = wrong ? book_import_csv_refuse(error, wrong) : function(records, &row, error);
     }
     return status;
 }
@@ -255,7 +256,7 @@ static truce_status end_record(struct records *records, bson_error_t *error)
     return status;
 }
 
-static void book_in_csv_add_entry(struct records *records, const bson_t *row)
+static void book_import_csv_add_entry(struct records *records, const bson_t *row)
 {
     bson_t entry;
     char key[16];
@@ -285,14 +286,15 @@ static void add_other(struct records *records, const char *kind, const bson_t *r
     }
 }
 
-static truce_status book_in_csv_take_own(struct records *records, const bson_t *row,
-                                         bson_error_t *error)
+static truce_status book_import_csv_take_own(struct records *records, const bson_t *row,
+                                             bson_error_t *error)
 {
     const char *kind = truce__field_text(row, "kind");
     truce_status status;
 
     if (!*kind && !records->begun)
-        return book_in_csv_refuse(error, "a line without a kind needs a line with a kind above it");
+        return book_import_csv_refuse(error,
+                                      "a line without a kind needs a line with a kind above it");
     if (*kind) {
         status = end_record(records, error);
         if (status)
@@ -306,20 +308,20 @@ static truce_status book_in_csv_take_own(struct records *records, const bson_t *
     if (*kind)
         bson_copy_to_excluding_noinit(row, &records->record, "account", "amount", "currency",
                                       "type", NULL);
-    book_in_csv_add_entry(records, row);
+    book_import_csv_add_entry(records, row);
     return TRUCE_OK;
 }
 
 static truce_status read_own(struct records *records, bson_error_t *error)
 {
-    truce_status status =
-        book_in_csv_read_rows(records,
-                              "kind=string,date=string,expires=string,account=string,amount=string,"
-                              "currency=string,type=string,meta=json",
-                              book_in_csv_take_own, error);
+    truce_status status = book_import_csv_read_rows(
+        records,
+        "kind=string,date=string,expires=string,account=string,amount=string,"
+        "currency=string,type=string,meta=json",
+        book_import_csv_take_own, error);
 
     if (!records->csv)
-        return book_in_csv_refuse(
+        return book_import_csv_refuse(
             error, "the columns are id, kind, of, part, date, expires, account, amount, "
                    "currency, type and meta; others need --rules");
     return status ? status : end_record(records, error);
@@ -328,8 +330,8 @@ static truce_status read_own(struct records *records, bson_error_t *error)
 /* ---- by rules ------------------------------------------------------------------------------- */
 
 /* Returns the cell that the rule names, or the rule itself; "" if the row has no such cell. */
-static const char *book_in_csv_cell_of(const struct records *records, const bson_t *row,
-                                       const char *rule)
+static const char *book_import_csv_cell_of(const struct records *records, const bson_t *row,
+                                           const char *rule)
 {
     const char *text = truce__field_text(&records->rules, rule);
 
@@ -340,7 +342,7 @@ static const char *book_in_csv_cell_of(const struct records *records, const bson
 
 /* Reads a number of at most `most` digits at *text. Skips spaces before it, because %e pads with
  * one. */
-static bool book_in_csv_take_number(const char **text, int most, int *number)
+static bool book_import_csv_take_number(const char **text, int most, int *number)
 {
     int digits = 0;
 
@@ -381,26 +383,26 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
 
     switch (specifier) {
     case 'Y': /* "24" would be a year of the first century. */
-        return strspn(*text, "0123456789") >= 4 && book_in_csv_take_number(text, 4, &day->year) &&
-               day->year > 0;
+        return strspn(*text, "0123456789") >= 4 &&
+               book_import_csv_take_number(text, 4, &day->year) && day->year > 0;
     case 'y': /* as POSIX defines it */
-        if (!book_in_csv_take_number(text, 2, &number))
+        if (!book_import_csv_take_number(text, 2, &number))
             return false;
         day->year = number + (number < 69 ? 2000 : 1900);
         return true;
     case 'm':
-        return book_in_csv_take_number(text, 2, &day->month);
+        return book_import_csv_take_number(text, 2, &day->month);
     case 'b':
     case 'B':
     case 'h':
         return take_month(text, &day->month);
     case 'd':
     case 'e':
-        return book_in_csv_take_number(text, 2, &day->day);
+        return book_import_csv_take_number(text, 2, &day->day);
     case 'H':
     case 'M':
     case 'S':
-        if (!book_in_csv_take_number(text, 2, &number) || number > (specifier == 'H' ? 23 : 59))
+        if (!book_import_csv_take_number(text, 2, &number) || number > (specifier == 'H' ? 23 : 59))
             return false;
         day->in_day_s += (int64_t)number * (specifier == 'H' ? 3600 : specifier == 'M' ? 60 : 1);
         return true;
@@ -440,7 +442,7 @@ static truce_status refuse_day(const char *text, const char *format, bson_error_
 static truce_status read_day(const struct records *records, const bson_t *row, bson_t *record,
                              bson_error_t *error)
 {
-    const char *text = book_in_csv_cell_of(records, row, "date"),
+    const char *text = book_import_csv_cell_of(records, row, "date"),
                *format = truce__field_text(&records->rules, "dateFormat");
     char shown[DATE_TEXT_MAX], plain[40], unknown = '\0';
     struct day day = {0};
@@ -476,7 +478,7 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
 
 /* ---- amounts --------------------------------------------------------------------------------- */
 
-static bool book_in_csv_is_digit(char c)
+static bool book_import_csv_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -486,12 +488,12 @@ static bool book_in_csv_is_digit(char c)
  * decimal point. */
 static bool is_group(const char *at, char point)
 {
-    return book_in_csv_is_digit(at[1]) && book_in_csv_is_digit(at[2]) &&
-           book_in_csv_is_digit(at[3]) && !book_in_csv_is_digit(at[4]) &&
+    return book_import_csv_is_digit(at[1]) && book_import_csv_is_digit(at[2]) &&
+           book_import_csv_is_digit(at[3]) && !book_import_csv_is_digit(at[4]) &&
            (!at[4] || at[4] == at[0] || at[4] == point || at[4] == ' ');
 }
 
-static truce_status book_in_csv_refuse_amount(const char *text, char point, bson_error_t *error)
+static truce_status book_import_csv_refuse_amount(const char *text, char point, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
                        "invalid amount \"%.40s\": the decimal point is \"%c\"", text, point);
@@ -525,9 +527,10 @@ static bool take_sign(const char **from, const char **end)
 
 /* Writes the amount with "." before its last digits and without other separators. `sign` -1 negates
  * it. `outgoing`: of a column of outgoing money, which some banks write as negative numbers. */
-static truce_status book_in_csv_read_amount(const struct records *records, const char *text,
-                                            int sign, bool outgoing,
-                                            char amount[TRUCE_LEDGER_AMOUNT], bson_error_t *error)
+static truce_status book_import_csv_read_amount(const struct records *records, const char *text,
+                                                int sign, bool outgoing,
+                                                char amount[TRUCE_LEDGER_AMOUNT],
+                                                bson_error_t *error)
 {
     const char *at = text, *end = text + strlen(text),
                *decimal = truce__field_text(&records->rules, "decimal");
@@ -541,8 +544,8 @@ static truce_status book_in_csv_read_amount(const struct records *records, const
         bool separates = *at == group || *at == '\'' || *at == ' ';
 
         if (separates ? pointed || !length || (!grouped && length > 3) || !is_group(at, point)
-                      : !book_in_csv_is_digit(*at) && (*at != point || pointed))
-            return book_in_csv_refuse_amount(text, point, error);
+                      : !book_import_csv_is_digit(*at) && (*at != point || pointed))
+            return book_import_csv_refuse_amount(text, point, error);
         if (length >= TRUCE_LEDGER_AMOUNT - 3)
             return truce__fail(TRUCE_LIMIT, error,
                                "\"%.60s\" has too many digits: an amount has at most 64 bits of "
@@ -558,7 +561,7 @@ static truce_status book_in_csv_read_amount(const struct records *records, const
     return TRUCE_OK;
 }
 
-static bool book_in_csv_is_nothing(const char *text)
+static bool book_import_csv_is_nothing(const char *text)
 {
     return !text[strspn(text, "0.,- ")];
 }
@@ -570,24 +573,24 @@ static truce_status find_amount(const struct records *records, const bson_t *row
     const char *in, *out;
 
     *outgoing = false;
-    *text = book_in_csv_cell_of(records, row, "amount");
+    *text = book_import_csv_cell_of(records, row, "amount");
     if (*truce__field_text(&records->rules, "amount"))
         return TRUCE_OK;
-    in = book_in_csv_cell_of(records, row, "amountIn");
-    out = book_in_csv_cell_of(records, row, "amountOut");
-    if (book_in_csv_is_nothing(in) == book_in_csv_is_nothing(out))
+    in = book_import_csv_cell_of(records, row, "amountIn");
+    out = book_import_csv_cell_of(records, row, "amountOut");
+    if (book_import_csv_is_nothing(in) == book_import_csv_is_nothing(out))
         return truce__fail(TRUCE_INVALID, error,
-                           book_in_csv_is_nothing(in)
+                           book_import_csv_is_nothing(in)
                                ? "the amount is missing: both columns are empty or 0"
                                : "both columns have an amount: \"%.30s\" and \"%.30s\"",
                            in, out);
-    *outgoing = book_in_csv_is_nothing(in);
+    *outgoing = book_import_csv_is_nothing(in);
     *text = *outgoing ? out : in;
     return TRUCE_OK;
 }
 
-static truce_status book_in_csv_matches(const struct match *match, const bson_t *row, bool *matches,
-                                        bson_error_t *error)
+static truce_status book_import_csv_matches(const struct match *match, const bson_t *row,
+                                            bool *matches, bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
@@ -610,18 +613,18 @@ static truce_status other_of(const struct records *records, const bson_t *row, c
 
     *other = truce__field_text(&records->rules, "otherwise");
     for (uint32_t i = 0; !status && !matches && i < records->others_count; i++) {
-        status = book_in_csv_matches(records->others[i], row, &matches, error);
+        status = book_import_csv_matches(records->others[i], row, &matches, error);
         if (matches)
             *other = records->accounts[i];
     }
     return status;
 }
 
-static truce_status book_in_csv_append_side(const struct records *records, const bson_t *row,
-                                            const char *account, int sign, bson_t *entries,
-                                            bson_error_t *error)
+static truce_status book_import_csv_append_side(const struct records *records, const bson_t *row,
+                                                const char *account, int sign, bson_t *entries,
+                                                bson_error_t *error)
 {
-    const char *currency = book_in_csv_cell_of(records, row, "currency");
+    const char *currency = book_import_csv_cell_of(records, row, "currency");
     char amount[TRUCE_LEDGER_AMOUNT];
     const char *text, *key = sign > 0 ? "0" : "1";
     bool outgoing;
@@ -629,7 +632,7 @@ static truce_status book_in_csv_append_side(const struct records *records, const
     bson_t entry;
 
     if (!status)
-        status = book_in_csv_read_amount(records, text, sign, outgoing, amount, error);
+        status = book_import_csv_read_amount(records, text, sign, outgoing, amount, error);
     bson_append_document_begin(entries, key, 1, &entry);
     BSON_APPEND_UTF8(&entry, "account", account);
     if (!status)
@@ -640,11 +643,12 @@ static truce_status book_in_csv_append_side(const struct records *records, const
     return status;
 }
 
-static truce_status book_in_csv_make_record(struct records *records, const bson_t *row,
-                                            const char *other, bson_t *record, bson_error_t *error)
+static truce_status book_import_csv_make_record(struct records *records, const bson_t *row,
+                                                const char *other, bson_t *record,
+                                                bson_error_t *error)
 {
-    const char *id = book_in_csv_cell_of(records, row, "id"),
-               *description = book_in_csv_cell_of(records, row, "description");
+    const char *id = book_import_csv_cell_of(records, row, "id"),
+               *description = book_import_csv_cell_of(records, row, "description");
     bson_t entries, meta;
     truce_status status;
 
@@ -660,10 +664,10 @@ static truce_status book_in_csv_make_record(struct records *records, const bson_
     }
     bson_append_array_begin(record, "entries", 7, &entries);
     if (!status)
-        status = book_in_csv_append_side(
+        status = book_import_csv_append_side(
             records, row, truce__field_text(&records->rules, "account"), 1, &entries, error);
     if (!status)
-        status = book_in_csv_append_side(records, row, other, -1, &entries, error);
+        status = book_import_csv_append_side(records, row, other, -1, &entries, error);
     bson_append_array_end(record, &entries);
     return status;
 }
@@ -705,16 +709,17 @@ static truce_status take_tidy(struct records *records, const bson_t *row, bson_e
     const char *other;
     bson_t record = BSON_INITIALIZER;
     bool skips;
-    truce_status status = book_in_csv_matches(records->skip, row, &skips, error);
+    truce_status status = book_import_csv_matches(records->skip, row, &skips, error);
 
     if (!status && !skips)
         status = other_of(records, row, &other, error);
     if (status || skips)
         goto out;
     status =
-        *other ? book_in_csv_make_record(records, row, other, &record, error)
-               : book_in_csv_refuse(error, "no rule of `other` matches this line, and there is no "
-                                           "`otherwise`");
+        *other
+            ? book_import_csv_make_record(records, row, other, &record, error)
+            : book_import_csv_refuse(error, "no rule of `other` matches this line, and there is no "
+                                            "`otherwise`");
     if (!status)
         status = records->source->function(records->source->arg, records->line, &record, error);
 out:
@@ -733,15 +738,15 @@ static truce_status take_by_rules(struct records *records, const bson_t *row, bs
     return status;
 }
 
-static truce_status book_in_csv_compile(const bson_iter_t *filter, struct match **match,
-                                        bson_error_t *error)
+static truce_status book_import_csv_compile(const bson_iter_t *filter, struct match **match,
+                                            bson_error_t *error)
 {
     const uint8_t *data;
     uint32_t length;
     bson_t document;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(filter))
-        return book_in_csv_refuse(
+        return book_import_csv_refuse(
             error, "rules: `if` and `skip` must be filters, for example {Text: \"RENT\"}");
     bson_iter_document(filter, &length, &data);
     bson_init_static(&document, data, length);
@@ -760,10 +765,10 @@ static truce_status compile_other(struct records *records, const bson_iter_t *ru
     if (!BSON_ITER_HOLDS_DOCUMENT(rule) || !bson_iter_recurse(rule, &condition) ||
         !bson_iter_find(&condition, "if") || !bson_iter_recurse(rule, &account) ||
         !bson_iter_find(&account, "account") || !BSON_ITER_HOLDS_UTF8(&account))
-        return book_in_csv_refuse(
+        return book_import_csv_refuse(
             error, "rules: each rule of `other` must be {if: FILTER, account: NAME}");
     records->accounts[records->others_count++] = bson_iter_utf8(&account, NULL);
-    return book_in_csv_compile(&condition, match, error);
+    return book_import_csv_compile(&condition, match, error);
 }
 
 /* Copies rules, or a part of them, with the fields of columns in place of their names: of "$Name"
@@ -797,7 +802,7 @@ static void name_fields(const bson_t *rules, bool top, bson_t *to)
     }
 }
 
-static truce_status book_in_csv_read_rules(struct records *records, bson_error_t *error)
+static truce_status book_import_csv_read_rules(struct records *records, bson_error_t *error)
 {
     static const char *const texts[] = {"account",  "date",        "dateFormat", "amount",
                                         "amountIn", "amountOut",   "decimal",    "currency",
@@ -814,14 +819,14 @@ static truce_status book_in_csv_read_rules(struct records *records, bson_error_t
             return truce__fail(TRUCE_INVALID, error, "rules: `%s` is missing", needed[i]);
     }
     if (two == (*truce__field_text(rules, "amount") != 0))
-        return book_in_csv_refuse(
+        return book_import_csv_refuse(
             error, "rules: give one column, `amount`, or two columns, `amountIn` and "
                    "`amountOut`");
     if (bson_iter_init_find(&iter, rules, "separator") &&
         (!BSON_ITER_HOLDS_UTF8(&iter) ||
          !cli_csv_separator_of(bson_iter_utf8(&iter, NULL), &separator)))
-        return book_in_csv_refuse(error,
-                                  "rules: `separator` must be one character, for example \";\"");
+        return book_import_csv_refuse(
+            error, "rules: `separator` must be one character, for example \";\"");
     (void)!bson_iter_init(&iter, &records->rules);
     while (!status && bson_iter_next(&iter)) {
         const char *name = bson_iter_key(&iter);
@@ -832,7 +837,7 @@ static truce_status book_in_csv_read_rules(struct records *records, bson_error_t
         known = known || ((!strcmp(name, "headerLines") || !strcmp(name, "footerLines")) &&
                           BSON_ITER_HOLDS_INT(&iter) && bson_iter_as_int64(&iter) >= 0);
         if (!strcmp(name, "skip")) {
-            status = book_in_csv_compile(&iter, &records->skip, error);
+            status = book_import_csv_compile(&iter, &records->skip, error);
         } else if (!strcmp(name, "other") && BSON_ITER_HOLDS_ARRAY(&iter) &&
                    bson_iter_recurse(&iter, &list)) {
             while (!status && bson_iter_next(&list))
@@ -857,10 +862,11 @@ truce_status book_read_csv(struct book_source *source, bson_error_t *error)
     bson_init(&records->rules);
     if (source->rules)
         name_fields(source->rules, true, &records->rules);
-    status = source->rules ? book_in_csv_read_rules(records, error) : TRUCE_OK;
+    status = source->rules ? book_import_csv_read_rules(records, error) : TRUCE_OK;
     if (!status)
-        status = source->rules ? book_in_csv_read_rows(records, "*=string", take_by_rules, error)
-                               : read_own(records, error);
+        status = source->rules
+                     ? book_import_csv_read_rows(records, "*=string", take_by_rules, error)
+                     : read_own(records, error);
     for (uint32_t i = 0; i < records->others_count; i++)
         truce__match_free(records->others[i]);
     truce__match_free(records->skip);

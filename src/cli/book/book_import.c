@@ -22,7 +22,7 @@ static truce_status book_read_json(struct book_source *source, int64_t line, con
     return status;
 }
 
-static truce_status book_in_read_lines(struct book_source *source, bson_error_t *error)
+static truce_status book_import_read_lines(struct book_source *source, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     int64_t line = 0;
@@ -53,7 +53,7 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
         return truce__fail(TRUCE_INVALID, error, "it is not UTF-8");
     switch (source->form) {
     case BOOK_NDJSON:
-        return book_in_read_lines(source, error);
+        return book_import_read_lines(source, error);
     case BOOK_CSV:
         return book_read_csv(source, error);
     case BOOK_HLEDGER:
@@ -90,7 +90,7 @@ void book_ids_free(struct book_ids *ids)
     bson_free(ids);
 }
 
-static uint32_t book_in_place(const struct book_ids *ids, uint64_t key)
+static uint32_t book_import_place(const struct book_ids *ids, uint64_t key)
 {
     uint32_t at = (uint32_t)key & (ids->room - 1);
 
@@ -99,7 +99,7 @@ static uint32_t book_in_place(const struct book_ids *ids, uint64_t key)
     return at;
 }
 
-static uint32_t book_in_count_up(struct book_ids *ids, uint64_t key)
+static uint32_t book_import_count_up(struct book_ids *ids, uint64_t key)
 {
     uint32_t at;
 
@@ -109,12 +109,12 @@ static uint32_t book_in_count_up(struct book_ids *ids, uint64_t key)
         larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
         for (uint32_t i = 0; i < ids->room; i++) {
             if (ids->slots[i].key)
-                larger.slots[book_in_place(&larger, ids->slots[i].key)] = ids->slots[i];
+                larger.slots[book_import_place(&larger, ids->slots[i].key)] = ids->slots[i];
         }
         bson_free(ids->slots);
         *ids = larger;
     }
-    at = book_in_place(ids, key);
+    at = book_import_place(ids, key);
     ids->used += !ids->slots[at].key;
     ids->slots[at].key = key;
     return ++ids->slots[at].count;
@@ -131,7 +131,7 @@ void book_make_id(struct book_ids *ids, const char *prefix, const char *content,
 
     truce__sha256(content, size, digest);
     memcpy(&key, digest, sizeof key);
-    count = book_in_count_up(ids, key ? key : 1);
+    count = book_import_count_up(ids, key ? key : 1);
     truce__hex_show(digest, 12, hex);
     length = snprintf(text, sizeof text, "%.20s %s", prefix, hex);
     if (count > 1)
