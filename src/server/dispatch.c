@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "query/expression/expression.h"
-#include "server/admin/command_log.h"
+#include "server/admin/slow_command_log.h"
 #include "server/admin/top.h"
 #include "server/command/handlers.h"
 #include "store/collection_alias.h"

@@ -17,9 +17,9 @@
 #include "base/thread.h"
 #include "operations/named_request.h"
 #include "server/call/shared_state.h"
+#include "server/http/http_event_stream.h"
 #include "server/http/http_login.h"
 #include "server/http/http_screen.h"
-#include "server/http/http_watch.h"
 #include "server/net/connections.h"
 #include "server/net/listen.h"
 #include "server/net/wire_protocol.h"
@@ -631,7 +631,8 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
         return http_refuse_size(c);
     if (exchange->screen)
         return http_screen_send(c, url);
-    return exchange->watches ? http_watch(c, own, exchange->database) : http_run(own, c, exchange);
+    return exchange->watches ? http_event_stream(c, own, exchange->database)
+                             : http_run(own, c, exchange);
 }
 
 static void http_completed(void *arg, struct MHD_Connection *c, void **state,

@@ -83,7 +83,7 @@ static void statement_results_add(struct statement_results *results, int32_t fro
     results->count++;
 }
 
-static int kept_compare(const void *a, const void *b)
+static int retryable_compare(const void *a, const void *b)
 {
     int32_t x = ((const struct statement_result *)a)->from,
             y = ((const struct statement_result *)b)->from;
@@ -94,7 +94,7 @@ static int kept_compare(const void *a, const void *b)
 static void statement_results_sort(struct statement_results *results)
 {
     if (results->count > 1)
-        qsort(results->all, results->count, sizeof *results->all, kept_compare);
+        qsort(results->all, results->count, sizeof *results->all, retryable_compare);
 }
 
 static const struct statement_result *statement_results_find(
@@ -153,7 +153,7 @@ static void read_other(struct statement_results *results, const bson_iter_t *ele
     statement_results_add(results, id, id, kind, &value);
 }
 
-static void kept_read_record(struct statement_results *results, const bson_t *record)
+static void retryable_read_record(struct statement_results *results, const bson_t *record)
 {
     bson_iter_t array, at;
 
@@ -168,7 +168,7 @@ static void kept_read_record(struct statement_results *results, const bson_t *re
 
 /* ---- a record -------------------------------------------------------------------------------- */
 
-static void kept_append_key(uint32_t number, bson_t *array, bson_t *element)
+static void retryable_append_key(uint32_t number, bson_t *array, bson_t *element)
 {
     char buffer[16];
     const char *key;
@@ -177,7 +177,7 @@ static void kept_append_key(uint32_t number, bson_t *array, bson_t *element)
     bson_append_document_begin(array, key, -1, element);
 }
 
-static void kept_append_number(bson_t *array, uint32_t number, int32_t value)
+static void retryable_append_number(bson_t *array, uint32_t number, int32_t value)
 {
     char buffer[16];
     const char *key;
@@ -199,14 +199,14 @@ static void append_ranges(const struct statement_results *results, enum statemen
             continue;
         if (!number)
             BSON_APPEND_ARRAY_BEGIN(record, range_names[kind], &array);
-        kept_append_number(&array, number++, earlier->from);
-        kept_append_number(&array, number++, earlier->to);
+        retryable_append_number(&array, number++, earlier->from);
+        retryable_append_number(&array, number++, earlier->to);
     }
     if (number)
         bson_append_array_end(record, &array);
 }
 
-static uint32_t kept_size_of(const bson_value_t *value)
+static uint32_t retryable_size_of(const bson_value_t *value)
 {
     switch (value->value_type) {
     case BSON_TYPE_DOCUMENT:
@@ -234,10 +234,10 @@ static void append_others(const struct statement_results *results, bson_t *recor
             continue;
         if (!number)
             BSON_APPEND_ARRAY_BEGIN(record, "others", &array);
-        kept_append_key(number++, &array, &element);
+        retryable_append_key(number++, &array, &element);
         BSON_APPEND_INT32(&element, "s", earlier->from);
-        if (earlier->kind != STATEMENT_LOST && kept_size_of(&earlier->value) < room &&
-            array.len < room - kept_size_of(&earlier->value))
+        if (earlier->kind != STATEMENT_LOST && retryable_size_of(&earlier->value) < room &&
+            array.len < room - retryable_size_of(&earlier->value))
             BSON_APPEND_VALUE(&element, earlier->kind == STATEMENT_UPSERT ? "upserted" : "reply",
                               &earlier->value);
         bson_append_document_end(&array, &element);
@@ -246,7 +246,7 @@ static void append_others(const struct statement_results *results, bson_t *recor
         bson_append_array_end(record, &array);
 }
 
-static void kept_make_record(const struct retryable *kept, struct statement_results *results,
+static void retryable_make_record(const struct retryable *kept, struct statement_results *results,
                              bson_t *record)
 {
     statement_results_sort(results);
@@ -288,7 +288,7 @@ static bool statement_result_of(const truce_write *write, const truce_write_resu
     }
 }
 
-static bool kept_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
+static bool retryable_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
                           size_t count, struct statement_results *results)
 {
     bool any = false;
@@ -325,7 +325,7 @@ static bool add_reply(const struct retryable *kept, const truce_write_result *re
     return true;
 }
 
-static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
+static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
                       const bson_t *document, bson_t *after)
 {
     struct retryable *kept = (struct retryable *)receipt;
@@ -339,12 +339,12 @@ static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcome
         statement_results_add(&results, earlier->from, earlier->to, earlier->kind, &earlier->value);
     }
     any = kept->fill ? add_reply(kept, &outcomes->result, document, &reply, &results)
-                     : kept_add_bulk(kept, outcomes, count, &results);
+                     : retryable_add_bulk(kept, outcomes, count, &results);
     if (kept->after)
         bson_destroy(kept->after);
     kept->after = NULL;
     if (any) {
-        kept_make_record(kept, &results, after);
+        retryable_make_record(kept, &results, after);
         kept->after = bson_copy(after);
     }
     bson_destroy(&reply);
@@ -384,13 +384,13 @@ truce_status retryable_begin(struct call *call, struct session *session, int32_t
     bson_init(&made->key);
     BSON_APPEND_BINARY(&made->key, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
     bson_init(&made->read);
-    made->receipt = (truce_receipt){SESSION_RECORDS, &made->key, agrees, kept_make};
+    made->receipt = (truce_receipt){SESSION_RECORDS, &made->key, agrees, retryable_make};
     *kept = made;
     status = read_ids(made, ids, error);
     if (!status)
         status = session_record(call->server->sessions, session, &made->read, &made->before, error);
     if (!status && made->before && session->wrote)
-        kept_read_record(&made->known, made->before);
+        retryable_read_record(&made->known, made->before);
     return status;
 }
 
@@ -432,7 +432,7 @@ void retryable_append_retried(const struct retryable *kept, bson_t *reply)
         return;
     BSON_APPEND_ARRAY_BEGIN(reply, "retriedStmtIds", &array);
     for (uint32_t i = 0; i < kept->again_count; i++)
-        kept_append_number(&array, i, kept->again[i]);
+        retryable_append_number(&array, i, kept->again[i]);
     bson_append_array_end(reply, &array);
 }
 
@@ -467,7 +467,7 @@ static truce_status answer_again(const truce_write *write, const struct statemen
     return TRUCE_OK;
 }
 
-static int32_t kept_number_of(const struct retryable *kept, uint32_t i)
+static int32_t retryable_number_of(const struct retryable *kept, uint32_t i)
 {
     if (kept->ids)
         return i < kept->ids_count ? kept->ids[i] : -1;
@@ -475,14 +475,14 @@ static int32_t kept_number_of(const struct retryable *kept, uint32_t i)
 }
 
 /* Chooses the writes to execute. The others get their recorded outcomes. */
-static truce_status kept_choose(struct retryable *kept, const truce_write *writes, uint32_t count,
+static truce_status retryable_choose(struct retryable *kept, const truce_write *writes, uint32_t count,
                                 bool unordered, truce_write_outcome *outcomes, struct rest *rest,
                                 bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < count && i < rest->end && !status; i++) {
-        int32_t number = kept_number_of(kept, i);
+        int32_t number = retryable_number_of(kept, i);
         const struct statement_result *earlier =
             number < 0 ? NULL : statement_results_find(&kept->known, number);
 
@@ -508,7 +508,7 @@ static truce_status kept_choose(struct retryable *kept, const truce_write *write
     return status;
 }
 
-static void kept_drop(truce_write_outcome *outcome)
+static void retryable_drop(truce_write_outcome *outcome)
 {
     truce_write_result_release(&outcome->result);
     *outcome = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
@@ -536,7 +536,7 @@ static truce_status run_rest(struct retryable *kept, truce_store *store, struct 
             rest->end = rest->places[i] + 1;
     }
     for (uint32_t i = rest->end; i < count; i++)
-        kept_drop(&outcomes[i]);
+        retryable_drop(&outcomes[i]);
     return status;
 }
 
@@ -553,7 +553,7 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
 
     for (uint32_t i = 0; i < count; i++)
         outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
-    status = kept_choose(kept, writes, count, options->unordered, outcomes, &rest, error);
+    status = retryable_choose(kept, writes, count, options->unordered, outcomes, &rest, error);
     if (!status && rest.count)
         status = run_rest(kept, store, &rest, options, outcomes, count, error);
     else if (!status && !options->relaxed)

@@ -1,4 +1,4 @@
-#include "server/http/http_watch.h"
+#include "server/http/http_event_stream.h"
 
 #include <poll.h>
 #include <string.h>
@@ -359,8 +359,8 @@ static enum MHD_Result watch_notices(struct MHD_Connection *c, struct http_conne
     return result;
 }
 
-enum MHD_Result http_watch(struct MHD_Connection *c, struct http_connection *own,
-                           const char *database)
+enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connection *own,
+                                  const char *database)
 {
     if (MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "notify"))
         return watch_notices(c, own, database);

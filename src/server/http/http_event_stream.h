@@ -1,5 +1,5 @@
-#ifndef TRUCE_SERVER_HTTP_HTTP_WATCH_H
-#define TRUCE_SERVER_HTTP_HTTP_WATCH_H
+#ifndef TRUCE_SERVER_HTTP_HTTP_EVENT_STREAM_H
+#define TRUCE_SERVER_HTTP_HTTP_EVENT_STREAM_H
 
 /*
  * Change streams as server-sent events (HTML Living Standard, 9.2).
@@ -27,8 +27,8 @@
 #include "server/http/http_login.h"
 
 /* Answers the request; the stream ends with its connection. */
-enum MHD_Result http_watch(struct MHD_Connection *c, struct http_connection *own,
-                           const char *database);
+enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connection *own,
+                                  const char *database);
 
 /* http.c */
 /* Sends the reply of a command with the status of HTTP for it. The class of an error is added if

@@ -1,5 +1,5 @@
-#ifndef TRUCE_SERVER_ADMIN_COMMAND_LOG_H
-#define TRUCE_SERVER_ADMIN_COMMAND_LOG_H
+#ifndef TRUCE_SERVER_ADMIN_SLOW_COMMAND_LOG_H
+#define TRUCE_SERVER_ADMIN_SLOW_COMMAND_LOG_H
 
 /* The lines of the log about commands: slow ones, and failures of the store. */
 #include "server/call/call.h"

@@ -1,4 +1,4 @@
-#include "server/admin/command_log.h"
+#include "server/admin/slow_command_log.h"
 
 #include "base/clock.h"
 
