@@ -55,14 +55,14 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
                                      bson_error_t *error);
 
 /* The maximum time of a call to a service: with almost no progress, and as a whole. */
-struct target_patience {
+struct target_timeouts {
     long stall_s, whole_s;
 };
 
 /* Opens a bucket: "s3://BUCKET/PREFIX" (target_s3.c describes the environment). Does not call the
- * service. `patience`: NULL for the usual one. Fails with INVALID if the name or a setting is
+ * service. `timeouts`: NULL for the usual ones. Fails with INVALID if the name or a setting is
  * wrong, or libcurl is missing. */
-truce_status truce__target_s3(const char *name, const struct target_patience *patience,
+truce_status truce__target_s3(const char *name, const struct target_timeouts *timeouts,
                               struct target **target, bson_error_t *error);
 
 /* Closes the target. NULL is allowed. */

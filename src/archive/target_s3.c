@@ -124,7 +124,7 @@ struct target_s3 {
     char *bucket, *prefix, *region, *key, *secret, *token;
     /* "https://host" with the bucket in its name, or the endpoint; the host; "/BUCKET" or "". */
     char *origin, *host, *root;
-    struct target_patience patience;
+    struct target_timeouts timeouts;
 };
 
 static struct target_s3 *s3_of(struct target *target)
@@ -279,8 +279,8 @@ static truce_status s3_send(struct target_s3 *target, const struct s3_request *r
     s3_curl.setopt(target->handle, CURL_ERRORBUFFER, reason);
     s3_curl.setopt(target->handle, CURL_CONNECTTIMEOUT_MS, CONNECT_MS);
     s3_curl.setopt(target->handle, CURL_LOW_SPEED_LIMIT, SLOW_BYTES);
-    s3_curl.setopt(target->handle, CURL_LOW_SPEED_TIME, target->patience.stall_s);
-    s3_curl.setopt(target->handle, CURL_TIMEOUT_MS, target->patience.whole_s * 1000);
+    s3_curl.setopt(target->handle, CURL_LOW_SPEED_TIME, target->timeouts.stall_s);
+    s3_curl.setopt(target->handle, CURL_TIMEOUT_MS, target->timeouts.whole_s * 1000);
     s3_curl.setopt(target->handle, CURL_HTTPHEADER, headers);
     s3_curl.setopt(target->handle, CURL_WRITEFUNCTION, s3_receive);
     s3_curl.setopt(target->handle, CURL_WRITEDATA, answer);
@@ -580,10 +580,10 @@ static void s3_set_origin(struct target_s3 *target, const char *endpoint)
     target->root = bson_strdup_printf("/%s", target->bucket);
 }
 
-truce_status truce__target_s3(const char *name, const struct target_patience *patience,
+truce_status truce__target_s3(const char *name, const struct target_timeouts *timeouts,
                               struct target **target, bson_error_t *error)
 {
-    static const struct target_patience usual = {STALL_S, WHOLE_S};
+    static const struct target_timeouts usual = {STALL_S, WHOLE_S};
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *key = s3_setting("AWS_ACCESS_KEY_ID", NULL);
     const char *secret = s3_setting("AWS_SECRET_ACCESS_KEY", NULL);
@@ -611,7 +611,7 @@ truce_status truce__target_s3(const char *name, const struct target_patience *pa
                            "\"%s\" needs libcurl, which cannot be loaded: install libcurl4", name);
     made = bson_malloc0(sizeof *made);
     made->base = (struct target){.calls = &s3_calls, .name = bson_strdup(name), .look_ms = LOOK_MS};
-    made->patience = patience ? *patience : usual;
+    made->timeouts = timeouts ? *timeouts : usual;
     made->bucket = bson_strndup(rest, size);
     made->prefix = slash && slash[1] ? bson_strdup_printf("%s/", slash + 1) : bson_strdup("");
     while (strlen(made->prefix) > 1 && made->prefix[strlen(made->prefix) - 2] == '/')

@@ -293,7 +293,7 @@ static void own_event(enum archive_event event, const struct segment_head *head,
     (void)arg;
 }
 
-static struct target_patience own_patience = {20, 60};
+static struct target_timeouts own_timeouts = {20, 60};
 
 static bool own_open(void)
 {
@@ -306,7 +306,7 @@ static bool own_open(void)
     snprintf(own.restored, sizeof own.restored, "%s/restored.truce", directory);
     if (!s3_begin())
         return false;
-    status = truce__target_s3("s3://bucket/a/prefix", &own_patience, &own.target, &error);
+    status = truce__target_s3("s3://bucket/a/prefix", &own_timeouts, &own.target, &error);
     if (status && strstr(error.message, "libcurl")) {
         test_skip("%s", error.message);
         s3_end();
@@ -440,11 +440,11 @@ TEST(repeats_calls_that_the_service_fails)
 /* A call ends, and is repeated, if the service does not answer, or answers too slowly. */
 TEST(ends_calls_to_a_service_that_stalls)
 {
-    static const struct target_patience patience[] = {{1, 60}, {1, 60}, {60, 1}};
+    static const struct target_timeouts timeouts[] = {{1, 60}, {1, 60}, {60, 1}};
     static const int faults[] = {-3, -4, -4};
 
     for (int i = 0; i < 3 && !test_failures(); i++) {
-        own_patience = patience[i];
+        own_timeouts = timeouts[i];
         if (!own_open())
             break;
         REQUIRE(own_insert(1, 10));
@@ -461,7 +461,7 @@ TEST(ends_calls_to_a_service_that_stalls)
         CHECK_INT(own_restored(), ==, 11);
         own_close();
     }
-    own_patience = (struct target_patience){20, 60};
+    own_timeouts = (struct target_timeouts){20, 60};
 }
 
 /* Another archiver, of a copy of the store, begins a generation in the same place. */
