@@ -38,11 +38,11 @@
 #include "base/reserved_fields.h"
 #include "base/status.h"
 #include "broker/consumer_list.h"
+#include "broker/dead_letters.h"
 #include "broker/inbox.h"
 #include "broker/message_effect.h"
 #include "broker/message_template.h"
-#include "broker/reject_replay.h"
-#include "broker/retry.h"
+#include "broker/reconnect.h"
 #include "bson/json.h"
 #include "bson/value.h"
 
@@ -301,7 +301,7 @@ static truce_status consumer_add_replay(struct consumer *consumer, truce_commit 
 
     if (item->reason || !bson_iter_init_find(&id, &item->message->facts, REPLAY_FIELD))
         return TRUCE_OK;
-    status = truce__inbox_replay(commit, bson_iter_value(&id), &gone, error);
+    status = truce__dead_letter_remove(commit, bson_iter_value(&id), &gone, error);
     if (!status && !gone && !is_set && item->key.id.value_type)
         status = truce__inbox_record(commit, consumer->name, &item->key, &seen, error);
     item->outcome = gone || seen ? TRUCE_SET_DUPLICATE : TRUCE_SET_APPLIED;
@@ -321,8 +321,8 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
     if (consumer->options->replay)
         return consumer_add_replay(consumer, commit, item, error);
     if (item->reason)
-        return truce__inbox_reject(commit, consumer->name, &item->key, item->message, item->reason,
-                                   error);
+        return truce__dead_letter_add(commit, consumer->name, &item->key, item->message,
+                                      item->reason, error);
     status =
         records ? truce__inbox_record(commit, consumer->name, &item->key, &seen, error) : TRUCE_OK;
     if (status)
@@ -901,7 +901,7 @@ truce_status truce__consume(truce_store *store, const truce_consume_options *opt
     url = bson_strdup(options->url);
     status = truce__broker_address_read(url, &query, &consumer.address, error);
     if (!status && options->replay)
-        consumer.ops = &truce__replay_ops;
+        consumer.ops = &truce__dead_letter_ops;
     else if (!status && !ops)
         status = truce__broker_find(consumer.address.scheme, &consumer.ops, error);
     if (!status)

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/field.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -88,8 +87,7 @@ void truce__inbox_key_release(struct inbox_key *key)
     bson_destroy(&key->reject);
 }
 
-/* Makes the value {consumer, ...rest}, whose bytes are in `document`. */
-static bson_value_t inbox_id(const char *consumer, const bson_t *rest, bson_t *document)
+bson_value_t truce__inbox_id(const char *consumer, const bson_t *rest, bson_t *document)
 {
     bson_value_t id;
 
@@ -112,7 +110,7 @@ static bson_value_t inbox_position_id(const char *consumer, const struct broker_
 
     BCON_APPEND(&rest, "topic", BCON_UTF8(position->stream), "partition",
                 BCON_INT32(position->partition));
-    id = inbox_id(consumer, &rest, document);
+    id = truce__inbox_id(consumer, &rest, document);
     bson_destroy(&rest);
     return id;
 }
@@ -132,7 +130,7 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
                                         bson_error_t *error)
 {
     bson_t document, found;
-    bson_value_t id = inbox_id(consumer, NULL, &document);
+    bson_value_t id = truce__inbox_id(consumer, NULL, &document);
     truce_status status = truce_commit_read(commit, BROKER_INBOX, &id, &found, error);
     int64_t horizon_ms = status ? INT64_MIN : truce__field_date(&found, "horizon");
 
@@ -156,7 +154,7 @@ truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
     truce_status status;
 
     BSON_APPEND_VALUE(&rest, "message", &key->id);
-    id = inbox_id(consumer, &rest, &document);
+    id = truce__inbox_id(consumer, &rest, &document);
     status = truce_commit_read(commit, BROKER_INBOX, &id, &found, error);
     *seen = !status;
     if (status == TRUCE_NOT_FOUND)
@@ -219,46 +217,6 @@ truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
     return status;
 }
 
-/* ---- rejects --------------------------------------------------------------------------------- */
-
-truce_status truce__inbox_reject(truce_commit *commit, const char *consumer,
-                                 const struct inbox_key *key, const struct broker_message *message,
-                                 const char *reason, bson_error_t *error)
-{
-    bson_t document, found, record = BSON_INITIALIZER;
-    bson_value_t id = inbox_id(consumer, &key->reject, &document);
-    truce_status status = truce_commit_read(commit, BROKER_REJECTS, &id, &found, error);
-
-    if (status == TRUCE_NOT_FOUND) {
-        BSON_APPEND_DOCUMENT(&record, "_id", &document);
-        BSON_APPEND_UTF8(&record, "reason", reason);
-        BSON_APPEND_DATE_TIME(&record, "time", truce__clock_wall_ms());
-        BSON_APPEND_DOCUMENT(&record, "facts", &message->facts);
-        BSON_APPEND_INT64(&record, "size", (int64_t)message->size);
-        if (message->size <= BROKER_BODY_MAX) /* a larger one is a dead letter, too */
-            BSON_APPEND_BINARY(&record, "body", BSON_SUBTYPE_BINARY, message->body,
-                               (uint32_t)message->size);
-        status = truce_commit_insert(commit, BROKER_REJECTS, &record, error);
-    }
-    bson_destroy(&record);
-    bson_destroy(&found);
-    bson_destroy(&document);
-    return status;
-}
-
-truce_status truce__inbox_replay(truce_commit *commit, const bson_value_t *id, bool *gone,
-                                 bson_error_t *error)
-{
-    bson_t found;
-    truce_status status = truce_commit_read(commit, BROKER_REJECTS, id, &found, error);
-
-    *gone = status == TRUCE_NOT_FOUND;
-    bson_destroy(&found);
-    if (*gone)
-        return TRUCE_OK;
-    return status ? status : truce_commit_remove(commit, BROKER_REJECTS, id, NULL, error);
-}
-
 /* ---- collecting ------------------------------------------------------------------------------ */
 
 struct inbox_horizon {
@@ -270,7 +228,7 @@ static truce_status inbox_raise(truce_commit *commit, void *arg, bson_error_t *e
 {
     const struct inbox_horizon *horizon = arg;
     bson_t document, found, record = BSON_INITIALIZER;
-    bson_value_t id = inbox_id(horizon->consumer, NULL, &document);
+    bson_value_t id = truce__inbox_id(horizon->consumer, NULL, &document);
     truce_status status = truce_commit_read(commit, BROKER_INBOX, &id, &found, error);
 
     BSON_APPEND_DOCUMENT(&record, "_id", &document);

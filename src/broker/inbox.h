@@ -16,16 +16,10 @@
  *       horizon, and a message below it is rejected. So a message whose record was removed never
  *       takes effect again, however late it comes.
  *
- * The model is models/broker.cpp. Rejected messages are in truce_rejects:
- *
- *     {_id: {consumer, message}, reason, time, facts: {...}, body: <binary>}
+ * The model is models/broker.cpp. dead_letters.h has the rejected messages.
  */
-#include "base/limits.h"
 #include "broker/broker.h"
 #include "truce/commit.h"
-
-/* A reject has the body and the facts in one document. */
-#define BROKER_BODY_MAX (TRUCE_DOCUMENT_BYTES_MAX - 1024 * 1024)
 
 /* The parts of a message by which it is recorded. */
 struct inbox_key {
@@ -46,6 +40,9 @@ truce_status truce__inbox_key_make(const struct broker_message *message, const b
                                    struct inbox_key *key, bson_error_t *error);
 void truce__inbox_key_release(struct inbox_key *key);
 
+/* Makes the _id {consumer, ...rest}, whose bytes are in `document`. `rest` may be NULL. */
+bson_value_t truce__inbox_id(const char *consumer, const bson_t *rest, bson_t *document);
+
 /* Sets *seen if the message was recorded; otherwise adds its record to the commit. A message below
  * the horizon is EXPIRED. */
 truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
@@ -60,15 +57,6 @@ truce_status truce__inbox_position(truce_store *store, truce_commit *commit, con
 truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
                                const struct broker_position *position, int64_t stored,
                                bson_error_t *error);
-
-/* Adds the message to the rejects, unless it is there. */
-truce_status truce__inbox_reject(truce_commit *commit, const char *consumer,
-                                 const struct inbox_key *key, const struct broker_message *message,
-                                 const char *reason, bson_error_t *error);
-
-/* Removes the reject with this _id in the commit of its effect. *gone: it was removed before. */
-truce_status truce__inbox_replay(truce_commit *commit, const bson_value_t *id, bool *gone,
-                                 bson_error_t *error);
 
 /* Removes the records of messages before `horizon_ms`, and makes later ones with such a time
  * rejects. */

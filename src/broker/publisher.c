@@ -23,7 +23,7 @@
 #include "base/status.h"
 #include "broker/feed_events.h"
 #include "broker/message_template.h"
-#include "broker/retry.h"
+#include "broker/reconnect.h"
 #include "bson/json.h"
 #include "truce/queue.h"
 

@@ -25,8 +25,8 @@
 #include <amqp_tcp_socket.h>
 
 #include "broker/plugins/amqp_message.h"
-#include "broker/plugins/peer.h"
 #include "broker/plugins/plugin.h"
+#include "broker/plugins/protocol_probe.h"
 
 #define AMQP_PORT            5672
 #define AMQP_TLS_PORT        5671
@@ -207,25 +207,25 @@ static truce_status amqp_explain(const struct broker_address *address, bson_erro
 {
     bool tls = amqp_uses_tls(address);
     int port = amqp_port(address);
-    enum peer peer = peer_find(address->host, port);
+    enum protocol protocol = protocol_probe(address->host, port);
 
-    switch (peer) {
-    case PEER_AMQP:
+    switch (protocol) {
+    case PROTOCOL_AMQP:
         return tls ? plugin_fail(TRUCE_INVALID, error,
                                  "RabbitMQ at %s:%d does not use TLS: write amqp://, or the port "
                                  "for TLS, which is %d unless it was changed",
                                  address->host, port, AMQP_TLS_PORT)
                    : TRUCE_IO;
-    case PEER_TLS:
+    case PROTOCOL_TLS:
         return tls ? TRUCE_IO
                    : plugin_fail(TRUCE_INVALID, error,
                                  "the server at %s:%d uses TLS: write amqps://", address->host,
                                  port);
-    case PEER_HTTP:
-    case PEER_KAFKA:
+    case PROTOCOL_HTTP:
+    case PROTOCOL_KAFKA:
         return plugin_fail(TRUCE_INVALID, error,
                            "the server at %s:%d is not RabbitMQ: its protocol is %s", address->host,
-                           port, peer_name(peer));
+                           port, protocol_name(protocol));
     default:
         return TRUCE_IO;
     }

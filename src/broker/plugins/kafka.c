@@ -19,8 +19,8 @@
 
 #include <librdkafka/rdkafka.h>
 
-#include "broker/plugins/peer.h"
 #include "broker/plugins/plugin.h"
+#include "broker/plugins/protocol_probe.h"
 
 #define KAFKA_PORT       9092
 #define KAFKA_TIMEOUT_MS 15000
@@ -297,22 +297,22 @@ static truce_status kafka_check_peer(const struct broker_address *address, bson_
     bool tls = bson_iter_init_find(&at, address->query, "security.protocol") &&
                strcasestr(bson_iter_utf8(&at, NULL), "ssl");
     truce_status status = TRUCE_OK;
-    enum peer peer;
+    enum protocol protocol;
 
     if (!address->port && colon && !strchr(colon + 1, ':')) { /* an IPv6 address has several */
         *colon = 0;
         port = atoi(colon + 1);
     }
-    peer = peer_find(host, port);
-    if (peer == PEER_TLS && !tls)
+    protocol = protocol_probe(host, port);
+    if (protocol == PROTOCOL_TLS && !tls)
         status = plugin_fail(TRUCE_INVALID, error,
                              "the server at %s:%d uses TLS: write ?security.protocol=ssl, or "
                              "sasl_ssl with a user",
                              host, port);
-    else if (peer == PEER_AMQP || peer == PEER_HTTP)
+    else if (protocol == PROTOCOL_AMQP || protocol == PROTOCOL_HTTP)
         status = plugin_fail(TRUCE_INVALID, error,
                              "the server at %s:%d is not Kafka: its protocol is %s", host, port,
-                             peer_name(peer));
+                             protocol_name(protocol));
     bson_free(host);
     return status;
 }

@@ -7,7 +7,7 @@
  * of the server. RabbitMQ answers every wrong beginning with its own. Kafka answers nothing but its
  * own protocol. Most servers with TLS answer with an alert of TLS; some answer only a hello.
  */
-#include "broker/plugins/peer.h"
+#include "broker/plugins/protocol_probe.h"
 
 #include <netdb.h>
 #include <stdbool.h>
@@ -17,31 +17,31 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define PEER_WAIT_S       2
-#define PEER_ANSWER_BYTES 8
-#define PEER_HTTP_BYTES   "GET / HTTP/1.0\r\n\r\n"
+#define PROBE_WAIT_S       2
+#define PROBE_ANSWER_BYTES 8
+#define PROBE_HTTP_BYTES   "GET / HTTP/1.0\r\n\r\n"
 /* The request ApiVersions, version 0, with the number "trce" and without the name of a client. */
-#define PEER_KAFKA_BYTES "\0\0\0\12\0\22\0\0trce\377\377"
+#define PROBE_KAFKA_BYTES "\0\0\0\12\0\22\0\0trce\377\377"
 /* A ClientHello of TLS 1.2 with six cipher suites and without extensions. */
-#define PEER_TLS_BYTES                                                                             \
+#define PROBE_TLS_BYTES                                                                            \
     "\26\3\1\0\67\1\0\0\63\3\3"                                                                    \
     "truce asks for the protocol here"                                                             \
     "\0\0\14\300\57\300\60\0\234\0\235\0\57\0\65\1\0"
 
-static const struct peer_question {
+static const struct probe_question {
     const char *bytes;
     size_t size;
-} peer_questions[] = {
-    {PEER_HTTP_BYTES, sizeof PEER_HTTP_BYTES - 1},
-    {PEER_KAFKA_BYTES, sizeof PEER_KAFKA_BYTES - 1},
-    {PEER_TLS_BYTES, sizeof PEER_TLS_BYTES - 1},
+} probe_questions[] = {
+    {PROBE_HTTP_BYTES, sizeof PROBE_HTTP_BYTES - 1},
+    {PROBE_KAFKA_BYTES, sizeof PROBE_KAFKA_BYTES - 1},
+    {PROBE_TLS_BYTES, sizeof PROBE_TLS_BYTES - 1},
 };
 
 /* Returns the socket, or -1. The timeout of sending also limits the connect. */
-static int peer_connect(const char *host, int port)
+static int probe_connect(const char *host, int port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    struct timeval wait = {.tv_sec = PEER_WAIT_S};
+    struct timeval wait = {.tv_sec = PROBE_WAIT_S};
     int file = -1;
     char digits[12];
 
@@ -63,55 +63,55 @@ static int peer_connect(const char *host, int port)
     return file;
 }
 
-static enum peer peer_of_answer(const char *answer, size_t size)
+static enum protocol probe_result(const char *answer, size_t size)
 {
-    if (size == PEER_ANSWER_BYTES && !memcmp(answer, "AMQP", 4))
-        return PEER_AMQP;
-    if (size == PEER_ANSWER_BYTES && !memcmp(answer, "HTTP/", 5))
-        return PEER_HTTP;
-    if (size == PEER_ANSWER_BYTES && !memcmp(answer + 4, "trce", 4))
-        return PEER_KAFKA;
+    if (size == PROBE_ANSWER_BYTES && !memcmp(answer, "AMQP", 4))
+        return PROTOCOL_AMQP;
+    if (size == PROBE_ANSWER_BYTES && !memcmp(answer, "HTTP/", 5))
+        return PROTOCOL_HTTP;
+    if (size == PROBE_ANSWER_BYTES && !memcmp(answer + 4, "trce", 4))
+        return PROTOCOL_KAFKA;
     /* an alert has 7 bytes; 21: alert, 22: handshake; 3: the version */
-    return size >= 7 && (answer[0] == 21 || answer[0] == 22) && answer[1] == 3 ? PEER_TLS
-                                                                               : PEER_UNKNOWN;
+    return size >= 7 && (answer[0] == 21 || answer[0] == 22) && answer[1] == 3 ? PROTOCOL_TLS
+                                                                               : PROTOCOL_UNKNOWN;
 }
 
-static enum peer peer_ask(int file, const struct peer_question *question)
+static enum protocol probe_ask(int file, const struct probe_question *question)
 {
-    char answer[PEER_ANSWER_BYTES];
+    char answer[PROBE_ANSWER_BYTES];
     size_t size = 0;
     ssize_t got = 1;
 
     if (send(file, question->bytes, question->size, MSG_NOSIGNAL) != (ssize_t)question->size)
-        return PEER_UNKNOWN;
+        return PROTOCOL_UNKNOWN;
     while (size < sizeof answer && got > 0) {
         got = recv(file, answer + size, sizeof answer - size, 0);
         size += got > 0 ? (size_t)got : 0;
     }
-    return peer_of_answer(answer, size);
+    return probe_result(answer, size);
 }
 
-enum peer peer_find(const char *host, int port)
+enum protocol protocol_probe(const char *host, int port)
 {
-    enum peer peer = PEER_UNKNOWN;
+    enum protocol protocol = PROTOCOL_UNKNOWN;
     bool answers = true;
 
-    for (size_t i = 0; i < sizeof peer_questions / sizeof *peer_questions && answers && !peer;
+    for (size_t i = 0; i < sizeof probe_questions / sizeof *probe_questions && answers && !protocol;
          i++) {
-        int file = peer_connect(host, port);
+        int file = probe_connect(host, port);
 
         answers = file >= 0;
         if (answers) {
-            peer = peer_ask(file, &peer_questions[i]);
+            protocol = probe_ask(file, &probe_questions[i]);
             close(file);
         }
     }
-    return peer;
+    return protocol;
 }
 
-const char *peer_name(enum peer peer)
+const char *protocol_name(enum protocol protocol)
 {
     static const char *const names[] = {"an unknown protocol", "AMQP", "Kafka", "TLS", "HTTP"};
 
-    return names[peer];
+    return names[protocol];
 }

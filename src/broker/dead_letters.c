@@ -1,16 +1,61 @@
 /*
- * Replays: the rejects of a consumer, as if they were the messages of a broker. The commit of an
- * effect removes the reject (truce__inbox_replay), so there is nothing to acknowledge. A message
- * that is refused again stays.
+ * Dead letters: the rejects of a consumer, and their replay as if they were the messages of a
+ * broker. The commit of an effect removes the reject (truce__dead_letter_remove), so there is
+ * nothing to acknowledge. A message that is refused again stays.
  */
-#include "broker/reject_replay.h"
+#include "broker/dead_letters.h"
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "bson/value.h"
 #include "store/reserved_names.h"
 #include "truce/store.h"
+
+/* ---- the collection -------------------------------------------------------------------------- */
+
+truce_status truce__dead_letter_add(truce_commit *commit, const char *consumer,
+                                    const struct inbox_key *key,
+                                    const struct broker_message *message, const char *reason,
+                                    bson_error_t *error)
+{
+    bson_t document, found, record = BSON_INITIALIZER;
+    bson_value_t id = truce__inbox_id(consumer, &key->reject, &document);
+    truce_status status = truce_commit_read(commit, BROKER_REJECTS, &id, &found, error);
+
+    if (status == TRUCE_NOT_FOUND) {
+        BSON_APPEND_DOCUMENT(&record, "_id", &document);
+        BSON_APPEND_UTF8(&record, "reason", reason);
+        BSON_APPEND_DATE_TIME(&record, "time", truce__clock_wall_ms());
+        BSON_APPEND_DOCUMENT(&record, "facts", &message->facts);
+        BSON_APPEND_INT64(&record, "size", (int64_t)message->size);
+        /* The body of a larger message is not stored; the other fields are. */
+        if (message->size <= BROKER_BODY_MAX)
+            BSON_APPEND_BINARY(&record, "body", BSON_SUBTYPE_BINARY, message->body,
+                               (uint32_t)message->size);
+        status = truce_commit_insert(commit, BROKER_REJECTS, &record, error);
+    }
+    bson_destroy(&record);
+    bson_destroy(&found);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__dead_letter_remove(truce_commit *commit, const bson_value_t *id, bool *gone,
+                                       bson_error_t *error)
+{
+    bson_t found;
+    truce_status status = truce_commit_read(commit, BROKER_REJECTS, id, &found, error);
+
+    *gone = status == TRUCE_NOT_FOUND;
+    bson_destroy(&found);
+    if (*gone)
+        return TRUCE_OK;
+    return status ? status : truce_commit_remove(commit, BROKER_REJECTS, id, NULL, error);
+}
+
+/* ---- the replay ------------------------------------------------------------------------------ */
 
 struct replay {
     truce_cursor *cursor;
@@ -100,7 +145,7 @@ static truce_status replay_waiting(void *arg, int64_t *count, bson_error_t *erro
     return TRUCE_OK;
 }
 
-const struct broker_ops truce__replay_ops = {
+const struct broker_ops truce__dead_letter_ops = {
     .open = replay_open,
     .close = replay_close,
     .receive = replay_receive,

@@ -1,5 +1,5 @@
-#ifndef TRUCE_BROKER_RETRY_H
-#define TRUCE_BROKER_RETRY_H
+#ifndef TRUCE_BROKER_RECONNECT_H
+#define TRUCE_BROKER_RECONNECT_H
 
 /* The retries of consumers and publishers. */
 #include <stdbool.h>

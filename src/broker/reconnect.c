@@ -1,4 +1,4 @@
-#include "broker/retry.h"
+#include "broker/reconnect.h"
 
 #include "base/backoff.h"
 #include "base/clock.h"
