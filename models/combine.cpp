@@ -1,4 +1,4 @@
-// Writes of one process that another executes (src/engine/cross_process.c). A process publishes a
+// Writes of one process that another executes (src/engine/cross_process_commit.c). A process publishes a
 // write in its record. The lock holder takes the published writes, and commits them with a proof of
 // what it took. Processes stop for ever between two steps, or die, and come again. The machine's
 // log may contain more than its index shows. See README.md.

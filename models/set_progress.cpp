@@ -1,5 +1,5 @@
 // The records of consumers of an ordered set, stored as ranges in blocks of several widths, and its
-// archive: the steps of src/patterns/set/set_progress.c and set_collect.c. Two processes use one
+// archive: the steps of src/patterns/set/set_watermark.c and set_tombstones.c. Two processes use one
 // consumer's name by mistake, next to collectors and a reader of the outcome of a number. Calls
 // land late; any process stops anywhere. See README.md.
 #include "mc.hpp"

@@ -56,7 +56,7 @@ struct time_zone {
     struct time_zone *next;
     char name[TIME_ZONE_NAME_MAX + 1];
     uint32_t count;
-    int64_t *moments;
+    int64_t *instants;
     int32_t *offsets;
     /* Valid before the first transition. */
     int32_t first_offset;
@@ -152,14 +152,14 @@ int32_t truce__time_zone_offset(const struct time_zone *zone, int64_t utc_s)
 {
     uint32_t low = 0, high = zone->count;
 
-    if (zone->count == 0 || utc_s >= zone->moments[zone->count - 1]) {
+    if (zone->count == 0 || utc_s >= zone->instants[zone->count - 1]) {
         if (zone->rule.given)
             return rule_offset(&zone->rule, utc_s);
         return zone->count ? zone->offsets[zone->count - 1] : zone->first_offset;
     }
     while (low < high) { /* finds the first transition after utc_s */
         uint32_t middle = low + (high - low) / 2;
-        if (zone->moments[middle] <= utc_s)
+        if (zone->instants[middle] <= utc_s)
             low = middle + 1;
         else
             high = middle;
@@ -333,11 +333,11 @@ static bool read_transitions(const uint8_t *data, const int64_t counts[COUNTS],
     if (!read_offset(types, counts[COUNT_TYPE], 0, &zone->first_offset))
         return false;
     zone->count = (uint32_t)counts[COUNT_TIME];
-    zone->moments = bson_malloc0((zone->count + 1) * sizeof *zone->moments);
+    zone->instants = bson_malloc0((zone->count + 1) * sizeof *zone->instants);
     zone->offsets = bson_malloc0((zone->count + 1) * sizeof *zone->offsets);
     for (uint32_t i = 0; i < zone->count; i++) {
-        zone->moments[i] = big_endian(data + (size_t)8 * i, 8);
-        if (i > 0 && zone->moments[i] <= zone->moments[i - 1])
+        zone->instants[i] = big_endian(data + (size_t)8 * i, 8);
+        if (i > 0 && zone->instants[i] <= zone->instants[i - 1])
             return false;
         if (!read_offset(types, counts[COUNT_TYPE], types_used[i], &zone->offsets[i]))
             return false;
@@ -382,7 +382,7 @@ void truce__time_zone_free(struct time_zone *zone)
 {
     if (!zone)
         return;
-    bson_free(zone->moments);
+    bson_free(zone->instants);
     bson_free(zone->offsets);
     bson_free(zone);
 }

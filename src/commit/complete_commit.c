@@ -77,7 +77,7 @@ truce_status truce__worker_wait(struct worker *worker, const char *what, bson_er
 
 /* ---- reading journal documents -------------------------------------------------------------- */
 
-static bool help_find_in(const bson_t *document, const char *path, bson_iter_t *found)
+static bool complete_find_in(const bson_t *document, const char *path, bson_iter_t *found)
 {
     bson_iter_t iter;
 
@@ -93,7 +93,7 @@ bool truce__intent_commit(const bson_t *document, bson_oid_t *commit)
 {
     bson_iter_t iter;
 
-    if (!help_find_in(document, "_intent.c", &iter) || !BSON_ITER_HOLDS_OID(&iter))
+    if (!complete_find_in(document, "_intent.c", &iter) || !BSON_ITER_HOLDS_OID(&iter))
         return false;
     bson_oid_copy(bson_iter_oid(&iter), commit);
     return true;
@@ -103,7 +103,7 @@ static bool is_stub(const bson_t *document)
 {
     bson_iter_t iter;
 
-    return help_find_in(document, "_intent.new", &iter);
+    return complete_find_in(document, "_intent.new", &iter);
 }
 
 const char *truce__commit_state(const bson_t *commit)
@@ -143,7 +143,7 @@ static bool are_changes(struct value changes)
     return true;
 }
 
-static bool help_is_sound(const bson_t *post)
+static bool complete_is_sound(const bson_t *post)
 {
     static const char *const others[] = {"hold", "remove", "free"};
     const char *op = truce__field_text(post, "op"), *collection;
@@ -167,7 +167,7 @@ truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *p
 {
     char hex[25];
 
-    if (help_is_sound(post))
+    if (complete_is_sound(post))
         return TRUCE_OK;
     bson_oid_to_string(commit, hex);
     return truce__fail(
@@ -179,25 +179,25 @@ truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *p
 
 /* ---- intents of other commits ---------------------------------------------------------------- */
 
-static int64_t help_number_at(const bson_t *document, const char *path)
+static int64_t complete_number_at(const bson_t *document, const char *path)
 {
     bson_iter_t iter;
 
-    return help_find_in(document, path, &iter) ? bson_iter_as_int64(&iter) : 0;
+    return complete_find_in(document, path, &iter) ? bson_iter_as_int64(&iter) : 0;
 }
 
-static int64_t help_lease_ms(const bson_t *commit)
+static int64_t complete_lease_ms(const bson_t *commit)
 {
-    int64_t lease_ms = help_number_at(commit, "lease.ms");
+    int64_t lease_ms = complete_number_at(commit, "lease.ms");
 
     return lease_ms <= 0 || lease_ms > COMMIT_LEASE_MS_MAX ? COMMIT_LEASE_MS_MAX : lease_ms;
 }
 
 bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
 {
-    int64_t until_ms = help_number_at(commit, "lease.until");
+    int64_t until_ms = complete_number_at(commit, "lease.until");
     struct watched_lease watched = {
-        "commit", id, sizeof *id, (uint64_t)until_ms, until_ms, help_lease_ms(commit), NULL};
+        "commit", id, sizeof *id, (uint64_t)until_ms, until_ms, complete_lease_ms(commit), NULL};
     bson_t lease;
 
     if (!worker->watching || !bson_oid_equal(&worker->watched, id)) {
@@ -212,14 +212,14 @@ bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, cons
 
 bool truce__journal_lease_doubtful(const bson_t *commit)
 {
-    int64_t until_ms = help_number_at(commit, "lease.until"), now_ms = truce__clock_wall_ms();
+    int64_t until_ms = complete_number_at(commit, "lease.until"), now_ms = truce__clock_wall_ms();
 
-    return until_ms <= now_ms || until_ms > now_ms + help_lease_ms(commit);
+    return until_ms <= now_ms || until_ms > now_ms + complete_lease_ms(commit);
 }
 
 void truce__journal_lease_observe(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
 {
-    int64_t until_ms = help_number_at(commit, "lease.until"), seen_ns;
+    int64_t until_ms = complete_number_at(commit, "lease.until"), seen_ns;
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set, lease;
     truce_write_options options = {.relaxed = true};
 
@@ -270,9 +270,9 @@ static bool journal_post(const bson_t *commit, const char *collection, const bso
                      truce__value_field(truce__value_document(document), "_id", 3), post);
 }
 
-static truce_status help_release_one(struct worker *worker, const char *collection,
-                                     const bson_t *document, const bson_oid_t *id,
-                                     const bson_t *commit, bson_error_t *error)
+static truce_status complete_release_one(struct worker *worker, const char *collection,
+                                         const bson_t *document, const bson_oid_t *id,
+                                         const bson_t *commit, bson_error_t *error)
 {
     bson_t post;
 
@@ -332,8 +332,9 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     return status;
 }
 
-static truce_status help_meet(struct worker *worker, const char *collection, const bson_t *document,
-                              const bson_oid_t *id, bson_error_t *error)
+static truce_status complete_encountered(struct worker *worker, const char *collection,
+                                         const bson_t *document, const bson_oid_t *id,
+                                         bson_error_t *error)
 {
     bson_t commit;
     truce_status status;
@@ -350,7 +351,7 @@ static truce_status help_meet(struct worker *worker, const char *collection, con
         status = truce__commit_suspect(worker, id, &commit, error);
     } else if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
         COUNT(helps);
-        status = help_release_one(worker, collection, document, id, &commit, error);
+        status = complete_release_one(worker, collection, document, id, &commit, error);
     } else {
         COUNT(helps);
         status = truce__document_need_id(collection, document, &iter, error);
@@ -383,7 +384,7 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
 
     if (!truce__intent_commit(document, &id))
         return intent_foreign(collection, error);
-    status = help_meet(worker, collection, document, &id, error);
+    status = complete_encountered(worker, collection, document, &id, error);
     if (truce__unanswered(status)) /* Every step may be repeated: read again. */
         status = truce__worker_wait(worker, "the store", error);
     return status;

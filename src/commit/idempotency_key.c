@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "commit/metadata_cache.h"
 #include "query/input_check.h"
 #include "store/store.h"

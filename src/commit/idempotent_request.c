@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "bson/value.h"
 #include "query/input_check.h"
 #include "store/reserved_names.h"

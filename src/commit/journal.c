@@ -410,7 +410,7 @@ static truce_status prepare_document(struct owner *owner, struct entry *entry, b
 
 /* Handles a stub that was refused because its _id or a uniquely indexed value is taken. OK: try
  * again. */
-static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_error_t *error)
+static truce_status stub_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_error_t ignored;
     bson_t document;
@@ -457,7 +457,7 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
         else if (truce__unanswered(status))
             status = look_for_prepare(owner, entry, error);
         else if (status == TRUCE_DUPLICATE)
-            status = who_has_it(owner, entry, error);
+            status = stub_refused(owner, entry, error);
     }
     bson_destroy(&stub);
     return status;

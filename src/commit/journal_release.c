@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "commit/commit_counters.h"
 #include "commit/schema_validators.h"
 #include "commit/unique_keys.h"
@@ -77,7 +77,7 @@ void truce__step_write_free(struct step_write *made)
  * from:
  *
  *     {p: path, v: value (absent: unset), h: hash of the old value (absent: there was none),
- *      n: elements of the old list, a: [operators on the field "x", encoded by field_names.h]}
+ *      n: elements of the old list, a: [operators on the field "x", encoded by field_name_escape.h]}
  *
  *  CM1  The commit was decided before the release, so later writes come after it: elements that a
  *       plain writer pushed to the old list are appended to the new list.

@@ -60,7 +60,7 @@ static truce_write make_write(const struct entry *entry, const bson_t *now, cons
 }
 
 /* Makes the document as it must be stored: as read, or as held (CF6). */
-static void as_it_stands(const truce_commit *commit, const struct entry *entry, bson_t *now)
+static void single_read_current(const truce_commit *commit, const struct entry *entry, bson_t *now)
 {
     if (commit->owner)
         truce__owner_held(commit, entry, now);
@@ -98,7 +98,7 @@ static truce_status single_send(truce_commit *commit, const struct entry *entry,
     truce_write write;
     truce_status status;
 
-    as_it_stands(commit, entry, &now);
+    single_read_current(commit, entry, &now);
     if (entry->token.found) {
         bson_destroy(&filter);
         exact = compare_with(commit, entry, &now, &filter);
@@ -129,7 +129,7 @@ static truce_status single_check(truce_commit *commit, const struct entry *entry
                                                               &entry->id, &document, error);
 
     *verdict = OTHERWISE;
-    as_it_stands(commit, entry, &now);
+    single_read_current(commit, entry, &now);
     if (!status || status == TRUCE_NOT_FOUND)
         status = truce__token_of(status ? NULL : &document, &token, error);
     if (!status && token.has_rev && bson_oid_equal(&token.rev, rev))

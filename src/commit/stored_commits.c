@@ -1,6 +1,6 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
 #include "store/decoded_cursor.h"

@@ -150,7 +150,7 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     deadline_ns = truce__clock_monotonic_ns() + RESTART_MS * INT64_C(1000000);
     if (!truce__readers_close_gate(op->readers, deadline_ns))
         return TRUCE_OK;
-    truce__kv_patience(writer->kv, RESTART_MS);
+    truce__kv_busy_timeout(writer->kv, RESTART_MS);
     status = truce__checkpoint_move(writer->lock, writer->kv, true, 0, &pages, &moved, error);
     truce__readers_open_gate(op->readers);
     truce__archive_hurry(writer->lock, 0);
@@ -195,7 +195,7 @@ static int log_pages(const struct checkpointer *checkpointer)
 
 /* Makes one concurrent pass. `*left`: the pages that were not moved or were added in the
  * meantime. */
-static truce_status move_beside(struct checkpointer *checkpointer, int *pages, int *left)
+static truce_status checkpoint_move_concurrently(struct checkpointer *checkpointer, int *pages, int *left)
 {
     struct write_op mark = {.run = run_mark};
     int before, after, moved = 0;
@@ -227,7 +227,7 @@ static truce_status move_most(struct checkpointer *checkpointer, bool *few)
 
     for (int pass = 0; pass < PASSES_MAX && !status; pass++) {
         before = left;
-        status = move_beside(checkpointer, &pages, &left);
+        status = checkpoint_move_concurrently(checkpointer, &pages, &left);
         if (left <= PAGES_LEFT || left >= before)
             break;
     }
@@ -272,7 +272,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
 }
 
 /* Pauses for a while, or until the store is closed. Called under the mutex. */
-static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
+static void checkpoint_pause(struct checkpointer *checkpointer, int milliseconds)
 {
     struct timespec until;
 
@@ -327,7 +327,7 @@ static void *checkpoint_run_thread(void *arg)
         pthread_mutex_lock(&checkpointer->mutex);
         checkpointer->done += restarted;
         if (checkpointer->refused > refused && again < AGAIN_MAX) {
-            pause_a_moment(checkpointer, AGAIN_MS << again++);
+            checkpoint_pause(checkpointer, AGAIN_MS << again++);
             continue;
         }
         again = 0;
@@ -343,11 +343,11 @@ static void *checkpoint_run_thread(void *arg)
 }
 
 /* Beginning a snapshot opens the log. */
-truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
+truce_status truce__checkpointer_open(const char *path, int64_t busy_timeout_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error)
 {
     const struct kv_watch watch = {truce__durable_break, durable};
-    truce_status status = truce__kv_open(path, 0, patience_ms, kv, error);
+    truce_status status = truce__kv_open(path, 0, busy_timeout_ms, kv, error);
     uint32_t version;
 
     if (status)

@@ -29,7 +29,7 @@ struct checkpointer {
 
 /* Opens the connection that moves pages. Called before any write, because the connection must
  * receive errors of failed writes. */
-truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
+truce_status truce__checkpointer_open(const char *path, int64_t busy_timeout_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error);
 
 /* Initialises the checkpointer. The checkpointer takes over the connection `kv`. */

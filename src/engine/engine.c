@@ -39,7 +39,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/forks.h"
-#include "base/patience.h"
+#include "base/wait_limit.h"
 #include "engine/document_cache.h"
 #include "engine/open_checks.h"
 #include "engine/storage/body_fingerprints.h"
@@ -82,7 +82,7 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
     int64_t now_ns = truce__clock_monotonic_ns(), around_ns = truce__deadline();
     int64_t until_ns = now_ns + chosen * INT64_C(1000000);
 
-    if (truce__patience_is_lost())
+    if (truce__wait_limit_reached())
         return now_ns + 1;
     if (!around_ns || around_ns >= until_ns)
         return until_ns;

@@ -36,7 +36,8 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/lock_bytes.h"
 
-#define PATIENCE_MS 1000
+/* The time to wait for a process that enters or leaves the store. */
+#define ENTRY_WAIT_MS 1000
 
 struct read_only_reader *truce__read_only_new(const char *path)
 {
@@ -159,7 +160,7 @@ static bool try_begin(struct read_only_reader *read_only_reader, truce_status *s
 truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
                                     struct read_only_pass *pass, bson_error_t *error)
 {
-    int64_t deadline_ns = truce__clock_monotonic_ns() + PATIENCE_MS * INT64_C(1000000);
+    int64_t deadline_ns = truce__clock_monotonic_ns() + ENTRY_WAIT_MS * INT64_C(1000000);
     truce_status status = TRUCE_OK;
     bool begun = false;
 

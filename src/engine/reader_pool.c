@@ -39,14 +39,14 @@
 #include "engine/storage/file_identity.h"
 
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         int64_t patience_ms, struct durable *durable, struct seen *seen,
+                         int64_t busy_timeout_ms, struct durable *durable, struct seen *seen,
                          struct page_cache *pages, struct read_only_reader *read_only_reader)
 {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
 
     *readers = (struct readers){.path = bson_strdup(path),
                                 .flags = flags,
-                                .patience_ms = patience_ms,
+                                .busy_timeout_ms = busy_timeout_ms,
                                 .durable = durable,
                                 .seen = seen,
                                 .pages = pages,
@@ -217,7 +217,7 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
 
     reader->kv = take_spare(readers);
     if (!reader->kv)
-        status = truce__kv_open(readers->path, flags, readers->patience_ms, &reader->kv, error);
+        status = truce__kv_open(readers->path, flags, readers->busy_timeout_ms, &reader->kv, error);
     if (!status)
         readers_watch(readers, reader);
     return status;

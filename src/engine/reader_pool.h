@@ -38,7 +38,7 @@ struct readers {
     /* For truce__kv_open. */
     unsigned flags;
     /* For truce__kv_open. */
-    int64_t patience_ms;
+    int64_t busy_timeout_ms;
     struct durable *durable;
     /* For truce__kv_sound. */
     struct seen *seen;
@@ -65,7 +65,7 @@ struct readers {
 
 /* Initialises the pool. `durable`, `seen`, `pages`, and `read_only_reader` belong to the caller. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         int64_t patience_ms, struct durable *durable, struct seen *seen,
+                         int64_t busy_timeout_ms, struct durable *durable, struct seen *seen,
                          struct page_cache *pages, struct read_only_reader *read_only_reader);
 void truce__readers_release(struct readers *readers);
 

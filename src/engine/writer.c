@@ -481,7 +481,7 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
     uint64_t promised, answered, relaxed;
     int pages;
 
-    truce__kv_patience(writer->kv, (op->deadline_ns - began_ns) / 1000000 + 1);
+    truce__kv_busy_timeout(writer->kv, (op->deadline_ns - began_ns) / 1000000 + 1);
     writer->serves_until_ns = began_ns + SERVES_NS;
     writer->combine.served = false;
     group = writer_take_group(writer);

@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/limits.h"
 #include "engine/catalog.h"
-#include "engine/cross_process.h"
+#include "engine/cross_process_commit.h"
 #include "engine/document_cache.h"
 #include "engine/storage/durable.h"
 

@@ -5,7 +5,7 @@
  * MK2  A failure to read is reported and stops nothing else. An unreadable document is a finding.
  *   If a part cannot be read, the check still tries the others and then returns the first failure.
  * MK3  Each database of the store is checked separately; a part that concerns the whole store
- *   (struct care, `whole`) is checked once.
+ *   (struct maintenance_part, `whole`) is checked once.
  * MK4  If a single finding is given, no other one is repaired (truce__check_repairs), except that a
  *   repaired copy may raise its source, which other copies follow.
  */
@@ -28,7 +28,7 @@ static void check_run_rules(struct checking *checking, struct check *check, bool
     bson_error_t why = {0};
 
     for (uint32_t i = 0; i < truce__maintenance_parts_count; i++) {
-        const struct care *part = &truce__maintenance_parts[i];
+        const struct maintenance_part *part = &truce__maintenance_parts[i];
         truce_status status =
             part->check && part->whole == whole ? part->check(check, &why) : TRUCE_OK;
 

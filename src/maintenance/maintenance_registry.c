@@ -38,7 +38,7 @@ static truce_status feed_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* The order matters. The store itself comes first, because all others depend on it. Commits come
  * next, because their documents block the other parts. */
-const struct care truce__maintenance_parts[] = {
+const struct maintenance_part truce__maintenance_parts[] = {
     {"store", true, NULL, truce__store_check},
     {"commits", false, truce__commit_sweep, truce__commit_check},
     {"queues", false, truce__queue_sweep, truce__queue_check},

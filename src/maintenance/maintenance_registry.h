@@ -5,7 +5,7 @@
  * checked. */
 #include "store/maintenance.h"
 
-extern const struct care truce__maintenance_parts[];
+extern const struct maintenance_part truce__maintenance_parts[];
 extern const uint32_t truce__maintenance_parts_count;
 
 /* The sweep step of the change feed (engine/documents/change_feed.h): removes changes beyond its

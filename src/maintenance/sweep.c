@@ -4,10 +4,10 @@
  * MW1  Every step is safe at any time and in any number of processes. If it is interrupted
  *   anywhere, the next pass continues.
  * MW2  A step that fails does not stop the others. The pass returns the first failure after all
- *   steps were tried. Only one of them waits for a lock that is not released (base/patience.h).
+ *   steps were tried. Only one of them waits for a lock that is not released (base/wait_limit.h).
  * MW3  Documents expire last, and never while a commit holds them.
- * MW4  Each database of the store is swept separately; a part that concerns the whole store (struct
- *   care, `whole`) is swept once.
+ * MW4  Each database of the store is swept separately; a part that concerns the whole store
+ *   (struct maintenance_part, `whole`) is swept once.
  */
 #include "truce/sweep.h"
 
@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "base/null.h"
-#include "base/patience.h"
 #include "base/reserved_fields.h"
+#include "base/wait_limit.h"
 #include "maintenance/maintenance_registry.h"
 #include "store/decorators/database_view.h"
 
@@ -96,7 +96,7 @@ truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
                                     .report = report,
                                     .batch = options && options->batch ? options->batch : BATCH,
                                     .cutoff_ms = INT64_MIN}};
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     int64_t retention_ms = round.sweep.options->retention_ms;
     truce_status status = ROOM_CHECK(options, "truce_sweep_options", error);
     bson_error_t why = {0};

@@ -252,7 +252,7 @@ extern const struct operation_row truce_help_operation;
 extern const struct operation_row *const help_operations[];
 /* operation_commit.c */
 extern const struct operation_row *const commit_operations[];
-/* operation_queue.c, operation_job.c, operation_flow.c, operation_cron.c */
+/* operation_queue.c, operation_job.c, operation_workflow.c, operation_cron.c */
 extern const struct operation_row *const queue_operations[],
     *const job_operations[], *const flow_operations[], *const cron_operations[];
 /* operation_document.c, operation_maintenance.c */

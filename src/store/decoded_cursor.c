@@ -1,6 +1,6 @@
 #include "store/decoded_cursor.h"
 
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "truce/sys/store.h"
 
 struct decoded_cursor {

@@ -138,7 +138,7 @@ void truce__maintenance_report(const bson_t *finding, void *arg);
 typedef truce_status sweep_step(struct sweep *sweep, bson_error_t *error);
 typedef truce_status check_rules(struct check *check, bson_error_t *error);
 
-struct care {
+struct maintenance_part {
     const char *name;
     bool whole;        /* About the whole store, not each of its databases. */
     sweep_step *sweep; /* One bounded round; NULL: nothing to recover. */

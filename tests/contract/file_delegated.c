@@ -1,6 +1,6 @@
 /*
  * The contract, kept by the embedded store while another store holds the lock nearly all the time.
- * That store executes most writes (engine/cross_process.c), and no caller notices a difference.
+ * That store executes most writes (engine/cross_process_commit.c), and no caller notices a difference.
  */
 #include <pthread.h>
 #include <stdlib.h>

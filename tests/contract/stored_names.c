@@ -3,7 +3,7 @@
  * refuses (stored_names.h). */
 #include "tests/support/stored_names.h"
 
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "bson/value.h"
 #include "tests/support/bank.h"
 #include "tests/support/ledger_rig.h"

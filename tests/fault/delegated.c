@@ -1,5 +1,5 @@
 /*
- * Writes that another process executes (engine/cross_process.c). The lock holder dies, stops, or
+ * Writes that another process executes (engine/cross_process_commit.c). The lock holder dies, stops, or
  * refuses at each of its steps, or the publisher does. The lock holder is a second store on the
  * file, whose steps the test takes by itself.
  */

@@ -1,5 +1,5 @@
 /*
- * kill -9, among processes that execute each other's writes (engine/cross_process.c). Each process
+ * kill -9, among processes that execute each other's writes (engine/cross_process_commit.c). Each process
  * adds to its own number and to a common number in one commit. From time to time the test kills or
  * stops a process, whether or not it is the lock holder. An acknowledged write is stored exactly
  * once. A write that was in progress at the kill is stored once or not at all.

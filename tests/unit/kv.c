@@ -116,7 +116,7 @@ static truce_status restart_log(void)
     uint32_t damaged;
     int pages, moved;
 
-    truce__kv_patience(writer, 1);
+    truce__kv_busy_timeout(writer, 1);
     return truce__kv_checkpoint(writer, true, 0, &pages, &moved, &damaged, &error);
 }
 

@@ -40,7 +40,7 @@ static bool open_all(void)
         !CHECK_OK(truce__kv_open(path, 0, 1000, &plain, &error), error))
         return false;
     truce__kv_share(direct, cache);
-    truce__kv_patience(writer, 1);
+    truce__kv_busy_timeout(writer, 1);
     CHECK_OK(truce__kv_write_begin(writer, &version, &error), error);
     CHECK_OK(truce__kv_rows_create(writer, TABLE, &error), error);
     CHECK_OK(truce__kv_keys_create(writer, KEYS, &error), error);

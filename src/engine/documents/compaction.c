@@ -35,11 +35,11 @@
 #define PAUSE_MS 20
 /* A part is packed if that saves one page out of this number. */
 #define WORTH 8
-/* How long to wait for long reads, ... */
+/* The time to wait for long reads. */
 #define PINNED_MS 1000
-/* ... and for anything else that blocks a checkpoint. */
-#define PATIENCE_MS 30000
-#define LOOK_MS     5
+/* The time to wait for anything else that blocks a checkpoint. */
+#define BLOCKED_MS 30000
+#define LOOK_MS    5
 
 struct table {
     /* 0: the documents. */
@@ -150,7 +150,7 @@ static truce_status wait_for_checkpoint(struct compaction *compaction, int *wait
 {
     bool pinned = truce__pins_blocking(&compaction->engine->lock);
 
-    if (*waited_ms >= (pinned ? PINNED_MS : PATIENCE_MS)) {
+    if (*waited_ms >= (pinned ? PINNED_MS : BLOCKED_MS)) {
         compaction->given_up = true;
         return TRUCE_OK;
     }

@@ -3,7 +3,7 @@
 
 /*
  * Writes and their outcomes as bytes, so that another process can execute them
- * (engine/cross_process.h).
+ * (engine/cross_process_commit.h).
  *
  *     write     {k: kind, f: flags, c: collection, q: filter, v: document, ...}
  *     outcome   {s: status, m: matched, n: modified, i: inserted, r: removed, u: upserted _id,

@@ -241,7 +241,8 @@ static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
     return claimed;
 }
 
-static void help_in(struct ahead *ahead, struct snapshot *snapshot, struct reading *reading)
+static void ahead_read_slices(struct ahead *ahead, struct snapshot *snapshot,
+                              struct reading *reading)
 {
     struct helper_work work = {0};
     struct reader *reader;
@@ -275,7 +276,7 @@ static void help(void *arg)
     context.budget = &budget;
     if (!truce__match_new(ahead->filter, &match, NULL)) {
         truce__scan_init(&reading.scan, NULL, ahead->table, match, &context);
-        help_in(ahead, helper->snapshot, &reading);
+        ahead_read_slices(ahead, helper->snapshot, &reading);
         truce__scan_release(&reading.scan);
     }
     truce__snapshot_release(helper->snapshot);
@@ -360,7 +361,7 @@ static void note_given(struct ahead *ahead, const struct slice *slice)
 }
 
 /* Waits until the next slice is ready, for WAIT_NS at most. Called under the mutex. */
-static void wait_a_moment(struct ahead *ahead)
+static void ahead_wait(struct ahead *ahead)
 {
     int64_t until_ns = truce__clock_monotonic_ns() + WAIT_NS;
     struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
@@ -385,7 +386,7 @@ static enum part ahead_next_part(struct ahead *ahead, struct reading *reading)
     if (!shared->ready && ahead_claim(ahead, reading))
         return PART_AHEAD;
     if (!shared->ready)
-        wait_a_moment(ahead);
+        ahead_wait(ahead);
     if (shared->ready)
         return PART_FOUND;
     reading->slice.after = reading->slice.done = shared->after;

@@ -9,7 +9,7 @@
  * is compared with its checksum. A frame of the WAL has SQLite's own checksum and needs no other;
  * the last bytes of the page in a frame mean nothing.
  *
- * The first bytes of page 1 in the file are not SQLite's (file_format.h).
+ * The first bytes of page 1 in the file are not SQLite's (file_magic.c).
  *
  * Invariants:
  *  1. A page that was written through this VFS and is read as it was written passes.
@@ -46,9 +46,7 @@
 #include "engine/storage/mapping_guard.h"
 #include "engine/storage/page_cache.h"
 
-#define HEADER_BYTES   100
-#define PLACE_RESERVED 20
-#define PLACE_ID       68
+#define HEADER_BYTES 100
 /* Bytes of one step of all lanes. */
 #define STRIPE        32
 #define STEPS_OF_PAGE 64
@@ -115,44 +113,6 @@ uint64_t truce__kv_page_sum(const uint8_t *page, uint32_t number)
     b = page_step(b, page_word_at(page + 8));
     c = page_step(c, page_word_at(page + 16));
     return page_step(page_step(page_step(page_step(d, c), b), a), KV_PAGE_BYTES);
-}
-
-/* ---- the kind of a file --------------------------------------------------------------------- */
-
-static const uint8_t sqlite_magic[KV_MAGIC_BYTES] =
-    /* Pages of 4,096 bytes. */
-    "SQLite format 3\0\x10";
-/* Pages of 512 bytes. */
-static const uint8_t truce_magic[KV_MAGIC_BYTES] = "truce store\r\n\x1a\n\0\x02";
-
-void truce__kv_magic_hide(uint8_t *page)
-{
-    if (!memcmp(page, sqlite_magic, KV_MAGIC_BYTES))
-        memcpy(page, truce_magic, KV_MAGIC_BYTES);
-}
-
-bool truce__kv_magic_show(uint8_t *page)
-{
-    if (memcmp(page, truce_magic, KV_MAGIC_BYTES) != 0)
-        return false;
-    memcpy(page, sqlite_magic, KV_MAGIC_BYTES);
-    return true;
-}
-
-/* Before the first checkpoint only the log has the application id; then the reserved bytes identify
- * a store. */
-enum kv_kind truce__kv_kind(const uint8_t *bytes)
-{
-    static const uint8_t id[4] = {0x74, 0x72, 0x75, 0x63}, none[4] = {0};
-
-    if (!memcmp(bytes, truce_magic, KV_MAGIC_BYTES))
-        return KV_STORE;
-    if (memcmp(bytes, sqlite_magic, 16) != 0)
-        return KV_UNKNOWN;
-    if (!memcmp(bytes + PLACE_ID, id, sizeof id) ||
-        (bytes[PLACE_RESERVED] == KV_SUM_BYTES && !memcmp(bytes + PLACE_ID, none, sizeof none)))
-        return KV_EARLIER;
-    return KV_SQLITE;
 }
 
 static bool page_is_sound(const uint8_t *page, uint32_t number)

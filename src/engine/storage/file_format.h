@@ -1,9 +1,12 @@
 #ifndef TRUCE_ENGINE_STORAGE_FILE_FORMAT_H
 #define TRUCE_ENGINE_STORAGE_FILE_FORMAT_H
 
+#include <bson/bson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "truce/status.h"
 
 /*
  * The format of the file: an SQLite database in WAL mode, with three differences that prevent other
@@ -51,11 +54,16 @@ enum kv_kind {
 #define KV_KIND_BYTES 100
 enum kv_kind truce__kv_kind(const uint8_t *bytes);
 
+/* Refuses a file that is not a store. Called before SQLite reads more of the file than its header,
+ * or anything of a log. */
+struct kv;
+truce_status truce__kv_kind_refuse(struct kv *kv, bson_error_t *error);
+
 /* Converts the header of the log, bytes 0 to 31, between the file's form and SQLite's. */
 #define KV_LOG_HEADER_BYTES 32
 void truce__kv_log_show(uint8_t *header);
 
-/* Writes the definition of a table of rows or of keys (kv_schema.c). */
+/* Writes the definition of a table of rows or of keys (table_definitions.c). */
 void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size);
 
 #endif

@@ -170,14 +170,15 @@ static char *uri_of(const char *path, bool immutable)
     return bson_string_free(uri, false);
 }
 
-static truce_status configure_connection(struct kv *kv, int64_t patience_ms, bson_error_t *error)
+static truce_status configure_connection(struct kv *kv, int64_t busy_timeout_ms,
+                                         bson_error_t *error)
 {
     char sql[512];
     bool writer = kv->flags & KV_WRITER;
 
     sqlite3_extended_result_codes(kv->db, 1);
     if (!(kv->flags & KV_ALONE))
-        truce__kv_patience(kv, patience_ms);
+        truce__kv_busy_timeout(kv, busy_timeout_ms);
     sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, TRUCE_ROW_BYTES_MAX);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -206,28 +207,6 @@ static int open_flags(unsigned flags)
     return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
 }
 
-/* Refuses a file that is not a store. Called before SQLite reads more of the file than its header,
- * or anything of a log. */
-static truce_status kv_check_kind(struct kv *kv, bson_error_t *error)
-{
-    enum kv_kind kind = KV_UNKNOWN;
-    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_KIND, &kind);
-
-    if (result)
-        return truce__kv_fail(kv, result, "open", error);
-    if (kind == KV_EARLIER)
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "\"%s\" has a file format from before the first release of truce: export it with "
-            "the version that made it (truce export), and import the result into a new store",
-            kv->path);
-    if (kind == KV_SQLITE)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is not a truce store: it is an SQLite file of another program",
-                           kv->path);
-    return TRUCE_OK;
-}
-
 /* Opens a connection, and reads nothing but the header of the file. The caller closes the connection
  * also after a failure. */
 static truce_status kv_connect(const char *path, unsigned flags, struct kv **kv,
@@ -246,18 +225,19 @@ static truce_status kv_connect(const char *path, unsigned flags, struct kv **kv,
     bson_free(uri);
     if (!result)
         result = truce__kv_define_take(made);
-    return result ? truce__kv_fail(made, result, "open", error) : kv_check_kind(made, error);
+    return result ? truce__kv_fail(made, result, "open", error)
+                  : truce__kv_kind_refuse(made, error);
 }
 
-truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
-                            bson_error_t *error)
+truce_status truce__kv_open(const char *path, unsigned flags, int64_t busy_timeout_ms,
+                            struct kv **kv, bson_error_t *error)
 {
     struct kv *made;
     truce_status status = kv_connect(path, flags, &made, error);
 
     *kv = NULL;
     if (!status)
-        status = configure_connection(made, patience_ms, error);
+        status = configure_connection(made, busy_timeout_ms, error);
     if (status) {
         truce__kv_close(made);
         return status;
@@ -341,7 +321,7 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch)
 
 /* ---- transactions --------------------------------------------------------------------------- */
 
-void truce__kv_patience(struct kv *kv, int64_t milliseconds)
+void truce__kv_busy_timeout(struct kv *kv, int64_t milliseconds)
 {
     sqlite3_busy_timeout(kv->db, milliseconds > INT32_MAX ? INT32_MAX
                                  : milliseconds < 1       ? 1

@@ -54,11 +54,11 @@ static inline struct bytes kv_body(const bson_t *document)
     return (struct bytes){bson_get_data(document), document->len};
 }
 
-/* Opens a connection that waits up to `patience_ms` for SQLite's own locks (truce__kv_patience).
+/* Opens a connection that waits up to `busy_timeout_ms` for SQLite's own locks (truce__kv_busy_timeout).
  * Fails with INVALID if the file has a format from before the first release, and with CORRUPT if it
  * is an SQLite file of another program. */
-truce_status truce__kv_open(const char *path, unsigned flags, int64_t patience_ms, struct kv **kv,
-                            bson_error_t *error);
+truce_status truce__kv_open(const char *path, unsigned flags, int64_t busy_timeout_ms,
+                            struct kv **kv, bson_error_t *error);
 void truce__kv_close(struct kv *kv);
 
 /* Sets whether closing a writer, if it is the last connection to the file, may checkpoint and
@@ -91,7 +91,7 @@ void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes bod
 
 /* Sets how long calls wait for SQLite's own locks (a process may be recovering the log after a
  * crash). Calls do not wait on a file system without locks; they fail with IO. */
-void truce__kv_patience(struct kv *kv, int64_t milliseconds);
+void truce__kv_busy_timeout(struct kv *kv, int64_t milliseconds);
 
 /* After this call every read takes from the budget, also inside SQLite's loops, and fails with
  * TIMEOUT when it is used up. NULL removes the bound. After the first TIMEOUT the bound is
@@ -270,7 +270,7 @@ struct kv_watch {
 
 void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
 
-/* ---- the file itself ------------------------------------------------------------------------ */
+/* ---- the format (file_format.c) -------------------------------------------------------------- */
 
 /* Refuses a file that is not a store by its first bytes. Reads neither a log nor more of the file.
  * `logged`: the file has a log, which may have a better first page. `empty`: the file may be empty,
@@ -285,6 +285,8 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 
 /* Makes an empty file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
+
+/* ---- the file itself ------------------------------------------------------------------------ */
 
 /* Fails with LOCKED if any connection has the file open, in this process or another, as far as
  * SQLite knows. */

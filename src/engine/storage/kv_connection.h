@@ -102,7 +102,7 @@ struct kv {
     struct seen *seen;
     struct seen_walks walks;
     /* truce__kv_rows_each ended at a body that is not sound. */
-    bool spoiled;
+    bool corrupted;
     /* The reason of a failure. */
     char reason[80];
     /* The budget that reads take from; NULL: no bound. */

@@ -1,4 +1,4 @@
-/* The file as a whole: its format, its log, and its pages. */
+/* The file as a whole: its name, its recovery after a failed sync, its log, and its pages. */
 #include "engine/storage/kv_connection.h"
 
 #include <errno.h>
@@ -10,105 +10,6 @@
 #include "engine/storage/file_format.h"
 #include "engine/storage/file_id.h"
 #include "engine/storage/wal_vfs.h"
-
-static truce_status file_check_log(struct kv *kv, bson_error_t *error)
-{
-    sqlite3_stmt *statement = NULL;
-    int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
-    truce_status status = TRUCE_OK;
-
-    if (!result)
-        result = sqlite3_step(statement);
-    if (result != SQLITE_ROW)
-        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
-    else if (strcmp((const char *)sqlite3_column_text(statement, 0), "wal") != 0)
-        status = truce__fail(
-            TRUCE_IO, error,
-            "\"%s\" cannot have a log (WAL) in this place: use a local file system", kv->path);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-/* Checks the header of the file. The header of a file of this format allows one page size,
- * checksums, map pages, and a log. */
-static truce_status check_pages(struct kv *kv, bson_error_t *error)
-{
-    int64_t size = 0, vacuum = 0;
-    int reserved = -1;
-    truce_status status = truce__kv_ask(kv, "PRAGMA page_size", &size, error);
-
-    if (!status)
-        status = truce__kv_ask(kv, "PRAGMA auto_vacuum", &vacuum, error);
-    if (status)
-        return status;
-    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
-    if (size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES || vacuum != 2)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is damaged: its pages are not those of a truce store", kv->path);
-    return kv->flags & KV_IMMUTABLE ? TRUCE_OK : file_check_log(kv, error);
-}
-
-truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
-{
-    int64_t application = 0, format = 0, tables = 0;
-    truce_status status;
-
-    *fresh = false;
-    status = truce__kv_ask(kv, "PRAGMA application_id", &application, error);
-    if (!status)
-        status = truce__kv_ask(kv, "PRAGMA user_version", &format, error);
-    if (!status)
-        status = truce__kv_ask(kv, "SELECT count(*) FROM sqlite_schema", &tables, error);
-    if (status)
-        return status;
-    if (!application && !format && !tables) {
-        *fresh = true;
-        return TRUCE_OK;
-    }
-    if (application != KV_APPLICATION_ID)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is damaged: its header does not say that it is a truce store",
-                           kv->path);
-    if (format != KV_FORMAT)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" has file format %lld; this version of truce knows format %d",
-                           kv->path, (long long)format, KV_FORMAT);
-    return check_pages(kv, error);
-}
-
-truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
-{
-    truce_status status;
-    int reserved = KV_SUM_BYTES;
-    uint32_t version;
-    char sql[128];
-
-    /* EXTRA makes the removal of the journal durable before there is a WAL that the journal could
-     * undo. */
-    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
-    status = truce__kv_execute(
-        kv,
-        "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA synchronous=EXTRA;"
-        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
-        error);
-    if (!status)
-        status = file_check_log(kv, error);
-    if (!status)
-        status = truce__kv_write_begin(kv, &version, error);
-    if (status)
-        return status;
-    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", KV_APPLICATION_ID,
-             KV_FORMAT);
-    status = truce__kv_execute(kv, sql, error);
-    if (!status)
-        status = truce__kv_rows_create(kv, 0, error);
-    if (status) {
-        truce__kv_write_rollback(kv);
-        return status;
-    }
-    status = truce__kv_write_commit(kv, error);
-    return status ? status : truce__kv_execute(kv, "PRAGMA synchronous=NORMAL", error);
-}
 
 truce_status truce__kv_alone(const char *path, bson_error_t *error)
 {

@@ -386,9 +386,10 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
 /* Passes a row of truce__kv_rows_each to its caller. Returns whether the walk continues. */
 static bool table_take_row(struct kv *kv, int64_t row, struct bytes body)
 {
-    kv->spoiled = row <= kv->taken || (row > kv->walked && !kv_is_sound(kv, kv->table, row, body));
+    kv->corrupted =
+        row <= kv->taken || (row > kv->walked && !kv_is_sound(kv, kv->table, row, body));
     kv->taken = row;
-    return !kv->spoiled && kv->take(kv->take_arg, row, body);
+    return !kv->corrupted && kv->take(kv->take_arg, row, body);
 }
 
 /* truce_take(id, body) returns true, and so a row of the result, if the walk ends. Otherwise it
@@ -447,7 +448,7 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
     kv->take_arg = arg;
     kv->taken = after;
     kv->walked = version ? truce__seen_walked(&kv->walks, version, table, after) : after;
-    kv->spoiled = false;
+    kv->corrupted = false;
     switch (truce__kv_direct_each(kv, table, after, table_take_row)) {
     case KV_DIRECT_END:
         status = TRUCE_NOT_FOUND;
@@ -460,9 +461,9 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
         status = table_walk(kv, take, error);
     }
     kv->take = NULL;
-    if (version && !kv->spoiled)
+    if (version && !kv->corrupted)
         truce__seen_walk(&kv->walks, version, table, after, kv->taken);
-    return kv->spoiled && !status ? truce__kv_fail_row(kv, table, kv->taken, error) : status;
+    return kv->corrupted && !status ? truce__kv_fail_row(kv, table, kv->taken, error) : status;
 }
 
 static truce_status table_bind_keys(const struct kv_cursor *cursor, enum kv_statement kind,

@@ -34,7 +34,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/futex.h"
-#include "base/patience.h"
+#include "base/wait_limit.h"
 #include "engine/storage/fork_guard.h"
 #include "engine/storage/lock_bytes.h"
 
@@ -122,7 +122,7 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (errno != EAGAIN)
         return lock_fail(lock, error);
-    truce__patience_lose();
+    truce__wait_limit_fail();
     if (!holder)
         return truce__fail(TRUCE_LOCKED, error,
                            "the deadline passed while other processes wrote to \"%.*s\"", length,

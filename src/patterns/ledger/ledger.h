@@ -470,7 +470,7 @@ truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request 
 truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
                                     struct ledger_request *request, bson_error_t *error);
 
-/* ---- balances (ledger_read.c) ---------------------------------------------------------------- */
+/* ---- balances (ledger_statement.c) ---------------------------------------------------------------- */
 
 void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_balance *balance);
 
@@ -517,7 +517,7 @@ void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
 /* Returns true if the collection has the index of a ledger over accounts and numbers. */
 bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 
-/* ---- documents of other programs (ledger_plan.c) ------------------------------------------- */
+/* ---- documents of other programs (ledger_take_over.c) ---------------------------------------- */
 
 /* Receives each document that is refused, with the reason. */
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);

@@ -2,7 +2,7 @@
  * stored one. */
 #include <string.h>
 
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "patterns/ledger/ledger_draft.h"
 
 /* ---- the document ---------------------------------------------------------------------------- */

@@ -13,15 +13,15 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/object_id.h"
-#include "base/patience.h"
-#include "bson/field_names.h"
+#include "base/wait_limit.h"
+#include "bson/field_name_escape.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "patterns/queue/queue_times.h"
 #include "store/maintenance.h"
 #include "store/store.h"
 
-static void job_mark_ended(truce_job *job, enum job_end end)
+void truce__job_ended(truce_job *job, enum job_end end)
 {
     job->ended = end;
     truce__queue_ran(job);
@@ -54,7 +54,6 @@ struct finishing {
 
 static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
                                 bson_error_t *error);
-static truce_status job_check_step(const char *name, bson_error_t *error);
 
 static void done_begin(truce_rewrite *rewrite)
 {
@@ -176,7 +175,7 @@ static void done_inside(truce_job *const *jobs, const bson_t *const *results, si
         if (status)
             fates[i] = FATE_OPEN;
         else if (fates[i] == FATE_DONE)
-            job_mark_ended(jobs[i], JOB_DONE);
+            truce__job_ended(jobs[i], JOB_DONE);
         bson_destroy(&ids[i]);
     }
     bson_free(keys);
@@ -187,7 +186,7 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
                             bson_error_t *error)
 {
     DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     truce_status status = result ? truce__document_check(result, "result", error) : TRUCE_OK;
     enum fate fate = FATE_OPEN;
 
@@ -226,7 +225,7 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
         RETURN_IF_NULL(jobs, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     truce_status first = done_check_many(queue, jobs, count, results, error);
     enum fate *fates;
 
@@ -246,324 +245,6 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
     }
     bson_free(fates);
     return first;
-}
-
-/* ---- sleeps and waits ------------------------------------------------------------------------ */
-
-/*
- * Sleeps and waits between the steps of a job, without a worker: the job is set aside like a
- * snoozed job.
- *
- *     steps: {pause: {until: <date>}}               a sleep; it is over at `until`
- *     waits: {paid: {until: <date>, over: true}}    a wait; over: the event did not come by then
- *     awaits: "paid"                                the job is set aside for that event
- *     events: {paid: {...}}                         what truce_queue_signal sent
- *
- * The waiting worker and the signalling caller both read the job in their commits. An event that
- * comes between the read and the write is therefore not missed: one of the two runs again. A wait
- * that is over stays over, and an event that has come counts. The first of the two in the job
- * decides; no later read changes the result.
- */
-
-struct waiting {
-    truce_job *job;
-    const char *name;
-    /* -1: forever. */
-    int64_t ms;
-    bson_t event;
-    bool came, set_aside;
-};
-
-/* ---- setting aside --------------------------------------------------------------------------- */
-
-static bool wait_until(const bson_t *document, const char *field, const char *name,
-                       int64_t *until_ms)
-{
-    bson_t all, one;
-
-    return truce__value_subdocument(document, field, &all) &&
-           truce__value_subdocument(&all, name, &one) && truce__job_date(&one, "until", until_ms);
-}
-
-/* Writes {$set: {FIELD.NAME.until, awaits?}}. */
-static truce_status wait_write_until(const struct waiting *waiting, truce_commit *commit,
-                                     const char *field, int64_t until_ms, bson_error_t *error)
-{
-    bson_value_t id = truce_id_oid(&waiting->job->id);
-    char *path = bson_strdup_printf("%s.%s.until", field, waiting->name);
-    bson_t update = BSON_INITIALIZER, set;
-    truce_status status;
-
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    BSON_APPEND_DATE_TIME(&set, path, until_ms);
-    if (!strcmp(field, "waits"))
-        BSON_APPEND_UTF8(&set, "awaits", waiting->name);
-    bson_append_document_end(&update, &set);
-    status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
-    bson_destroy(&update);
-    bson_free(path);
-    return status;
-}
-
-static truce_status wait_set_aside(struct waiting *waiting, truce_commit *commit,
-                                   const bson_t *document, const char *field, int64_t until_ms,
-                                   bson_error_t *error)
-{
-    bson_t update = BSON_INITIALIZER;
-    truce_status status;
-
-    truce__job_update_snooze(&update, document, until_ms, truce__clock_wall_ms());
-    status = truce__job_move(commit, document, &update, error);
-    if (!status)
-        status = wait_write_until(waiting, commit, field, until_ms, error);
-    waiting->set_aside = true;
-    bson_destroy(&update);
-    return status;
-}
-
-static int64_t wait_end_of(const struct waiting *waiting)
-{
-    return waiting->ms < 0 ? DATE_LAST_MS : truce__date_after(truce__clock_wall_ms(), waiting->ms);
-}
-
-static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
-{
-    truce_status status = job_check_step(waiting->name, error);
-
-    if (!status && (waiting->ms < -1 || waiting->ms > DATE_LAST_MS))
-        status = truce__fail(
-            TRUCE_INVALID, error,
-            "invalid time of %lld ms: expected -1 or a time that ends before the year 10000",
-            (long long)waiting->ms);
-    return status;
-}
-
-static truce_status wait_finish(const struct waiting *waiting, truce_status status,
-                                bson_error_t *error)
-{
-    if (status || !waiting->set_aside)
-        return status;
-    job_mark_ended(waiting->job, JOB_SNOOZED);
-    return truce__fail(TRUCE_NOT_FOUND, error,
-                       "the job waits at \"%s\", so its function cannot continue now",
-                       waiting->name);
-}
-
-/* ---- sleeps ---------------------------------------------------------------------------------- */
-
-static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    struct waiting *waiting = arg;
-    bson_t document;
-    int64_t until_ms;
-    truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
-
-    waiting->set_aside = false;
-    if (!status && !wait_until(&document, "steps", waiting->name, &until_ms))
-        until_ms = wait_end_of(waiting);
-    if (!status && truce__clock_wall_ms() < until_ms)
-        status = wait_set_aside(waiting, commit, &document, "steps", until_ms, error);
-    bson_destroy(&document);
-    return status;
-}
-
-truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_error_t *error)
-{
-    RETURN_IF_NULL(name, error);
-
-    DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
-    struct waiting waiting = {.job = job, .name = name, .ms = ms};
-    int64_t until_ms;
-    truce_status status = wait_begin(&waiting, error);
-
-    if (!status && ms < 0)
-        status = truce__fail(TRUCE_INVALID, error, "the time of a sleep must be 0 ms or more");
-    if (status || (wait_until(&job->document, "steps", name, &until_ms) &&
-                   truce__clock_wall_ms() >= until_ms))
-        return status;
-    return wait_finish(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error),
-                       error);
-}
-
-/* ---- waits ----------------------------------------------------------------------------------- */
-
-/* Copies the event if it has come. */
-static bool wait_find_event(struct waiting *waiting, const bson_t *document)
-{
-    bson_t events, one;
-
-    waiting->came = truce__value_subdocument(document, "events", &events) &&
-                    truce__value_subdocument(&events, waiting->name, &one);
-    bson_reinit(&waiting->event);
-    if (waiting->came) {
-        bson_destroy(&waiting->event);
-        truce__names_restore(&one, &waiting->event);
-    }
-    return waiting->came;
-}
-
-static bool wait_is_over(const bson_t *document, const char *name)
-{
-    bson_t waits, one;
-
-    return truce__value_subdocument(document, "waits", &waits) &&
-           truce__value_subdocument(&waits, name, &one) && bson_has_field(&one, "over");
-}
-
-static truce_status wait_write_over(const struct waiting *waiting, truce_commit *commit,
-                                    bson_error_t *error)
-{
-    bson_value_t id = truce_id_oid(&waiting->job->id);
-    char *path = bson_strdup_printf("waits.%s.over", waiting->name);
-    bson_t *update = BCON_NEW("$set", "{", path, BCON_BOOL(true), "}", "$unset", "{", "awaits",
-                              BCON_UTF8(""), "}");
-    truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
-
-    bson_destroy(update);
-    bson_free(path);
-    return status;
-}
-
-static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    struct waiting *waiting = arg;
-    bson_t document;
-    int64_t until_ms;
-    truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
-
-    waiting->set_aside = waiting->came = false;
-    if (status || wait_is_over(&document, waiting->name) || wait_find_event(waiting, &document))
-        goto out;
-    if (!wait_until(&document, "waits", waiting->name, &until_ms))
-        until_ms = wait_end_of(waiting);
-    if (truce__clock_wall_ms() < until_ms)
-        status = wait_set_aside(waiting, commit, &document, "waits", until_ms, error);
-    else
-        status = wait_write_over(waiting, commit, error);
-out:
-    bson_destroy(&document);
-    return status;
-}
-
-truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms, bson_t *event,
-                            bool *came, bson_error_t *error)
-{
-    RETURN_IF_NULL(event, error);
-    RETURN_EMPTY_IF_NULL(name, event, error);
-    RETURN_EMPTY_IF_NULL(came, event, error);
-
-    DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
-    struct waiting waiting = {
-        .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
-    truce_status status = wait_begin(&waiting, error);
-
-    if (!status && !wait_is_over(&job->document, name) &&
-        !wait_find_event(&waiting, &job->document))
-        status = wait_finish(&waiting, truce__queue_run(job->queue, NULL, wait_in, &waiting, error),
-                             error);
-    *came = !status && waiting.came;
-    bson_init(event);
-    if (*came)
-        bson_concat(event, &waiting.event);
-    bson_destroy(&waiting.event);
-    return status;
-}
-
-/* ---- signals --------------------------------------------------------------------------------- */
-
-struct signalling {
-    truce_queue *queue;
-    const bson_oid_t *id;
-    const char *name;
-    const bson_t *event;
-};
-
-static truce_status wait_check_room(const bson_t *job, const char *name, bool *known,
-                                    bson_error_t *error)
-{
-    bson_t events;
-
-    *known = false;
-    if (!truce__job_live(job))
-        return truce__fail(TRUCE_INVALID, error, "the job is %s and cannot receive an event",
-                           truce__job_state(job));
-    if (!truce__value_subdocument(job, "events", &events))
-        return TRUCE_OK;
-    *known = bson_has_field(&events, name);
-    if (!*known && bson_count_keys(&events) >= JOB_EVENTS_MAX)
-        return truce__fail(TRUCE_LIMIT, error,
-                           "the job already has %d events, which is the maximum", JOB_EVENTS_MAX);
-    return TRUCE_OK;
-}
-
-static void signal_make(const struct signalling *signalling, const bson_t *job, bson_t *update)
-{
-    char *path = bson_strdup_printf("events.%s", signalling->name);
-    int64_t now_ms = truce__clock_wall_ms();
-    bool wakes = !strcmp(truce__job_state(job), "delayed") &&
-                 !strcmp(truce__field_text(job, "awaits"), signalling->name);
-    bson_t set, unset;
-
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    truce__names_append(&set, path, signalling->event);
-    if (wakes)
-        truce__job_append_queued(&set, signalling->queue->name,
-                                 (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
-    bson_append_document_end(update, &set);
-    if (wakes) {
-        BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
-        BSON_APPEND_UTF8(&unset, "awaits", "");
-        bson_append_document_end(update, &unset);
-    }
-    bson_free(path);
-}
-
-static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    const struct signalling *signalling = arg;
-    bson_value_t id = truce_id_oid(signalling->id);
-    bson_t job, update = BSON_INITIALIZER;
-    bool known = false;
-    truce_status status =
-        truce__queue_read_job(signalling->queue, commit, signalling->id, &job, error);
-
-    if (!status)
-        status = wait_check_room(&job, signalling->name, &known, error);
-    if (!status && !known) {
-        signal_make(signalling, &job, &update);
-        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
-    }
-    bson_destroy(&update);
-    bson_destroy(&job);
-    return status;
-}
-
-truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
-                                const char *name, const bson_t *event, bson_error_t *error)
-{
-    RETURN_IF_NULL(id, error);
-    RETURN_IF_NULL(name, error);
-
-    DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
-    bson_t empty = BSON_INITIALIZER;
-    struct signalling signalling = {queue, id, name, event ? event : &empty};
-    truce_status status = job_check_step(name, error);
-
-    if (!status)
-        status = truce__document_check(signalling.event, "event", error);
-    if (!status && signalling.event->len > JOB_METADATA_BYTES_MAX)
-        status =
-            truce__fail(TRUCE_LIMIT, error, "the event has %u bytes, more than the maximum of %d",
-                        signalling.event->len, JOB_METADATA_BYTES_MAX);
-    if (!status)
-        status = truce__queue_ready(queue, error);
-    if (!status)
-        status = truce__queue_run(queue, commit, signal_in, &signalling, error);
-    bson_destroy(&empty);
-    return status;
 }
 
 /* ---- the claimed job ------------------------------------------------------------------------- */
@@ -649,7 +330,7 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
 
     if (!status) {
         end_make_update(ending, &document, &update);
-        status = truce__job_move(commit, &document, &update, error);
+        status = truce__job_transition(commit, &document, &update, error);
     }
     bson_destroy(&update);
     bson_destroy(&document);
@@ -693,7 +374,7 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     if (!status && commit)
         ending->job->said = ends[ending->kind];
     else if (!status)
-        job_mark_ended(ending->job, ends[ending->kind]);
+        truce__job_ended(ending->job, ends[ending->kind]);
     return status;
 }
 
@@ -744,7 +425,7 @@ static truce_status done_update(truce_job *job, const bson_t *result, bool *done
     bson_destroy(&filter);
     bson_destroy(&update);
     if (*done)
-        job_mark_ended(job, JOB_DONE);
+        truce__job_ended(job, JOB_DONE);
     return *done || !truce__unanswered(status) ? TRUCE_OK : status;
 }
 
@@ -765,7 +446,7 @@ truce_status truce_job_fail(truce_job *job, truce_commit *commit, const char *te
                             int64_t delay_ms, bson_error_t *error)
 {
     DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_FAIL, .text = text, .delay_ms = delay_ms};
 
     return run_end(&ending, commit, error);
@@ -775,7 +456,7 @@ truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t dela
                               bson_error_t *error)
 {
     DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_SNOOZE, .delay_ms = delay_ms};
 
     if (delay_ms < 0 || delay_ms > INT64_C(1) << 48)
@@ -789,7 +470,7 @@ truce_status truce_job_discard(truce_job *job, truce_commit *commit, const char 
                                bson_error_t *error)
 {
     DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_DISCARD, .text = text};
 
     return run_end(&ending, commit, error);
@@ -821,7 +502,7 @@ static truce_status commit_work_in(truce_commit *commit, void *arg, bson_error_t
         status = working->function(commit, working->arg, error);
     if (!status) {
         truce__job_update_commit(&update, &document, working->job->result, truce__clock_wall_ms());
-        status = truce__job_move(commit, &document, &update, error); /* QJ3 */
+        status = truce__job_transition(commit, &document, &update, error); /* QJ3 */
     }
     bson_destroy(&update);
     bson_destroy(&document);
@@ -849,107 +530,7 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
     status = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
     status = job_settle(job, true, status); /* effects are missing if truce_job_done did it */
     if (!status)
-        job_mark_ended(job, JOB_DONE);
-    return status;
-}
-
-/* ---- steps ----------------------------------------------------------------------------------- */
-
-struct stepping {
-    truce_job *job;
-    const char *name;
-    truce_step_function *function;
-    void *arg;
-    bson_t result;
-};
-
-static truce_status job_check_step(const char *name, bson_error_t *error)
-{
-    size_t length = strlen(name);
-
-    if (length && length <= JOB_KEY_BYTES_MAX && !strpbrk(name, ".$") &&
-        bson_utf8_validate(name, length, false))
-        return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error,
-                       "invalid name of a step: expected 1 to %d bytes without \".\" and \"$\"",
-                       JOB_KEY_BYTES_MAX);
-}
-
-static bool step_is_known(const bson_t *steps, const char *name, bson_t *result)
-{
-    bson_t kept;
-
-    if (!truce__value_subdocument(steps, name, &kept))
-        return false;
-    bson_copy_to(&kept, result);
-    return true;
-}
-
-static truce_status step_now(struct stepping *stepping, truce_commit *commit, bson_error_t *error)
-{
-    bson_t update = BSON_INITIALIZER, set;
-    char *path = bson_strdup_printf("steps.%s", stepping->name);
-    truce_status status = stepping->function(commit, stepping->arg, &stepping->result, error);
-
-    if (!status) {
-        BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-        truce__names_append(&set, path, &stepping->result);
-        bson_append_document_end(&update, &set);
-        status = update_mine(stepping->job, commit, &update, error);
-    }
-    bson_free(path);
-    bson_destroy(&update);
-    return status;
-}
-
-/* Runs a step in a commit, or finds the result that an earlier, unanswered commit stored. */
-static truce_status step_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    struct stepping *stepping = arg;
-    bson_t document, steps;
-    truce_status status = truce__job_read_mine(stepping->job, commit, &document, error);
-
-    bson_destroy(&stepping->result);
-    bson_init(&stepping->result);
-    truce__names_restore_own(&document);
-    if (!status && truce__value_subdocument(&document, "steps", &steps)) {
-        bson_t kept;
-
-        if (truce__value_subdocument(&steps, stepping->name, &kept)) {
-            bson_concat(&stepping->result, &kept);
-            goto out;
-        }
-    }
-    if (!status)
-        status = step_now(stepping, commit, error);
-out:
-    bson_destroy(&document);
-    return status;
-}
-
-truce_status truce_job_step(truce_job *job, const char *name, truce_step_function *function,
-                            void *arg, bson_t *result, bson_error_t *error)
-{
-    if (result && (!name || !function))
-        bson_init(result);
-    RETURN_IF_NULL(name, error);
-    RETURN_IF_NULL(function, error);
-    struct stepping stepping = {job, name, function, arg, BSON_INITIALIZER};
-    truce_status status = job_check_step(name, error);
-
-    bson_destroy(&stepping.result);
-    if (status || !step_is_known(&job->steps, name, &stepping.result)) {
-        bson_init(&stepping.result);
-        if (!status)
-            status = truce__queue_run(job->queue, NULL, step_in, &stepping, error);
-        if (!status)
-            BSON_APPEND_DOCUMENT(&job->steps, name, &stepping.result);
-    }
-    if (result && status)
-        bson_init(result);
-    else if (result)
-        bson_copy_to(&stepping.result, result);
-    bson_destroy(&stepping.result);
+        truce__job_ended(job, JOB_DONE);
     return status;
 }
 
@@ -998,7 +579,7 @@ static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error
 truce_status truce_job_extend(truce_job *job, bson_error_t *error)
 {
     DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct sign sign = {job};
 
     return truce__queue_run(job->queue, NULL, sign_in, &sign, error);
@@ -1009,7 +590,7 @@ truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_err
     RETURN_IF_NULL(progress, error);
 
     DEADLINE_SCOPE(job->queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct sign sign = {job, progress};
     truce_status status = truce__document_check(progress, "progress", error);
 

@@ -25,8 +25,8 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
-#include "base/patience.h"
 #include "base/reserved_fields.h"
+#include "base/wait_limit.h"
 #include "bson/value.h"
 #include "patterns/queue/cron_schedule.h"
 #include "patterns/queue/queue.h"
@@ -193,7 +193,7 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
                             bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     static const truce_cron_options defaults;
     static const char *const next[] = {"next", NULL};
     struct setting_cron setting = {name, line, options ? options : &defaults,

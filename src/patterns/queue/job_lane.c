@@ -331,7 +331,7 @@ static truce_status lane_begin_in(truce_commit *commit, void *arg, bson_error_t 
     beginning->delayed = !status && wait_ms;
     if (beginning->delayed) {
         truce__job_update_snooze(&update, &job, truce__date_after(now_ms, wait_ms), now_ms);
-        status = truce__job_move(commit, &job, &update, error);
+        status = truce__job_transition(commit, &job, &update, error);
     }
     bson_destroy(&update);
     bson_destroy(&job);

@@ -73,7 +73,7 @@ static truce_status lease_release_in(truce_commit *commit, void *arg, bson_error
         char *why = lease_reason(&job, now_ms);
 
         truce__job_update_fail(&update, lease->queue, &job, why, -1, now_ms);
-        status = truce__job_move(commit, &job, &update, error);
+        status = truce__job_transition(commit, &job, &update, error);
         bson_free(why);
     }
     bson_destroy(&job);

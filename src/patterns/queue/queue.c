@@ -12,6 +12,7 @@
  *
  *     add                 queue_add.c        claim, due                 queue_claim.c
  *     the other changes   claimed_job.c      lease over                 job_lease.c
+ *     a failure           job_retry.c        sleeps, signals            job_wait.c
  *     by an operator      queue_control.c    leases of dead jobs, check queue_maintenance.c
  *     limits              rate_limit.c       lanes                      job_lane.c
  *     after other jobs    workflow.c         by the clock               cron.c
@@ -64,7 +65,7 @@
 #include "base/process_name.h"
 #include "base/random.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "bson/value.h"
 #include "commit/metadata_cache.h"
 #include "store/maintenance.h"

@@ -216,6 +216,10 @@ struct sweep;
 
 /* ---- claimed_job.c --------------------------------------------------------------------------- */
 
+/* Records how the job ended. */
+void truce__job_ended(truce_job *job, enum job_end end);
+/* Checks the name of a step, a sleep, or an event (job_steps.c). */
+truce_status truce__job_step_check(const char *name, bson_error_t *error);
 /* Returns true if the document still has this claim (QJ2). */
 bool truce__job_is_of(const truce_job *job, const bson_t *document);
 /* Reads the job in a commit, and fails unless it still is this worker's (QJ2). `document` is always
@@ -248,8 +252,8 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id,
 /* Applies an update that changes the state of a job, in a commit that read the job. A job that ran
  * leaves its limiter. A job that ends leaves its lane, whose next jobs go out, and notifies the
  * jobs that wait for it. */
-truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
-                             bson_error_t *error);
+truce_status truce__job_transition(truce_commit *commit, const bson_t *job, const bson_t *update,
+                                   bson_error_t *error);
 
 /* ---- job_lane.c ------------------------------------------------------------------------------ */
 

@@ -10,9 +10,9 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/object_id.h"
-#include "base/patience.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "base/wait_limit.h"
+#include "bson/field_name_escape.h"
 #include "bson/key_encoding.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
@@ -632,7 +632,7 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
                              bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     static const truce_job_options defaults;
     truce_job_added own;
     struct adding adding = {.queue = queue,
@@ -711,7 +711,7 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
         RETURN_IF_NULL(payloads, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     static const truce_job_options defaults;
     int64_t now_ms = truce__clock_wall_ms();
     truce_status status;

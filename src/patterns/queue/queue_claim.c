@@ -28,8 +28,8 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/object_id.h"
-#include "base/patience.h"
-#include "bson/field_names.h"
+#include "base/wait_limit.h"
+#include "bson/field_name_escape.h"
 #include "bson/value.h"
 #include "commit/metadata_cache.h"
 #include "patterns/queue/queue.h"
@@ -1182,7 +1182,7 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
     RETURN_IF_NULL(count, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     truce_status status = truce__queue_ready(queue, error);
 
     *count = 0;
@@ -1211,7 +1211,7 @@ truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t
     RETURN_IF_NULL(job, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     size_t count;
 
     *job = NULL;

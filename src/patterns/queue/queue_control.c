@@ -6,8 +6,8 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
-#include "base/patience.h"
-#include "bson/field_names.h"
+#include "base/wait_limit.h"
+#include "bson/field_name_escape.h"
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
 
@@ -98,7 +98,7 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
         truce__job_update_end(&update, &job, rules[call->control].name, NULL, now_ms);
     }
     if (!status)
-        status = truce__job_move(commit, &job, &update, error);
+        status = truce__job_transition(commit, &job, &update, error);
 out:
     bson_destroy(&update);
     bson_destroy(&job);
@@ -120,7 +120,7 @@ truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const 
     RETURN_IF_NULL(id, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     return control_run(queue, commit, id, CANCEL, error);
 }
 
@@ -130,7 +130,7 @@ truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const b
     RETURN_IF_NULL(id, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     return control_run(queue, commit, id, RETRY, error);
 }
 
@@ -140,7 +140,7 @@ truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const
     RETURN_IF_NULL(id, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     return control_run(queue, commit, id, DISCARD, error);
 }
 
@@ -165,7 +165,7 @@ truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bso
     RETURN_EMPTY_IF_NULL(id, document, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct getting getting = {queue, id, document};
     truce_status status;
 
@@ -210,7 +210,7 @@ truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *c
                                  bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     uint32_t most = limit && limit < REDRIVE_MAX ? limit : REDRIVE_MAX, found = 0;
     bson_oid_t *ids = bson_malloc(most * sizeof *ids);
     truce_status status = truce__queue_ready(queue, error);
@@ -245,13 +245,13 @@ static truce_status control_set_paused(truce_queue *queue, bool paused, bson_err
 truce_status truce_queue_pause(truce_queue *queue, bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     return control_set_paused(queue, true, error);
 }
 
 truce_status truce_queue_resume(truce_queue *queue, bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     return control_set_paused(queue, false, error);
 }

@@ -27,8 +27,8 @@
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "base/patience.h"
 #include "base/reserved_fields.h"
+#include "base/wait_limit.h"
 #include "bson/value.h"
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
@@ -258,7 +258,7 @@ truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *lim
                                bson_error_t *error)
 {
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     static const truce_queue_limits none;
     struct limiting limiting = {limits ? limits : &none};
     bool limited = limiting.limits->running || limiting.limits->rate;

@@ -37,8 +37,8 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/object_id.h"
-#include "base/patience.h"
 #include "base/reserved_fields.h"
+#include "base/wait_limit.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 #include "store/decoded_cursor.h"
@@ -130,17 +130,17 @@ static bool workflow_contains(const bson_t *job, const char *field, const bson_o
 }
 
 static truce_status workflow_push(truce_commit *commit, const bson_value_t *id, const char *field,
-                                  const bson_oid_t *who, bson_error_t *error)
+                                  const bson_oid_t *waiter, bson_error_t *error)
 {
-    bson_t *update = BCON_NEW("$push", "{", field, BCON_OID(who), "}");
+    bson_t *update = BCON_NEW("$push", "{", field, BCON_OID(waiter), "}");
     truce_status status = truce_commit_update(commit, QUEUE, id, NULL, update, error);
 
     bson_destroy(update);
     return status;
 }
 
-/* Enters `who` into the job that was read. *waits: that job has not ended. */
-static truce_status workflow_join(truce_commit *commit, const bson_t *job, const bson_oid_t *who,
+/* Enters `waiter` into the job that was read. *waits: that job has not ended. */
+static truce_status workflow_join(truce_commit *commit, const bson_t *job, const bson_oid_t *waiter,
                                   truce_job_failure failure, bool *waits, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
@@ -148,8 +148,8 @@ static truce_status workflow_join(truce_commit *commit, const bson_t *job, const
     enum outcome outcome = truce__job_live(job) ? WAITS : workflow_outcome(state, failure);
     char text[25];
     uint32_t then, told;
-    bool in_then = workflow_contains(job, "then", who, &then),
-         in_told = workflow_contains(job, "told", who, &told), known = in_then || in_told;
+    bool in_then = workflow_contains(job, "then", waiter, &then),
+         in_told = workflow_contains(job, "told", waiter, &told), known = in_then || in_told;
 
     bson_oid_to_string(&id.value.v_oid, text);
     *waits = outcome == WAITS && !known;
@@ -162,11 +162,11 @@ static truce_status workflow_join(truce_commit *commit, const bson_t *job, const
                            "%d jobs already wait for job %s, which is the maximum", JOB_THEN_MAX,
                            text);
     return known ? TRUCE_OK
-                 : workflow_push(commit, &id, outcome == WAITS ? "then" : "told", who, error);
+                 : workflow_push(commit, &id, outcome == WAITS ? "then" : "told", waiter, error);
 }
 
 static truce_status workflow_wait_for(truce_commit *commit, const bson_oid_t *other,
-                                      const bson_oid_t *who, truce_job_failure failure,
+                                      const bson_oid_t *waiter, truce_job_failure failure,
                                       int64_t *left, bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(other);
@@ -180,7 +180,7 @@ static truce_status workflow_wait_for(truce_commit *commit, const bson_oid_t *ot
         status = truce__fail(TRUCE_INVALID, error, "cannot wait for job %s: the job does not exist",
                              text);
     else if (!status)
-        status = workflow_join(commit, &job, who, failure, &waits, error);
+        status = workflow_join(commit, &job, waiter, failure, &waits, error);
     *left += waits;
     bson_destroy(&job);
     return status;
@@ -223,13 +223,14 @@ truce_status truce__workflow_enter(truce_commit *commit, bson_t *job,
                                    bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
-    bson_oid_t who = id.value.v_oid;
+    bson_oid_t waiter = id.value.v_oid;
     truce_status status = TRUCE_OK;
     bson_t after;
 
     *left = options->open;
     for (size_t i = 0; i < options->after_count && !status; i++)
-        status = workflow_wait_for(commit, &options->after[i], &who, options->failure, left, error);
+        status =
+            workflow_wait_for(commit, &options->after[i], &waiter, options->failure, left, error);
     if (options->after_count || options->open) {
         BSON_APPEND_DOCUMENT_BEGIN(job, "after", &after);
         BSON_APPEND_INT64(&after, "left", *left);
@@ -516,7 +517,7 @@ truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const b
     RETURN_IF_NULL(id, error);
 
     DEADLINE_SCOPE(queue->deadline_ms);
-    PATIENCE_SCOPE();
+    WAIT_LIMIT_SCOPE();
     struct closing closing = {queue, id, truce_id_oid(id)};
     truce_status status = truce__queue_ready(queue, error);
 

@@ -33,9 +33,9 @@
  *     this file           the handle, the comparison with base, the usual save as one write, the
  *                         save
  *     revision_history.c  replaced versions
- *     revision_inbox.c    conflicts that wait for a decision, and the decisions
+ *     revision_conflict_inbox.c    conflicts that wait for a decision, and the decisions
  *     revision_patch.c    saves as patches; differences of documents
- *     revision_http.c     ETags and conditions of HTTP
+ *     revision_etag.c     ETags and conditions of HTTP
  */
 #include "patterns/revision/revision.h"
 

@@ -99,7 +99,7 @@ void truce__revision_append_conflict(bson_t *conflicts, const char *path, const 
 void truce__revision_set_document(const truce_revision *revision, truce_revision_result *result,
                                   const bson_t *content, int64_t number);
 
-/* ---- revision_inbox.c: the entries of the inbox ---- */
+/* ---- revision_conflict_inbox.c: the entries of the inbox ---- */
 
 /* Stores the conflict of a save in its commit. An existing entry, even a decided one, is open
  * again. */

@@ -36,11 +36,11 @@
  *     set_apply.c       the calls, the queue of threads, and batches
  *     set_merge.c       merges the winners of a document into its lists; lists without numbers
  *     set_write_form.c  one operation as a pipeline update, or as a loop of two guarded updates
- *     set_element.c     the layout by element, and its guards
+ *     set_layout_by_element.c     the layout by element, and its guards
  *     set_commit.c      operations as part of a commit
  *     set_quarantine.c  late operations
- *     set_progress.c    sources, recorded numbers, void numbers, the watermark
- *     set_collect.c     collects tombstones; the archive; the validator; removes a set
+ *     set_watermark.c    sources, recorded numbers, void numbers, the watermark
+ *     set_tombstones.c     collects tombstones; the archive; the validator; removes a set
  *     set_ranges.c      sets of numbers
  *     set_walk.c        reads documents in order, and writes many at a time
  *
@@ -52,7 +52,7 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "commit/metadata_cache.h"
 #include "store/store.h"
 

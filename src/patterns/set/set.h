@@ -37,7 +37,7 @@ struct truce_set {
     char *collection, *field, *deleted, *name, *seq, *source, *watermark;
     /* The collection of the layout by element. */
     char *elements;
-    /* The collection of its guards (set_element.c). */
+    /* The collection of its guards (set_layout_by_element.c). */
     char *guards;
     /* For example "students.classes": names the set in truce's own collections. */
     char *id;
@@ -81,7 +81,7 @@ struct truce_set {
 truce_status truce__set_complete(truce_store *store, struct arena *arena, const char *key,
                                  truce_set_options *options, bson_error_t *error);
 
-/* ---- ranks (set_operation.c) ---- */
+/* ---- ranks (set_rank.c) ---- */
 
 struct set_rank {
     /* 0: none. */
@@ -211,7 +211,7 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error);
 truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
                                   struct worker *worker, truce_set_outcome *outcome,
                                   bson_error_t *error);
-/* Applies one operation to a document of its own (set_element.c). */
+/* Applies one operation to a document of its own (set_layout_by_element.c). */
 truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
                                       struct worker *worker, truce_set_outcome *outcome,
                                       bson_error_t *error);
@@ -284,7 +284,7 @@ struct set_merge {
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error);
 
-/* ---- the guards of the layout by element (set_element.c) ---- */
+/* ---- the guards of the layout by element (set_layout_by_element.c) ---- */
 
 /* Appends the guard's _id, {key}, as `field`. */
 void truce__set_guard_id(const truce_set *set, const bson_t *key, const char *field,
@@ -376,7 +376,7 @@ void truce__block_store(const struct ranges *ranges, int64_t base, bson_t *docum
 bool truce__block_read(const bson_t *document, const char *field, int64_t base,
                        struct ranges *ranges);
 
-/* ---- records of consumers (set_progress.c) ---- */
+/* ---- records of consumers (set_watermark.c) ---- */
 
 /* The consumer of numbers that will never come. */
 #define CONSUMER_VOID ":void"
@@ -432,7 +432,7 @@ static inline int64_t truce__progress_passed(int64_t watermark)
     return watermark / BLOCK_NUMBERS + (watermark % BLOCK_NUMBERS == BLOCK_NUMBERS - 1);
 }
 
-/* ---- sources (set_progress.c) ---- */
+/* ---- sources (set_watermark.c) ---- */
 
 /* Appends a filter for the documents of this set in a collection whose _ids begin with the set. */
 void truce__set_own(const truce_set *set, bson_t *filter);
@@ -468,7 +468,7 @@ void truce__sources_release(struct source_list *list);
 truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
                                  int64_t value, bson_error_t *error);
 
-/* ---- the fate of a number (set_progress.c) ---- */
+/* ---- the fate of a number (set_watermark.c) ---- */
 
 /* Returns whether this handle knows that the number was recorded. A recorded number stays recorded.
  */

@@ -1,6 +1,6 @@
 /* Operations of an ordered set on the way to its documents: the public calls, the queue that
  * combines the calls of several threads, and batches. A single operation without company is applied
- * by set_write_form.c or set_element.c. */
+ * by set_write_form.c or set_layout_by_element.c. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -8,7 +8,7 @@
 #include "base/null.h"
 #include "base/object_id.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "patterns/set/set.h"
 #include "store/store.h"
 

@@ -1,5 +1,5 @@
 /*
- * One operation without the store: checks, ranks, keys, entries, and the order of operations.
+ * One operation without the store: checks, keys, entries, and the order of operations in a batch.
  *
  * Keys and names are scalars that equal only themselves. Regular expressions are refused because a
  * filter would use them as patterns, and arrays because a filter would look inside. Documents and
@@ -10,37 +10,10 @@
 #include "base/object_id.h"
 #include "base/random.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "bson/number.h"
 #include "patterns/set/set.h"
 #include "store/store.h"
-
-/* ---- ranks ----------------------------------------------------------------------------------- */
-
-int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b)
-{
-    int order;
-
-    if (a->seq != b->seq)
-        return a->seq < b->seq ? -1 : 1;
-    order = strcmp(a->source, b->source);
-    if (order)
-        return order;
-    return (int)a->add - (int)b->add;
-}
-
-enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank)
-{
-    if (state->stored.seq) {
-        int order = truce__set_rank_compare(&state->stored, rank);
-
-        if (order == 0)
-            return SET_DUPLICATE;
-        if (order > 0)
-            return SET_STALE;
-    }
-    return rank->seq <= state->watermark ? SET_BELOW : SET_OPEN;
-}
 
 /* ---- operations ------------------------------------------------------------------------------ */
 

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/null.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "patterns/set/set.h"
 #include "store/decoded_cursor.h"
 #include "store/store.h"

@@ -618,7 +618,7 @@ static truce_status send_classic(truce_set *set, const struct set_operation *ope
 }
 
 /* The decision that a read of the document gives for an operation that changed nothing. */
-struct sight {
+struct observed {
     enum set_verdict verdict;
     bool has_revision;
     /* A commit holds the document, so the verdict is open. */
@@ -652,24 +652,25 @@ static truce_status write_merged(truce_set *set, const struct set_operation *ope
 
 /* Returns TRUCE_NOT_FOUND if there is no document. */
 static truce_status form_settle(truce_set *set, const struct set_operation *operation,
-                                struct worker *worker, struct sight *sight, bson_error_t *error)
+                                struct worker *worker, struct observed *observed,
+                                bson_error_t *error)
 {
     struct set_state state;
     bson_t document;
     truce_status status = truce__set_look(set, operation->given->key, &document, error);
 
-    *sight = (struct sight){.verdict = SET_OPEN};
+    *observed = (struct observed){.verdict = SET_OPEN};
     if (!status) {
-        sight->has_revision = truce__set_has_revision(&document);
-        sight->held = !truce__intent_absent(&document);
+        observed->has_revision = truce__set_has_revision(&document);
+        observed->held = !truce__intent_absent(&document);
     }
-    if (!status && sight->held && worker) {
+    if (!status && observed->held && worker) {
         status = truce__intent_meet(worker, set->collection, &document, error);
-    } else if (!status && !sight->held) {
+    } else if (!status && !observed->held) {
         truce__set_state_read(set, &document, operation->name, &state);
-        sight->verdict = truce__set_verdict(&state, &operation->rank);
-        if (sight->verdict == SET_OPEN && truce__set_has_bare(set, &document))
-            status = write_merged(set, operation, &document, &sight->applied, error);
+        observed->verdict = truce__set_verdict(&state, &operation->rank);
+        if (observed->verdict == SET_OPEN && truce__set_has_bare(set, &document))
+            status = write_merged(set, operation, &document, &observed->applied, error);
     }
     bson_destroy(&document);
     return status;
@@ -679,7 +680,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
                                   struct worker *worker, truce_set_outcome *outcome,
                                   bson_error_t *error)
 {
-    struct sight sight = {.verdict = SET_OPEN};
+    struct observed observed = {.verdict = SET_OPEN};
     bson_error_t refusal = {0};
     int missing = 0;
 
@@ -690,15 +691,15 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         truce__set_pause(round);
         status = set->form == TRUCE_SET_FORM_PIPELINE
                      ? send_pipeline(set, operation, &applied, &refusal)
-                     : send_classic(set, operation, sight.has_revision, &applied, &refusal);
+                     : send_classic(set, operation, observed.has_revision, &applied, &refusal);
         if (!applied && status && status != TRUCE_DUPLICATE && !truce__repeatable(status)) {
             if (error)
                 *error = refusal;
             return status;
         }
         if (!applied)
-            status = form_settle(set, operation, worker, &sight, error);
-        if (applied || sight.applied) {
+            status = form_settle(set, operation, worker, &observed, error);
+        if (applied || observed.applied) {
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
@@ -713,18 +714,18 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         }
         if (status && !truce__repeatable(status))
             return status;
-        if (sight.held && !worker) {
+        if (observed.held && !worker) {
             *outcome = SET_OUTCOME_HELD;
             return TRUCE_OK;
         }
         /* The commit was encountered, and waited for until the worker's deadline. */
-        if (sight.held)
+        if (observed.held)
             round = 0;
-        if (status || sight.verdict == SET_OPEN)
+        if (status || observed.verdict == SET_OPEN)
             continue;
-        if (sight.verdict == SET_BELOW)
+        if (observed.verdict == SET_BELOW)
             return truce__set_below(set, operation, outcome, error);
-        *outcome = sight.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        *outcome = observed.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
         return TRUCE_OK;
     }
     return truce__fail(TRUCE_CONFLICT, error,

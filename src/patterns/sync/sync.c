@@ -66,7 +66,7 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "commit/metadata_cache.h"
 #include "query/input_check.h"
 #include "store/reserved_names.h"

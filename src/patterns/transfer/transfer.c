@@ -55,7 +55,7 @@
  * writes.
  *
  *     transfer_plan.c         from a request to its document and entries; reads of the documents
- *     transfer_drive.c        the single writes and their order
+ *     transfer_protocol.c        the single writes and their order
  *     transfer_maintenance.c  the sweep and the check
  */
 #include "patterns/transfer/transfer.h"
@@ -67,7 +67,7 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
 #include "query/input_check.h"

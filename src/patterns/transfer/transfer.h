@@ -66,7 +66,7 @@ struct transfer_plan {
     bson_t document;
     /* The entries of a transfer that has none. */
     bson_t made;
-    /* One of these two with the user's field names (bson/field_names.h); the entries borrow from
+    /* One of these two with the user's field names (bson/field_name_escape.h); the entries borrow from
      * it. */
     bson_t restored;
     struct transfer_entry *entries;
@@ -87,7 +87,7 @@ const char *truce__transfer_show(const char *collection, const bson_value_t *id,
  * and returns false. */
 typedef bool transfer_field_function(const char *field, size_t length, void *arg);
 
-/* ---- transfer_drive.c: step by step ---- */
+/* ---- transfer_protocol.c: step by step ---- */
 
 /* Drives the transfer of that id to its end. `fresh`: a new one, which is inserted first; owned.
  * NULL: it exists. */
@@ -122,7 +122,7 @@ truce_status truce__transfer_other(const truce_transfers *transfers, const bson_
 void truce__transfer_enters(const truce_transfers *transfers, enum transfer_state state,
                             const char *reason, bson_t *document);
 
-/* ---- transfer_drive.c: single writes of documents that take part ---- */
+/* ---- transfer_protocol.c: single writes of documents that take part ---- */
 
 struct transfer_step {
     truce_transfers *transfers;

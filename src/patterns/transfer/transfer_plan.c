@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "patterns/transfer/transfer.h"
 #include "query/input_check.h"
 #include "query/update/update.h"

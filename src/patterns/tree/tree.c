@@ -63,7 +63,7 @@
  *     tree_item.c         documents of items: stored form and what users see
  *     tree_edit.c         edits, records, the check for orphans and circles; publish and settle
  *     tree_read.c         snapshots, find, status
- *     tree_collect.c      holds, tags, erase, retention; removal of what no reader can see
+ *     tree_garbage_collection.c      holds, tags, erase, retention; removal of what no reader can see
  *     tree_history.c      diff, log, export, import
  *     tree_branch.c       branches; merges of items, rebase, revert, merges of branches
  *     tree_maintenance.c  the sweep and the check

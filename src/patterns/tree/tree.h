@@ -286,7 +286,7 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
  * another process. */
 truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
 
-/* ---- tree_collect.c ---- */
+/* ---- tree_garbage_collection.c ---- */
 
 /* Holds the version, THEN reads the master and compares the floor. TRUCE_EXPIRED: the version was
  * collected before the hold. */
@@ -329,7 +329,7 @@ struct tree_joint {
 /* Releases the holds of common bases from before this merge. */
 truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_error_t *error);
 
-/* ---- erase (tree_collect.c) ---- */
+/* ---- erase (tree_garbage_collection.c) ---- */
 
 /* Erases the item in this tree only; adds the number of its versions to `versions`. */
 truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,

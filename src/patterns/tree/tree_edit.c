@@ -10,7 +10,7 @@
 #include "base/null.h"
 #include "base/object_id.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "bson/value_set.h"
 #include "commit/commit.h"
 #include "patterns/tree/tree.h"

@@ -202,7 +202,7 @@ struct stage_table {
     truce_status (*finish)(struct stage_parser *parser, bson_error_t *error);
 };
 
-/* aggregate_shape.c: one document into one */
+/* aggregate_project.c: one document into one */
 stage_parse_function truce__stage_project;
 stage_parse_function truce__stage_set;
 stage_parse_function truce__stage_unset;
@@ -214,7 +214,7 @@ stage_parse_function truce__stage_match; /* aggregate_match.c */
 /* Joins adjacent filters; called when all stages are parsed. */
 truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_t *error);
 
-/* aggregate_flow.c: which documents, and how many */
+/* aggregate_sort_limit.c: which documents, and how many */
 stage_parse_function truce__stage_limit;
 stage_parse_function truce__stage_skip;
 stage_parse_function truce__stage_sample;

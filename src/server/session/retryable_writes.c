@@ -247,7 +247,7 @@ static void append_others(const struct statement_results *results, bson_t *recor
 }
 
 static void retryable_make_record(const struct retryable *kept, struct statement_results *results,
-                             bson_t *record)
+                                  bson_t *record)
 {
     statement_results_sort(results);
     bson_concat(record, &kept->key);
@@ -289,7 +289,7 @@ static bool statement_result_of(const truce_write *write, const truce_write_resu
 }
 
 static bool retryable_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
-                          size_t count, struct statement_results *results)
+                               size_t count, struct statement_results *results)
 {
     bool any = false;
 
@@ -325,8 +325,8 @@ static bool add_reply(const struct retryable *kept, const truce_write_result *re
     return true;
 }
 
-static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
-                      const bson_t *document, bson_t *after)
+static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *outcomes,
+                           size_t count, const bson_t *document, bson_t *after)
 {
     struct retryable *kept = (struct retryable *)receipt;
     bson_t reply = BSON_INITIALIZER;
@@ -475,9 +475,9 @@ static int32_t retryable_number_of(const struct retryable *kept, uint32_t i)
 }
 
 /* Chooses the writes to execute. The others get their recorded outcomes. */
-static truce_status retryable_choose(struct retryable *kept, const truce_write *writes, uint32_t count,
-                                bool unordered, truce_write_outcome *outcomes, struct rest *rest,
-                                bson_error_t *error)
+static truce_status retryable_choose(struct retryable *kept, const truce_write *writes,
+                                     uint32_t count, bool unordered, truce_write_outcome *outcomes,
+                                     struct rest *rest, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 

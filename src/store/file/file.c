@@ -71,7 +71,7 @@ static void put_file(bson_t *facts, const char *name, const char *path)
     bson_append_document_end(facts, &child);
 }
 
-static void put_beside(bson_t *facts, const char *name, const char *path, const char *suffix)
+static void put_neighbour(bson_t *facts, const char *name, const char *path, const char *suffix)
 {
     char *beside = bson_strdup_printf("%s%s", path, suffix);
 
@@ -225,9 +225,9 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
 {
     BSON_APPEND_UTF8(facts, "path", engine->path);
     put_file(facts, "file", engine->path);
-    put_beside(facts, "wal", engine->path, "-wal");
-    put_beside(facts, "shm", engine->path, "-shm");
-    put_beside(facts, "lock", engine->path, "-lock");
+    put_neighbour(facts, "wal", engine->path, "-wal");
+    put_neighbour(facts, "shm", engine->path, "-shm");
+    put_neighbour(facts, "lock", engine->path, "-lock");
     put_directory(facts, engine->path);
     put_space(facts, engine->path);
     put_filesystem(facts, engine->path);

@@ -800,7 +800,7 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     size_t count;
     truce_status status;
 
-    if (overlay->spoiled)
+    if (overlay->broken)
         return truce__refuse(CODE_WRITE_CONFLICT, error,
                              "a failed statement of the transaction could not be undone");
     status = truce__overlay_makings(overlay, &makings, error);

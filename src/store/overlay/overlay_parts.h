@@ -54,7 +54,7 @@ struct overlay {
     uint64_t writes;         /* Begun so far. */
     size_t bytes, documents; /* The sums over all entries. */
     size_t counted;          /* The part of the bytes that is counted in options.total. */
-    bool spoiled;            /* It cannot be committed, because an undo failed. */
+    bool broken;             /* It cannot be committed, because an undo failed. */
 };
 
 static inline struct overlay *overlay_of(truce_store *base)

@@ -351,7 +351,7 @@ void truce__overlay_makings_release(struct makings *makings)
  *
  * No other writer is active between two writes, so each is checked and then done. If the old
  * documents cannot be restored (for example because the deadline passed), the transaction is
- * spoiled and cannot be committed.
+ * broken and cannot be committed.
  */
 
 /* The state of a document in the scratch store. */
@@ -464,7 +464,7 @@ static void atomic_undo(struct overlay *overlay, const struct kept *kept, size_t
 {
     for (size_t i = count; i-- > 0;)
         if ((kept[i].document || kept[i].made) && atomic_put_back(overlay, &kept[i]))
-            overlay->spoiled = true;
+            overlay->broken = true;
 }
 
 /* Runs all of the writes or none; the outcomes are those of an atomic bulk. */

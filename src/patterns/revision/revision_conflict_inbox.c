@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/fingerprint.h"
 #include "base/null.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "bson/json.h"
 #include "bson/number.h"
 #include "patterns/revision/revision.h"
@@ -63,7 +63,7 @@ static void name_entry(const struct revision_save *save, const bson_value_t *id,
     bson_destroy(&edit);
 }
 
-/* Converts an entry to its stored form (bson/field_names.h). */
+/* Converts an entry to its stored form (bson/field_name_escape.h). */
 static void revision_entry_store(bson_t *entry)
 {
     bson_t stored = BSON_INITIALIZER;

@@ -1,4 +1,4 @@
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 
 #include <string.h>
 

@@ -21,8 +21,8 @@ static const char *job_end_state(const bson_t *update)
                : "";
 }
 
-truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
-                             bson_error_t *error)
+truce_status truce__job_transition(truce_commit *commit, const bson_t *job, const bson_t *update,
+                                   bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_iter_t iter, limiter;

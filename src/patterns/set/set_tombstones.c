@@ -3,7 +3,7 @@
  *
  * One round of the collector:
  *
- *     1. read the sources and the records; compute the watermark W        (set_progress.c)
+ *     1. read the sources and the records; compute the watermark W        (set_watermark.c)
  *     2. announce W; read the sources again; if there is a new one, start over
  *     3. for each document with a tombstone at or below W, in one update:
  *        {_id, _intent: absent} -> {$pull: {deleted_classes: {seq: {$lte: W}}}, $max: {_wm: W}}
@@ -33,7 +33,7 @@
  * documents of ":archive" (one range where numbers are dense):
  *
  *     1. read a window of documents of consumers
- *     2. add what is at or below the watermark to the archive (set_progress.c)
+ *     2. add what is at or below the watermark to the archive (set_watermark.c)
  *     3. {_id, content: as read} -> without those numbers; removed if nothing is left
  *
  * SA1. Removed numbers are in the archive, because step 2 was answered. A crash leaves them in

@@ -109,7 +109,7 @@ void truce__set_element_read(const truce_set *set, const bson_t *document, struc
                                 &state->stored);
 }
 
-struct sight {
+struct observed {
     enum set_verdict verdict;
     bool has_revision;
     /* A commit holds the document, so the verdict is open. */
@@ -119,22 +119,22 @@ struct sight {
 /* Compares the stored entry, which decides the operation, with the guard. If the guard makes the
  * entry invalid, withdraws it, and leaves the operation open. */
 static truce_status element_check_guard(truce_set *set, const struct set_operation *operation,
-                                        const bson_t *document, int64_t number, struct sight *sight,
-                                        bson_error_t *error)
+                                        const bson_t *document, int64_t number,
+                                        struct observed *observed, bson_error_t *error)
 {
     int64_t watermark;
     truce_status status = set_guard_read(set, operation->given->key, &watermark, error);
 
     if (status || number > watermark)
         return status;
-    sight->verdict = SET_OPEN;
+    observed->verdict = SET_OPEN;
     return set_element_withdraw(set, document, error);
 }
 
 /* Returns TRUCE_NOT_FOUND if no operation was ever applied to the name. `refused`: the write waited
  * for the disk, so the entry that refused it is durable, and a later entry has a greater rank. */
 static truce_status element_settle(truce_set *set, const struct set_operation *operation,
-                                   bool refused, struct worker *worker, struct sight *sight,
+                                   bool refused, struct worker *worker, struct observed *observed,
                                    bson_error_t *error)
 {
     const truce_find_options options = {.early = refused};
@@ -142,20 +142,21 @@ static truce_status element_settle(truce_set *set, const struct set_operation *o
     struct set_state state;
     truce_status status;
 
-    *sight = (struct sight){.verdict = SET_OPEN};
+    *observed = (struct observed){.verdict = SET_OPEN};
     truce__set_element_identity(set, operation, &filter);
     status = truce_find_one(set->store, set->elements, &filter, &options, &document, error);
     if (!status) {
-        sight->has_revision = truce__set_has_revision(&document);
-        sight->held = !truce__intent_absent(&document);
+        observed->has_revision = truce__set_has_revision(&document);
+        observed->held = !truce__intent_absent(&document);
     }
-    if (!status && sight->held && worker) {
+    if (!status && observed->held && worker) {
         status = truce__intent_meet(worker, set->elements, &document, error);
-    } else if (!status && !sight->held) {
+    } else if (!status && !observed->held) {
         truce__set_element_read(set, &document, &state);
-        sight->verdict = truce__set_verdict(&state, &operation->rank);
-        if (sight->verdict != SET_OPEN && !truce__set_element_is_proved(&document))
-            status = element_check_guard(set, operation, &document, state.stored.seq, sight, error);
+        observed->verdict = truce__set_verdict(&state, &operation->rank);
+        if (observed->verdict != SET_OPEN && !truce__set_element_is_proved(&document))
+            status =
+                element_check_guard(set, operation, &document, state.stored.seq, observed, error);
     }
     bson_destroy(&document);
     bson_destroy(&filter);
@@ -200,14 +201,14 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
                                       struct worker *worker, truce_set_outcome *outcome,
                                       bson_error_t *error)
 {
-    struct sight sight = {.verdict = SET_OPEN};
+    struct observed observed = {.verdict = SET_OPEN};
     truce_status status = TRUCE_OK;
 
     for (int round = 0; round < SET_TRIES_MAX; round++) {
         bool applied = false, inserted = false;
 
         truce__set_pause(round);
-        status = element_send(set, operation, sight.has_revision, &applied, &inserted, error);
+        status = element_send(set, operation, observed.has_revision, &applied, &inserted, error);
         if (inserted)
             return element_decide_inserted(set, operation, outcome, error);
         if (applied) {
@@ -217,18 +218,18 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
             return status;
         status = element_settle(set, operation, !status || status == TRUCE_DUPLICATE, worker,
-                                &sight, error);
+                                &observed, error);
         if (status && status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             return status;
-        if (sight.held && !worker) {
+        if (observed.held && !worker) {
             *outcome = SET_OUTCOME_HELD;
             return TRUCE_OK;
         }
         /* The commit was encountered, and waited for until the worker's deadline. */
-        if (sight.held)
+        if (observed.held)
             round = 0;
-        if (!status && sight.verdict != SET_OPEN) {
-            *outcome = sight.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        if (!status && observed.verdict != SET_OPEN) {
+            *outcome = observed.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
             return TRUCE_OK;
         }
     }

@@ -1,5 +1,5 @@
-#ifndef TRUCE_BSON_FIELD_NAMES_H
-#define TRUCE_BSON_FIELD_NAMES_H
+#ifndef TRUCE_BSON_FIELD_NAME_ESCAPE_H
+#define TRUCE_BSON_FIELD_NAME_ESCAPE_H
 
 /*
  * Escapes field names so that every server can store them. MongoDB before 5.0 refuses to store a

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_CROSS_PROCESS_H
-#define TRUCE_ENGINE_CROSS_PROCESS_H
+#ifndef TRUCE_ENGINE_CROSS_PROCESS_COMMIT_H
+#define TRUCE_ENGINE_CROSS_PROCESS_COMMIT_H
 
 /*
  * Delegated operations: a process publishes them, and the holder of the lock executes them in its

@@ -16,7 +16,7 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
-#include "bson/field_names.h"
+#include "bson/field_name_escape.h"
 #include "patterns/ledger/ledger.h"
 #include "query/input_check.h"
 #include "store/known_names.h"

@@ -7,7 +7,7 @@
  *
  *     floor     no number at or below it will come: first - 1, raised by truce_set_source_idle
  *     proven    its watermark when a collector last computed it; the next computation starts there
- *     archived  blocks of 4,096 numbers below it are in the archive (set_collect.c)
+ *     archived  blocks of 4,096 numbers below it are in the archive (set_tombstones.c)
  *
  * The watermark of a source is the end of the longest run without gaps of recorded and void numbers
  * above its floor, in the UNION of all consumers' records. The watermark of the set is the minimum
@@ -478,7 +478,7 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
  * SP2. A recorded number is never lost, in whatever order writes land. Each write only adds, and
  *     its guard is the content that was read, because a write of the same consumer may land late,
  *     and two processes may use one name by mistake. Only the archiver removes numbers, after they
- *     are in the archive (set_collect.c; models/set_progress.cpp).
+ *     are in the archive (set_tombstones.c; models/set_progress.cpp).
  * SP3. A read is not a snapshot, and may miss numbers that the archiver moves concurrently. For the
  *     watermark this is safe, because the result is only too low. The lookup of a single number
  *     reads twice.

@@ -13,7 +13,7 @@
  * A write that makes its process crash, by a fault in truce, crashes at most one other process.
  * The writes that a dead process had taken are returned, and the next process does not take them.
  */
-#include "engine/cross_process.h"
+#include "engine/cross_process_commit.h"
 
 #include "base/assert.h"
 #include "engine/writer.h"
