@@ -254,8 +254,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_collect(truce_set *set,
                                                            bson_error_t *error);
 
 /*
- * Lets the store refuse elements that a program without watermarks would bring back: the updates of
- * the classic description, sent by an older consumer.
+ * Lets the store refuse elements that a program without watermarks would bring back: two plain
+ * updates ($pull, then $push), sent by an older consumer.
  *
  * After this, collecting marks the elements that it passes (`_proved: true`, which readers see). A
  * rule in the collection's validator (truce_collection_validate), in addition to its other rules,

@@ -38,7 +38,7 @@
 #define MS_MAX (INT64_MAX / 4)
 /* A change does not have the checksum of the page. */
 #define CHANGE_BYTES (SEGMENT_PAGE_BYTES - 8)
-/* So many equal bytes are skipped at once. */
+/* The number of equal bytes that are skipped at once. */
 #define CHANGE_STRIDE 256
 
 static const char *const kind_names[] = {

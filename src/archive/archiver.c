@@ -22,11 +22,12 @@
  *
  * Invariants:
  *  1. The frames of a generation's segments are the frames of the log, in their order, without a
- *     gap. SQLite guarantees this while a read transaction is open. If it reads the log, no commit
- *     begins the log again. If all frames are in the file, the transaction needs none of them. The
- *     log may then begin again once, and no checkpoint moves a frame before the transaction ends.
- *     The first transaction ends after the second has begun and everything up to it is in the
- *     target.
+ *     gap. SQLite guarantees this while a read transaction is open. While the transaction uses
+ *     frames of the log, no commit restarts the log. If a checkpoint has moved all frames into the
+ *     file, the transaction uses none, and one commit may restart the log. Until the transaction
+ *     ends, no checkpoint moves frames of the restarted log, so no second restart can overwrite
+ *     frames that are not archived. The first transaction ends after the second has begun and
+ *     everything up to it is in the target.
  *  2. After a restart, the last segment is continued only if the log still has the frame at its
  *     place, with the same running checksum. Otherwise a new generation begins, with a new base.
  *  3. Only durable frames are archived.
@@ -333,7 +334,8 @@ static truce_status ship_segment(struct archiver *archiver, uint32_t last, int64
 static truce_status archiver_gap(struct archiver *archiver, bson_error_t *error)
 {
     archiver->gap = true;
-    return truce__fail(TRUCE_CORRUPT, error, "the log does not continue the archive");
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "the log does not continue the archive, which needs a new generation");
 }
 
 static bool place_equal(const struct kv_log_place *a, const struct kv_log_place *b)

@@ -676,9 +676,9 @@ static bool json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payloa
 
 /* Characters of one number. */
 #define NUMBER_TEXT_MAX 400
-/* A wrapper is longer than its value ... */
+/* A wrapper is longer than its value. */
 #define SLACK 2
-/* ... and deeper: {"$dbPointer": {"$id": {"$oid": ...}}}. */
+/* A wrapper is deeper than its value: {"$dbPointer": {"$id": {"$oid": ...}}}. */
 #define WRAPPER_DEPTH  3
 #define READ_DEPTH_MAX (TRUCE_DOCUMENT_DEPTH_MAX + WRAPPER_DEPTH)
 

@@ -33,8 +33,8 @@
  *       same commit id, because the first may land at any later time. The owner reads the document.
  *       If the write landed, the owner continues; otherwise it abandons this id and starts again
  *       with a new one. Decide, release, abort, and done may be repeated freely.
- *  CJ2  Before any document has an intent, the commit document exists. So a missing commit is one
- *       that was aborted and purged: strip.
+ *  CJ2  The commit document is inserted before the first intent. If the commit document of an
+ *       intent is missing, the commit was aborted and purged, so the intent is stripped.
  *  CJ3  Only a pending commit is decided or aborted: both compare the state in the write itself.
  *  CJ4  An intent is removed only by a strip (commit aborted or missing) or a release (committed or
  *       done). Both compare the commit's id in the intent.

@@ -13,9 +13,10 @@
  * Invariants:
  *  1. One process at a time makes a checkpoint: the one that has claimed LOCK_CHECKPOINT.
  *  2. During the concurrent phase no commit restarts the WAL, in any process. SQLite before 3.51.3
- *     loses commits if one does while a checkpoint begins. A commit restarts the WAL only when all
- *     of it was moved. Therefore the phase begins with a commit of a page, under the lock. Only
- *     this process moves that page (1), and then the phase has ended.
+ *     loses commits if one does while a checkpoint begins. A commit restarts the WAL only if every
+ *     page of it is in the file. Each pass of the phase therefore begins by committing one page
+ *     under the lock. Only the process with the checkpoint claim can move this page (1), and the
+ *     page counts as moved only when the pass has ended.
  *  3. The restart runs under the lock. No process writes then.
  *  4. The file does not change while a process reads it without the log (read_only_reader.c).
  *
@@ -62,31 +63,31 @@
 #include "engine/storage/log_archive.h"
 #include "engine/storage/snapshot_pins.h"
 
-/* A WAL of 16 MB ... */
+/* A checkpoint begins when the WAL has this many pages (16 MB), if the file is larger than that. */
 #define PAGES_FEW 4000
-/* ... or of 64 MB, if the file is not larger than 16 MB. */
+/* The same for a file of at most 16 MB: a WAL of 64 MB. */
 #define PAGES_MAX 16000
-/* So few pages are left to the last pass. */
+/* The concurrent phase ends when at most this many pages are left. */
 #define PAGES_LEFT 400
-/* The maximum number of pages that are moved while writers wait, which takes about 20 ms ... */
+/* The restart moves at most this many pages while writers wait, which takes about 20 ms. */
 #define PAGES_STILL 2000
-/* ... unless the WAL has become so long. */
+/* If the WAL has this many pages, writers wait until all of it is moved. */
 #define PAGES_WORST 64000
 #define PASSES_MAX  8
-/* The pages between two syncs while writers are active ... */
+/* The number of pages that a pass copies between two syncs while writers are active. */
 #define PACE 64
-/* ... and if the WAL is longer than PAGES_PACED. */
+/* The same if the WAL is longer than PAGES_PACED. */
 #define PACE_LONG   1024
 #define PAGES_PACED (PAGES_MAX + PAGES_FEW)
 /* How long the restart waits for readers of this process, and then for those of other processes. */
 #define RESTART_MS 20
-/* How long it waits for the archiver to archive the rest of the log ... */
+/* How long the restart waits for the archiver to archive the rest of the log. */
 #define ARCHIVE_MS 200
-/* ... and if the log has PAGES_WORST pages. */
+/* The same if the log has PAGES_WORST pages. */
 #define ARCHIVE_WORST_MS 1000
-/* The pause before the first retry ... */
+/* The pause before the first retry; it doubles with each retry. */
 #define AGAIN_MS 100
-/* ... and the number of retries. */
+/* The number of retries. */
 #define AGAIN_MAX 4
 #define TURN_MS   60000
 /* After this time the thread checks whether the store is being closed. */
@@ -195,7 +196,8 @@ static int log_pages(const struct checkpointer *checkpointer)
 
 /* Makes one concurrent pass. `*left`: the pages that were not moved or were added in the
  * meantime. */
-static truce_status checkpoint_move_concurrently(struct checkpointer *checkpointer, int *pages, int *left)
+static truce_status checkpoint_move_concurrently(struct checkpointer *checkpointer, int *pages,
+                                                 int *left)
 {
     struct write_op mark = {.run = run_mark};
     int before, after, moved = 0;

@@ -51,10 +51,10 @@ struct combine {
     /* The records of the transaction, a bit for each. */
     uint64_t taken, refused, relaxed;
 
-    /* Records of other processes whose writes were committed here since the store was opened,
-     * ... */
+    /* The number of records of other processes that this process has committed since the store
+     * was opened. */
     atomic_ullong delegated;
-    /* ... and own records that other processes have committed. */
+    /* The number of own records that other processes have committed since then. */
     atomic_ullong sent;
 };
 

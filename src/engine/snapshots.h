@@ -41,11 +41,11 @@ struct snapshot {
 
     /* Guards the fields below. */
     pthread_mutex_t mutex;
-    /* Without a connection if the snapshot was ended, ... */
+    /* Has no connection if the snapshot was ended. */
     struct reader reader;
     /* The slot of the pool that the connection came from. */
     struct reader *home;
-    /* ... for this reason. */
+    /* The reason why the snapshot was ended. */
     const char *why;
 };
 

@@ -63,7 +63,7 @@ struct feed_end {
     int64_t first;
     /* The bytes of all entries that ever existed. */
     int64_t sum;
-    /* The number of entries since something was pruned, ... */
+    /* The number and the bytes of the entries since something was pruned. */
     int64_t fresh;
     int64_t fresh_bytes;
 };

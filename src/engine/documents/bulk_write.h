@@ -14,9 +14,9 @@ struct bulk {
     /* The view of the checks. */
     const struct engine *view;
     truce_write_outcome *outcomes;
-    /* One for each write, ... */
+    /* One for each write of a bulk. */
     struct compiled *compiled;
-    /* ... or this one for a bulk of one. */
+    /* Used instead for a bulk of one. */
     struct compiled single;
     struct receipt receipt;
     struct budget budget;

@@ -15,9 +15,9 @@ struct compiled {
     struct update *update;
     /* A replacement that the feed reports as the differences. */
     bool in_parts;
-    /* The result of compiling, ... */
+    /* The result of compiling, which is reported when the write runs. */
     truce_status status;
-    /* ... which is reported when the write runs. */
+    /* The message of that result. */
     bson_error_t error;
 };
 

@@ -285,9 +285,9 @@ bool truce__scan_is_of_rows(const struct plan *plan)
 
 struct taking {
     struct scan *scan;
-    /* The rows that may still be examined, ... */
+    /* The number of rows that may still be examined. */
     int64_t left;
-    /* ... and the last of them. */
+    /* The last row that may be examined. */
     int64_t upto;
     int64_t beyond;
     scan_take_function *take;

@@ -65,7 +65,8 @@
 #define WRITER_NS INT64_C(10000000)
 /* How long a thread that waits for a sync sleeps between two checks. */
 #define SYNC_NS INT64_C(100000000)
-/* A larger number was not counted by any process. */
+/* No counter reaches this value. A larger one in the shared page, for example after a power cut, is
+ * garbage, and the counters begin at 0 again (truce__durable_begin). */
 #define NUMBER_MAX (UINT64_C(1) << 62)
 
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,

@@ -326,9 +326,9 @@ struct kv_pack {
     /* Whether it is a table of keys. */
     bool keys;
     int64_t table;
-    /* The next part begins after this row ... */
+    /* In a table of rows, the next part begins after this row. */
     int64_t row;
-    /* ... or after this entry. */
+    /* In a table of keys, the next part begins after this entry. */
     struct buffer key;
     /* Size of the last part in bytes. */
     int64_t bytes;
@@ -419,11 +419,11 @@ struct kv_cursor {
     bool keys, bodies;
     /* The statement does not return the bodies: each is looked up in the table. */
     bool apart;
-    /* The entries are found in the pages (kv_direct.h) until there is a statement, ... */
+    /* The entries are found in the pages (kv_direct.h) until there is a statement. */
     bool walks;
-    /* ... in this table, ... */
+    /* The table of these entries. */
     int64_t index;
-    /* ... up to this key. */
+    /* The walk ends at this key. */
     struct bytes end;
     /* Returns bodies without checking them. */
     bool raw;

@@ -69,11 +69,11 @@ struct kv {
     bool sought_index;
     /* The header of the index of the log; NULL: not found yet. */
     const atomic_uint *index;
-    /* The snapshot that the connection is in, ... */
+    /* The snapshot that the connection is in. */
     struct kv_snapshot snapshot;
-    /* ... its version, ... */
+    /* The version of the snapshot. */
     uint32_t snapshot_version;
-    /* ... and whether a call has failed in it. */
+    /* A call has failed in the snapshot. */
     bool failed;
     sqlite3_stmt *version, *roots, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
@@ -82,13 +82,13 @@ struct kv {
     /* Open addressing by table number; the size is a power of two, or 0. */
     struct kv_table **tables;
     uint32_t tables_count, tables_room;
-    /* The callback of the truce__kv_rows_each call that is running, ... */
+    /* The callback of the truce__kv_rows_each call that is running. */
     kv_take_function *take;
-    /* ... its argument, ... */
+    /* The argument of the callback. */
     void *take_arg;
-    /* ... the last row that it received, ... */
+    /* The last row that the callback received. */
     int64_t taken;
-    /* ... and the row up to which all bodies are known to be sound. */
+    /* All bodies up to this row are known to be sound. */
     int64_t walked;
     /* The table of the last statement. */
     int64_t table;

@@ -42,9 +42,9 @@
 #include "base/futex.h"
 #include "base/random.h"
 
-/* The table of the catalog, ... */
+/* The table of the catalog. */
 #define PROOF_TABLE INT64_C(0)
-/* ... in which catalogs start after this row. */
+/* The rows of the catalog begin after this row, so no collection uses it. */
 #define PROOF_ROW   INT64_C(-1)
 #define PROOF_FIELD "combined"
 
@@ -292,7 +292,10 @@ static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t 
         bson_iter_init_find(&iter, &proof, PROOF_FIELD) && BSON_ITER_HOLDS_BINARY(&iter))
         bson_iter_binary(&iter, NULL, &size, &data);
     if (!data || size % sizeof *numbers || size > RECORDS * sizeof *numbers)
-        return truce__fail(TRUCE_CORRUPT, error, "the row of combined writes is damaged");
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "the record of delegated writes in the catalog is damaged: check the file with truce "
+            "check");
     memcpy(numbers, data, size);
     *count = size / sizeof *numbers;
     return TRUCE_OK;

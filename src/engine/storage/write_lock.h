@@ -56,9 +56,9 @@ struct lock_promises {
 #define COMMIT_TIMES 1024
 struct lock_archive {
     atomic_int process;
-    /* The archiver pins the log after this place, ... */
+    /* The archiver pins the log after the place in the next two fields. */
     atomic_bool pins;
-    /* ... up to which the log is archived: the generation and the frames of it. */
+    /* The log is archived up to this place: the generation, and its number of frames. */
     atomic_ullong salts;
     atomic_uint frames;
     /* Futex: changes when a checkpoint waits for the archiver. */
@@ -105,9 +105,9 @@ struct lock_page {
     struct file_id database, log, index;
     /* The identities of log and index are known (file_identity.c). */
     atomic_bool log_known;
-    /* The generation of the log, ... */
+    /* The generation of the log. */
     atomic_ullong log_salts;
-    /* ... and how many frames of it the log has at least. */
+    /* The log has at least this many frames of its generation. */
     atomic_uint log_least;
     /* A process is in its turn, or died in it. If false, the next two fields describe the log. */
     atomic_bool log_writing;
@@ -125,15 +125,15 @@ struct lock_page {
     atomic_int holder;
     /* Wall clock, milliseconds. */
     atomic_llong held_since;
-    /* Counts commits that may have changed something, ... */
+    /* Counts the commits that may have changed something. */
     atomic_uint begun;
-    /* ... and those whose collections were announced (change_notify.c). */
+    /* Counts the commits whose collections were announced (change_notify.c). */
     atomic_uint announced;
-    /* Numbers of commits that wait for the disk: the last that began, ... */
+    /* Commits that wait for the disk have numbers (durable.c). The last one that began. */
     atomic_ullong promised;
-    /* ... the last that ended, and ... */
+    /* The last one that is in the log. */
     atomic_ullong written;
-    /* ... the last that is on disk (durable.c). */
+    /* The last one that is on disk. */
     atomic_ullong durable;
     /* The disk refused a write. */
     atomic_bool broken;
@@ -149,14 +149,14 @@ struct lock_page {
     atomic_ullong file_boot;
     /* Counts the commits that changed a collection of the slot. */
     atomic_uint changes[NOTIFY_SLOTS];
-    /* The pages in the WAL after the last commit, ... */
+    /* The number of pages in the WAL after the last commit. */
     atomic_uint log_pages;
-    /* ... and all pages that were ever written to it. */
+    /* The number of pages that were ever written to the WAL. */
     atomic_ullong log_written;
     struct lock_pin pins[PIN_HOMES];
-    /* A bit for each record in which a write waits for the holder of the lock, ... */
+    /* A bit for each record in which a write waits for the holder of the lock. */
     atomic_ullong published;
-    /* ... and for each record that the holder has taken (published_records.c). */
+    /* A bit for each record that the holder has taken (published_records.c). */
     atomic_ullong taken;
     struct lock_promises promises;
     struct lock_archive archive;

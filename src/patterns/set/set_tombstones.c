@@ -487,7 +487,7 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
 
 /*
  * A validator protects a set against programs that do not compare the watermark: older consumers
- * that send the updates of the classic description themselves. Such a program could bring back a
+ * that send two plain updates ($pull, then $push) themselves. Such a program could bring back a
  * member at or below `_wm`. But every member that is older than the last collection is at or below
  * `_wm`, too. So truce marks its own members, and the validator refuses a document with an unmarked
  * one:

@@ -29,8 +29,9 @@
  * SY3. A flag that another program set (a date, true) is replaced by a token, together with the
  *     next revision, before anything is copied; the values are read after it. A fresh token and the
  *     next revision are harmless at any time: everything is copied again.
- * SY4. A dependent keeps its flag from the write that brings it until its source is read after that
- *     write. So a process that copies reads the existing dependents once and need not read again.
+ * SY4. The write that inserts or moves a dependent sets its flag. The flag stays until the source
+ *     has been read after that write. So a process that copies reads the existing dependents once
+ *     and need not read again.
  * SY5. That flag is removed only if it is still the same token, so a slow check does not remove the
  *     flag of a later move.
  * SY6. In a chain, the write of a copy that is copied further is a change of a source: SY1 holds

@@ -1,3 +1,9 @@
+/*
+ * Reports slow calls of a store to the `slow` function of its hooks, with the time and the status.
+ * The program decides what to do with a report: the command line prints it (--slow,
+ * cli/core/slow_option.c). The log of slow commands of a server is another file
+ * (server/admin/slow_command_log.c), because a command may make many calls.
+ */
 #include "store/decorators/slow_calls.h"
 
 #include "base/assert.h"

@@ -40,8 +40,8 @@
  * Without streams, the store cannot know whether there was a change (it has no TRUCE_CAN_WAIT). A
  * wait ends some time after its token was filled, and the caller checks. So it may wake without a
  * change, but never misses one. The time doubles from wait to wait, from SHORTEST_MS to LONGEST_MS.
- * A caller that stays away for longer than its last wait had found work, so it begins with the
- * shortest again.
+ * If a caller waits again after more time than its last wait took, it was busy with changes. Its
+ * next wait is the shortest one.
  *
  *     token: the monotonic time when it was filled, in microseconds << 4 | number of doublings
  */
