@@ -26,6 +26,7 @@
  */
 #include "broker/consumer.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -798,9 +799,15 @@ static truce_status consumer_check(const truce_consume_options *options, bson_er
         return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d messages",
                            options->batch, CONSUMER_BATCH_MAX);
     if (options->replay && options->dead_letter)
-        return truce__fail(TRUCE_INVALID, error, "a replay has no dead letters");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "`replay` and `dead_letter` exclude each other: a replayed message that fails again "
+            "stays a reject");
     if (options->limit < 0 || options->inbox_ms < 0)
-        return truce__fail(TRUCE_INVALID, error, "`limit` and `inbox_ms` cannot be negative");
+        return truce__fail(TRUCE_INVALID, error,
+                           "`limit` is %" PRId64 " and `inbox_ms` %" PRId64
+                           ", but none may be negative",
+                           (int64_t)options->limit, (int64_t)options->inbox_ms);
     return TRUCE_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "broker/inbox.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/field.h"
@@ -142,8 +143,9 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
-                       "the message is older than the records of the consumer, so it may have "
-                       "been applied before");
+                       "the message is of %" PRId64 " ms since 1970, and the records of consumer "
+                       "\"%s\" begin at %" PRId64 ", so it may have been applied before",
+                       time_ms, consumer, horizon_ms);
 }
 
 truce_status truce__inbox_record(truce_commit *commit, const char *consumer,

@@ -13,6 +13,7 @@
  */
 #include "broker/publisher.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -342,11 +343,16 @@ static truce_status publisher_check(const truce_publish_options *options, bson_e
         return truce__fail(TRUCE_INVALID, error,
                            "truce_publish_options needs `url`, and `queue` or `changes`");
     if (options->queue && (options->publisher || options->from || options->feed_ms))
-        return truce__fail(TRUCE_INVALID, error,
-                           "`publisher`, `from`, and `feed_ms` are for changes");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "`publisher`, `from`, and `feed_ms` need `changes`, but the source is queue \"%s\"",
+            options->queue);
     if (options->from < TRUCE_PUBLISH_FROM_DEFAULT || options->from > TRUCE_PUBLISH_FROM_LATEST ||
         options->feed_ms < 0)
-        return truce__fail(TRUCE_INVALID, error, "`from` or `feed_ms` is out of range");
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid `from` %d or `feed_ms` %" PRId64
+                           ": expected a truce_publish_from, and 0 ms or more",
+                           (int)options->from, (int64_t)options->feed_ms);
     if (options->publisher && (!*options->publisher || strlen(options->publisher) > 100))
         return truce__fail(TRUCE_INVALID, error,
                            "invalid publisher \"%.40s\": expected 1 to 100 bytes",

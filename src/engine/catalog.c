@@ -434,7 +434,9 @@ truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *fee
 
 static truce_status catalog_bad_row(int64_t row, bson_error_t *error)
 {
-    return truce__fail(TRUCE_CORRUPT, error, "row %lld of the catalog is damaged", (long long)row);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "row %lld of the catalog is damaged: save the documents with truce salvage",
+                       (long long)row);
 }
 
 static struct value field(struct value document, const char *name, uint8_t type)
@@ -444,7 +446,18 @@ static struct value field(struct value document, const char *name, uint8_t type)
     return found.type == type ? found : truce__value_missing();
 }
 
-static truce_status load_read_index(struct value entry, struct index *index, bson_error_t *error)
+/* Reports the damaged index of the collection with the number `indexes_count`. */
+static truce_status catalog_bad_index(const struct collection *collection, const char *reason,
+                                      bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "collection \"%s\": index %u in the catalog is damaged (%s): save the "
+                       "documents with truce salvage",
+                       collection->name, collection->indexes_count, reason);
+}
+
+static truce_status load_read_index(const struct collection *collection, struct value entry,
+                                    struct index *index, bson_error_t *error)
 {
     struct value id = field(entry, "id", BSON_TYPE_INT64);
     struct value state = field(entry, "state", BSON_TYPE_INT32);
@@ -453,16 +466,20 @@ static truce_status load_read_index(struct value entry, struct index *index, bso
     bson_t borrowed;
 
     if (!id.type || !state.type || !multikey.type || !definition.type)
-        return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
+        return catalog_bad_index(collection,
+                                 !id.type           ? "no \"id\""
+                                 : !state.type      ? "no \"state\""
+                                 : !definition.type ? "no \"definition\""
+                                                    : "no \"multikey\"",
+                                 error);
     index->id = truce__value_int64(id);
     index->state = (enum index_state)truce__value_int32(state);
     index->multikey_fields = (uint32_t)truce__value_int32(multikey);
     if (index->id < FIRST_NUMBER || index->state < INDEX_BUILDING || index->state > INDEX_READY)
-        return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
+        return catalog_bad_index(collection, "invalid \"id\" or \"state\"", error);
     truce__value_bson(definition, &borrowed);
     if (truce__index_spec_parse(&borrowed, &index->spec, NULL))
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "the definition of an index of the catalog is damaged");
+        return catalog_bad_index(collection, "invalid \"definition\"", error);
     index->spec.hidden = truce__value_truth(field(entry, "hidden", BSON_TYPE_BOOL));
     return TRUCE_OK;
 }
@@ -479,12 +496,13 @@ static truce_status read_indexes(struct value list, struct collection *collectio
 
         if (fields.value.type != BSON_TYPE_DOCUMENT ||
             collection->indexes_count == TRUCE_INDEXES_MAX)
-            return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
+            return catalog_bad_index(collection, "not a document, or more indexes than allowed",
+                                     error);
         collection->indexes = bson_realloc(collection->indexes, (collection->indexes_count + 1) *
                                                                     sizeof *collection->indexes);
         index = &collection->indexes[collection->indexes_count];
         memset(index, 0, sizeof *index);
-        status = load_read_index(fields.value, index, error);
+        status = load_read_index(collection, fields.value, index, error);
         if (!status)
             collection->indexes_count++;
     }
@@ -506,8 +524,11 @@ static truce_status load_read_validator(struct value row, struct collection *col
         if (!truce__validator_new(&filter, &collection->validator, NULL))
             return TRUCE_OK;
     }
-    return truce__fail(TRUCE_CORRUPT, error, "the validator of %s in the catalog is damaged",
-                       collection->name);
+    return truce__fail(
+        TRUCE_CORRUPT, error,
+        "collection \"%s\": the validator in the catalog is damaged: save the documents with "
+        "truce salvage",
+        collection->name);
 }
 
 static truce_status load_read_collection(int64_t row, struct bytes body,

@@ -436,7 +436,9 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
 
     *engine = NULL;
     if (!*path)
-        return truce__fail(TRUCE_INVALID, error, "the path of the store is empty");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the path of the store is empty: expected a file, for example shop.truce");
     status = truce__cache_size(options->cache_mb, &cache_bytes, error);
     if (!status)
         status = truce__helpers_number(&helpers, error);

@@ -101,7 +101,9 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
     truce_status status;
 
     if (call->deadline_ms && given->waitMS >= call->deadline_ms)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "'waitMS' must be less than 'maxTimeMS'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'waitMS' is %lld, and 'maxTimeMS' %lld: expected a shorter wait",
+                             (long long)given->waitMS, (long long)call->deadline_ms);
     status = truce__operation_queue(call, given->worker, given->leaseMS, &handle, error);
     if (status)
         return status;

@@ -559,7 +559,10 @@ static truce_status import_check_currency(struct importing *importing, const bso
     if (status && status != TRUCE_NOT_FOUND)
         return status;
     if (!truce__field_whole(record, "digits", &digits) || digits < 0 || digits > 18)
-        return truce__fail(TRUCE_INVALID, error, "a currency must have 0 to 18 digits");
+        return truce__fail(TRUCE_INVALID, error,
+                           "currency %.40s has an invalid number of digits (%" PRId64
+                           "): expected 0 to 18",
+                           code, digits);
     if ((!status && there != digits) || (known && !known->opens && known->digits != digits))
         return truce__fail(TRUCE_INVALID, error, "currency %.40s has %s, not %d", code,
                            PLURAL(status ? known->digits : there, "digit", "digits"), (int)digits);

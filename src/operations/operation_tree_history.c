@@ -109,8 +109,11 @@ static truce_status history_read_after(struct operation_call *call, const bson_t
         truce__operation_nested(call, document, history_after_fields, &after, error);
 
     if (!status && after.version && (after.version < after.from || after.version > after.to))
-        status = truce__refuse(CODE_BAD_VALUE, error,
-                               "'after' must have a version from its 'from' to its 'to'");
+        status =
+            truce__refuse(CODE_BAD_VALUE, error,
+                          "'after' has version %lld: expected a version from its 'from' "
+                          "(%lld) to its 'to' (%lld)",
+                          (long long)after.version, (long long)after.from, (long long)after.to);
     if (!status && after.item && !after.version)
         status =
             truce__refuse(CODE_BAD_VALUE, error, "'after' with an 'item' must have its 'version'");

@@ -537,7 +537,7 @@ static void wrong(truce_store *store, const struct setting *setting)
     options = (truce_job_options){.batch = &nobody};
     refused(queue, TRUCE_INVALID, &options, "does not close a batch");
     options = (truce_job_options){.failure = 3};
-    refused(queue, TRUCE_INVALID, &options, "truce_job_failure");
+    refused(queue, TRUCE_INVALID, &options, "`failure`: expected TRUCE_FAILURE_CANCEL");
     memset(much, 'a', sizeof much - 1);
     options = (truce_job_options){.name = much};
     refused(queue, TRUCE_INVALID, &options, "name");

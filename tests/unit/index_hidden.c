@@ -202,6 +202,53 @@ TEST(shows_older_programs_definitions_without_hidden_indexes)
     truce_store_close(store);
 }
 
+/* Renames a field of the first index of c in the catalog, as damage would. */
+static void damage_definition(void)
+{
+    struct kv *kv = truce__file_engine(store)->kv;
+    struct kv_cursor cursor = {0};
+    uint8_t bytes[1000];
+    uint32_t version;
+    uint8_t *at = NULL;
+
+    CHECK_OK(truce__kv_write_begin(kv, &version, &error), error);
+    CHECK_OK(truce__kv_rows_seek(kv, 0, 1, false, &cursor, &error), error);
+    while (!at && !truce__kv_cursor_next(&cursor, &error)) {
+        if (cursor.body.size > sizeof bytes)
+            continue;
+        memcpy(bytes, cursor.body.data, cursor.body.size);
+        at = memmem(bytes, cursor.body.size, "definition", 10);
+    }
+    if (CHECK(at)) {
+        *at = 'D';
+        CHECK_OK(truce__kv_row_update(kv, 0, cursor.row, (struct bytes){bytes, cursor.body.size},
+                                      &error),
+                 error);
+    }
+    truce__kv_cursor_close(&cursor);
+    CHECK_OK(truce__kv_version_bump(kv, &error), error);
+    CHECK_OK(truce__kv_write_commit(kv, &error), error);
+}
+
+TEST(names_the_collection_of_a_damaged_index)
+{
+    truce_status status;
+
+    REQUIRE(open_store(false));
+    CHECK_OK(create("{'key': {'n': 1}}"), error);
+    damage_definition();
+    truce_store_close(store);
+    store = NULL;
+    status = truce_store_open(path, NULL, &store, &error);
+    if (!status)
+        status = put("{'n': 5}");
+    CHECK_STATUS(TRUCE_CORRUPT, status, error);
+    CHECK(strstr(error.message, "collection \"c\": index 0 in the catalog is damaged"));
+    CHECK(strstr(error.message, "no \"definition\""));
+    CHECK(strstr(error.message, "truce salvage"));
+    truce_store_close(store);
+}
+
 TEST(keeps_hidden_indexes_in_copies_and_salvaged_files)
 {
     truce_copy_report copied;

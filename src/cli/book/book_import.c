@@ -50,7 +50,9 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
     for (size_t i = 0; good < size && i < good; i++)
         source->line += source->text[i] == '\n';
     if (good < size)
-        return truce__fail(TRUCE_INVALID, error, "it is not UTF-8");
+        return truce__fail(TRUCE_INVALID, error,
+                           "it is not UTF-8 at byte %zu of the file: convert it (iconv -t UTF-8)",
+                           good);
     switch (source->form) {
     case BOOK_NDJSON:
         return book_import_read_lines(source, error);

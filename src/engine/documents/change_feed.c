@@ -40,6 +40,7 @@
  */
 #include "engine/documents/change_feed.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -589,8 +590,10 @@ static bool truce__feed_entry(int64_t position, struct bytes body, struct feed_e
 
 static truce_status bad_entry(int64_t position, bson_error_t *error)
 {
-    return truce__fail(TRUCE_CORRUPT, error, "the entry %lld of the feed of changes is damaged",
-                       (long long)position);
+    return truce__fail(
+        TRUCE_CORRUPT, error,
+        "the entry %lld of the feed of changes is damaged: truce check shows all damage",
+        (long long)position);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -773,10 +776,18 @@ static truce_status feed_read_check_place(const struct feed_state *state, const 
                                           int64_t after, bson_error_t *error)
 {
     if (!state->spec.table || !bson_oid_equal(&state->spec.id, id) || after < state->horizon)
-        return truce__fail(TRUCE_EXPIRED, error, "the changes after this position were removed");
+        return truce__fail(
+            TRUCE_EXPIRED, error,
+            "the changes after position %" PRId64
+            " were removed: read the documents again, and then the later changes (--feed-keep sets "
+            "how long changes are kept)",
+            after);
     if (after > state->last)
         return truce__fail(TRUCE_INVALID, error,
-                           "the feed of changes has not reached this position");
+                           "the feed of changes ends at position %" PRId64
+                           " and has not reached position %" PRId64
+                           ": was the file replaced by an older copy?",
+                           state->last, after);
     return TRUCE_OK;
 }
 

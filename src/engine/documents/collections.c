@@ -524,7 +524,11 @@ static truce_status drop_index(struct catalog_op *op, struct writer *writer, bso
     if (status)
         return status;
     if (index == collection->indexes)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "the index \"%s\" of collection \"%s\" cannot be dropped: every collection has an "
+            "index of _id",
+            index->spec.name, collection->name);
     if (index->state == INDEX_READY)
         status = truce__feed_report_index(writer, FEED_INDEX_DROP, collection, &index->spec, error);
     if (!status)

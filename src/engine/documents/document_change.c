@@ -37,8 +37,10 @@ static truce_status change_read_document(struct writer *writer, const char *name
     if (!status)
         *document = bson_new_from_data(body.data, body.size);
     if (status == TRUCE_NOT_FOUND || (!status && !*document))
-        status = truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
-                             (long long)item->row, name);
+        status = truce__fail(
+            TRUCE_CORRUPT, error,
+            "the document in row %lld of \"%s\" is damaged: truce check shows all damage",
+            (long long)item->row, name);
     return status;
 }
 

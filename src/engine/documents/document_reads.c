@@ -69,7 +69,8 @@ static truce_status read_look_up(struct engine *engine, struct reader *reader, c
 
 static truce_status damaged(const char *name, bson_error_t *error)
 {
-    return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "a document of \"%s\" is damaged: truce check shows all damage", name);
 }
 
 /* Appends the document with that key of its _id to `found`, from a snapshot of current data;

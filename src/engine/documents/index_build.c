@@ -100,7 +100,8 @@ static truce_status add_to_chunk(struct chunk *chunk, const struct kv_cursor *cu
     chunk->items[chunk->count].row = cursor->row;
     chunk->items[chunk->count++].document = document;
     if (!document)
-        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld is damaged",
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "the document in row %lld is damaged: truce check shows all damage",
                            (long long)cursor->row);
     return TRUCE_OK;
 }
@@ -168,7 +169,10 @@ static truce_status refuse_repeat(const struct build *build, struct kv *kv, int6
     if (status)
         return status;
     if (!bson_init_static(&document, body.data, body.size))
-        return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", build->collection);
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "the document in row %lld of \"%s\" is damaged: truce check shows all damage",
+            (long long)repeats->repeated, build->collection);
     return truce__index_refuse_duplicate(build->collection, build->spec,
                                          truce__value_document(&document), repeats->key.bytes,
                                          repeats->key.size, error);

@@ -529,8 +529,10 @@ static truce_status file_check_document(struct check *check, const struct kv_cur
 
     if (!bson_init_static(&document, cursor->body.data, cursor->body.size) ||
         truce__document_check(&document, "document", NULL))
-        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
-                           (long long)cursor->row, check->collection->name);
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "the document in row %lld of \"%s\" is damaged: truce salvage saves the others",
+            (long long)cursor->row, check->collection->name);
     for (uint32_t i = 0; i < check->collection->indexes_count && !status; i++) {
         if (check->collection->indexes[i].state == INDEX_READY)
             status = file_check_keys(check, i, cursor->row, &document, error);

@@ -301,7 +301,10 @@ truce_status truce__plan_hinted(const struct collection *collection, const bson_
     if (status || number < 0)
         return status;
     if (collection->indexes[number].state != INDEX_READY)
-        return truce__refuse(CODE_BAD_VALUE, error, "the index of the hint is being built");
+        return truce__refuse(
+            CODE_BAD_VALUE, error,
+            "index \"%s\" of the hint is being built: try again later, or without a hint",
+            collection->indexes[number].spec.name);
     *index = &collection->indexes[number];
     return TRUCE_OK;
 }

@@ -59,8 +59,10 @@ static truce_status read_before(struct rewriting *rewriting, struct writer *writ
     rewriting->before.size = 0;
     truce__buffer_append(&rewriting->before, body.data, body.size);
     if (!bson_init_static(before, rewriting->before.bytes, rewriting->before.size))
-        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
-                           (long long)*row, collection->name);
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "the document in row %lld of \"%s\" is damaged: truce check shows all damage",
+            (long long)*row, collection->name);
     return TRUCE_OK;
 }
 

@@ -11,6 +11,7 @@
  */
 #include "engine/storage/file_format.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,7 +71,9 @@ static truce_status format_check_pages(struct kv *kv, bson_error_t *error)
     (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
     if (size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES || vacuum != 2)
         return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is damaged: its pages are not those of a truce store", kv->path);
+                           "\"%s\" is damaged: its pages are not those of a truce store (%" PRId64
+                           " bytes, %d reserved): save the documents with truce salvage",
+                           kv->path, size, reserved);
     return kv->flags & KV_IMMUTABLE ? TRUCE_OK : format_check_log(kv, error);
 }
 
@@ -96,9 +99,11 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
                            "\"%s\" is damaged: its header does not say that it is a truce store",
                            kv->path);
     if (format != KV_FORMAT)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" has file format %lld; this version of truce knows format %d",
-                           kv->path, (long long)format, KV_FORMAT);
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "\"%s\" has file format %lld, and this version of truce opens format %d: "
+            "use the version that made the file",
+            kv->path, (long long)format, KV_FORMAT);
     return format_check_pages(kv, error);
 }
 

@@ -62,8 +62,9 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error)
             !schema_is_ours(schema_text_of(statement, 0), schema_text_of(statement, 1),
                             schema_text_of(statement, 2)))
             status = truce__fail(TRUCE_CORRUPT, error,
-                                 "\"%s\" is damaged: it has a definition that truce did not write",
-                                 kv->path);
+                                 "\"%s\" is damaged: truce did not write the definition of \"%s\"; "
+                                 "save the documents with truce salvage",
+                                 kv->path, schema_text_of(statement, 1));
         result = result == SQLITE_ROW ? SQLITE_OK : result;
     }
     if (result && result != SQLITE_DONE)

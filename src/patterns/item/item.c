@@ -189,7 +189,7 @@ static truce_status item_check_document(const bson_t *document, const char *what
                                         bson_error_t *error)
 {
     if (!document)
-        return truce__fail(TRUCE_INVALID, error, "there is no %s", what);
+        return truce__fail(TRUCE_INVALID, error, "the %s is NULL: expected a document", what);
     return truce__document_check(document, what, error);
 }
 

@@ -271,7 +271,10 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
     truce_status status;
 
     if ((unsigned)given->kind > TRUCE_LEDGER_REVERSE)
-        return truce__fail(TRUCE_INVALID, error, "unknown kind of transaction");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unknown kind %d of a transaction: expected a value of truce_ledger_kind",
+            (int)given->kind);
     if (given->count && !given->entries)
         return truce__fail(TRUCE_INVALID, error,
                            "transaction.entries is NULL, but transaction.count is %u",

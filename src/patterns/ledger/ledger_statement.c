@@ -169,7 +169,9 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
         return status;
     if (as_of->number && as_of->booked_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "a balance is at a number or at a booking time: give only one of them");
+                           "a balance at number %" PRId64 " and at booking time %" PRId64
+                           ": give only one of them",
+                           as_of->number, as_of->booked_ms);
     truce__ledger_reader_init(&reader, ledger);
     status = last_of(&reader, account, &state, error);
     if (!status && as_of->number)
@@ -285,7 +287,10 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
     if (!status)
         status = book_overdue(&reader, account, &last, error);
     if (!status && (page->after < 0 || page->limit < 0 || page->last < 0))
-        status = truce__fail(TRUCE_INVALID, error, "the numbers of a page must not be negative");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "invalid page: `after` is %" PRId64 ", `limit` %" PRId64
+                             ", and `last` %" PRId64 ", but none may be negative",
+                             page->after, (int64_t)page->limit, page->last);
     if (status)
         return status;
     end = page->last && page->last < last.number ? page->last : last.number;
@@ -437,7 +442,9 @@ static truce_status filter_search(const truce_ledger *ledger, const truce_ledger
     truce_status status = TRUCE_OK;
 
     if (search->limit < 0)
-        status = truce__fail(TRUCE_INVALID, error, "the limit must not be negative");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the limit is %" PRId64 ": expected 0 (no limit) or more",
+                             (int64_t)search->limit);
     if (!status && search->account)
         status = truce__ledger_account_name(search->account, error);
     if (!status && search->account)

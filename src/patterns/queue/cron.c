@@ -18,6 +18,7 @@
  */
 #include "truce/cron.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -63,7 +64,9 @@ truce_status truce_cron_next(const char *line, const char *zone, int64_t after_m
     truce_status status = truce__schedule_parse(line, zone, &schedule, error);
 
     if (!status && (after_ms < DATE_YEAR_0_MS || after_ms >= DATE_YEAR_10000_MS))
-        status = truce__fail(TRUCE_INVALID, error, "invalid time: expected a year from 0 to 9999");
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "invalid time %" PRId64 " ms: expected a year from 0 to 9999", after_ms);
     if (!status)
         *next_ms = truce__schedule_next(&schedule, after_ms);
     return status;
@@ -98,7 +101,11 @@ static truce_status cron_check_options(const truce_cron_options *options, bson_e
     if (status)
         return status;
     if ((unsigned)options->missed > TRUCE_MISSED_ALL)
-        return truce__fail(TRUCE_INVALID, error, "unknown value of truce_cron_missed");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unknown value %d of `missed`: expected TRUCE_MISSED_ONCE, TRUCE_MISSED_SKIP, or "
+            "TRUCE_MISSED_ALL",
+            (int)options->missed);
     if (options->most > CRON_MISSED_MAX)
         return truce__fail(TRUCE_INVALID, error, "`most` is %u, more than the maximum of %d",
                            options->most, CRON_MISSED_MAX);

@@ -137,7 +137,9 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
     truce_status status = wait_begin(&waiting, error);
 
     if (!status && ms < 0)
-        status = truce__fail(TRUCE_INVALID, error, "the time of a sleep must be 0 ms or more");
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "invalid time of %lld ms of a sleep: expected 0 ms or more", (long long)ms);
     if (status || (wait_until(&job->document, "steps", name, &until_ms) &&
                    truce__clock_wall_ms() >= until_ms))
         return status;

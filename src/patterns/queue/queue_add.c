@@ -1,4 +1,5 @@
 /* Adds jobs: one, many, and unique ones. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,26 +214,48 @@ static truce_status job_check_tags(const bson_t *tags, bson_error_t *error)
         return truce__fail(TRUCE_INVALID, error, "`tags` must be an array of strings");
     while (bson_iter_next(&iter)) {
         if (!BSON_ITER_HOLDS_UTF8(&iter))
-            return truce__fail(TRUCE_INVALID, error, "`tags` must be an array of strings");
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "tag %u of the job is not a string: `tags` must be an array of strings", count);
         if (++count > JOB_TAGS_MAX)
-            return truce__fail(TRUCE_LIMIT, error, "a job may have at most %d tags", JOB_TAGS_MAX);
+            return truce__fail(TRUCE_LIMIT, error,
+                               "the job has %u tags or more, and the maximum is %d", count,
+                               JOB_TAGS_MAX);
     }
     return TRUCE_OK;
 }
+
+/* The longest delay, so that sums of times do not overflow. */
+#define DELAY_MS_MAX (INT64_C(1) << 48)
 
 static truce_status job_check_times(const truce_job_options *options, bson_error_t *error)
 {
     if (options->delay_ms < 0 || options->run_at_ms < 0 || options->unique_period_ms < 0)
         return truce__fail(TRUCE_INVALID, error,
-                           "a delay, a time, or a period must not be negative");
+                           "`delay_ms` is %" PRId64 ", `run_at_ms` %" PRId64
+                           ", and `unique_period_ms` %" PRId64 ": none may be negative",
+                           options->delay_ms, options->run_at_ms, options->unique_period_ms);
     if (options->delay_ms && options->run_at_ms)
-        return truce__fail(TRUCE_INVALID, error, "a job cannot have both a delay and a time");
-    if (options->delay_ms > INT64_C(1) << 48 || options->run_at_ms > DATE_LAST_MS)
-        return truce__fail(TRUCE_INVALID, error, "a delay or a time is too far in the future");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a job cannot have both a delay and a time (%" PRId64 " ms, and %" PRId64
+                           " ms since 1970): give one of them",
+                           options->delay_ms, options->run_at_ms);
+    if (options->delay_ms > DELAY_MS_MAX)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a delay of %" PRId64 " ms is too long: expected at most %" PRId64,
+                           options->delay_ms, DELAY_MS_MAX);
+    if (options->run_at_ms > DATE_LAST_MS)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the time %" PRId64 " is after the year 9999: expected ms since 1970",
+                           options->run_at_ms);
     if (options->keep_ms < -1 || options->keep_cancelled_ms < -1 ||
         options->keep_discarded_ms < -1 || options->keep_dead_ms < -1)
-        return truce__fail(TRUCE_INVALID, error,
-                           "invalid retention of a job: expected -1 (forever), or 0 ms or more");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "invalid retention of a job (%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+            " ms if done, cancelled, discarded, dead): expected -1 (forever), or 0 ms or more",
+            options->keep_ms, options->keep_cancelled_ms, options->keep_discarded_ms,
+            options->keep_dead_ms);
     return TRUCE_OK;
 }
 
@@ -246,7 +269,8 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
                            options->priority, JOB_PRIORITY_MAX, JOB_PRIORITY_MAX);
     if (options->attempts_max > INT32_MAX || options->timeout_ms > INT32_MAX)
         return truce__fail(TRUCE_INVALID, error,
-                           "attempts_max or timeout_ms is larger than 2147483647");
+                           "`attempts_max` is %u and `timeout_ms` %u: expected at most %d",
+                           options->attempts_max, options->timeout_ms, INT32_MAX);
     if (!key || key > JOB_KEY_BYTES_MAX ||
         (options->unique && !bson_utf8_validate(options->unique, key, false)))
         return truce__fail(TRUCE_INVALID, error,
@@ -261,7 +285,9 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
     if ((unsigned)options->unique_scope > TRUCE_UNIQUE_UNCLAIMED ||
         (unsigned)options->on_conflict > TRUCE_ON_CONFLICT_REFUSE)
         return truce__fail(TRUCE_INVALID, error,
-                           "unknown scope or conflict policy of a unique key");
+                           "unknown scope %d or conflict policy %d of a unique key: expected a "
+                           "truce_unique_scope and a truce_conflict_policy",
+                           (int)options->unique_scope, (int)options->on_conflict);
     if (lane > QUEUE_NAME_BYTES_MAX || !lane ||
         (options->lane && !bson_utf8_validate(options->lane, lane, false)))
         return truce__fail(TRUCE_INVALID, error,
@@ -272,8 +298,11 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
                            INT32_MAX);
     if (options->lane_rate > INT32_MAX || !options->lane_rate != !options->lane_per_ms ||
         (options->lane_rate && !options->lane))
-        return truce__fail(TRUCE_INVALID, error,
-                           "a rate needs a lane, a number of jobs, and a period in ms");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "a rate of %u jobs in %u ms (lane \"%s\") needs a lane, a number of jobs, and a "
+            "period in ms",
+            options->lane_rate, options->lane_per_ms, options->lane ? options->lane : "");
     if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error,
                            "the metadata has %u bytes, more than the maximum of %d",
@@ -295,7 +324,11 @@ static truce_status job_check_after(const truce_job_options *options, bson_error
                            "a job cannot wait for %zu other jobs: the maximum is %d",
                            options->after_count, JOB_AFTER_MAX);
     if ((unsigned)options->failure > TRUCE_FAILURE_WAIT)
-        return truce__fail(TRUCE_INVALID, error, "unknown value of truce_job_failure");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unknown value %d of `failure`: expected TRUCE_FAILURE_CANCEL, TRUCE_FAILURE_GO_ON, "
+            "or TRUCE_FAILURE_WAIT",
+            (int)options->failure);
     if (options->batch && options->after_count)
         return truce__fail(TRUCE_INVALID, error,
                            "a job of a batch cannot wait for others: add the jobs as a workflow");
@@ -305,7 +338,8 @@ static truce_status job_check_after(const truce_job_options *options, bson_error
 static truce_status job_check_payload(const bson_t *payload, bson_error_t *error)
 {
     if (!payload)
-        return truce__fail(TRUCE_INVALID, error, "the payload is missing");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the job has no payload: give a document, {} if it needs no data");
     if (payload->len > JOB_PAYLOAD_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error,
                            "the payload has %u bytes, more than the maximum of %d", payload->len,

@@ -200,9 +200,13 @@ static truce_status limiter_check(const truce_queue_limits *limits, bson_error_t
                            QUEUE_NAME_BYTES_MAX);
     if (!limits->rate != !limits->per_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "a rate needs both a number of jobs and a period in ms");
+                           "a rate of %u jobs in %u ms is incomplete: give both numbers",
+                           limits->rate, limits->per_ms);
     if (limits->running > INT32_MAX || limits->rate > INT32_MAX)
-        return truce__fail(TRUCE_INVALID, error, "a limit may be at most %d", INT32_MAX);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the limits %u (running) and %u (rate) are too large: expected at most %d",
+            limits->running, limits->rate, INT32_MAX);
     return TRUCE_OK;
 }
 

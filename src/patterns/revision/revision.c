@@ -970,13 +970,17 @@ static truce_status revision_revision_save(truce_revision *revision, truce_commi
 
     begin_result(result);
     if (!mine)
-        status = truce__fail(TRUCE_INVALID, error, "the document to save is NULL");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the document to save is NULL: expected a document with an _id");
     else
         status = truce__document_check(mine, "document", error);
     if (!status && base)
         status = truce__document_check(base, "base", error);
     if (!status && version < TRUCE_REVISION_NEW)
-        status = truce__fail(TRUCE_INVALID, error, "the revision number is negative");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the revision number is %" PRId64
+                             ": expected the number that was read, or TRUCE_REVISION_NEW",
+                             version);
     if (!status && !commit)
         status = revision_save_direct(&one, &saved, error);
     if (status || saved)

@@ -28,7 +28,9 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
     char text[120];
 
     if (!key)
-        return truce__fail(TRUCE_INVALID, error, "the operation has no key");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the operation has no key: expected a document with the field \"%s\"",
+                           set->keys[0]);
     status = truce__document_check(key, "key", error);
     if (status)
         return status;
@@ -98,9 +100,14 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
     if (status)
         return status;
     if (given->verb != TRUCE_SET_ADD && given->verb != TRUCE_SET_REMOVE)
-        return truce__fail(TRUCE_INVALID, error, "the operation is neither an add nor a remove");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unknown verb %d of an operation: expected TRUCE_SET_ADD or TRUCE_SET_REMOVE",
+            (int)given->verb);
     if (!given->element)
-        return truce__fail(TRUCE_INVALID, error, "the operation has no element");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the operation has no element: expected a document with the field \"%s\"", set->name);
     status = truce__document_check_inside(
         given->element, set->layout == TRUCE_SET_IN_DOCUMENT ? 2 : 0, "element", error);
     if (status)

@@ -397,7 +397,11 @@ static truce_status tree_merging_begin(struct tree_merging *merging,
     *merging = (struct tree_merging){.options = options ? options : &nothing};
     if (!status && options &&
         (options->prefer < TRUCE_TREE_ASK || options->prefer > TRUCE_TREE_THEIRS))
-        status = truce__fail(TRUCE_INVALID, error, "unknown value of truce_tree_prefer");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "unknown value %d of `prefer`: expected TRUCE_TREE_ASK, TRUCE_TREE_MINE, or "
+            "TRUCE_TREE_THEIRS",
+            (int)options->prefer);
     if (!status && options)
         status = truce__check_optional(options->rules, "rules", error);
     if (!status && options && options->rules)

@@ -783,7 +783,10 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
 
     if (!status && (!keep || keep->versions < 0 || keep->age_ms < 0))
         status = truce__fail(TRUCE_INVALID, error,
-                             "the retention has a negative number of versions or a negative age");
+                             "the retention of %" PRId64 " versions and %" PRId64
+                             " ms is invalid: expected 0 or more of both",
+                             keep ? (int64_t)keep->versions : INT64_C(-1),
+                             keep ? keep->age_ms : INT64_C(-1));
     if (!status)
         status = truce__tree_ready(tree, false, error);
     if (status)

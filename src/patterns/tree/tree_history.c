@@ -1,4 +1,5 @@
 /* The history of a tree: diff, log, export as lines, and import. truce/tree.h defines the lines. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -469,7 +470,8 @@ truce_status truce__tree_export_part(truce_tree *tree, const struct tree_export_
     truce_status status = truce__tree_ready(tree, false, error);
 
     if (!status && part->from < 0)
-        status = truce__fail(TRUCE_INVALID, error, "`from` is negative");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "`from` is %" PRId64 ": expected a version of 0 or more", part->from);
     if (!status)
         status = open_first(&exporting, error);
     if (!status)

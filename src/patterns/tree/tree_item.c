@@ -128,7 +128,8 @@ truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_e
         return status;
     *id = truce__tree_item_id(item);
     if (!id->type)
-        return truce__fail(TRUCE_INVALID, error, "the item has no field \"itemId\"");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the item has no field \"itemId\", which identifies it in all versions");
     if (!truce__value_identifies(*id))
         return truce__fail(
             TRUCE_INVALID, error,

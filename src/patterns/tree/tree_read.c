@@ -1,5 +1,6 @@
 /* Snapshots: reads of one version (TR5 of tree.c). Each read fetches items, THEN reads the master
  * again. The status of a tree is here, too. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -491,7 +492,9 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
     truce_status status = ROOM_CHECK(options, "truce_tree_find_options", error);
 
     if (!status && options && options->limit < 0)
-        status = truce__fail(TRUCE_INVALID, error, "the limit is negative");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the limit is %" PRId64 ": expected 0 (no limit) or more",
+                             (int64_t)options->limit);
     if (!status)
         status = truce__check_optional(filter, "filter", error);
     if (!status)
@@ -605,8 +608,10 @@ static truce_status find_version(truce_tree *tree, const struct tree_master *mas
 
     *version = at->version ? at->version : master->current;
     if (said > 1)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a snapshot needs exactly one of version, time, tag, and token");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "%d of version, time, tag, and token are given: a snapshot has at most one of them",
+            said);
     if (at->version < 0)
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, at->version);

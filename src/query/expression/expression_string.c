@@ -589,7 +589,9 @@ static truce_status to_int64(struct evaluation *run, struct value number, int64_
         return TRUCE_OK;
     real = truce__number_to_double(number);
     if (!(fabs(real) < 0x1p63))
-        return truce__refuse(31109, run->error, "a position in a string is out of range");
+        return truce__refuse(
+            31109, run->error,
+            "position %g in a string is out of range: expected a number of 64 bits", real);
     *result = (int64_t)real;
     return TRUCE_OK;
 }

@@ -153,7 +153,8 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
         name = name_by_key(indexes, call_view_of(call, which));
     if (!name)
         return truce__refuse(CODE_INDEX_NOT_FOUND, error,
-                             "can't find an index with the name or key that was given");
+                             "can't find an index with the key that was given: listIndexes lists "
+                             "the indexes");
     if (!strcmp(name, "*"))
         return index_drop_all(call, place, indexes, error);
     return truce_index_drop(call->server->store, place, name, error);
@@ -288,11 +289,13 @@ static truce_status find_modified(const bson_t *indexes, const struct modified *
         }
     if (found > 1)
         return truce__refuse(CODE_AMBIGUOUS_INDEX_KEY_PATTERN, error,
-                             "several indexes have the key pattern that was given: name one");
+                             "%u indexes have the key pattern that was given: give the name of one",
+                             found);
     return found
                ? TRUCE_OK
                : truce__refuse(CODE_INDEX_NOT_FOUND, error,
-                               "cannot find an index with the name or key pattern that was given");
+                               "cannot find an index with the name or key pattern that was given: "
+                               "listIndexes lists the indexes");
 }
 
 static truce_status index_check_modified(const struct modified *modified, bson_error_t *error)

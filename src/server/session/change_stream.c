@@ -689,9 +689,10 @@ struct change_stream {
     bool splits;             /* Events that are too large are sent in fragments. */
     bson_t *split;           /* The event that is being sent in fragments; NULL: none. */
     int fragment, fragments; /* The next fragment of the event, and the number of all. */
-    /* A stream that resumes after a fragment: the position of its event ... */
+    /* In a stream that resumes after a fragment: the position of its event, and the number of its
+     * fragments that were sent. */
     int64_t skip_at;
-    int skip; /* ... and the number of its fragments that were sent. */
+    int skip;
 };
 
 /* ---- the queue ------------------------------------------------------------------------------- */
@@ -840,7 +841,10 @@ static truce_status change_stream_look_up(struct change_stream *watch, const str
 
     if (!truce__value_subdocument(event->document, "documentKey", &key) ||
         !bson_iter_init_find(&id, &key, "_id"))
-        return truce__fail(TRUCE_CORRUPT, error, "an update of the feed has no key");
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "the update at position %" PRId64
+                           " of the feed has no documentKey._id: check the file with truce check",
+                           event->position);
     BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &equal);
     BSON_APPEND_VALUE(&equal, "$eq", bson_iter_value(&id));
     bson_append_document_end(&filter, &equal);

@@ -856,7 +856,11 @@ static truce_status memory_index_drop(truce_store *base, const char *collection_
     pthread_mutex_lock(&store->mutex);
     status = memory_find_index(store, collection_name, name, &collection, &number, error);
     if (!status && !number)
-        status = truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
+        status = truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "the index \"%s\" of collection \"%s\" cannot be dropped: every collection has an "
+            "index of _id",
+            name, collection_name);
     if (!status) {
         memory_index_remove(collection, number);
         store->dropped = ++store->sequence;
