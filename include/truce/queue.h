@@ -150,9 +150,9 @@ typedef enum truce_job_failure {
 } truce_job_failure;
 
 typedef struct truce_job_options {
-    /* Run after this delay from now, ... */
+    /* Run after this delay from now. Not together with run_at_ms. */
     int64_t delay_ms;
-    /* ... or at this time, ms since 1970. Not both. */
+    /* Run at this time, ms since 1970. */
     int64_t run_at_ms;
     /* -1,000 to 1,000. The highest priority runs first, then the oldest job. */
     int32_t priority;

@@ -29,9 +29,9 @@
 #define TRUCE_LOG_BYTES_KEPT        (64 * 1024 * 1024) /* of a log that grew; the rest is freed */
 #define TRUCE_CACHE_MB_MIN          16 /* memory for documents and pages of an open file */
 #define TRUCE_CACHE_MB_MAX          (1024 * 1024)
-#define TRUCE_CACHE_MB_LEAST        64  /* default: a part of the memory, at least ... */
-#define TRUCE_CACHE_MB_MOST         256 /* ... and at most this much */
-#define TRUCE_CACHE_PART            64
+#define TRUCE_CACHE_MB_LEAST        64  /* the smallest default */
+#define TRUCE_CACHE_MB_MOST         256 /* the largest default */
+#define TRUCE_CACHE_PART            64  /* default: the memory, divided by this */
 #define TRUCE_PIPELINE_STAGES_MAX   1000
 #define TRUCE_STAGE_MEMORY_MAX      (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
 #define TRUCE_PIPELINE_MEMORY_MAX   (256 * 1024 * 1024) /* of all stages together */
@@ -57,15 +57,15 @@
 #define TRUCE_SERVER_SESSION_MS       1800000 /* idle time after which a session ends */
 #define TRUCE_SERVER_RECORD_BYTES     1024    /* of a session's record, in memory */
 #define TRUCE_SERVER_SWEEP_BATCH      1000    /* records that one step reads */
-#define TRUCE_SERVER_HANDLES_MAX      256     /* of sets and queues, cached by ... */
-#define TRUCE_SERVER_HANDLE_BYTES     2000    /* ... names of at most so many bytes */
+#define TRUCE_SERVER_HANDLES_MAX      256     /* of sets and queues, cached by name */
+#define TRUCE_SERVER_HANDLE_BYTES     2000    /* of the name of a cached handle */
 #define TRUCE_SERVER_TRANSACTIONS_MAX 100     /* open in a server */
 /* The bytes of the documents that all open transactions write together. */
 #define TRUCE_SERVER_TRANSACTIONS_BYTES (256 * 1024 * 1024)
 #define TRUCE_SERVER_TRANSACTION_MS     60000 /* default lifetime */
 
-#define TRUCE_SERVER_PASTS_MAX          32     /* historical snapshots, ... */
-#define TRUCE_SERVER_PAST_MS            300000 /* ... and their default lifetime */
+#define TRUCE_SERVER_PASTS_MAX          32     /* historical snapshots */
+#define TRUCE_SERVER_PAST_MS            300000 /* default lifetime of a historical snapshot */
 
 #define TRUCE_VIEW_DEPTH_MAX            20                /* of views on views, as MongoDB */
 #define TRUCE_VIEWS_MAX                 1000              /* of one database */
@@ -86,41 +86,42 @@
 #define TRUCE_STRANGER_MS             300000
 #define TRUCE_STRANGER_FRESH_MS       2000        /* younger ones are never evicted */
 #define TRUCE_LOGIN_MESSAGE_BYTES_MAX (64 * 1024) /* of a client before it logs in */
-#define TRUCE_LOGIN_DELAY_MS          500         /* default delay of a failed login, ... */
-#define TRUCE_LOGIN_DELAYED_MAX       100         /* ... for so many at a time */
+#define TRUCE_LOGIN_DELAY_MS          500         /* default delay of a failed login */
+#define TRUCE_LOGIN_DELAYED_MAX       100         /* logins that are delayed at a time */
 #define TRUCE_LOGIN_FRESH_MS          1000        /* age at which a user's roles are read again */
 #define TRUCE_PASSWORD_MAX            65536       /* bytes */
 #define TRUCE_USER_ROLES_MAX          100         /* of one user */
 #define TRUCE_USER_TOKENS_MAX         100
 #define TRUCE_USERS_LISTED_MAX        10000 /* that usersInfo returns */
 
-#define TRUCE_SNAPSHOTS_MAX           128                 /* cursors and snapshots of a store */
-#define TRUCE_SNAPSHOT_AGE_MS         600000              /* default maximum of their age, ... */
-#define TRUCE_SNAPSHOT_LOG_BYTES      (UINT64_C(1) << 30) /* ... and of the log since then */
+#define TRUCE_SNAPSHOTS_MAX           128    /* cursors and snapshots of a store */
+#define TRUCE_SNAPSHOT_AGE_MS         600000 /* default maximum of their age */
+#define TRUCE_SNAPSHOT_LOG_BYTES                                                                   \
+    (UINT64_C(1) << 30) /* default maximum of the log since they began */
 
-#define TRUCE_CSV_COLUMNS_MAX         1000
+#define TRUCE_CSV_COLUMNS_MAX      1000
 
-#define TRUCE_COPY_BATCH_MAX          10000 /* documents in memory at a time */
-#define TRUCE_COPY_DIFFERENCES_MAX    10000 /* reported, with up to 1,000 bytes each */
+#define TRUCE_COPY_BATCH_MAX       10000 /* documents in memory at a time */
+#define TRUCE_COPY_DIFFERENCES_MAX 10000 /* reported, with up to 1,000 bytes each */
 
-#define TRUCE_SALVAGE_PAGES_MAX       (1 << 30) /* of a damaged file: 4 TiB */
-#define TRUCE_SALVAGE_GAPS_MAX        10000     /* unreachable places that are listed */
-#define TRUCE_SALVAGE_TABLES_MAX      10000     /* collections */
+#define TRUCE_SALVAGE_PAGES_MAX    (1 << 30) /* of a damaged file: 4 TiB */
+#define TRUCE_SALVAGE_GAPS_MAX     10000     /* unreachable places that are listed */
+#define TRUCE_SALVAGE_TABLES_MAX   10000     /* collections */
 
-#define TRUCE_COMMIT_DOCUMENTS_MAX    1000   /* documents of one commit */
-#define COMMIT_RESULT_BYTES_MAX       65536  /* that a commit stores under its key */
-#define COMMIT_LEASE_MS               10000  /* default lease of a journal commit */
-#define COMMIT_LEASE_MS_LEAST         1000   /* minimum, with any deadline */
-#define COMMIT_LOOK_LEASE_MS          1000   /* of the locks of truce_read_many */
-#define COMMIT_LEASE_MS_MAX           600000 /* the longest time one commit can block others */
-#define COMMIT_DEADLINE_MS            30000  /* default deadline */
-#define COMMIT_TRIES                  100    /* default: runs of the function of truce_transact */
-#define COMMIT_TRIES_FREE             3      /* optimistic runs; after them, and after ... */
-#define COMMIT_TAKE_MS                100    /* ... this time, a commit locks its documents first */
-#define COMMIT_TURN_MS                100    /* wait for the lock of a contended document */
-#define COMMIT_INDEXES_FRESH_MS       5000   /* age at which a list of indexes is read again */
+#define TRUCE_COMMIT_DOCUMENTS_MAX 1000   /* documents of one commit */
+#define COMMIT_RESULT_BYTES_MAX    65536  /* that a commit stores under its key */
+#define COMMIT_LEASE_MS            10000  /* default lease of a journal commit */
+#define COMMIT_LEASE_MS_LEAST      1000   /* minimum, with any deadline */
+#define COMMIT_LOOK_LEASE_MS       1000   /* of the locks of truce_read_many */
+#define COMMIT_LEASE_MS_MAX        600000 /* the longest time one commit can block others */
+#define COMMIT_DEADLINE_MS         30000  /* default deadline */
+#define COMMIT_TRIES               100    /* default: runs of the function of truce_transact */
+#define COMMIT_TRIES_FREE          3      /* optimistic runs before a commit locks first */
+#define COMMIT_TAKE_MS             100    /* the time that these runs take at least */
+#define COMMIT_TURN_MS             100    /* wait for the lock of a contended document */
+#define COMMIT_INDEXES_FRESH_MS    5000   /* age at which a list of indexes is read again */
 
-#define REVISION_NUMBERS_MAX          256 /* in a document that is saved by one write */
+#define REVISION_NUMBERS_MAX       256 /* in a document that is saved by one write */
 
 /* 9999-12-31. Clients in some languages cannot read later dates. */
 #define DATE_LAST_MS             INT64_C(253402300799999)
@@ -141,14 +142,14 @@
 #define JOB_LEASE_MS             30000              /* default */
 #define JOB_ATTEMPTS             10                 /* default */
 #define JOB_KEEP_MS              INT64_C(604800000) /* default */
-#define QUEUE_SOURCES_MAX        100                /* of one claim, ... */
-#define QUEUE_WEIGHT_MAX         1000               /* ... and the weight of one */
+#define QUEUE_SOURCES_MAX        100                /* of one claim */
+#define QUEUE_WEIGHT_MAX         1000               /* of one source */
 #define JOB_EVENTS_MAX           100  /* sent to a job, each of JOB_METADATA_BYTES_MAX */
 #define JOB_AFTER_MAX            500  /* jobs that a new job waits for */
 #define JOB_THEN_MAX             1000 /* jobs that wait for one */
 #define REVIVED_MAX              400  /* jobs that one retry revives */
-#define FLOW_JOBS_MAX            500  /* jobs of a workflow added at once, ... */
-#define FLOW_EDGES_MAX           5000 /* ... and how often one of them waits for another */
+#define FLOW_JOBS_MAX            500  /* jobs of a workflow added at once */
+#define FLOW_EDGES_MAX           5000 /* dependencies between these jobs */
 #define GRAPH_JOBS_MAX           1000 /* in one drawing */
 #define QUEUE_NAME_BYTES_MAX     200
 #define CRON_MISSED              100  /* default */
