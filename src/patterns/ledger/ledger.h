@@ -542,7 +542,7 @@ struct ledger_takeup {
 truce_status truce__ledger_take_up(struct ledger_reader *reader, struct ledger_takeup *takeup,
                                    bson_error_t *error);
 
-/* ---- expired transactions (ledger_post.c) -------------------------------------------------- */
+/* ---- expired transactions (ledger_expiry.c; booking in ledger_post.c) ----------------------- */
 
 /* Subtracts the expired amounts from the pending amounts in a state of the account. */
 truce_status truce__ledger_free_overdue(struct ledger_reader *reader, const char *account,
