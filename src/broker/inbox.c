@@ -88,21 +88,6 @@ void truce__inbox_key_release(struct inbox_key *key)
     bson_destroy(&key->reject);
 }
 
-bson_value_t truce__inbox_id(const char *consumer, const bson_t *rest, bson_t *document)
-{
-    bson_value_t id;
-
-    bson_init(document);
-    BSON_APPEND_UTF8(document, "consumer", consumer);
-    if (rest)
-        bson_concat(document, rest);
-    memset(&id, 0, sizeof id);
-    id.value_type = BSON_TYPE_DOCUMENT;
-    id.value.v_doc.data = (uint8_t *)bson_get_data(document);
-    id.value.v_doc.data_len = document->len;
-    return id;
-}
-
 static bson_value_t inbox_position_id(const char *consumer, const struct broker_position *position,
                                       bson_t *document)
 {

@@ -18,6 +18,8 @@
  *
  * The model is models/broker.cpp. dead_letters.h has the rejected messages.
  */
+#include <string.h>
+
 #include "broker/broker.h"
 #include "truce/commit.h"
 
@@ -41,7 +43,21 @@ truce_status truce__inbox_key_make(const struct broker_message *message, const b
 void truce__inbox_key_release(struct inbox_key *key);
 
 /* Makes the _id {consumer, ...rest}, whose bytes are in `document`. `rest` may be NULL. */
-bson_value_t truce__inbox_id(const char *consumer, const bson_t *rest, bson_t *document);
+static inline bson_value_t truce__inbox_id(const char *consumer, const bson_t *rest,
+                                           bson_t *document)
+{
+    bson_value_t id;
+
+    bson_init(document);
+    BSON_APPEND_UTF8(document, "consumer", consumer);
+    if (rest)
+        bson_concat(document, rest);
+    memset(&id, 0, sizeof id);
+    id.value_type = BSON_TYPE_DOCUMENT;
+    id.value.v_doc.data = (uint8_t *)bson_get_data(document);
+    id.value.v_doc.data_len = document->len;
+    return id;
+}
 
 /* Sets *seen if the message was recorded; otherwise adds its record to the commit. A message below
  * the horizon is EXPIRED. */

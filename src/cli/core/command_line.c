@@ -176,10 +176,10 @@ static int command_line_find_command(struct cli *cli, struct words *words, bool 
         return help_without(NULL, help);
     for (int i = 0; i < words->noun; i++) {
         if (command_line_is_option(all[i]) && !command_line_is_known(all[i]))
-            return cli_unknown_option(cli, all[i]);
+            return cli_unknown(cli, all[i], NULL);
     }
     if (!cli_noun_exists(all[words->noun]))
-        return cli_unknown_command(cli, all[words->noun], NULL);
+        return cli_unknown(cli, all[words->noun], NULL);
     cli->command = cli_command_find(all[words->noun], NULL);
     words->verb = cli_next_plain(all, words->noun + 1);
     if (cli->command && all[words->verb] && cli_command_find(all[words->noun], all[words->verb])) {
@@ -192,7 +192,7 @@ static int command_line_find_command(struct cli *cli, struct words *words, bool 
             return help_without(all[words->noun], help);
         cli->command = cli_command_find(all[words->noun], all[words->verb]);
         if (!cli->command)
-            return cli_unknown_command(cli, all[words->noun], all[words->verb]);
+            return cli_unknown(cli, all[words->noun], all[words->verb]);
     }
     *done = false;
     return CLI_DONE;
@@ -238,7 +238,7 @@ static int read_long(struct cli *cli, struct words *words, const char *word)
     const struct cli_option *option = find_option(cli, word + 2, length, 0);
 
     if (!option)
-        return cli_unknown_option(cli, word);
+        return cli_unknown(cli, word, NULL);
     if (!option->value && value)
         return cli_usage(cli, "--%s takes no value", option->name);
     return give_value(cli, words, option, value);
@@ -255,7 +255,7 @@ static int read_letters(struct cli *cli, struct words *words, const char *word)
 
         alone[1] = *letter;
         if (!option)
-            return cli_unknown_option(cli, alone);
+            return cli_unknown(cli, alone, NULL);
         if (option->value)
             return give_value(cli, words, option, letter[1] ? letter + 1 : NULL);
         code = cli_call_give(cli, option, NULL, 0);

@@ -61,7 +61,7 @@ static void suggestion_search(struct cli_guess *guess, const struct cli_option *
         cli_guess(guess, table->name);
 }
 
-int cli_unknown_option(const struct cli *cli, const char *argument)
+static int suggestion_option(const struct cli *cli, const char *argument)
 {
     char word[64];
     struct cli_guess guess = {.word = word};
@@ -78,7 +78,7 @@ int cli_unknown_option(const struct cli *cli, const char *argument)
     return cli_usage(cli, "unknown option %s", word);
 }
 
-int cli_unknown_command(const struct cli *cli, const char *noun, const char *verb)
+static int suggestion_command(const struct cli *cli, const char *noun, const char *verb)
 {
     struct cli_guess guess = {.word = verb ? verb : noun};
 
@@ -98,4 +98,9 @@ int cli_unknown_command(const struct cli *cli, const char *noun, const char *ver
         return cli_usage(cli, "unknown command \"%s %s\"; truce help %s lists the commands", noun,
                          verb, noun);
     return cli_usage(cli, "unknown command \"%s\"; truce help lists the commands", noun);
+}
+
+int cli_unknown(const struct cli *cli, const char *word, const char *verb)
+{
+    return *word == '-' ? suggestion_option(cli, word) : suggestion_command(cli, word, verb);
 }

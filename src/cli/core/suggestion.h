@@ -12,9 +12,8 @@ struct cli_guess {
 /* Replaces guess->best if the candidate is nearer to guess->word. */
 void cli_guess(struct cli_guess *guess, const char *candidate);
 
-/* Prints the error of an unknown option (with its dashes) or command, with the nearest word.
+/* Prints the error of an unknown option (a word with dashes) or command, with the nearest word.
  * `verb` may be NULL. Returns the exit code. */
-int cli_unknown_option(const struct cli *cli, const char *argument);
-int cli_unknown_command(const struct cli *cli, const char *noun, const char *verb);
+int cli_unknown(const struct cli *cli, const char *word, const char *verb);
 
 #endif

@@ -21,12 +21,6 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
-void truce__job_ended(truce_job *job, enum job_end end)
-{
-    job->ended = end;
-    truce__queue_ran(job);
-}
-
 /* ---- done jobs ------------------------------------------------------------------------------- */
 
 /*

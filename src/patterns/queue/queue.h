@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "commit/journal.h"
+#include "patterns/queue/queue_times.h"
 #include "store/reserved_names.h"
 #include "truce/id.h"
 #include "truce/queue.h"
@@ -217,7 +218,12 @@ struct sweep;
 /* ---- claimed_job.c --------------------------------------------------------------------------- */
 
 /* Records how the job ended. */
-void truce__job_ended(truce_job *job, enum job_end end);
+static inline void truce__job_ended(truce_job *job, enum job_end end)
+{
+    job->ended = end;
+    truce__queue_ran(job);
+}
+
 /* Checks the name of a step, a sleep, or an event (job_steps.c). */
 truce_status truce__job_step_check(const char *name, bson_error_t *error);
 /* Returns true if the document still has this claim (QJ2). */
