@@ -1050,11 +1050,12 @@ static truce_status release_entry(struct owner *owner, const struct entry *entry
 static truce_status journal_mark_done(struct owner *owner)
 {
     truce_commit *commit = owner->commit;
+    bool left = truce__key_lock_leave(&commit->lock, &commit->id);
 
     /* invariant CK6 */
-    if (truce__key_lock_leave(&commit->lock, &commit->id))
-        return TRUCE_OK;
-    return truce__journal_done(owner->worker, &commit->id, NULL);
+    if (!left)
+        return truce__journal_done(owner->worker, &commit->id, NULL);
+    return TRUCE_OK;
 }
 
 static truce_status journal_release_entries(struct owner *owner)
