@@ -12,6 +12,8 @@ import (
 // names.
 type Changes struct {
 	list []*Change
+	// Run was called; used for changes with a job.
+	ran bool
 }
 
 // A Change is one of Changes.

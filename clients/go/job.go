@@ -27,6 +27,8 @@ type Job struct {
 	mutex sync.Mutex
 	ended bool
 	lost  bool
+	// The commits and steps that the handler began.
+	changes []*Changes
 	// Cancels the context of the worker's handler.
 	cancel context.CancelCauseFunc
 	// The worker's; nil without one.
@@ -209,10 +211,34 @@ type JobCommit struct {
 }
 
 // Commit returns a commit that ends the job with a result, a document or nil.
-func (j *Job) Commit(result any) *JobCommit { return &JobCommit{job: j, result: result} }
+func (j *Job) Commit(result any) *JobCommit {
+	c := &JobCommit{job: j, result: result}
+	j.begin(&c.Changes)
+	return c
+}
+
+func (j *Job) begin(changes *Changes) {
+	j.mutex.Lock()
+	j.changes = append(j.changes, changes)
+	j.mutex.Unlock()
+}
+
+// forgotten returns an error if the handler collected changes, and did not run them.
+func (j *Job) forgotten() error {
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	for _, changes := range j.changes {
+		if len(changes.list) > 0 && !changes.ran {
+			return fmt.Errorf("the handler collected changes of the job (%d), and did not run them: call Run",
+				len(changes.list))
+		}
+	}
+	return nil
+}
 
 // Run applies the changes, and ends the job.
 func (c *JobCommit) Run(ctx context.Context) error {
+	c.ran = true
 	if len(c.list) == 0 {
 		return c.job.Done(ctx, c.result)
 	}
@@ -242,11 +268,14 @@ type JobStep struct {
 
 // Step returns a step with a name and a result, a document or nil.
 func (j *Job) Step(name string, result any) *JobStep {
-	return &JobStep{job: j, name: name, result: result}
+	s := &JobStep{job: j, name: name, result: result}
+	j.begin(&s.Changes)
+	return s
 }
 
 // Run completes the step.
 func (s *JobStep) Run(ctx context.Context) error {
+	s.ran = true
 	made := newCommand("truceJobStep", true, true)
 	made.putText("truceJobStep", s.job.Queue)
 	if len(s.list) > 0 {

@@ -270,6 +270,9 @@ func (r *running) report(ctx context.Context, job *Job, result any, err error) {
 		log.Warn("truce: the job was canceled, or another worker has it", "error", err)
 		return
 	}
+	if err == nil && !job.Ended() {
+		err = job.forgotten()
+	}
 	var failed error
 	switch {
 	case err != nil && job.Ended():

@@ -129,6 +129,23 @@ func TestAResultThatIsTooLargeFailsTheJob(t *testing.T) {
 	})
 }
 
+func TestAJobFailsWhoseChangesWereNotRun(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "forgetful", M{"step": false}, M{"step": true})
+		w := truce.Worker{DB: db, Queue: "forgetful", UntilEmpty: true,
+			Handler: func(_ context.Context, job *truce.Job) (any, error) {
+				if truce.Reply(job.Payload).Bool("step") {
+					job.Step("charge", nil).Insert("charges", M{"n": 1})
+				} else {
+					job.Commit(nil).Insert("charges", M{"n": 1})
+				}
+				return nil, nil
+			}}
+		must(t, w.Run(ctx))
+		same(t, states(t, db, "forgetful"), map[string]int{"delayed": 2})
+	})
+}
+
 func TestAWorkerStops(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
 		enqueue(t, db, "stopped", M{}, M{})
