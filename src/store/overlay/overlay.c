@@ -1066,9 +1066,11 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
 
     *overlay = NULL;
     if (!options->view && !(store->capabilities & TRUCE_CAN_CHECK))
-        return truce__fail(TRUCE_INVALID, error,
-                           "a store of the kind \"%s\" has no such transactions",
-                           store->ops->scheme);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "a store of the kind \"%s\" has no transactions of several calls: use one "
+            "commit, or a store in a file",
+            store->ops->scheme);
     made = bson_malloc0(sizeof *made);
     made->base.ops = &overlay_ops;
     made->base.capabilities =
