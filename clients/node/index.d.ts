@@ -20,9 +20,10 @@ import type {
     ClaimOptions,
     CommitChangesOptions,
     CommitOperations,
-    Milliseconds,
+    Duration,
     Operations,
     RevisionOptions,
+    Time,
     TreeDiffOptions,
     TreePublishOptions,
     TreeReadOptions,
@@ -120,7 +121,7 @@ export type CommitOptions = Omit<CommitChangesOptions, "key" | "keyTime"> &
               /** an idempotency key: the commit happens once under it */
               key: string;
               /** when the request was made, the same in each repetition */
-              keyTime: Milliseconds;
+              keyTime: Time;
           }
         | { key?: undefined; keyTime?: undefined }
     );
@@ -468,10 +469,10 @@ export declare class Job<P extends Document = any> {
     /** Reports a failure. The job is tried again later, or is dead after its last attempt. */
     fail(
         error: unknown,
-        options?: { delayMS?: Milliseconds; database?: TransactionDatabase },
+        options?: { delayMS?: Duration; database?: TransactionDatabase },
     ): Promise<void>;
     /** Requeues the job for later. The attempt does not count. */
-    snooze(delayMS?: Milliseconds, options?: { database?: TransactionDatabase }): Promise<void>;
+    snooze(delayMS?: Duration, options?: { database?: TransactionDatabase }): Promise<void>;
     /** Ends the job as discarded: it is not tried again. */
     discard(error: unknown, options?: { database?: TransactionDatabase }): Promise<void>;
     /** Applies changes together with the end of the job, or neither. */
@@ -484,12 +485,12 @@ export declare class Job<P extends Document = any> {
         options?: { result?: Document },
     ): Promise<{ earlier: boolean; result?: Document }>;
     /** Suspends the job for a time, once for each name. Throws Suspended until then. */
-    sleep(name: string, delayMS: Milliseconds): Promise<void>;
+    sleep(name: string, delayMS: Duration): Promise<void>;
     /**
      * Suspends the job until an event arrives (`db.signal`). Throws Suspended until then. Returns
      * the event, or null if the time is over.
      */
-    wait(name: string, options?: { timeoutMS?: Milliseconds }): Promise<Document | null>;
+    wait(name: string, options?: { timeoutMS?: Duration }): Promise<Document | null>;
 
     /**
      * Extends the lease, and returns its length in milliseconds. `progress` is stored in the job.

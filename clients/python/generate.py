@@ -102,7 +102,9 @@ def is_time(name):
 def field_type(field):
     if "words" in field:
         return "Literal[" + ", ".join(json.dumps(word) for word in field["words"]) + "]"
-    return "Milliseconds" if is_time(field["name"]) else TYPES[field["type"]]
+    if is_time(field["name"]):
+        return "Time" if "since 1970" in field["help"] else "Duration"
+    return TYPES[field["type"]]
 
 
 def bounds(field):
@@ -173,7 +175,7 @@ from typing import Any, Literal, Optional, Sequence, Union
 from bson import ObjectId
 
 from ._operation import R, Runs, operation
-from ._values import Document, Milliseconds
+from ._values import Document, Duration, Time
 
 
 '''

@@ -3,7 +3,7 @@
 const { changesOf } = require("./changes.js");
 const errors = require("./errors.js");
 const { consoleLogger } = require("./logger.js");
-const { checked, milliseconds } = require("./options.js");
+const { checked, duration } = require("./options.js");
 const telemetry = require("./telemetry.js");
 
 const END = ["database"];
@@ -88,7 +88,7 @@ class Job {
 
     async snooze(delayMS = 0, options = undefined) {
         const { database } = checked(options, END, "snooze");
-        await this.#end("snooze", { delayMS: milliseconds(delayMS) }, database);
+        await this.#end("snooze", { delayMS: duration("delayMS", delayMS) }, database);
     }
 
     async discard(error, options) {

@@ -1,11 +1,10 @@
 "use strict";
 /* The methods of the table of operations, for the database and for the lists of changes. */
-const { checked, checkDefined, milliseconds } = require("./options.js");
+const { checked, checkDefined, duration, milliseconds } = require("./options.js");
 const rows = require("./operations.js");
 
 /* The options that select documents. */
 const SELECTS = new Set(["filter", "query", "key", "id", "get"]);
-const isTime = (name) => name.endsWith("MS") || name === "keyTime";
 
 /* Returns the command of a row. */
 function commandOf(method, row, target, options) {
@@ -13,7 +12,9 @@ function commandOf(method, row, target, options) {
     const document = { [row.command]: target ?? 1 };
     for (const name of Object.keys(given)) {
         if (SELECTS.has(name)) checkDefined(given[name], `the option ${name} of ${method}`);
-        document[name] = isTime(name) ? milliseconds(given[name]) : given[name];
+        if (row.times?.includes(name)) document[name] = milliseconds(given[name]);
+        else if (name.endsWith("MS")) document[name] = duration(name, given[name]);
+        else document[name] = given[name];
     }
     return document;
 }

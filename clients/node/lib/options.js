@@ -117,12 +117,20 @@ function milliseconds(value) {
     return time;
 }
 
+/* Refuses a point in time where a command takes a duration. */
+function duration(name, value) {
+    if (value instanceof Date)
+        throw new TypeError(`${name} is a duration in milliseconds, and not a Date`);
+    return value;
+}
+
 module.exports = {
     checked,
     checkDefined,
     checkFunction,
     checkText,
     DEPTH_MAX,
+    duration,
     milliseconds,
     printed,
     similar,

@@ -11,7 +11,7 @@ from pymongo.results import DeleteResult, InsertManyResult, InsertOneResult, Upd
 from . import _merge, errors
 from ._values import (
     Document,
-    Milliseconds,
+    Duration,
     Reply,
     checked_document,
     checked_replacement,
@@ -453,7 +453,7 @@ class AsyncCollection:
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
         base: Optional[Document] = None,
     ) -> Reply:
         """

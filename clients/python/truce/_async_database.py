@@ -33,7 +33,7 @@ from ._async_job import AsyncJob
 from ._commit_list import CommitList
 from ._operations import Operations
 from ._transport import AsyncServerTransport, AsyncTransport
-from ._values import Document, Milliseconds, Reply, milliseconds, named_options, without_none
+from ._values import Document, Duration, Reply, Time, named_options, time_milliseconds, without_none
 
 if TYPE_CHECKING:
     from ._async_handles import AsyncLedger, AsyncQueue, AsyncRevisions
@@ -200,7 +200,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
     ) -> AsyncRevisions:
         """Returns the documents of a collection with version numbers; the options are those of
         `revision`."""
@@ -222,7 +222,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         self,
         *,
         key: Optional[str] = None,
-        key_time: Optional[Milliseconds] = None,
+        key_time: Optional[Time] = None,
         leave: Optional[Document] = None,
         input: Optional[Document] = None,
         journal: Optional[bool] = None,
@@ -244,7 +244,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             raise TypeError("key_time needs key")
         options = {
             "key": key,
-            "keyTime": milliseconds(key_time),
+            "keyTime": time_milliseconds("key_time", key_time),
             "leave": leave,
             "input": input,
             "journal": journal,
@@ -287,8 +287,8 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         queue: str,
         *,
         most: Optional[int] = None,
-        wait_ms: Optional[Milliseconds] = None,
-        lease_ms: Optional[Milliseconds] = None,
+        wait_ms: Optional[Duration] = None,
+        lease_ms: Optional[Duration] = None,
         worker: Optional[str] = None,
     ) -> List[AsyncJob]:
         """Claims the next jobs as objects, with the options of `claim`."""
@@ -352,7 +352,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         version: Optional[int] = None,
         tag: Optional[str] = None,
         token: Optional[str] = None,
-        time_ms: Optional[Milliseconds] = None,
+        time_ms: Optional[Time] = None,
         page: int = 100,
     ) -> AsyncIterator[Reply]:
         """Returns all items that match, of one version: by itemId if there is no `sort`."""

@@ -9,10 +9,10 @@ from . import _telemetry, errors
 from ._commit_list import CommitList
 from ._values import (
     Document,
-    Milliseconds,
+    Duration,
     Reply,
+    duration_milliseconds,
     error_text,
-    milliseconds,
     named_options,
     result_document,
     without_none,
@@ -92,19 +92,19 @@ class AsyncJob:
         self,
         error: object,
         *,
-        delay_ms: Optional[Milliseconds] = None,
+        delay_ms: Optional[Duration] = None,
         database: Optional[AsyncDatabase] = None,
     ) -> None:
         """Reports a failure. The job is tried again later, or is dead after its last attempt."""
         text = error_text(error)
-        await self._end("truceFail", database, error=text, delayMS=milliseconds(delay_ms))
+        await self._end("truceFail", database, error=text, delayMS=duration_milliseconds("delay_ms", delay_ms))
         self._log_end(logging.ERROR, f"failed: {text}")
 
     async def snooze(
-        self, delay_ms: Milliseconds = 0, *, database: Optional[AsyncDatabase] = None
+        self, delay_ms: Duration = 0, *, database: Optional[AsyncDatabase] = None
     ) -> None:
         """Requeues the job for later. The attempt does not count."""
-        await self._end("truceSnooze", database, delayMS=milliseconds(delay_ms))
+        await self._end("truceSnooze", database, delayMS=duration_milliseconds("delay_ms", delay_ms))
 
     async def discard(self, error: object, *, database: Optional[AsyncDatabase] = None) -> None:
         """Ends the job as discarded: it is not tried again."""
@@ -117,7 +117,7 @@ class AsyncJob:
         """Returns a step for `with`: its changes take effect once in all attempts of the job."""
         return AsyncJobStep(self, name, result)
 
-    async def sleep(self, name: str, delay_ms: Milliseconds) -> None:
+    async def sleep(self, name: str, delay_ms: Duration) -> None:
         """Suspends the job for a time, once for each name in all attempts. Raises Suspended until
         the time is over."""
         reply = await self._database.job_sleep(
@@ -125,7 +125,7 @@ class AsyncJob:
         )
         self._check_suspended(reply)
 
-    async def wait(self, name: str, timeout_ms: Optional[Milliseconds] = None) -> Optional[Reply]:
+    async def wait(self, name: str, timeout_ms: Optional[Duration] = None) -> Optional[Reply]:
         """Suspends the job until an event arrives (`signal`). Raises Suspended until then. Returns
         the event, or None if the time is over."""
         reply = await self._database.job_wait(

@@ -4,9 +4,9 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import Any, Callable, Dict, Generic, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Generic, Optional, TypeVar, Union, cast
 
-from ._values import milliseconds, named_options
+from ._values import duration_milliseconds, named_options, time_milliseconds
 
 C = TypeVar("C", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -21,10 +21,14 @@ class Runs(Generic[R]):
 
 def _wire_name(name: str) -> str:
     """lease_ms becomes leaseMS, from_ becomes from."""
-    if name == "on_conflict":
-        return name
     name = re.sub("_ms$", "MS", name).rstrip("_")
     return re.sub("_([a-z])", lambda found: found[1].upper(), name)
+
+
+def _converter(annotation: str) -> Optional[Callable[[str, Any], Any]]:
+    if "Duration" in annotation:
+        return duration_milliseconds
+    return time_milliseconds if "Time" in annotation else None
 
 
 def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
@@ -41,7 +45,7 @@ def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
         target = next(iter(positional), None)
         is_optional = target is None or parameters[0].default is None
         fields = [
-            (one.name, _wire_name(one.name), "Milliseconds" in one.annotation)
+            (one.name, _wire_name(one.name), _converter(one.annotation))
             for one in parameters
             if one.name != target
         ]
@@ -55,10 +59,10 @@ def operation(command: str, *, again: Union[bool, str]) -> Callable[[C], C]:
             if value is None and not is_optional:
                 raise TypeError(f"{method.__name__}() needs its {target}, and it is None")
             document = {command: 1 if value is None else value}
-            for name, wire, is_time in fields:
+            for name, wire, convert in fields:
                 value = options.get(name)
                 if value is not None:
-                    document[wire] = milliseconds(value) if is_time else value
+                    document[wire] = convert(name, value) if convert else value
             repeats = again if isinstance(again, bool) else options.get(again) is not None
             return self._run(document, repeats)
 

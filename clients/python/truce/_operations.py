@@ -8,7 +8,7 @@ from typing import Any, Literal, Optional, Sequence, Union
 from bson import ObjectId
 
 from ._operation import R, Runs, operation
-from ._values import Document, Milliseconds
+from ._values import Document, Duration, Time
 
 
 class CommitOperations(Runs[R]):
@@ -97,7 +97,7 @@ class CommitOperations(Runs[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Reads a document with its number, saves it by that number, or merges it.
 
@@ -135,7 +135,7 @@ class CommitOperations(Runs[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Applies a patch to a document, and saves it.
 
@@ -169,7 +169,7 @@ class CommitOperations(Runs[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Resolves a conflict.
 
@@ -233,23 +233,23 @@ class CommitOperations(Runs[R]):
         payloads: Optional[Sequence[Any]] = None,
         priority: Optional[int] = None,
         attempts: Optional[int] = None,
-        timeout_ms: Optional[Milliseconds] = None,
-        keep_ms: Optional[Milliseconds] = None,
-        keep_cancelled_ms: Optional[Milliseconds] = None,
-        keep_discarded_ms: Optional[Milliseconds] = None,
-        keep_dead_ms: Optional[Milliseconds] = None,
+        timeout_ms: Optional[Duration] = None,
+        keep_ms: Optional[Duration] = None,
+        keep_cancelled_ms: Optional[Duration] = None,
+        keep_discarded_ms: Optional[Duration] = None,
+        keep_dead_ms: Optional[Duration] = None,
         metadata: Optional[Document] = None,
         tags: Optional[Sequence[Any]] = None,
-        delay_ms: Optional[Milliseconds] = None,
-        run_at_ms: Optional[Milliseconds] = None,
+        delay_ms: Optional[Duration] = None,
+        run_at_ms: Optional[Time] = None,
         lane: Optional[str] = None,
         lane_width: Optional[int] = None,
         lane_rate: Optional[int] = None,
-        lane_per_ms: Optional[Milliseconds] = None,
+        lane_per_ms: Optional[Duration] = None,
         failure: Optional[Literal["cancel", "goOn", "wait"]] = None,
         unique: Optional[str] = None,
         unique_payload: Optional[bool] = None,
-        unique_period_ms: Optional[Milliseconds] = None,
+        unique_period_ms: Optional[Duration] = None,
         unique_scope: Optional[Literal["live", "kept", "unclaimed"]] = None,
         on_conflict: Optional[Literal["ignore", "replace", "reschedule", "refuse"]] = None,
         after: Optional[Sequence[Any]] = None,
@@ -354,7 +354,7 @@ class CommitOperations(Runs[R]):
         id: ObjectId,
         token: ObjectId,
         error: str,
-        delay_ms: Optional[Milliseconds] = None,
+        delay_ms: Optional[Duration] = None,
     ) -> R:
         """Ends an attempt as failed: the job is retried, or is dead after its last attempt.
 
@@ -375,7 +375,7 @@ class CommitOperations(Runs[R]):
         *,
         id: ObjectId,
         token: ObjectId,
-        delay_ms: Milliseconds,
+        delay_ms: Duration,
     ) -> R:
         """Postpones a job; the attempt does not count.
 
@@ -515,8 +515,8 @@ class CommitOperations(Runs[R]):
         entries: Optional[Sequence[Any]] = None,
         kind: Optional[Literal["transfer", "pending", "settle", "void", "reverse"]] = None,
         of: Optional[Any] = None,
-        effective_ms: Optional[Milliseconds] = None,
-        expires_ms: Optional[Milliseconds] = None,
+        effective_ms: Optional[Time] = None,
+        expires_ms: Optional[Time] = None,
         meta: Optional[Document] = None,
     ) -> R:
         """Posts a transaction of several accounts, completely or not at all, once under its id.
@@ -694,7 +694,7 @@ class Operations(CommitOperations[R]):
         changes: Sequence[Document],
         *,
         key: Optional[str] = None,
-        key_time: Optional[Milliseconds] = None,
+        key_time: Optional[Time] = None,
         leave: Optional[Document] = None,
         input: Optional[Document] = None,
         journal: Optional[bool] = None,
@@ -789,7 +789,7 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        settle_ms: Optional[Milliseconds] = None,
+        settle_ms: Optional[Duration] = None,
     ) -> R:
         """Lets commits of the journal change values of the unique indexes of a collection.
 
@@ -1198,7 +1198,7 @@ class Operations(CommitOperations[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Lists the kept versions of a document, the newest first, or returns one.
 
@@ -1228,7 +1228,7 @@ class Operations(CommitOperations[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
-        keep_ms: Optional[Milliseconds] = None,
+        keep_ms: Optional[Duration] = None,
     ) -> R:
         """Lists the open conflicts of a collection, the oldest first.
 
@@ -1329,7 +1329,7 @@ class Operations(CommitOperations[R]):
         *,
         running: Optional[int] = None,
         rate: Optional[int] = None,
-        per_ms: Optional[Milliseconds] = None,
+        per_ms: Optional[Duration] = None,
         pool: Optional[str] = None,
     ) -> R:
         """Limits how many jobs of a queue run at once, or begin in a period.
@@ -1350,8 +1350,8 @@ class Operations(CommitOperations[R]):
         queue: str,
         *,
         most: Optional[int] = None,
-        wait_ms: Optional[Milliseconds] = None,
-        lease_ms: Optional[Milliseconds] = None,
+        wait_ms: Optional[Duration] = None,
+        lease_ms: Optional[Duration] = None,
         worker: Optional[str] = None,
     ) -> R:
         """Claims the next ready jobs, and waits for one.
@@ -1443,7 +1443,7 @@ class Operations(CommitOperations[R]):
         id: ObjectId,
         token: ObjectId,
         name: str,
-        delay_ms: Milliseconds,
+        delay_ms: Duration,
     ) -> R:
         """Suspends a job for a time, once for each name in all attempts.
 
@@ -1466,7 +1466,7 @@ class Operations(CommitOperations[R]):
         id: ObjectId,
         token: ObjectId,
         name: str,
-        timeout_ms: Optional[Milliseconds] = None,
+        timeout_ms: Optional[Duration] = None,
     ) -> R:
         """Suspends a job until an event arrives (truceSignal).
 
@@ -1521,11 +1521,11 @@ class Operations(CommitOperations[R]):
         most: Optional[int] = None,
         priority: Optional[int] = None,
         attempts: Optional[int] = None,
-        timeout_ms: Optional[Milliseconds] = None,
-        keep_ms: Optional[Milliseconds] = None,
-        keep_cancelled_ms: Optional[Milliseconds] = None,
-        keep_discarded_ms: Optional[Milliseconds] = None,
-        keep_dead_ms: Optional[Milliseconds] = None,
+        timeout_ms: Optional[Duration] = None,
+        keep_ms: Optional[Duration] = None,
+        keep_cancelled_ms: Optional[Duration] = None,
+        keep_discarded_ms: Optional[Duration] = None,
+        keep_dead_ms: Optional[Duration] = None,
         metadata: Optional[Document] = None,
         tags: Optional[Sequence[Any]] = None,
     ) -> R:
@@ -1594,7 +1594,7 @@ class Operations(CommitOperations[R]):
         line: str,
         *,
         zone: Optional[str] = None,
-        after_ms: Optional[Milliseconds] = None,
+        after_ms: Optional[Time] = None,
         limit: Optional[int] = None,
     ) -> R:
         """Computes the next times of a schedule.
@@ -1631,8 +1631,8 @@ class Operations(CommitOperations[R]):
         *,
         account: str,
         number: Optional[int] = None,
-        booked_ms: Optional[Milliseconds] = None,
-        effective_ms: Optional[Milliseconds] = None,
+        booked_ms: Optional[Time] = None,
+        effective_ms: Optional[Time] = None,
     ) -> R:
         """Returns the balance of an account, now or at an earlier state.
 
@@ -1700,8 +1700,8 @@ class Operations(CommitOperations[R]):
         *,
         meta: Optional[Document] = None,
         account: Optional[str] = None,
-        from_ms: Optional[Milliseconds] = None,
-        before_ms: Optional[Milliseconds] = None,
+        from_ms: Optional[Time] = None,
+        before_ms: Optional[Time] = None,
         after: Optional[Any] = None,
         limit: Optional[int] = None,
     ) -> R:
@@ -1957,8 +1957,8 @@ class Operations(CommitOperations[R]):
         dependent: str,
         reference: str,
         copies: Document,
-        resume_ms: Optional[Milliseconds] = None,
-        settle_ms: Optional[Milliseconds] = None,
+        resume_ms: Optional[Duration] = None,
+        settle_ms: Optional[Duration] = None,
     ) -> R:
         """Declares which fields of a dependent are copies of its source.
 
@@ -2062,7 +2062,7 @@ class Operations(CommitOperations[R]):
         skip: Optional[int] = None,
         token: Optional[str] = None,
         version: Optional[int] = None,
-        time_ms: Optional[Milliseconds] = None,
+        time_ms: Optional[Time] = None,
         tag: Optional[str] = None,
     ) -> R:
         """Reads one item or many items of one version of a tree.
@@ -2242,7 +2242,7 @@ class Operations(CommitOperations[R]):
     def sweep(
         self,
         *,
-        retention_ms: Optional[Milliseconds] = None,
+        retention_ms: Optional[Duration] = None,
         batch: Optional[int] = None,
     ) -> R:
         """Completes or undoes the work of dead processes, and removes expired documents.

@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union, cast
 Document = Mapping[str, Any]
 Reply = Dict[str, Any]
 C = TypeVar("C", bound=Callable[..., Any])
-Milliseconds = Union[int, datetime.timedelta, datetime.datetime]
+Duration = Union[int, datetime.timedelta]
+Time = Union[int, datetime.datetime]
 
 # The fields of a find that returns one document.
 FIND_ONE = {"limit": 1, "singleBatch": True}
@@ -27,10 +28,21 @@ def first_found(reply: Reply) -> Optional[Reply]:
     return batch[0] if batch else None
 
 
-def milliseconds(value: Optional[Milliseconds]) -> Optional[int]:
-    """Converts a duration, or a time with a time zone, to the number that commands take."""
+def duration_milliseconds(name: str, value: Optional[Duration]) -> Optional[int]:
+    """Converts the duration of an option to the milliseconds that commands take."""
+    if isinstance(value, datetime.datetime):
+        raise TypeError(f"{name} must be a duration: a timedelta or milliseconds, not {value!r}")
     if isinstance(value, datetime.timedelta):
         return round(value / datetime.timedelta(milliseconds=1))
+    return value
+
+
+def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
+    """Converts the time of an option, with a time zone, to the number that commands take."""
+    if isinstance(value, datetime.timedelta):
+        raise TypeError(
+            f"{name} must be a point in time, not {value!r}: use datetime.now(timezone.utc) + timedelta"
+        )
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
             # Python takes it for local time, and pymongo for UTC.

@@ -114,7 +114,8 @@ async function checkCommits(db) {
     await raises(TypeError, () => db.enqueue({ payload: {} }));
     await raises(TypeError, () => db.enqueue("q", { payload: {} }, { delayMS: 1 }));
     await raises(TypeError, () => db.queues("mail"));
-    await raises(TypeError, () => db.enqueue("q", { payload: {}, delayMS: new Date("never") }));
+    await raises(TypeError, () => db.enqueue("q", { payload: {}, runAtMS: new Date("never") }));
+    await raises(TypeError, () => db.enqueue("q", { payload: {}, delayMS: new Date() }));
     await raises(truce.Invalid, () => db.command({ truceSequence: "s", steps: 1 }));
     const unknown = await raises(truce.Invalid, () => db.command({ truceEnqueu: 1 }));
     assert.match(unknown.message, /unknown command "truceEnqueu": did you mean "truceEnqueue"/);

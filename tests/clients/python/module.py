@@ -179,6 +179,11 @@ def check_classes(db):
         check("of methods and collections", text in str(error), error)
     error = raises("no queue", TypeError, lambda: db.enqueue(None, payload={}))
     check("the method and the argument", "enqueue() needs its queue" in str(error), error)
+    now, hour = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(hours=1)
+    for option, value in (("run_at_ms", hour), ("delay_ms", now + hour)):
+        error = raises("a wrong kind of time", TypeError, lambda: db.enqueue("q", payload={}, **{option: value}))
+        check("the error names the option", str(error).startswith(f"{option} must be a "), error)
+    db.enqueue("q", payload={}, unique="x", on_conflict="refuse", run_at_ms=now + hour)
     for option in ("delayMS", "delayms", "dely_ms"):
         error = raises("an unknown option", TypeError, lambda: db.enqueue("q", payload={}, **{option: 5}))
         check("it has the closest option", "did you mean 'delay_ms'?" in str(error), error)
