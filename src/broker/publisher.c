@@ -345,7 +345,7 @@ static truce_status publisher_check(const truce_publish_options *options, bson_e
     if (options->queue && (options->publisher || options->from || options->feed_ms))
         return truce__fail(
             TRUCE_INVALID, error,
-            "`publisher`, `from`, and `feed_ms` need `changes`, but the source is queue \"%s\"",
+            "`publisher`, `from`, and `feed_ms` are for changes, but the source is queue \"%s\"",
             options->queue);
     if (options->from < TRUCE_PUBLISH_FROM_DEFAULT || options->from > TRUCE_PUBLISH_FROM_LATEST ||
         options->feed_ms < 0)

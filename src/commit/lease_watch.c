@@ -18,12 +18,6 @@ struct watch {
     int64_t since_ns, last_ns;
 };
 
-void truce__watches_free(struct watches *watches)
-{
-    bson_free(watches->places);
-    *watches = (struct watches){0};
-}
-
 uint64_t truce__watch_hash(uint64_t hash, const void *bytes, size_t size)
 {
     struct fingerprint print = {0};

@@ -40,7 +40,11 @@ struct watches {
     int64_t rebuilt_ns;
 };
 
-void truce__watches_free(struct watches *watches);
+static inline void truce__watches_free(struct watches *watches)
+{
+    bson_free(watches->places);
+    *watches = (struct watches){0};
+}
 
 /* Returns since when the thing has been seen in this state: `now_ns` if the thing or the state is
  * new. */

@@ -85,12 +85,6 @@ bool truce__combine_wanted(struct combine *combine)
     return false;
 }
 
-void truce__combine_begin(struct combine *combine)
-{
-    combine->bytes.size = 0;
-    combine->added = 0;
-}
-
 bool truce__combine_add(struct combine *combine, const struct write_op *op)
 {
     size_t before = combine->bytes.size, began;
@@ -233,11 +227,6 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
     return status
                ? status
                : truce__fail(TRUCE_LIMIT, error, "a write of another process would take too long");
-}
-
-void truce__combine_forget(struct combine *combine)
-{
-    combine->taken = combine->refused = combine->relaxed = 0;
 }
 
 /* Runs the operations that are published now. */

@@ -68,7 +68,11 @@ bool truce__combine_wanted(struct combine *combine);
 
 /* Begin a request, and add an operation to it. Adding returns false if the operation does not fit,
  * or if no other process can execute it. */
-void truce__combine_begin(struct combine *combine);
+static inline void truce__combine_begin(struct combine *combine)
+{
+    combine->bytes.size = 0;
+    combine->added = 0;
+}
 bool truce__combine_add(struct combine *combine, const struct write_op *op);
 /* Returns false if no record is available. */
 bool truce__combine_publish(struct combine *combine, bool relaxed);
@@ -83,7 +87,10 @@ void truce__combine_take_back(struct combine *combine);
 
 /* Forgets the requests of the last transaction. Called before a transaction, which has taken
  * nothing yet. */
-void truce__combine_forget(struct combine *combine);
+static inline void truce__combine_forget(struct combine *combine)
+{
+    combine->taken = combine->refused = combine->relaxed = 0;
+}
 
 /* Takes what other processes have published, and runs it in the transaction, after the leader's own
  * operations. Sets `*relaxed` to false if one of them is not relaxed. A failure is that of an

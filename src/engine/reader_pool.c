@@ -357,11 +357,6 @@ void truce__readers_moving(struct readers *readers)
     (void)readers_wake_all(readers);
 }
 
-void truce__readers_moved(struct readers *readers)
-{
-    atomic_store(&readers->moving, false);
-}
-
 /* ---- connections that leave their slot ------------------------------------------------------ */
 
 void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken)

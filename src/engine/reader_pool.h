@@ -84,7 +84,10 @@ bool truce__readers_tick(struct readers *readers);
 /* Called before a checkpoint moves pages: ends the snapshots that rest, and none rests before
  * truce__readers_moved. */
 void truce__readers_moving(struct readers *readers);
-void truce__readers_moved(struct readers *readers);
+static inline void truce__readers_moved(struct readers *readers)
+{
+    atomic_store(&readers->moving, false);
+}
 
 /* Moves the reader's connection, in its snapshot, and its catalog to `taken`. The slot becomes free
  * and has neither. */

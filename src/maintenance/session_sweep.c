@@ -13,13 +13,6 @@ const char *truce__session_records(const truce_store *store)
     return truce__mongo_is(store) ? PASSED_RECORDS : SESSION_RECORDS;
 }
 
-void truce__session_sweep_end(struct session_sweep *sweep)
-{
-    if (sweep->after.value_type)
-        bson_value_destroy(&sweep->after);
-    *sweep = (struct session_sweep){0};
-}
-
 static void sweep_go_on(struct session_sweep *sweep, const bson_t *record)
 {
     bson_value_t id = truce__document_id(record);

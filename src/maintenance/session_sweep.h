@@ -17,7 +17,12 @@ const char *truce__session_records(const truce_store *store);
 /* Examines the next `batch` records and removes those that were written before `cutoff_ms`. */
 truce_status truce__session_sweep(truce_store *store, struct session_sweep *sweep, uint32_t batch,
                                   int64_t cutoff_ms, int64_t *removed, bson_error_t *error);
-void truce__session_sweep_end(struct session_sweep *sweep);
+static inline void truce__session_sweep_end(struct session_sweep *sweep)
+{
+    if (sweep->after.value_type)
+        bson_value_destroy(&sweep->after);
+    *sweep = (struct session_sweep){0};
+}
 
 /* Sweeps the records of sessions; the step of maintenance_registry.c. */
 truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error);

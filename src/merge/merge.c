@@ -38,12 +38,6 @@ uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t len
     return before;
 }
 
-void truce__merge_path_restore(struct merge *merge, uint32_t length)
-{
-    merge->path_length = length;
-    merge->path[length] = '\0';
-}
-
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
                            const struct merged_text *text)
 {

@@ -72,7 +72,11 @@ void truce__merge_conflict(struct merge *merge, const char *kind, const struct m
 bool truce__merge_for_mine(const struct merge *merge);
 /* Extends the path. Returns its old length, to which the caller restores it. */
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
-void truce__merge_path_restore(struct merge *merge, uint32_t length);
+static inline void truce__merge_path_restore(struct merge *merge, uint32_t length)
+{
+    merge->path_length = length;
+    merge->path[length] = '\0';
+}
 
 /* Merges three arrays by element and appends the result to `out` (merge_array.c). Returns false,
  * and appends nothing, if that is impossible. */

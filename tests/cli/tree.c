@@ -92,8 +92,8 @@ TEST(reports_errors)
                "x");
     ANSWERS(1, NULL, "no version 9", "tree", "read", "site", "--version", "9");
     ANSWERS(2, NULL, "--at needs a time", "tree", "read", "site", "--at", "yesterday");
-    ANSWERS(2, NULL, "exactly one of version", "tree", "read", "site", "--version", "1", "--tag",
-            "x");
+    ANSWERS(2, NULL, "a snapshot has at most one of them", "tree", "read", "site", "--version", "1",
+            "--tag", "x");
     ANSWERS(1, NULL, "the tree \"nope\" does not exist", "tree", "log", "nope");
     ANSWERS(0, "1\n", NULL, "count", "truce_tree_edits", "{state: \"open\"}");
 }

@@ -277,12 +277,6 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
 
 /* ---- all rows ------------------------------------------------------------------------------- */
 
-/* Reads all rows in their order: SQLite loops over them itself. */
-bool truce__scan_is_of_rows(const struct plan *plan)
-{
-    return plan->count == 1 && !plan->scans[0].index && !plan->scans[0].backward;
-}
-
 struct taking {
     struct scan *scan;
     /* The number of rows that may still be examined. */

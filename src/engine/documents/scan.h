@@ -73,7 +73,10 @@ truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined
                               scan_take_function *take, void *arg, bson_error_t *error);
 
 /* Returns whether the plan is a walk over all rows in their order, and nothing else. */
-bool truce__scan_is_of_rows(const struct plan *plan);
+static inline bool truce__scan_is_of_rows(const struct plan *plan)
+{
+    return plan->count == 1 && !plan->scans[0].index && !plan->scans[0].backward;
+}
 
 /* Passes the matches among the rows after the scan's position, up to row `upto`, to `take` until it
  * stops, regardless of the plan. `*beyond` is the first row after `upto`, or 0. */

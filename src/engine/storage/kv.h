@@ -341,7 +341,10 @@ struct kv_pack {
 /* Removes the next part from its pages and inserts it again, densely. `pack` advances even if the
  * transaction is rolled back. */
 truce_status truce__kv_pack(struct kv *kv, struct kv_pack *pack, bson_error_t *error);
-void truce__kv_pack_release(struct kv_pack *pack);
+static inline void truce__kv_pack_release(struct kv_pack *pack)
+{
+    truce__buffer_release(&pack->key);
+}
 
 /* Moves up to so many pages from the end of the file to free places, in a write transaction. The
  * checkpoint that moves the whole log then cuts the file. */

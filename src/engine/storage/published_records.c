@@ -69,11 +69,6 @@ static int64_t number_of_claim(size_t record)
     return LOCK_RECORDS + (int64_t)record;
 }
 
-void truce__records_init(struct records *records, struct lock *lock)
-{
-    *records = (struct records){.lock = lock, .claim = -1};
-}
-
 void truce__records_release(struct records *records)
 {
     truce__lock_disclaim(records->claim);

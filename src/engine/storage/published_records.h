@@ -59,7 +59,10 @@ struct records {
     uint64_t number;
 };
 
-void truce__records_init(struct records *records, struct lock *lock);
+static inline void truce__records_init(struct records *records, struct lock *lock)
+{
+    *records = (struct records){.lock = lock, .claim = -1};
+}
 void truce__records_release(struct records *records);
 
 /* ---- for the owner of a record: one thread at a time, without the lock ---------------------- */

@@ -25,11 +25,6 @@ static int64_t pins_number_of(size_t home)
     return LOCK_PINS + (int64_t)home;
 }
 
-void truce__pins_init(struct pins *pins, struct lock *lock)
-{
-    *pins = (struct pins){.lock = lock, .claim = -1};
-}
-
 static void clear(struct lock_pin *home)
 {
     atomic_store(&home->count, 0);

@@ -35,7 +35,10 @@ struct pin_facts {
     uint64_t log_behind;
 };
 
-void truce__pins_init(struct pins *pins, struct lock *lock);
+static inline void truce__pins_init(struct pins *pins, struct lock *lock)
+{
+    *pins = (struct pins){.lock = lock, .claim = -1};
+}
 void truce__pins_release(struct pins *pins);
 
 /* Publishes the number of long reads of this store and the beginning of the oldest. */

@@ -243,11 +243,6 @@ truce_status truce__kv_pack(struct kv *kv, struct kv_pack *pack, bson_error_t *e
     return status;
 }
 
-void truce__kv_pack_release(struct kv_pack *pack)
-{
-    truce__buffer_release(&pack->key);
-}
-
 truce_status truce__kv_shrink(struct kv *kv, int pages, bson_error_t *error)
 {
     char sql[64];

@@ -110,12 +110,6 @@ truce_status truce__index_span_make(const struct index_spec *spec, const bson_t 
     return TRUCE_OK;
 }
 
-void truce__index_span_release(struct index_span *span)
-{
-    truce__buffer_release(&span->from);
-    truce__buffer_release(&span->to);
-}
-
 bool truce__index_span_first(const struct index_span *span, const struct field_keys *keys,
                              const uint8_t **key, size_t *size)
 {

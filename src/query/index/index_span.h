@@ -32,7 +32,11 @@ truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const
 truce_status truce__index_span_make(const struct index_spec *spec, const bson_t *min,
                                     const bson_t *max, struct index_span *span,
                                     bson_error_t *error);
-void truce__index_span_release(struct index_span *span);
+static inline void truce__index_span_release(struct index_span *span)
+{
+    truce__buffer_release(&span->from);
+    truce__buffer_release(&span->to);
+}
 
 /* Returns the least of a document's keys that is in the span, borrowed; false if no key is. */
 bool truce__index_span_first(const struct index_span *span, const struct field_keys *keys,
