@@ -78,7 +78,7 @@ function checkFunction(value, what) {
 
 const DEPTH_MAX = 200; // deeper documents are refused by the store, and a cycle by the BSON library
 
-/* Returns the path of the first value that is undefined, or undefined if there is none. */
+/* Returns the path of the first value that is undefined, or undefined if every value is defined. */
 function undefinedPath(value, depth = 0) {
     if (value === null || typeof value !== "object" || depth > DEPTH_MAX) return undefined;
     if (value._bsontype || typeof value.toBSON === "function") return undefined;
