@@ -164,7 +164,7 @@ static void with_the_rest(const struct place *place)
     OPERATE(commit, 1, 3, APPLIED);
     OPERATE(commit, 0, -4, APPLIED);
     CHECK_OK(add_update(commit, "data", "e", "{'n': 7}", "{'$inc': {'n': 1}}", &error), error);
-    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_apply(commit, &error), error);
+    CHECK_STATUS(TRUCE_REFUSED, truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);
     CHECK_MEMBERS("CS 0");
 }
@@ -451,7 +451,7 @@ static void below(const struct place *place)
     commit = begin(place->store, place->setting->mechanism);
     OPERATE(commit, 0, 1, QUARANTINED);
     CHECK_OK(add_update(commit, "data", "e", "{'n': 7}", "{'$inc': {'n': 1}}", &error), error);
-    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_apply(commit, &error), error);
+    CHECK_STATUS(TRUCE_REFUSED, truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);
     count_quarantined(place, 0, __LINE__);
     commit = begin(place->store, place->setting->mechanism);
