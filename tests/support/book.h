@@ -25,8 +25,10 @@ static inline truce_ledger *book_ledger(truce_store *store)
 static inline truce_status book_open(truce_ledger *ledger, const char *account, int64_t min,
                                      bson_error_t *error)
 {
-    truce_ledger_account rules = {
-        .account = account, .currency = "EUR", .has_min = min != INT64_MIN, .min = min};
+    truce_ledger_account rules = {.account = account,
+                                  .currency = "EUR",
+                                  .has_min = min != INT64_MIN,
+                                  .min = min == INT64_MIN ? 0 : min};
     truce_status status = truce_ledger_currency(ledger, "EUR", 2, error);
 
     return status ? status : truce_ledger_open(ledger, NULL, &rules, error);

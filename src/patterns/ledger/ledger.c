@@ -570,8 +570,13 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
         found = ledger_find_digits(&ledger->currencies, code, digits);
         pthread_mutex_unlock(&ledger->mutex);
     }
-    return status || found ? status
-                           : truce__fail(TRUCE_NOT_FOUND, error, "unknown currency \"%s\"", code);
+    if (status || found)
+        return status;
+    return truce__fail(
+        TRUCE_NOT_FOUND, error,
+        "unknown currency \"%s\": declare it with its number of decimal digits first "
+        "(truce_ledger_currency, or `digits` when an account is opened)",
+        code);
 }
 
 /* Sets the digits if {_id, currencies.CODE: absent}. It can be sent any number of times. */

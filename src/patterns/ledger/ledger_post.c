@@ -406,6 +406,9 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
                                     bool opens, struct ledger_rules *rules, bson_error_t *error)
 {
     truce_status status = truce__ledger_account_name(account->account, error);
+    const char *unset = account->min && !account->has_min   ? "min"
+                        : account->max && !account->has_max ? "max"
+                                                            : NULL;
     int digits;
 
     *rules = (struct ledger_rules){.has_min = account->has_min,
@@ -415,6 +418,10 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
                                    .closed = account->closed,
                                    .min = account->min,
                                    .max = account->max};
+    if (!status && unset)
+        return truce__fail(TRUCE_INVALID, error,
+                           "account \"%s\" has a value in `%s`, but `has_%s` is false: set it, too",
+                           account->account, unset, unset);
     if (!status && opens && !account->currency)
         return truce__fail(TRUCE_INVALID, error, "the currency of account \"%s\" is missing",
                            account->account);
