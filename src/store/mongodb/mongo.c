@@ -264,7 +264,8 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
                              database, options->database);
     else if ((!database || !*database) && !options->database)
         status = truce__fail(TRUCE_INVALID, error,
-                             "no database: append /NAME to the URI, or use --database");
+                             "no database: append /NAME to the URI, or name it in "
+                             "truce_store_options.database (the program: --database)");
     else
         status = check_writes(*uri, error);
     if (!status)

@@ -70,6 +70,14 @@ static const struct store_kind *find_kind(const char *scheme, size_t length)
     return NULL;
 }
 
+/* Returns what a URI with this scheme looks like. */
+static const char *scheme_example(const char *scheme)
+{
+    if (!strcmp(scheme, "memory"))
+        return "memory:";
+    return !strcmp(scheme, "file") ? "file:PATH" : "mongodb://HOST/NAME";
+}
+
 /* Returns whether the store's URI names the database. */
 static bool store_is_server(const truce_store *store)
 {
@@ -116,6 +124,17 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
         return truce__fail(TRUCE_INVALID, error,
                            "the store's URI has a name and a password, but does not begin with "
                            "mongodb:// (for a file of this name, use file:PATH)");
+    if (!length && find_kind(uri, strlen(uri)))
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the store's URI \"%s\" is a scheme without a colon: did you mean \"%s\"? "
+            "(for a file of this name, use \"file:%s\")",
+            uri, scheme_example(uri), uri);
+    if (!strncmp(uri, "file://", 7) && uri[7] != '/')
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store's URI \"%s\" has a host, or its path begins with //: did you "
+                           "mean \"file:%s\"?",
+                           uri, uri + 7);
     kind = length ? find_kind(uri, length) : find_kind("file", 4);
     if (!kind)
         return truce__fail(
