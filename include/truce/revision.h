@@ -106,7 +106,8 @@ typedef struct truce_revision_result {
      * for the whole document:
      *
      *     stale     of a save: the document changed since it was read
-     *     removed   the document was removed
+     *     removed   the document was removed, or it never existed: a save that inserts a document
+     *               has the version TRUCE_REVISION_NEW
      *     no-base   the version that was read is no longer known
      *
      * For a string, an element also has hunks: [{base, mine, theirs}], and marked: the string with

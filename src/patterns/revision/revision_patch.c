@@ -113,6 +113,14 @@ static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *erro
     return status;
 }
 
+static truce_status patch_check_kind(truce_patch_kind kind, bson_error_t *error)
+{
+    if (kind >= TRUCE_PATCH_OPERATORS && kind <= TRUCE_PATCH_MERGE)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the kind %d of a patch is unknown: expected a truce_patch_kind", (int)kind);
+}
+
 truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t version, bool any,
                                   truce_patch_kind kind, const bson_t *patch,
@@ -123,6 +131,8 @@ truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit
     struct patching patching = {revision, id, version, any, kind, patch, result};
     truce_status status = truce__check_required(patch, "patch", error);
 
+    if (!status)
+        status = patch_check_kind(kind, error);
     *result = (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
     return status ? status : truce__revision_write(revision, commit, patch_in, &patching, error);
 }
@@ -137,6 +147,8 @@ truce_status truce_revision_diff(const bson_t *before, const bson_t *after, truc
 
     if (!status)
         status = truce__check_required(after, "document after", error);
+    if (!status)
+        status = patch_check_kind(kind, error);
     if (status) {
         bson_init(patch);
         return status;
