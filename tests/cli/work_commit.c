@@ -124,7 +124,7 @@ TEST(names_errors_and_changes_nothing)
         {2, "[{post: 'book', id: 1, with: {}, lane: 'l'}]", "\"lane\" goes with \"enqueue\""},
         {2, "[{post: 'book', id: 1, with: {}, meta: 1}]", "\"meta\" must be a document"},
         {2, "[{insert: 'orders', with: {}, priority: 1}]", "\"priority\" goes with \"enqueue\""},
-        {2, "[{enqueue: 'mail', with: {}, delay_ms: -1}]", "change 1: a delay"},
+        {2, "[{enqueue: 'mail', with: {}, delay_ms: -1}]", "change 1: `delay_ms` is -1"},
         {2, "[{enqueue: 'mail', with: {}, priority: 1001}]", "change 1: the priority 1001"},
         {2, "[{enqueue: 'mail', with: {}, priority: 4294967296}]", "the priority is too large"},
         {2, "[{enqueue: 'mail', with: {}, unique: ''}]", "change 1: invalid unique key"},
