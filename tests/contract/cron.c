@@ -341,7 +341,7 @@ static void bad(truce_store *store, const struct setting *setting)
     refused(queue, "a", "@daily", payload, &mars, "\"Mars\"");
     refused(queue, "a", "@daily", payload, &job, "cannot have a delay");
     refused(queue, "a", "@daily", payload, &priority, "priority");
-    refused(queue, "a", "@daily", payload, &what, "truce_cron_missed");
+    refused(queue, "a", "@daily", payload, &what, "TRUCE_MISSED_ONCE");
     refused(queue, "a", "@daily", payload, &room, "truce_cron_options");
     nameless = truce_queue_new(store, NULL);
     refused(nameless, "a", "@daily", payload, NULL, "\"queue\"");
