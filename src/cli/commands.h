@@ -20,7 +20,7 @@ extern cli_command_list cli_help_commands, cli_set_commands, cli_set_apply_comma
     cli_serve_commands, cli_ui_commands, cli_user_commands, cli_import_commands,
     cli_export_commands, cli_copy_commands, cli_archive_commands, cli_restore_commands,
     cli_compact_commands, cli_salvage_commands, cli_index_commands, cli_collections_commands,
-    cli_commit_commands, cli_sweep_commands, cli_doctor_commands, cli_simulate_commands,
-    cli_verify_commands, cli_manual_commands, cli_complete_commands;
+    cli_commit_commands, cli_sweep_commands, cli_check_commands, cli_doctor_commands,
+    cli_simulate_commands, cli_verify_commands, cli_manual_commands, cli_complete_commands;
 
 #endif
