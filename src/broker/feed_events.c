@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "bson/date.h"
 #include "bson/json.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/decorators/database_view.h"
 #include "store/file/file.h"
 #include "store/reserved_names.h"

@@ -28,7 +28,7 @@
 #include "query/input_check.h"
 #include "query/update/update.h"
 #include "store/maintenance.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
 #include "truce/changes.h"

@@ -7,7 +7,7 @@
 #include "commit/journal.h"
 #include "store/decorators/database_view.h"
 #include "store/decorators/decorator.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "store/snapshot_view.h"
 
 /*

@@ -4,7 +4,7 @@
 #include "commit/commit_counters.h"
 #include "commit/metadata_cache.h"
 #include "commit/unique_keys.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "truce/sys/store.h"
 
 /*

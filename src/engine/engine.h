@@ -3,12 +3,12 @@
 
 /*
  * The core of the embedded engine: one open file, for any number of threads and processes. The
- * operations on documents are in documents/document_store.h.
+ * operations on documents are in documents/open_documents.h.
  */
 #include "engine/checkpoint.h"
 #include "engine/helper_threads.h"
+#include "engine/id_row_cache.h"
 #include "engine/reader_pool.h"
-#include "engine/row_hints.h"
 #include "engine/snapshots.h"
 #include "engine/writer.h"
 #include "query/aggregate/aggregate.h"
@@ -70,7 +70,7 @@ struct engine {
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
 };
 
-/* Opens the file; see truce__engine_open (documents/document_store.h) for the arguments. `kinds`
+/* Opens the file; see truce__engine_open (documents/open_documents.h) for the arguments. `kinds`
  * lists the kinds of operations that this process executes for other processes. `*engine` is NULL
  * on failure. */
 truce_status truce__engine_start(const char *path, const truce_store_options *options,

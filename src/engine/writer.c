@@ -57,7 +57,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/futex.h"
-#include "engine/row_hints.h"
+#include "engine/id_row_cache.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
 #include "engine/storage/log_archive.h"

@@ -1,6 +1,6 @@
 #include "merge/document_diff.h"
 
-#include "bson/numbering.h"
+#include "bson/key_numbering.h"
 
 #define PATH_BYTES_MAX 4096
 

@@ -2,7 +2,7 @@
  * compares values as JSON Patch does. */
 #include "base/assert.h"
 #include "bson/builder.h"
-#include "bson/numbering.h"
+#include "bson/key_numbering.h"
 #include "merge/document_diff.h"
 #include "merge/json_patch.h"
 

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "bson/array.h"
-#include "bson/numbering.h"
+#include "bson/key_numbering.h"
 #include "merge/json_patch.h"
 #include "merge/lcs.h"
 

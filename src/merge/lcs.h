@@ -3,7 +3,7 @@
 
 /*
  * Finds a common subsequence of two sequences. The sequences are numbers; equal elements have equal
- * numbers (numbering.h).
+ * numbers (key_numbering.h).
  *
  * If the sequences differ little, it is a longest common subsequence (E. Myers, "An O(ND)
  * Difference Algorithm and Its Variations", 1986). Otherwise the elements that occur once in each

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "bson/array.h"
 #include "bson/builder.h"
-#include "bson/numbering.h"
+#include "bson/key_numbering.h"
 #include "merge/merge.h"
 
 #define MERGE_RULES_MAX 200

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/admin/top.h"
 #include "server/call/shared_state.h"
 #include "server/commands.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/file/file.h"
 #include "tests/support/contract.h"
 

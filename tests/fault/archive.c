@@ -18,7 +18,7 @@
 #include "archive/archive.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/engine.h"
 #include "engine/storage/log_archive.h"
 #include "store/file/file.h"

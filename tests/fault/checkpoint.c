@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/resting.h"

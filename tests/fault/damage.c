@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/storage/checksum_vfs.h"
 #include "engine/storage/wal_vfs.h"
 #include "tests/support/damage.h"

@@ -13,7 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/storage/file_identity.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/own_faults.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/test.h"

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
 

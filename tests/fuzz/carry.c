@@ -14,8 +14,8 @@
 
 #include "base/assert.h"
 #include "engine/documents/bulk_write.h"
-#include "engine/documents/document_store.h"
 #include "engine/documents/find_and_modify.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/fuzz_input.h"
 
 static char directory[] = "/tmp/truce-fuzz-XXXXXX";

@@ -3,7 +3,7 @@
  * ones must have the reads and the final state of some serial order; the test finds it by running
  * them serially.
  */
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 
 #include <stdlib.h>
 

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/file/file.h"
 #include "tests/support/test.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/school.h"
 #include "tests/support/test.h"
 #include "truce/compact.h"

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/call/call_error.h"
 #include "server/call/shared_state.h"
 #include "server/net/compress.h"

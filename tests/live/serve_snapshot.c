@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/session/change_stream.h"
 #include "store/decorators/database_view.h"
 #include "store/file/file.h"

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"
 #include "tests/support/streams.h"

@@ -6,7 +6,7 @@
  *     TRUCE_TEST_SEED=N                runs the same operations again
  *     TRUCE_TRANSACTION_EPOCHS=N       how many transactions (40)
  */
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "tests/support/random_operations.h"
 #include "tests/support/test.h"
 

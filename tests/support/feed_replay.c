@@ -1,7 +1,7 @@
 #include "tests/support/feed_replay.h"
 
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/file/file.h"
 #include "store/reserved_names.h"
 #include "tests/support/test.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/test.h"
 
 /* ---- the work ------------------------------------------------------------------------------- */

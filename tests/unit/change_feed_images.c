@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "engine/documents/change_feed.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/file/file.h"
 #include "store/store.h"
 #include "tests/support/test.h"

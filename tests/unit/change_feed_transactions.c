@@ -1,9 +1,9 @@
 /* The feed's entries of transactions (store/overlay) and of commits: the kinds of changes of their
  * statements. */
 #include "engine/documents/change_feed.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/file/file.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "tests/support/test.h"
 #include "truce/commit.h"
 

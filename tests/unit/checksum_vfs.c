@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/storage/wal_vfs.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/storage/checksum_vfs.h"
 #include "tests/support/command.h"
 #include "tests/support/damage.h"

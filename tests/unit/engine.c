@@ -1,4 +1,4 @@
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 
 #include <fcntl.h>
 #include <pthread.h>

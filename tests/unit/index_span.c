@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "bson/value.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "tests/support/test.h"
 
 #define BELOW(n)                truce__random_below(&dice, n)

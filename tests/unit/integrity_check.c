@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/storage/checksum_vfs.h"
 #include "engine/storage/wal_vfs.h"
 #include "tests/support/damage.h"

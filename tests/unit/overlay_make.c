@@ -1,6 +1,6 @@
 /* Collections and indexes that a transaction makes (store/overlay/overlay_write.c). */
 #include "base/field.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 #include "tests/support/test.h"
 
 static truce_store *store, *overlay;

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "tests/support/open_lock.h"
 #include "tests/support/processor.h"
 #include "tests/support/resting.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/documents/change_feed.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "store/file/file.h"
 #include "tests/support/test.h"
 

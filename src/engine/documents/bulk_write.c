@@ -19,7 +19,7 @@
 #include "engine/documents/change_feed.h"
 #include "engine/documents/collections.h"
 #include "engine/documents/delegated_writes.h"
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
 #include "engine/documents/read_validation.h"
 #include "query/index/index.h"
 

@@ -20,7 +20,7 @@
  *
  * Invariants:
  *  1. The transaction that makes a change writes its entry, in every case. The functions that
- *     change documents (documents.c) and collections (collections.c) make the calls. Programs that
+ *     change documents (indexed_documents.c) and collections (collections.c) make the calls. Programs that
  *     do not know the feed cannot write (catalog.c). After a crash the feed therefore matches the
  *     documents.
  *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the
@@ -48,7 +48,7 @@
 #include "base/clock.h"
 #include "bson/binary_text.h"
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "query/index/index_set.h"
 
 #define PRUNE_EACH  64

@@ -2,8 +2,8 @@
 
 #include "base/assert.h"
 #include "engine/documents/change_feed.h"
-#include "engine/documents/document_store.h"
 #include "engine/documents/index_build.h"
+#include "engine/documents/open_documents.h"
 #include "engine/documents/query.h"
 #include "engine/storage/kv_table.h"
 #include "query/index/index_set.h"

@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/storage/checksum_vfs.h"
 
 /* The time for moving pages. A part takes about as long. */

@@ -10,7 +10,7 @@
  *                e: {d, c, m}}; zeros are omitted
  */
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 
 /* The number of parts of a write that are documents. */
 #define DELEGATED_PARTS 6

@@ -2,7 +2,7 @@
 #include "engine/documents/document_change.h"
 
 #include "base/assert.h"
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
 #include "query/input_check.h"
 
 void truce__compiled_release(struct compiled *compiled)

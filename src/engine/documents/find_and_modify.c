@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "engine/documents/delegated_writes.h"
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
 
 static truce_status modify_compile(struct modify *modify, bson_error_t *error)
 {

@@ -33,7 +33,7 @@
 #include "base/assert.h"
 #include "engine/documents/change_feed.h"
 #include "engine/documents/collections.h"
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
 #include "query/index/index_set.h"
 
 #define CHUNK       1000

@@ -2,7 +2,7 @@
 #define TRUCE_ENGINE_DOCUMENTS_INDEX_BUILD_H
 
 /* Builds an index on live data (the operation itself is truce__engine_index_create). */
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 
 /* Drops the unfinished indexes of dead builders. deadline_ms: for its turn to write; 0: the default
  * of the engine. */

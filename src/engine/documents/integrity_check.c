@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/plural.h"
 #include "engine/documents/change_feed.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 
 #define LOOKS         5
 #define LOOK_AGAIN_MS 20

@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_DOCUMENTS_INTEGRITY_CHECK_H
 
 /* Examines the file and repairs its indexes. */
-#include "engine/documents/document_store.h"
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
+#include "engine/documents/open_documents.h"
 
 struct examine_fault {
     /* "": the whole file. */

@@ -5,7 +5,7 @@
  * A query: a compiled filter with everything that is needed to run it, for reads (in one snapshot)
  * and for writes (inside the write transaction).
  */
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "engine/documents/scan.h"
 #include "query/sort/sort.h"
 

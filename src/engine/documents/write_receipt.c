@@ -1,7 +1,7 @@
 #include "engine/documents/write_receipt.h"
 
 #include "base/assert.h"
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
 #include "query/input_check.h"
 
 truce_status truce__receipt_init(struct receipt *receipt, truce_receipt *given, bson_error_t *error)

@@ -33,7 +33,7 @@
  *  LG3.  A transaction is inserted COMMITTED, with the balances after it, after the last committed
  *        number of each of its accounts. The entries that made these balances can no longer change.
  *        A document of another program is taken up by one write that compares every field it used
- *        (LF1 to LF5, ledger_take_over.c). `cachedBal` is therefore right or absent.
+ *        (LF1 to LF5, ledger_foreign_documents.c). `cachedBal` is therefore right or absent.
  *  LG4.  The balance after a number is the one in its change. Only committed numbers count.
  *  LG5.  A rule is checked against the state before the number that is taken, so no other
  *        transaction comes in between. Each of several changes of one account is checked, because

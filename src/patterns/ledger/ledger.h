@@ -517,7 +517,7 @@ void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
 /* Returns true if the collection has the index of a ledger over accounts and numbers. */
 bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 
-/* ---- documents of other programs (ledger_take_over.c) ---------------------------------------- */
+/* ---- documents of other programs (ledger_foreign_documents.c) ---------------------------------------- */
 
 /* Receives each document that is refused, with the reason. */
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);

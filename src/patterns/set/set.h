@@ -81,7 +81,7 @@ struct truce_set {
 truce_status truce__set_complete(truce_store *store, struct arena *arena, const char *key,
                                  truce_set_options *options, bson_error_t *error);
 
-/* ---- ranks (set_rank.c) ---- */
+/* ---- ranks (set_verdict.c) ---- */
 
 struct set_rank {
     /* 0: none. */

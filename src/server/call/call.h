@@ -82,7 +82,7 @@ struct call {
     const bson_t *labels, *concern;
     /* The views that its stages read; NULL: none. */
     struct aliases *aliases;
-    /* The call holds the lock on the names of collections (same_collection.h). */
+    /* The call holds the lock on the names of collections (collection_uuid.h). */
     bool holds_names;
     /* Details of error 361; NULL: none. */
     const struct uuid_mismatch *mismatch;

@@ -136,7 +136,7 @@ struct server {
     struct http *http;
 
     /* The names of collections. Commands that drop or rename collections lock it exclusively
-     * (same_collection.h). */
+     * (collection_uuid.h). */
     pthread_rwlock_t names;
 
     /* Protects the fields below. */

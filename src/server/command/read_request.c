@@ -27,7 +27,7 @@ static const struct field find_fields[] = {
     {"tailable", FIELD_PLAIN, 0, true},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct find_request, let)},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
     {"max", FIELD_DOCUMENT, offsetof(struct find_request, max), true},
     {"min", FIELD_DOCUMENT, offsetof(struct find_request, min), true},
     {"returnKey", FIELD_FLAG, offsetof(struct find_request, keys), true},
@@ -129,7 +129,7 @@ static const struct field aggregate_fields[] = {
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct aggregate_request, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct aggregate_request, let)},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
     {NULL, FIELD_IGNORED, 0}};
 
 struct batch_size {

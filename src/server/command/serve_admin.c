@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/command/handlers.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"

@@ -29,10 +29,10 @@
 
 #include "base/limits.h"
 #include "bson/value.h"
+#include "server/command/collection_uuid.h"
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
-#include "server/command/same_collection.h"
 
 struct bulk {
     const bson_t *let, *cursor;

@@ -10,7 +10,7 @@
 #include "base/field.h"
 #include "base/random.h"
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "query/match/match.h"
 #include "server/command/collection_sizes.h"
 #include "server/session/change_stream.h"

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "query/index/index.h"
 #include "query/input_check.h"
 #include "query/match/match.h"
-#include "server/command/same_collection.h"
+#include "server/command/collection_uuid.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"
 
@@ -162,7 +162,7 @@ static const struct field modify_fields[] = {
     SHAPE_FIELDS,
     VIEW_FIELDS,
     {"index", FIELD_DOCUMENT, offsetof(struct shape, index)},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
     {NULL, FIELD_IGNORED, 0}};
 
 static truce_status modify_view(struct call *call, const struct view *view,
@@ -443,7 +443,7 @@ static truce_status collection_check_same(struct call *call, const char *from,
     return status;
 }
 
-/* Reads `drop`: true, or a UUID, which same_collection.h has checked. */
+/* Reads `drop`: true, or a UUID, which collection_uuid.h has checked. */
 static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_t *error)
 {
     bson_iter_t at;

@@ -33,9 +33,9 @@
 #include "query/input_check.h"
 #include "query/update/update.h"
 #include "server/call/call.h"
+#include "server/command/collection_uuid.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
-#include "server/command/same_collection.h"
 #include "server/command/write_statement.h"
 #include "store/store.h"
 

@@ -26,7 +26,7 @@ static const struct field create_index_fields[] = {
     {"indexes", FIELD_IGNORED, 0},
     {"ignoreUnknownIndexOptions", FIELD_FLAG, offsetof(struct create_indexes, ignores_unknown)},
     {"commitQuorum", FIELD_IGNORED, 0},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
     {NULL, FIELD_IGNORED, 0}};
 
 /* Copies an index without the options that no version of MongoDB has; options that truce refuses
@@ -177,7 +177,7 @@ static truce_status index_list_of(struct call *call, const char *place, bson_t *
 
 static const struct field drop_index_fields[] = {
     {"index", FIELD_IGNORED, 0},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
     {NULL, FIELD_IGNORED, 0}};
 
 truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *error)

@@ -1,6 +1,6 @@
 /* Sessions, and commands within transactions. */
+#include "server/command/collection_uuid.h"
 #include "server/command/handlers.h"
-#include "server/command/same_collection.h"
 
 #include <string.h>
 

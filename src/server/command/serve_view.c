@@ -25,7 +25,7 @@
 #include "query/aggregate/aggregate.h"
 #include "query/input_check.h"
 #include "server/command/handlers.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 
 /* ---- definition ------------------------------------------------------------------------------ */
 

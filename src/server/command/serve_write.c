@@ -205,7 +205,7 @@ static const struct field write_fields[] = {
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_command, unvalidated)},
     {"bypassEmptyTsReplacement", FIELD_FLAG, offsetof(struct write_command, empty_stay), true},
     {"let", FIELD_DOCUMENT, offsetof(struct write_command, let)},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
     {NULL, FIELD_IGNORED, 0}};
 
 /* Fills one write from a statement of the command. */

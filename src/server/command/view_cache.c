@@ -31,7 +31,7 @@
 #include "base/limits.h"
 #include "bson/value.h"
 #include "engine/documents/collections.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/command/handlers.h"
 #include "server/session/change_stream.h"
 #include "store/collection_alias.h"

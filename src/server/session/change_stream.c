@@ -29,7 +29,7 @@
 #include "base/limits.h"
 #include "bson/binary_text.h"
 #include "bson/value.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "query/aggregate/aggregate.h"
 #include "store/file/file.h"
 #include "store/mongodb/mongo_session.h"

@@ -29,7 +29,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 #include "server/call/shared_state.h"
 #include "server/session/change_stream.h"
 #include "store/file/file.h"

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "maintenance/session_sweep.h"
 #include "store/mongodb/mongo_session.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 
 #define BUCKETS  1024
 #define SWEEP_MS 60000 /* The interval between two sweeps of the records. */

@@ -2,7 +2,7 @@
 #define TRUCE_STORE_FILE_FILE_H
 
 /* The internals of the file: store, for tests and for maintenance. */
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 
 /* Returns the engine of an open file: store. */
 struct engine *truce__file_engine(truce_store *store);

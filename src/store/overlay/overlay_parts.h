@@ -4,7 +4,7 @@
 /* The internals that the files of overlay/ share. */
 #include "base/fingerprint.h"
 #include "query/index/index.h"
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 
 /* A document that is or was in the scratch. */
 struct entry {
@@ -62,7 +62,7 @@ static inline struct overlay *overlay_of(truce_store *base)
     return (struct overlay *)base;
 }
 
-/* overlay.c */
+/* transaction_overlay.c */
 struct collection_part *truce__overlay_part(struct overlay *overlay, const char *collection);
 /* Reads the indexes and the validator of the collection, and makes the indexes in the scratch. */
 truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_part *part,

@@ -1,5 +1,5 @@
-#ifndef TRUCE_SERVER_COMMAND_SAME_COLLECTION_H
-#define TRUCE_SERVER_COMMAND_SAME_COLLECTION_H
+#ifndef TRUCE_SERVER_COMMAND_COLLECTION_UUID_H
+#define TRUCE_SERVER_COMMAND_COLLECTION_UUID_H
 
 /*
  * collectionUUID: a command runs only if its collection still has the UUID that the client knows.

@@ -1,4 +1,4 @@
-#include "server/command/same_collection.h"
+#include "server/command/collection_uuid.h"
 
 #include <stdio.h>
 #include <string.h>

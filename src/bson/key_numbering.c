@@ -1,4 +1,4 @@
-#include "bson/numbering.h"
+#include "bson/key_numbering.h"
 
 #include "base/assert.h"
 

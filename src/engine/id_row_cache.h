@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_ROW_HINTS_H
-#define TRUCE_ENGINE_ROW_HINTS_H
+#ifndef TRUCE_ENGINE_ID_ROW_CACHE_H
+#define TRUCE_ENGINE_ID_ROW_CACHE_H
 
 /*
  * Row hints: the row in which a document was last seen, by its table and the key of its _id. A

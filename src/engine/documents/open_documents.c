@@ -1,4 +1,4 @@
-#include "engine/documents/document_store.h"
+#include "engine/documents/open_documents.h"
 
 #include "engine/documents/delegated_writes.h"
 #include "engine/documents/index_build.h"

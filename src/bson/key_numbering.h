@@ -1,5 +1,5 @@
-#ifndef TRUCE_BSON_NUMBERING_H
-#define TRUCE_BSON_NUMBERING_H
+#ifndef TRUCE_BSON_KEY_NUMBERING_H
+#define TRUCE_BSON_KEY_NUMBERING_H
 
 /*
  * Assigns numbers to keys: equal keys have one number, counted from 0 in the order of their first

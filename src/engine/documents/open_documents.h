@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DOCUMENTS_DOCUMENT_STORE_H
-#define TRUCE_ENGINE_DOCUMENTS_DOCUMENT_STORE_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_OPEN_DOCUMENTS_H
+#define TRUCE_ENGINE_DOCUMENTS_OPEN_DOCUMENTS_H
 
 /*
  * The embedded store: collections of documents in one file, for any number of threads and
@@ -110,7 +110,7 @@ truce_status truce__engine_compact(struct engine *engine, const truce_compact_op
 
 /* ---- checking (integrity_check.c) ------------------------------------------------------------ */
 
-/* Checks the invariants of documents.c and catalog.c in one snapshot. Fails with CORRUPT and the
+/* Checks the invariants of indexed_documents.c and catalog.c in one snapshot. Fails with CORRUPT and the
  * first violation. `*documents`, `*entries`: how many were checked (NULL is allowed). */
 truce_status truce__engine_check(struct engine *engine, int64_t *documents, int64_t *entries,
                                  bson_error_t *error);

@@ -1,5 +1,5 @@
 /* Row hints of documents: used if they are right, and harmless if they are wrong. */
-#include "engine/row_hints.h"
+#include "engine/id_row_cache.h"
 
 #include "bson/key_encoding.h"
 #include "engine/storage/body_fingerprints.h"

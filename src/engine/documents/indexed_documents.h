@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DOCUMENTS_DOCUMENTS_H
-#define TRUCE_ENGINE_DOCUMENTS_DOCUMENTS_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_INDEXED_DOCUMENTS_H
+#define TRUCE_ENGINE_DOCUMENTS_INDEXED_DOCUMENTS_H
 
 /*
  * Documents and their index entries, changed together inside a write transaction.

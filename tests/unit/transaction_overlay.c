@@ -1,6 +1,6 @@
 /* Transactions (store/overlay): cases that the isolation tests and the random tests do not
  * cover. */
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 
 #include <string.h>
 

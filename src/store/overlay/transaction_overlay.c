@@ -6,7 +6,7 @@
  * keys between min and max), all go through a sorter. The cursor shows the state when it was
  * opened: entries that were added later hide nothing from it.
  */
-#include "store/overlay/overlay.h"
+#include "store/overlay/transaction_overlay.h"
 
 #include "base/assert.h"
 #include "base/clock.h"

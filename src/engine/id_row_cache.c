@@ -1,4 +1,4 @@
-#include "engine/row_hints.h"
+#include "engine/id_row_cache.h"
 
 #include <string.h>
 

@@ -16,7 +16,7 @@
  * being built may or may not contain the keys of a document already. Deleting a missing key and
  * inserting an existing one are both allowed, so writers treat it like any other index.
  */
-#include "engine/documents/documents.h"
+#include "engine/documents/indexed_documents.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-#ifndef TRUCE_STORE_OVERLAY_OVERLAY_H
-#define TRUCE_STORE_OVERLAY_OVERLAY_H
+#ifndef TRUCE_STORE_OVERLAY_TRANSACTION_OVERLAY_H
+#define TRUCE_STORE_OVERLAY_TRANSACTION_OVERLAY_H
 
 /*
  * A transaction is a store that shows a snapshot of another store, with its own writes over it.
