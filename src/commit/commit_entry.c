@@ -154,14 +154,16 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
 static truce_status test_guard(const struct entry *entry, const bson_t *guard, bson_error_t *error)
 {
     bool matches = false;
-    char text[300];
-    truce_status status =
-        entry->token.found ? truce__guard_matches(guard, &entry->base, &matches, error) : TRUCE_OK;
+    char text[300], shown[150];
+    truce_status status;
 
+    truce__entry_show(entry, text, sizeof text);
+    if (!entry->token.found)
+        return truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist", text);
+    status = truce__guard_matches(guard, &entry->base, &matches, error);
     if (!status && !matches)
-        status = truce__fail(entry->token.found ? TRUCE_REFUSED : TRUCE_NOT_FOUND, error, "%s %s",
-                             truce__entry_show(entry, text, sizeof text),
-                             entry->token.found ? "does not match its guard" : "does not exist");
+        status = truce__fail(TRUCE_REFUSED, error, "%s does not match its guard %s", text,
+                             truce__value_show(truce__value_document(guard), shown, sizeof shown));
     return status;
 }
 

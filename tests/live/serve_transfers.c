@@ -127,7 +127,7 @@ TEST(databases_have_transfers_of_their_own)
          "\"accounts\""},
         {MOVE("2", "a", "b", "40", ", $db: 'school'"), 20},
         {"{truceTransferShow: 'moves', id: 2, $db: 'school'}", 0, "transfer.reason",
-         "\"document \\\"a\\\" of \\\"accounts\\\" does not match its guard\""},
+         "\"document \\\"a\\\" of \\\"accounts\\\" does not match its guard {\\\"balance\\\": {\\\"$gte\\\": 40}}\""},
         {"{truceTransfers: 'moves', $db: 'other'}", 0, "status", "\"not found\""},
     };
 
