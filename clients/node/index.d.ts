@@ -171,6 +171,8 @@ export declare class Database {
      * Runs `work` in a transaction, and again after a conflict with other writes. Returns its
      * result.
      * The calls of the database that `work` gets take effect together, or not at all.
+     * `work` must await each of them. If a call still runs at its end, `transact` throws, and
+     * nothing changes.
      */
     transact<T>(work: (transaction: TransactionDatabase) => Promise<T>): Promise<T>;
 

@@ -40,16 +40,50 @@ const AFTER_PAGE = ["after", "page"];
 const TREE = ["filter", "sort", "version", "tag", "token", "timeMS", "page"];
 const DIFF = ["from", "to", "contents", "page"];
 
+/* The calls of one transaction. A call after the end of its function would begin another one. */
+class Scope {
+    #ended = false;
+    #running = 0;
+
+    async run(call) {
+        if (this.#ended)
+            throw new errors.Invalid("the transaction has ended: await each call in its function");
+        this.#running++;
+        try {
+            return await call();
+        } finally {
+            this.#running--;
+        }
+    }
+
+    end() {
+        this.#ended = true;
+    }
+
+    /* Ends it before its commit. Throws if the function did not wait for a call. */
+    finish() {
+        this.end();
+        if (this.#running === 0) return;
+        const calls = this.#running === 1 ? "a call was" : `${this.#running} calls were`;
+        throw new errors.Invalid(
+            `${calls} still running at the end of the transaction, which changed nothing: ` +
+                "await each call in its function",
+        );
+    }
+}
+
 class Database {
     #transport;
     #session;
+    #scope;
     #signal;
     #abandoned = [];
     #registry = new FinalizationRegistry((state) => this.#abandoned.push(state));
 
-    constructor(transport, name, session, signal) {
+    constructor(transport, name, { session, scope, signal } = {}) {
         this.#transport = transport;
         this.#session = session;
+        this.#scope = scope;
         this.#signal = signal;
         this.databaseName = name;
     }
@@ -59,7 +93,11 @@ class Database {
         if (typeof signal?.addEventListener !== "function")
             throw new TypeError("the argument of withSignal must be an AbortSignal");
         setMaxListeners(0, signal); // one for each call that runs
-        return new Database(this.#transport, this.databaseName, this.#session, signal);
+        return new Database(this.#transport, this.databaseName, {
+            session: this.#session,
+            scope: this.#scope,
+            signal,
+        });
     }
 
     close() {
@@ -86,6 +124,11 @@ class Database {
      * that it may be repeated.
      */
     _command(document, again = false, session = this.#session) {
+        if (!this.#scope) return this.#sendUntilAborted(document, again, session);
+        return this.#scope.run(() => this.#sendUntilAborted(document, again, session));
+    }
+
+    #sendUntilAborted(document, again, session) {
         if (!this.#signal) return this.#send(document, again, session);
         return abortable(
             this.#signal,
@@ -255,14 +298,21 @@ class Database {
 
     async #transaction(function_) {
         const session = await this.#transport.begin({ transaction: true });
+        const scope = new Scope();
         try {
             const result = await function_(
-                new Database(this.#transport, this.databaseName, session, this.#signal),
+                new Database(this.#transport, this.databaseName, {
+                    session,
+                    scope,
+                    signal: this.#signal,
+                }),
             );
             this.#signal?.throwIfAborted();
+            scope.finish();
             await this.#transport.commit(session);
             return result;
         } finally {
+            scope.end();
             await this.#transport.end(session);
         }
     }

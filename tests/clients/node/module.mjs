@@ -166,6 +166,28 @@ async function checkTransactions(db) {
     });
     assert.equal(await numbers.countDocuments(), 4);
   });
+  await check("calls that a transaction does not wait for", async () => {
+    const late = /the transaction has ended: await each call/;
+    const insert = (tx, _id) => tx.collection("late").insertOne({ _id });
+    let kept, running;
+    const keep = (call) => async (tx) => void (await call((kept = tx)));
+    await db.transact(keep(() => {}));
+    assert.match((await raises(truce.Invalid, () => insert(kept, 1))).message, late);
+    await db.transact(keep((tx) => insert(tx, 2)));
+    assert.match((await raises(truce.Invalid, () => insert(kept, 3))).message, late);
+    await raises(truce.Invalid, () => kept.withSignal(new AbortController().signal).collection("late").find().toArray());
+    await raises(RangeError, () => db.transact(keep(() => {
+      throw new RangeError("no");
+    })));
+    assert.match((await raises(truce.Invalid, () => kept.enqueue("late", { payload: {} }))).message, late);
+    const error = await raises(truce.Invalid, () => db.transact(async (tx) => {
+      await insert(tx, 4);
+      running = [insert(tx, 5), insert(tx, 6)].map((call) => call.catch(() => {}));
+    }));
+    assert.match(error.message, /^2 calls were still running .*: await each call/);
+    await Promise.all(running);
+    assert.deepEqual((await db.collection("late").find().toArray()).map((one) => one._id), [2]);
+  });
   await check("a conflict is repeated", async () => {
     let tried = 0;
     await db.transact(async (tx) => {
