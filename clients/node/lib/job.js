@@ -27,6 +27,8 @@ class Job {
     #claimed = performance.now();
     #logger;
     #lost = new AbortController();
+    /* The calls of the handler that have not ended. */
+    #calls = new Set();
 
     /* Whether this worker has reported the end of the job. */
     ended = false;
@@ -55,7 +57,7 @@ class Job {
     }
 
     async #end(method, fields, database = this.#database) {
-        if (this.ended) throw new errors.Expired(`job ${this.id} has already ended`, { code: 125 });
+        this.#checkOpen();
         const operation = method === "jobCommit" ? "done" : method;
         const reply = await telemetry.end(this, operation, () =>
             database[method](this.queue, { ...this.#claim, ...fields }),
@@ -73,40 +75,85 @@ class Job {
         );
     }
 
+    #checkOpen() {
+        if (!this.ended) return;
+        const message = `job ${this.id} has already ended: await each call in its handler`;
+        throw new errors.Expired(message, { code: 125 });
+    }
+
+    /* Registers a call of the handler, and returns its promise. The promise gets no handler here,
+     * such that an error which the handler ignores is not hidden. */
+    #begun(call) {
+        const promise = (async () => {
+            try {
+                return await call;
+            } finally {
+                this.#calls.delete(promise);
+            }
+        })();
+        this.#calls.add(promise);
+        return promise;
+    }
+
     /* ---- the end ---- */
 
-    async done(result, options) {
+    done(result, options) {
+        return this.#begun(this.#done(result, options));
+    }
+
+    async #done(result, options) {
         const { database } = checked(options, END, "done");
         await this.#end("done", { result }, database);
     }
 
-    async fail(error, options) {
+    fail(error, options) {
+        return this.#begun(this.#fail(error, options));
+    }
+
+    async #fail(error, options) {
         const { delayMS, database } = checked(options, FAIL, "fail");
         await this.#end("fail", { error: textOf(error), delayMS }, database);
         this.#log("error", `failed: ${textOf(error)}`);
     }
 
-    async snooze(delayMS = 0, options = undefined) {
+    snooze(delayMS, options) {
+        return this.#begun(this.#snooze(delayMS, options));
+    }
+
+    async #snooze(delayMS = 0, options = undefined) {
         const { database } = checked(options, END, "snooze");
         await this.#end("snooze", { delayMS: duration("delayMS", delayMS) }, database);
     }
 
-    async discard(error, options) {
+    discard(error, options) {
+        return this.#begun(this.#discard(error, options));
+    }
+
+    async #discard(error, options) {
         const { database } = checked(options, END, "discard");
         await this.#end("discard", { error: textOf(error) }, database);
     }
 
-    async commit(fill, options) {
+    commit(fill, options) {
+        return this.#begun(this.#commit(fill, options));
+    }
+
+    async #commit(fill, options) {
         const { result } = checked(options, ["result"], "commit");
         const changes = await changesOf(fill, "commit");
-        if (changes.length === 0) await this.done(result);
+        if (changes.length === 0) await this.#end("done", { result });
         else await this.#end("jobCommit", { changes, result });
     }
 
     /* ---- steps: what happens once in all attempts ---- */
 
-    async step(name, fill, options) {
+    step(name, fill, options) {
+        return this.#begun(this.#step(name, fill, options));
+    }
+
+    async #step(name, fill, options) {
         const { result } = checked(options, ["result"], "step");
+        this.#checkOpen();
         const changes = await changesOf(fill, "step");
         const fields = {
             ...this.#claim,
@@ -118,14 +165,24 @@ class Job {
         return { earlier: reply.earlier, result: reply.result };
     }
 
-    async sleep(name, delayMS) {
+    sleep(name, delayMS) {
+        return this.#begun(this.#sleep(name, delayMS));
+    }
+
+    async #sleep(name, delayMS) {
+        this.#checkOpen();
         this.#checkSuspended(
             await this.#database.jobSleep(this.queue, { ...this.#claim, name, delayMS }),
         );
     }
 
-    async wait(name, options) {
+    wait(name, options) {
+        return this.#begun(this.#wait(name, options));
+    }
+
+    async #wait(name, options) {
         const { timeoutMS } = checked(options, ["timeoutMS"], "wait");
+        this.#checkOpen();
         const reply = await this.#database.jobWait(this.queue, { ...this.#claim, name, timeoutMS });
         this.#checkSuspended(reply);
         return reply.came ? (reply.event ?? {}) : null;
@@ -168,6 +225,8 @@ class Job {
         let result;
         try {
             result = await handler(this);
+            // Without this, a commit that the handler does not await would be lost.
+            while (this.#calls.size > 0) await Promise.all(this.#calls);
         } catch (error) {
             await this.#failed(error, logger);
             return;
@@ -178,7 +237,7 @@ class Job {
     /* Ends the job as done. If its result cannot be stored, the job fails: it would run again. */
     async #finish(result, logger) {
         try {
-            await this.done(isResult(result) ? result : undefined);
+            await this.#done(isResult(result) ? result : undefined);
         } catch (error) {
             const temporary = error instanceof errors.TruceError && !isWrong(error);
             if (temporary) throw error;

@@ -552,6 +552,26 @@ async function checkJobs(db) {
     });
     assert.deepEqual(await states("by hand"), ["delayed", "done", "done"]);
     assert.deepEqual(await db.claimJobs("by hand"), []);
+  await check("calls that a handler does not await", async () => {
+    const payloads = ["commit", "step", "wrong", "late"].map((kind) => ({ kind }));
+    await db.enqueue("unawaited", { payloads });
+    let late;
+    const add = (_id) => (c) => void c.insert("unawaited", { _id });
+    const work = async (job) => {
+      const { kind } = job.payload;
+      if (kind === "commit") void job.commit(add(1), { result: { sent: true } });
+      if (kind === "step") void job.step("one", add(2));
+      if (kind === "wrong") void job.commit((c) => (add(3)(c), c.remove("unawaited", "none")));
+      if (kind === "late") late = job;
+    };
+    await new Worker(db, "unawaited", work, { untilEmpty: true, logger: silent }).run();
+    const jobs = (await all(db.iterateJobs("unawaited"))).map((job) => [job.payload.kind, job.state, job.result]);
+    assert.deepEqual(jobs.sort(), [["commit", "done", { sent: true }], ["late", "done", undefined],
+      ["step", "done", undefined], ["wrong", "delayed", undefined]]);
+    for (const call of [() => late.commit(add(4)), () => late.step("two", add(5)), () => late.sleep("three", 1)])
+      assert.match((await raises(truce.Expired, call)).message, /already ended: await each call/);
+    assert.deepEqual((await db.collection("unawaited").find().toArray()).map((one) => one._id), [1, 2]);
+  });
   });
   await check("jobs of all queues", async () => {
     const { id } = await db.enqueue("tagged", { payload: {}, tags: ["of all queues"] });
