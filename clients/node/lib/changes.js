@@ -1,7 +1,7 @@
 "use strict";
 /* The changes of a commit: documents by the methods here, operations by their own names. */
 const { addOperations } = require("./operations_base.js");
-const { checked, checkDefined, checkFunction, checkText } = require("./options.js");
+const { checkDates, checked, checkDefined, checkFunction, checkText } = require("./options.js");
 
 const WHERE = ["where"];
 
@@ -22,6 +22,7 @@ class Changes {
             throw new TypeError(`the _id of ${what} is undefined`);
         checkDefined(fields.id, `the _id of ${what}`);
         checkDefined(where, `the condition of ${what}`);
+        checkDates(fields.with, `the document of ${what}`);
         return this._run({ [kind]: collection, ...fields, ...(where && { if: where }) });
     }
 

@@ -4,7 +4,7 @@ const { ObjectId, calculateObjectSize } = require("./bson.js");
 const { Cursor, FindCursor, sortOf } = require("./cursor.js");
 const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
-const { checked, checkDefined } = require("./options.js");
+const { checkDates, checked, checkDefined } = require("./options.js");
 
 /* The largest insert command. */
 const BATCH_BYTES = 8 << 20;
@@ -59,7 +59,7 @@ function checkUpdate(update, method) {
         throw new TypeError(
             `the update of ${method} must have operators, such as {$set: {n: 1}}`,
         );
-    return update;
+    return checkDates(update, `the update of ${method}`);
 }
 
 function checkReplacement(document, method) {
@@ -68,7 +68,7 @@ function checkReplacement(document, method) {
         throw new TypeError(
             `the replacement of ${method} must not have operators; updateOne has them`,
         );
-    return document;
+    return checkDates(document, `the replacement of ${method}`);
 }
 
 /* Throws the first error of the writes that failed one by one. */
@@ -164,6 +164,7 @@ class Collection {
         if (!Array.isArray(pipeline))
             throw new TypeError("the pipeline of aggregate must be an array of stages");
         for (const stage of pipeline) checkDefined(stage?.$match, "$match of aggregate");
+        checkDates(pipeline, "the pipeline of aggregate");
         const cursor = batchSize === undefined ? {} : { batchSize };
         const made = new Cursor(this.#database, {
             aggregate: this.collectionName,
@@ -183,7 +184,8 @@ class Collection {
 
     async insertOne(document) {
         checkDocument(document, "the argument of insertOne", "{n: 1}");
-        const { insertedIds } = await this.insertMany([document]);
+        checkDates(document, "the argument of insertOne");
+        const { insertedIds } = await this.#insert([document], true);
         return { acknowledged: true, insertedId: insertedIds[0] };
     }
 
@@ -195,8 +197,13 @@ class Collection {
             );
         documents.forEach((document, i) => {
             checkDocument(document, `document ${i} of insertMany`, "{n: 1}");
-            document._id ??= new ObjectId();
+            checkDates(document, `document ${i} of insertMany`);
         });
+        return this.#insert(documents, ordered);
+    }
+
+    async #insert(documents, ordered) {
+        for (const document of documents) document._id ??= new ObjectId();
         let failed;
         for (const batch of batchesOf(documents)) {
             const reply = await this.#run({
@@ -313,6 +320,7 @@ class Collection {
     async merge(document, options) {
         const given = checked(options, MERGE_OPTIONS, "merge");
         checkDocument(document, "the first argument of merge", '{_id: 1, title: "..."}');
+        checkDates(document, "the first argument of merge");
         return mergeJson(this.#database, this.collectionName, document, given);
     }
 

@@ -1,5 +1,6 @@
 "use strict";
 /* The check of options: an unknown option is an error, not ignored. */
+const { isDate } = require("node:util").types;
 
 /* Returns the number of letters to insert, remove, or replace to make one text of the other. */
 function distance(left, right) {
@@ -78,17 +79,36 @@ function checkFunction(value, what) {
 
 const DEPTH_MAX = 200; // deeper documents are refused by the store, and a cycle by the BSON library
 
-/* Returns the path of the first value that is undefined, or undefined if every value is defined. */
-function undefinedPath(value, depth = 0) {
-    if (value === null || typeof value !== "object" || depth > DEPTH_MAX) return undefined;
+/*
+ * Returns the path of the first value for which `isWrong` returns true, "" for the value itself, or
+ * undefined.
+ */
+function pathOf(value, isWrong, parents = []) {
+    if (isWrong(value)) return "";
+    if (value === null || typeof value !== "object" || parents.length > DEPTH_MAX) return undefined;
     if (value._bsontype || typeof value.toBSON === "function") return undefined;
-    if (ArrayBuffer.isView(value) || value instanceof Date) return undefined;
+    if (ArrayBuffer.isView(value) || isDate(value) || parents.includes(value)) return undefined;
+    parents.push(value);
     for (const [name, one] of value instanceof Map ? value : Object.entries(value)) {
-        if (one === undefined) return name;
-        const inner = undefinedPath(one, depth + 1);
-        if (inner !== undefined) return `${name}.${inner}`;
+        const inner = pathOf(one, isWrong, parents);
+        if (inner !== undefined) return inner === "" ? `${name}` : `${name}.${inner}`;
     }
+    parents.pop();
     return undefined;
+}
+
+const isUndefined = (value) => value === undefined;
+const isInvalidDate = (value) => isDate(value) && Number.isNaN(value.getTime());
+
+/* Returns a value. Throws a TypeError if it has an invalid Date: the BSON library writes 1970. */
+function checkDates(value, what) {
+    const path = pathOf(value, isInvalidDate);
+    if (path !== undefined)
+        throw new TypeError(
+            `${path === "" ? what : `"${path}" of ${what}`} is an invalid Date: ` +
+                "give it a valid one, or null",
+        );
+    return value;
 }
 
 /*
@@ -96,12 +116,12 @@ function undefinedPath(value, depth = 0) {
  * BSON library makes null of it, which matches other documents than the caller means.
  */
 function checkDefined(value, what) {
-    const path = undefinedPath(value);
+    const path = value === undefined ? undefined : pathOf(value, isUndefined);
     if (path !== undefined)
         throw new TypeError(
             `"${path}" of ${what} is undefined: give it a value, or null for documents without it`,
         );
-    return value;
+    return checkDates(value, what);
 }
 
 function printed(value) {
@@ -125,6 +145,7 @@ function duration(name, value) {
 }
 
 module.exports = {
+    checkDates,
     checked,
     checkDefined,
     checkFunction,

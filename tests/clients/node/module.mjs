@@ -232,6 +232,23 @@ async function checkDocuments(db) {
       assert.ok(error.message.startsWith(`"${path}" of `), error.message);
     }
     await raises(TypeError, () => db.commit((c) => c.remove("people", undefined)));
+    const at = new Date("2026-13-45");
+    for (const [path, wrong] of [
+      ['"at" of the argument of insertOne', () => people.insertOne({ at })],
+      ['"a.1.at" of document 1 of insertMany', () => people.insertMany([{ at: new Date() }, { a: [1, { at }] }])],
+      ['"at.$gt" of the filter of find', async () => people.find({ at: { $gt: at } })],
+      ['"_id" of the filter of findOne', () => people.findOne({ _id: at })],
+      ['"$set.at" of the update of updateOne', () => people.updateOne({ _id: 1 }, { $set: { at } })],
+      ['"at" of the replacement of replaceOne', () => people.replaceOne({ _id: 1 }, new Map([["at", at]]))],
+      ['"1.$set.at" of the pipeline', async () => people.aggregate([{ $match: { n: 1 } }, { $set: { at } }])],
+      ['"at" of the first argument of merge', () => people.merge({ _id: 1, at })],
+      ['"$set.at" of the document of update in people', () => db.commit((c) => c.update("people", 1, { $set: { at } }))],
+      ["the _id of remove in people", () => db.commit((c) => c.remove("people", at))],
+      ['"at" of the option payload of enqueue', () => db.enqueue("dates", { payload: { at } })],
+    ]) {
+      const { message } = await raises(TypeError, wrong);
+      assert.ok(message.startsWith(`${path} `) && message.includes(" is an invalid Date: "), message);
+    }
     assert.equal(await people.findOne({ _id: null }), null);
     const cursor = people.find().sort("_id", -1).batchSize(2);
     assert.deepEqual([await cursor.hasNext(), (await cursor.next())._id, cursor.closed], [true, 249, false]);
@@ -535,23 +552,6 @@ async function checkJobs(db) {
     assert.ok(await db.collection("letters").findOne({ _id: 1 }));
     assert.match(jobs[3].errors[0].text, /a bad payload/);
   });
-  await check("jobs without a worker", async () => {
-    await db.enqueue("by hand", { payloads: [{ n: 1 }, { n: 2 }, { n: 3 }] });
-    const [done, failed, later] = await db.claimJobs("by hand", { most: 3 });
-    await done.run(() => ({ ok: 1 }));
-    await failed.run(() => {
-      throw new TypeError("no answer");
-    }, silent);
-    await later.snooze();
-    assert.deepEqual(await states("by hand"), ["delayed", "done", "ready"]);
-    await raises(truce.Expired, () => done.done());
-    const [job] = await db.claimJobs("by hand", { waitMS: 1000 });
-    await db.transact(async (tx) => {
-      await tx.collection("letters").insertOne({ _id: 9 });
-      await job.done(undefined, { database: tx });
-    });
-    assert.deepEqual(await states("by hand"), ["delayed", "done", "done"]);
-    assert.deepEqual(await db.claimJobs("by hand"), []);
   await check("calls that a handler does not await", async () => {
     const payloads = ["commit", "step", "wrong", "late"].map((kind) => ({ kind }));
     await db.enqueue("unawaited", { payloads });
@@ -572,6 +572,23 @@ async function checkJobs(db) {
       assert.match((await raises(truce.Expired, call)).message, /already ended: await each call/);
     assert.deepEqual((await db.collection("unawaited").find().toArray()).map((one) => one._id), [1, 2]);
   });
+  await check("jobs without a worker", async () => {
+    await db.enqueue("by hand", { payloads: [{ n: 1 }, { n: 2 }, { n: 3 }] });
+    const [done, failed, later] = await db.claimJobs("by hand", { most: 3 });
+    await done.run(() => ({ ok: 1 }));
+    await failed.run(() => {
+      throw new TypeError("no answer");
+    }, silent);
+    await later.snooze();
+    assert.deepEqual(await states("by hand"), ["delayed", "done", "ready"]);
+    await raises(truce.Expired, () => done.done());
+    const [job] = await db.claimJobs("by hand", { waitMS: 1000 });
+    await db.transact(async (tx) => {
+      await tx.collection("letters").insertOne({ _id: 9 });
+      await job.done(undefined, { database: tx });
+    });
+    assert.deepEqual(await states("by hand"), ["delayed", "done", "done"]);
+    assert.deepEqual(await db.claimJobs("by hand"), []);
   });
   await check("jobs of all queues", async () => {
     const { id } = await db.enqueue("tagged", { payload: {}, tags: ["of all queues"] });
