@@ -78,6 +78,11 @@ export function shop(db) {
                 .status(400)
                 .json({ error: "an order needs an Idempotency-Key, product, count, and to" });
         const earlier = await db.collection("orders").findOne({ _id: key });
+        if (
+            earlier &&
+            (earlier.product !== product || earlier.count !== count || earlier.to !== to)
+        )
+            return res.status(422).json({ error: "the Idempotency-Key is that of another order" });
         if (!earlier) await order(db, { product, count, to }, key);
         res.status(earlier ? 200 : 201).json(await db.collection("orders").findOne({ _id: key }));
     });
@@ -101,6 +106,9 @@ export function shop(db) {
             res.status(409).json({ error: "sold out, or the price has changed" });
         else if (error instanceof truce.Duplicate)
             res.status(409).json({ error: "the order is being placed" });
+        else if (error.expose)
+            // such as a body that is not JSON
+            res.status(error.status).json({ error: error.message });
         else next(error);
     });
     return app;

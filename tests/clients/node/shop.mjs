@@ -28,6 +28,7 @@ await check("orders never oversell, and are placed once", async () => {
   assert.deepEqual(replies.map((one) => one.code).sort(), [201, 201, 201, 409, 409]);
   const placed = replies.find((one) => one.code === 201).body;
   assert.deepEqual([(await order(placed._id, 1)).code, (await call("GET", `/orders/${placed._id}`)).body.total], [200, 450]);
+  assert.equal((await order(placed._id, 2)).code, 422);
   assert.equal((await call("GET", "/sales")).body.cents, 1350);
 });
 await check("edits are merged, or conflict", async () => {
@@ -42,6 +43,8 @@ await check("wrong requests", async () => {
   assert.equal((await call("GET", "/products/x")).code, 404);
   assert.equal((await call("PUT", "/products/tea", { document: {} })).code, 400);
   assert.equal((await call("POST", "/orders", { product: "tea" })).code, 400);
+  const malformed = await fetch(`${url}/orders`, { method: "POST", body: "{", headers: { "Content-Type": "application/json" } });
+  assert.deepEqual([malformed.status, typeof (await malformed.json()).error], [400, "string"]);
 });
 await check("a mail for each order, and the end", async () => {
   await until(() => lines.length === 4);

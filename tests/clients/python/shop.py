@@ -33,6 +33,7 @@ def check_shop():
     check("it never oversells", sorted(code for code, _ in replies) == [201, 201, 201, 409, 409], replies)
     placed = next(body for code, body in replies if code == 201)
     check("an order is placed once", order(placed["_id"]) == (200, placed) == call("GET", f"/orders/{placed['_id']}"))
+    check("another order with its key", order(placed["_id"], 2)[0] == 422)
     check("the ledger", call("GET", "/sales") == (200, {"cents": 1350}))
     shown = call("GET", "/products/tea")[1]
 

@@ -127,6 +127,8 @@ def shop(path: str) -> FastAPI:
     def order(order: Order, response: Response, idempotency_key: str = Header()) -> Any:
         stored = db["orders"].find_one(idempotency_key)
         if stored is not None:
+            if any(stored[name] != value for name, value in order.model_dump().items()):
+                raise HTTPException(422, "the Idempotency-Key is that of another order")
             return plain(stored)
         place(db, order, idempotency_key)
         response.status_code = 201
