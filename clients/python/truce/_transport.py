@@ -132,6 +132,8 @@ class _Transaction:
         self.used = False
 
     def take(self) -> Mapping[str, Any]:
+        if not self.open:  # its next command would begin another transaction
+            raise errors.Invalid("the transaction has ended: make its calls before its end")
         fields = self.fields if self.used else {**self.fields, "startTransaction": True}
         self.used = True
         return fields

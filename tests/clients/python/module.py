@@ -206,6 +206,10 @@ def check_transactions(db):
     except KeyError:
         pass
     check("a transaction that raised", accounts.find_one("b")["n"] == 105)
+    with db.transaction() as ended:
+        pass
+    raises("a call after the end", truce.TruceError, lambda: ended["accounts"].update_one({"_id": "b"}, {"$inc": {"n": 100}}))
+    raises("a read after the end", truce.TruceError, lambda: ended["accounts"].find_one("b"))
     tried = []
 
     def met(inner):
