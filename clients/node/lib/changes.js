@@ -1,9 +1,23 @@
 "use strict";
 /* The changes of a commit: documents by the methods here, operations by their own names. */
 const { addOperations } = require("./operations_base.js");
-const { checkDates, checked, checkDefined, checkFunction, checkText } = require("./options.js");
+const {
+    checkDates,
+    checked,
+    checkDefined,
+    checkDocument,
+    checkFunction,
+    checkText,
+} = require("./options.js");
 
 const WHERE = ["where"];
+/* The document of each kind of change: its name, and an example. */
+const WITH = {
+    insert: ["document", "{n: 1}"],
+    update: ["operators", "{$set: {n: 1}}"],
+    replace: ["document", "{n: 1}"],
+    change: ["old and new values", "{n: [1, 2]}"],
+};
 
 /* Each method adds a change and returns its number. */
 class Changes {
@@ -21,8 +35,13 @@ class Changes {
         if ("id" in fields && fields.id === undefined)
             throw new TypeError(`the _id of ${what} is undefined`);
         checkDefined(fields.id, `the _id of ${what}`);
+        if (where !== undefined) checkDocument(where, `the option where of ${what}`, "{n: 1}");
         checkDefined(where, `the condition of ${what}`);
-        checkDates(fields.with, `the document of ${what}`);
+        if (kind in WITH) {
+            const [name, example] = WITH[kind];
+            checkDocument(fields.with, `the ${name} of ${what}`, example);
+            checkDates(fields.with, `the ${name} of ${what}`);
+        }
         return this._run({ [kind]: collection, ...fields, ...(where && { if: where }) });
     }
 

@@ -4,7 +4,7 @@ const { ObjectId, calculateObjectSize } = require("./bson.js");
 const { Cursor, FindCursor, sortOf } = require("./cursor.js");
 const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
-const { checkDates, checked, checkDefined } = require("./options.js");
+const { checkDates, checked, checkDefined, checkDocument } = require("./options.js");
 
 /* The largest insert command. */
 const BATCH_BYTES = 8 << 20;
@@ -32,18 +32,6 @@ const INDEX = [
     "wildcardProjection",
     "collation",
 ];
-
-function checkDocument(value, what, example) {
-    if (
-        value === null ||
-        typeof value !== "object" ||
-        Array.isArray(value) ||
-        value._bsontype ||
-        value instanceof Date
-    )
-        throw new TypeError(`${what} must be a document, such as ${example}`);
-    return value;
-}
 
 const filterOf = (filter, method) =>
     checkDefined(

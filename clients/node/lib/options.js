@@ -77,6 +77,18 @@ function checkFunction(value, what) {
     return value;
 }
 
+function checkDocument(value, what, example) {
+    if (
+        value === null ||
+        typeof value !== "object" ||
+        Array.isArray(value) ||
+        value._bsontype ||
+        isDate(value)
+    )
+        throw new TypeError(`${what} must be a document, such as ${example}`);
+    return value;
+}
+
 const DEPTH_MAX = 200; // deeper documents are refused by the store, and a cycle by the BSON library
 
 /*
@@ -148,6 +160,7 @@ module.exports = {
     checkDates,
     checked,
     checkDefined,
+    checkDocument,
     checkFunction,
     checkText,
     DEPTH_MAX,

@@ -232,6 +232,15 @@ async function checkDocuments(db) {
       assert.ok(error.message.startsWith(`"${path}" of `), error.message);
     }
     await raises(TypeError, () => db.commit((c) => c.remove("people", undefined)));
+    for (const [what, fill] of [
+      ["the option where of remove in people", (c) => c.remove("people", 1, { where: "n>1" })],
+      ["the document of insert in people", (c) => c.insert("people", undefined)],
+      ["the operators of update in people", (c) => c.update("people", 1, [{ $set: { n: 1 } }])],
+      ["the old and new values of change in people", (c) => c.change("people", 1, null)],
+    ]) {
+      const { message } = await raises(TypeError, () => db.commit(fill));
+      assert.ok(message.startsWith(`${what} must be a document, such as {`), message);
+    }
     const at = new Date("2026-13-45");
     for (const [path, wrong] of [
       ['"at" of the argument of insertOne', () => people.insertOne({ at })],
@@ -242,7 +251,7 @@ async function checkDocuments(db) {
       ['"at" of the replacement of replaceOne', () => people.replaceOne({ _id: 1 }, new Map([["at", at]]))],
       ['"1.$set.at" of the pipeline', async () => people.aggregate([{ $match: { n: 1 } }, { $set: { at } }])],
       ['"at" of the first argument of merge', () => people.merge({ _id: 1, at })],
-      ['"$set.at" of the document of update in people', () => db.commit((c) => c.update("people", 1, { $set: { at } }))],
+      ['"$set.at" of the operators of update in people', () => db.commit((c) => c.update("people", 1, { $set: { at } }))],
       ["the _id of remove in people", () => db.commit((c) => c.remove("people", at))],
       ['"at" of the option payload of enqueue', () => db.enqueue("dates", { payload: { at } })],
     ]) {
