@@ -37,6 +37,11 @@ def duration_milliseconds(name: str, value: Optional[Duration]) -> Optional[int]
     return value
 
 
+# Points in time that are never old: an earlier one than _TIME_LEAST is one in seconds.
+_RECENT = ("run_at_ms", "expires_ms")
+_TIME_LEAST = 10**12
+
+
 def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
     """Converts the time of an option, with a time zone, to the number that commands take."""
     if isinstance(value, datetime.timedelta):
@@ -50,7 +55,12 @@ def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
                 f"the time {value} has no time zone: use datetime.now(timezone.utc), or, for a time "
                 "of a document, value.replace(tzinfo=timezone.utc)"
             )
-        return round(value.timestamp() * 1000)
+        value = round(value.timestamp() * 1000)
+    if name in _RECENT and isinstance(value, (int, float)) and 0 < value < _TIME_LEAST:
+        raise ValueError(
+            f"{name} is {value}, a time before 2001-09-09: expected a datetime or milliseconds since "
+            "1970, for example 1767225600000"
+        )
     return value
 
 
