@@ -532,8 +532,9 @@ export interface WorkerOptions {
 }
 
 /**
- * Runs `handler(job)` for the jobs of a queue. An object that the handler returns is the job's
- * result. If the handler throws, the job fails and is tried again later; the worker continues.
+ * Runs `handler(job)` for the jobs of a queue. The job stores what the handler returns: an object,
+ * or `{value: result}`. If the handler throws, the job fails and is tried again later; the worker
+ * continues.
  *
  *     await new Worker(db, "mail", send, { concurrency: 8 }).run();   // until SIGTERM or SIGINT
  */

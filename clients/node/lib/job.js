@@ -1,5 +1,6 @@
 "use strict";
 /* A claimed job. */
+const { isDate } = require("node:util").types;
 const { changesOf } = require("./changes.js");
 const errors = require("./errors.js");
 const { consoleLogger } = require("./logger.js");
@@ -10,8 +11,16 @@ const END = ["database"];
 const FAIL = ["delayMS", "database"];
 
 const textOf = (error) => (error instanceof Error ? error.message || error.name : String(error));
-const isResult = (value) =>
-    value !== null && typeof value === "object" && !Array.isArray(value) && !value._bsontype;
+const isDocument = (value) =>
+    typeof value === "object" && !Array.isArray(value) && !value._bsontype && !isDate(value);
+const isNone = (value) =>
+    value === undefined || value === null || ["function", "symbol"].includes(typeof value);
+
+/* Returns the result that is stored of a handler's result: a document, or {value: result}. */
+function resultOf(value) {
+    if (isNone(value)) return undefined;
+    return isDocument(value) ? value : { value };
+}
 
 const isWrong = (error) => error instanceof errors.Limit || error instanceof errors.Invalid;
 
@@ -237,7 +246,7 @@ class Job {
     /* Ends the job as done. If its result cannot be stored, the job fails: it would run again. */
     async #finish(result, logger) {
         try {
-            await this.#done(isResult(result) ? result : undefined);
+            await this.#done(resultOf(result));
         } catch (error) {
             const temporary = error instanceof errors.TruceError && !isWrong(error);
             if (temporary) throw error;

@@ -564,6 +564,14 @@ async function checkJobs(db) {
     assert.ok(await db.collection("letters").findOne({ _id: 1 }));
     assert.match(jobs[3].errors[0].text, /a bad payload/);
   });
+  await check("results of a handler", async () => {
+    const results = ["sent", 0, false, [1, 2], new Date(5), { n: 1 }, null, undefined];
+    await db.enqueue("results", { payloads: results.map((_, n) => ({ n })) });
+    await new Worker(db, "results", (job) => results[job.payload.n], { untilEmpty: true, logger: silent }).run();
+    const jobs = (await all(db.iterateJobs("results"))).sort((a, b) => a.payload.n - b.payload.n);
+    assert.deepEqual(jobs.map((job) => job.result), [{ value: "sent" }, { value: 0 }, { value: false },
+      { value: [1, 2] }, { value: new Date(5) }, { n: 1 }, undefined, undefined]);
+  });
   await check("calls that a handler does not await", async () => {
     const payloads = ["commit", "step", "wrong", "late"].map((kind) => ({ kind }));
     await db.enqueue("unawaited", { payloads });
