@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, List, Optional, TypeVar
 
 from . import _telemetry, errors
 from ._commit_list import CommitList
@@ -21,6 +21,7 @@ from ._values import (
 if TYPE_CHECKING:
     from ._async_database import AsyncDatabase
 
+L = TypeVar("L", bound=CommitList)
 _log = logging.getLogger("truce")
 _OUTCOMES = {
     "truceDone": "is done",
@@ -59,6 +60,22 @@ class AsyncJob:
         # OpenTelemetry's context of the call that claimed it.
         self._claim_context: Any = None
         self._work: Any = None
+        # The commits and steps that the handler began.
+        self._lists: List[CommitList] = []
+
+    def _begun(self, changes: L) -> L:
+        self._lists.append(changes)
+        return changes
+
+    def _forgotten(self) -> Optional[RuntimeError]:
+        """Returns an error if the handler added changes and did not apply them."""
+        lists, self._lists = self._lists, []
+        for one in lists:
+            if one.changes and not one._used:
+                one._used = True  # without the warning
+                text = f"the changes of a {type(one).__name__} were never applied"
+                return RuntimeError(f"{text}: use `with`, or call run()")
+        return None
 
     async def _end(
         self, command: str, database: Optional[AsyncDatabase] = None, **fields: Any
@@ -86,7 +103,7 @@ class AsyncJob:
 
     def commit(self, result: Optional[Document] = None) -> AsyncJobCommit:
         """Returns a commit for `with`: its changes and the end of the job are one."""
-        return AsyncJobCommit(self, result)
+        return self._begun(AsyncJobCommit(self, result))
 
     async def fail(
         self,
@@ -115,7 +132,7 @@ class AsyncJob:
 
     def step(self, name: str, result: Optional[Document] = None) -> AsyncJobStep:
         """Returns a step for `with`: its changes take effect once in all attempts of the job."""
-        return AsyncJobStep(self, name, result)
+        return self._begun(AsyncJobStep(self, name, result))
 
     async def sleep(self, name: str, delay_ms: Duration) -> None:
         """Suspends the job for a time, once for each name in all attempts. Raises Suspended until
@@ -181,6 +198,10 @@ class AsyncJob:
 
     async def _finish(self, result: Any) -> None:
         if self.ended:
+            return
+        forgotten = self._forgotten()
+        if forgotten is not None:
+            await self._failed(forgotten)
             return
         try:
             await self.done(result_document(result))

@@ -210,8 +210,8 @@ def check_transactions(db):
     check("a transaction that raised", accounts.find_one("b")["n"] == 105)
     with db.transaction() as ended:
         pass
-    raises("a call after the end", truce.TruceError, lambda: ended["accounts"].update_one({"_id": "b"}, {"$inc": {"n": 100}}))
-    raises("a read after the end", truce.TruceError, lambda: ended["accounts"].find_one("b"))
+    raises("a call after the end", pymongo.errors.PyMongoError, lambda: ended["accounts"].update_one({"_id": "b"}, {"$inc": {"n": 100}}))
+    raises("a read after the end", pymongo.errors.PyMongoError, lambda: ended["accounts"].find_one("b"))
     tried = []
 
     def met(inner):
@@ -594,6 +594,18 @@ def check_jobs(db):
     check("a result", jobs[0]["result"] == {"n": 0} and jobs[4]["progress"] == {"percent": 50}, jobs[4])
     check("a commit and its job", db["letters"].find_one(1) and jobs[1]["result"] == {"sent": True})
     check("an error", "ValueError: a bad payload" == jobs[3]["errors"][0]["text"])
+    db.enqueue("forgetful", payloads=[{"step": False}, {"step": True}, {"step": True}])
+    with db.claim_jobs("forgetful")[0] as job:
+        job.commit().insert("letters", {"_id": "forgotten"})
+
+    def forget(job):
+        changes = job.step("one") if job.payload["step"] else job.commit()
+        changes.insert("letters", {"_id": "forgotten"})
+
+    truce.Worker(db, "forgetful", forget, until_empty=True).run()
+    jobs = list(db.iterate_jobs("forgetful"))
+    check("jobs whose changes were not applied fail", [one["state"] for one in jobs] == ["delayed"] * 3, jobs)
+    check("the error says so", all("never applied: use `with`" in one["errors"][0]["text"] for one in jobs), jobs)
     db.enqueue("by hand", payload={})
     with db.claim_jobs("by hand")[0] as job:
         pass
