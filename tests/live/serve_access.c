@@ -186,6 +186,44 @@ TEST(requires_a_login_for_patterns_except_their_help)
     end();
 }
 
+/* Otherwise the role would be one of another database. */
+TEST(refuses_a_role_without_its_database)
+{
+    static const char *const wrong[] = {
+        "{'role': 'readWrite'}",
+        "{'role': 'readWrite', 'bd': 'school'}",
+        "{'role': 'readWrite', 'db': 1}",
+        "{'role': 'readWrite', 'db': 'school', 'x': 1}",
+        "{'role': 'readWrite', 'db': 'school', 'db': 'other'}",
+        "{'db': 'school'}",
+        "{'role': 1, 'db': 'school'}",
+        "{}",
+        "1",
+    };
+    static const char *const forms[] = {
+        "{'createUser': 'eve', 'pwd': 'eve', 'roles': [%s], '$db': 'admin'}",
+        "{'updateUser': 'root', 'roles': [{'role': 'root', 'db': 'admin'}, %s], '$db': 'admin'}",
+        "{'grantRolesToUser': 'root', 'roles': [%s], '$db': 'admin'}",
+        "{'revokeRolesFromUser': 'root', 'roles': [%s], '$db': 'admin'}",
+    };
+    int root;
+
+    begin();
+    root = dial_as("root", "root");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        for (size_t j = 0; j < sizeof forms / sizeof *forms; j++) {
+            char text[300];
+
+            snprintf(text, sizeof text, forms[j], wrong[i]);
+            expect_on(root, text, CODE_BAD_VALUE);
+        }
+    expect_on(root, "{'usersInfo': {'user': 'root'}, '$db': 'admin'}", CODE_BAD_VALUE);
+    expect_on(root, "{'usersInfo': {'user': 'root', 'bd': 'x'}, '$db': 'admin'}", CODE_BAD_VALUE);
+    expect_on(root, "{'rolesInfo': {'role': 'read'}, '$db': 'admin'}", CODE_BAD_VALUE);
+    close(root);
+    end();
+}
+
 /* All commands refuse a user without roles, except those that need no role or check permissions
  * themselves. */
 TEST(a_user_without_roles_may_do_nothing)

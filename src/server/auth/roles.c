@@ -95,24 +95,51 @@ static truce_status roles_add(struct grants *grants, int role, const char *datab
     return TRUCE_OK;
 }
 
+/* Reads {role, db}. As in MongoDB, it has both and nothing else: a role with a misspelled database
+ * would be granted on another one. */
+static truce_status roles_read_document(const bson_iter_t *at, const char **name,
+                                        const char **database, bson_error_t *error)
+{
+    const char *values[2] = {NULL, NULL};
+    bson_iter_t field;
+
+    (void)bson_iter_recurse(at, &field);
+    while (bson_iter_next(&field)) {
+        const char *key = bson_iter_key(&field);
+        int which = !strcmp(key, "role") ? 0 : !strcmp(key, "db") ? 1 : -1;
+
+        if (which < 0 || values[which])
+            return truce__refuse(CODE_BAD_VALUE, error,
+                                 "a role is {role, db}: the field '%.80s' %s", key,
+                                 which < 0 ? "is unknown" : "is given twice");
+        if (!BSON_ITER_HOLDS_UTF8(&field))
+            return truce__refuse(CODE_BAD_VALUE, error,
+                                 "a role is {role, db}: the field '%s' must be a string", key);
+        values[which] = bson_iter_utf8(&field, NULL);
+    }
+    if (!values[0] || !values[1])
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "a role is {role, db}: the field '%s' is missing",
+                             values[0] ? "db" : "role");
+    *name = values[0];
+    *database = values[1];
+    return TRUCE_OK;
+}
+
+/* `lenient`: a wrong role is left out. */
 static truce_status roles_read_one(const bson_iter_t *at, const char *database, bool lenient,
                                    struct grants *grants, bson_error_t *error)
 {
     const char *name = "";
-    bson_iter_t field;
+    truce_status status = TRUCE_OK;
     int role;
 
     if (BSON_ITER_HOLDS_UTF8(at))
         name = bson_iter_utf8(at, NULL);
-    else if (BSON_ITER_HOLDS_DOCUMENT(at) && bson_iter_recurse(at, &field))
-        while (bson_iter_next(&field)) {
-            bool is_text = BSON_ITER_HOLDS_UTF8(&field);
-
-            if (is_text && !strcmp(bson_iter_key(&field), "role"))
-                name = bson_iter_utf8(&field, NULL);
-            else if (is_text && !strcmp(bson_iter_key(&field), "db"))
-                database = bson_iter_utf8(&field, NULL);
-        }
+    else if (BSON_ITER_HOLDS_DOCUMENT(at))
+        status = roles_read_document(at, &name, &database, lenient ? NULL : error);
+    if (status && !lenient)
+        return status;
     if (!name[0] && !lenient)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "a role must be a name, or a document with a role and a db");

@@ -36,21 +36,25 @@ static const struct field roles_fields[] = {
 static bool info_name_of(const bson_iter_t *at, const char *kind, const char **name,
                          const char **database)
 {
+    const char *given = NULL;
     bson_iter_t field;
 
     *name = NULL;
-    if (BSON_ITER_HOLDS_UTF8(at))
+    if (BSON_ITER_HOLDS_UTF8(at)) {
         *name = bson_iter_utf8(at, NULL);
-    else if (BSON_ITER_HOLDS_DOCUMENT(at) && bson_iter_recurse(at, &field))
-        while (bson_iter_next(&field)) {
-            if (!BSON_ITER_HOLDS_UTF8(&field))
-                continue;
-            if (!strcmp(bson_iter_key(&field), kind))
-                *name = bson_iter_utf8(&field, NULL);
-            else if (!strcmp(bson_iter_key(&field), "db"))
-                *database = bson_iter_utf8(&field, NULL);
-        }
-    return *name != NULL;
+        return true;
+    }
+    if (!BSON_ITER_HOLDS_DOCUMENT(at) || !bson_iter_recurse(at, &field))
+        return false;
+    while (bson_iter_next(&field)) {
+        bool is_name = !strcmp(bson_iter_key(&field), kind);
+
+        if ((!is_name && strcmp(bson_iter_key(&field), "db") != 0) || !BSON_ITER_HOLDS_UTF8(&field))
+            return false;
+        *(is_name ? name : &given) = bson_iter_utf8(&field, NULL);
+    }
+    *database = given;
+    return *name && given;
 }
 
 static bool is_all_databases(const bson_iter_t *value)
