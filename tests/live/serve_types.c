@@ -255,6 +255,31 @@ TEST(ignores_unknown_index_options_only_on_request)
     end();
 }
 
+TEST(a_wrong_index_makes_none_and_a_wrong_name_drops_none)
+{
+    static const struct step steps[] = {
+        {"{createIndexes: 'm', indexes: [{key: {a: 1}, name: 'a'}, {key: {b: 'nothing'}, name: 'b'}]}",
+         67, NULL, NULL},
+        {"{createIndexes: 'm', indexes: [{key: {a: 1}, name: 'a'}, {key: {b: 1}, name: 'b', x: 1}]}",
+         197, NULL, NULL},
+        {"{createIndexes: 'm', indexes: [{key: {a: 1}, name: 'a'}, {key: {b: 1}, name: 'b', text: 1},"
+         " 5]}",
+         14, NULL, NULL},
+        {"{listIndexes: 'm'}", 26, NULL, NULL},
+        {"{createIndexes: 'm', indexes: [{key: {a: 1}, name: 'a'}, {key: {b: 1}, name: 'b'}]}", 0,
+         "numIndexesAfter", "3"},
+        {"{dropIndexes: 'm', index: ['a', 'c']}", 27, NULL, NULL},
+        {"{dropIndexes: 'm', index: ['a', 1]}", 14, NULL, NULL},
+        {"{dropIndexes: 'm', index: ['a', '_id_']}", 72, NULL, NULL},
+        {"{dropIndexes: 'm', index: ['b', 'a']}", 0, "nIndexesWas", "3"},
+        {"{listIndexes: 'm'}", 0, "cursor.firstBatch.1", NULL},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 /* mongostat, mongotop and exporters read them into integers; a double with a fraction ends them. */
 static void check_whole(const bson_t *reply, const char *path)
 {

@@ -7,6 +7,7 @@
 
 #include "bson/value.h"
 #include "query/index/index.h"
+#include "store/mongodb/mongo_session.h"
 
 static int32_t count_indexes(struct call *call, const char *place)
 {
@@ -42,6 +43,30 @@ static void copy_known_options(const bson_t *given, bson_t *index)
             (void)bson_append_iter(index, NULL, -1, &at);
 }
 
+/* Reads the indexes of createIndexes, and checks all of them before one is made. MongoDB itself
+ * checks those of its own deployment. */
+static truce_status read_indexes(struct call *call, const struct create_indexes *given,
+                                 struct documents *indexes, bson_error_t *error)
+{
+    truce_status status = call_documents(call, "indexes", indexes, error);
+
+    for (uint32_t i = 0; !status && i < indexes->count; i++) {
+        struct index_spec spec = {0};
+        bson_t known;
+
+        if (given->ignores_unknown) {
+            copy_known_options(indexes->all[i], &known);
+            indexes->all[i] = call_view(
+                call, truce__arena_copy(&call->arena, bson_get_data(&known), known.len), known.len);
+            bson_destroy(&known);
+        }
+        if (!truce__mongo_is(call->server->store))
+            status = truce__index_spec_parse(indexes->all[i], &spec, error);
+        truce__index_spec_release(&spec);
+    }
+    return status;
+}
+
 truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct create_indexes given = {0};
@@ -55,23 +80,14 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     if (!status)
         status = call_own_fields(call, create_index_fields, &given, error);
     if (!status)
-        status = call_documents(call, "indexes", &indexes, error);
+        status = read_indexes(call, &given, &indexes, error);
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status)
         before = there ? count_indexes(call, place) : 1;
     around = truce_deadline_begin(call->deadline_ms);
-    for (uint32_t i = 0; !status && i < indexes.count; i++) {
-        bson_t known;
-
-        if (!given.ignores_unknown) {
-            status = truce_index_create(call->store, place, indexes.all[i], error);
-            continue;
-        }
-        copy_known_options(indexes.all[i], &known);
-        status = truce_index_create(call->store, place, &known, error);
-        bson_destroy(&known);
-    }
+    for (uint32_t i = 0; !status && i < indexes.count; i++)
+        status = truce_index_create(call->store, place, indexes.all[i], error);
     truce_deadline_end(around);
     if (status)
         return status;
@@ -115,6 +131,18 @@ static const char *name_by_key(const bson_t *indexes, const bson_t *key)
     return NULL;
 }
 
+static bool index_is_named(const bson_t *indexes, const char *wanted)
+{
+    bson_iter_t at, name;
+
+    (void)bson_iter_init(&at, indexes);
+    while (bson_iter_next(&at))
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
+            !strcmp(bson_iter_utf8(&name, NULL), wanted))
+            return true;
+    return false;
+}
+
 static truce_status index_drop_all(struct call *call, const char *place, const bson_t *indexes,
                                    bson_error_t *error)
 {
@@ -130,7 +158,26 @@ static truce_status index_drop_all(struct call *call, const char *place, const b
     return status;
 }
 
-/* `which` is "*", a name, a key pattern, or an array of names. */
+/* Checks that the array has names of indexes that can be dropped. */
+static truce_status check_names(const bson_t *indexes, const bson_iter_t *names,
+                                bson_error_t *error)
+{
+    bson_iter_t name;
+
+    (void)bson_iter_recurse(names, &name);
+    while (bson_iter_next(&name)) {
+        if (!BSON_ITER_HOLDS_UTF8(&name))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "the names of indexes must be strings");
+        if (!index_is_named(indexes, bson_iter_utf8(&name, NULL)))
+            return truce__refuse(CODE_INDEX_NOT_FOUND, error, "the index \"%.200s\" does not exist",
+                                 bson_iter_utf8(&name, NULL));
+        if (!strcmp(bson_iter_utf8(&name, NULL), "_id_"))
+            return truce__refuse(CODE_INVALID_OPTIONS, error, "cannot drop _id index");
+    }
+    return TRUCE_OK;
+}
+
+/* `which` is "*", a name, a key pattern, or an array of names. A wrong name drops no index. */
 static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
                               const bson_iter_t *which, bson_error_t *error)
 {
@@ -139,12 +186,10 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
     bson_iter_t inner;
 
     if (BSON_ITER_HOLDS_ARRAY(which) && bson_iter_recurse(which, &inner)) {
+        status = check_names(indexes, which, error);
         while (!status && bson_iter_next(&inner))
-            status = BSON_ITER_HOLDS_UTF8(&inner)
-                         ? truce_index_drop(call->server->store, place,
-                                            bson_iter_utf8(&inner, NULL), error)
-                         : truce__refuse(CODE_TYPE_MISMATCH, error,
-                                         "the names of indexes must be strings");
+            status =
+                truce_index_drop(call->server->store, place, bson_iter_utf8(&inner, NULL), error);
         return status;
     }
     if (BSON_ITER_HOLDS_UTF8(which))
