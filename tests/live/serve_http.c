@@ -768,9 +768,24 @@ static char *read_until(int own, const char *wanted)
     return (char *)text.bytes;
 }
 
+/* JSON as a parameter of a URL. */
+static char *escaped_json(const char *json, size_t size)
+{
+    struct buffer text = {0};
+
+    for (size_t i = 0; i < size; i++) {
+        char byte[4];
+
+        snprintf(byte, sizeof byte, "%%%02x", (unsigned char)json[i]);
+        truce__buffer_append_text(&text, byte);
+    }
+    truce__buffer_append_byte(&text, 0);
+    return (char *)text.bytes;
+}
+
 TEST(a_watch_sends_events_and_is_resumed_after_the_last_one)
 {
-    char path[600], *text, *id, *header;
+    char path[600], *text, *id, *header, *escaped, *path_of;
     int own;
 
     snprintf(path, sizeof path, "%s/watched.truce", test_directory());
@@ -789,6 +804,7 @@ TEST(a_watch_sends_events_and_is_resumed_after_the_last_one)
     id = strstr(text, "id: ");
     REQUIRE(id != NULL);
     header = bson_strdup_printf("Last-Event-ID: %.*s\r\n", (int)strcspn(id + 4, "\n"), id + 4);
+    escaped = escaped_json(id + 4, strcspn(id + 4, "\n"));
     bson_free(text);
     close(own);
     POST("/v1/shop/insert", "{\"collection\": \"c\", \"documents\": [{\"n\": 3}]}", 200);
@@ -809,6 +825,24 @@ TEST(a_watch_sends_events_and_is_resumed_after_the_last_one)
     text = read_until(own, "\"n\": 5");
     CHECK(!strstr(text, "\"n\": 4"));
     bson_free(text);
+    close(own);
+    path_of = bson_strdup_printf("/v1/shop/watch?collection=c&resumeAfter=%s", escaped);
+    own = http_dial();
+    REQUIRE(http_send_request(own, "GET", path_of, NULL, NULL));
+    text = read_until(own, "\"n\": 3"); /* the parameter is the event before */
+    id = strstr(text, "id: ");
+    REQUIRE(id != NULL);
+    header = bson_strdup_printf("Last-Event-ID: %.*s\r\n", (int)strcspn(id + 4, "\n"), id + 4);
+    bson_free(text);
+    close(own);
+    own = http_dial();
+    REQUIRE(http_send_request(own, "GET", path_of, header, NULL));
+    text = read_until(own, "\"n\": 4");
+    CHECK(!strstr(text, "\"n\": 3"));
+    bson_free(text);
+    bson_free(header);
+    bson_free(path_of);
+    bson_free(escaped);
     close(own);
     HTTP_CHECK("GET", "/v1/shop/watch", "Last-Event-ID: nothing\r\n", NULL, 400, NULL);
     HTTP_CHECK("GET", "/v1/shop/watch", "Last-Event-ID: {\"a\": 1}\r\n", NULL, 400, NULL);
@@ -858,6 +892,19 @@ TEST(a_watch_notifies_of_writes_to_collections_without_a_feed)
     unlink(path);
     check_notices(path);
     check_notices("memory:");
+}
+
+TEST(refuses_parameters_that_a_watch_or_an_operation_does_not_have)
+{
+    begin();
+    HTTP_CHECK("GET", "/v1/shop/watch?colection=c", NULL, NULL, 400, "unknown parameter colection");
+    HTTP_CHECK("GET", "/v1/shop/watch?%ff=c", NULL, NULL, 400, "unknown parameter:");
+    HTTP_CHECK("GET", "/v1/shop/watch?notify=c&x", NULL, NULL, 400, "unknown parameter x");
+    HTTP_CHECK("GET", "/v1/shop/watch?collection=c&collection=d", NULL, NULL, 400, "twice");
+    HTTP_CHECK("POST", "/v1/shop/truceSequence?take=3", NULL, "{\"sequence\": \"n\"}", 400,
+               "in the body");
+    HTTP_CHECK("POST", "/v1/shop/ping?", NULL, "{}", 200, NULL);
+    end();
 }
 
 TEST(refuses_notices_of_nothing_and_of_too_much)

@@ -448,6 +448,11 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
         *result = http_refuse_method(c, exchange->watches ? ALLOW_WATCH : ALLOW_OPERATION);
         return false;
     }
+    /* A field in the query would be missing in the request: the key of a commit, for example. */
+    if (exchange->row && MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, NULL, NULL) > 0) {
+        *result = http_bad(c, "an operation has its fields in the body, not in the query");
+        return false;
+    }
     if (exchange->watches || exchange->row)
         return true;
     *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",

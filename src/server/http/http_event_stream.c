@@ -1,6 +1,7 @@
 #include "server/http/http_event_stream.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -236,19 +237,25 @@ static void watch_free(void *arg)
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Reads a JSON parameter. If it is absent, the document stays empty. */
-static truce_status watch_read_json(struct MHD_Connection *c, const char *name, bool *is_array,
-                                    bson_t *document, bson_error_t *error)
+/* Reads JSON. If it is absent, the document stays empty. */
+static truce_status watch_read_json(const char *text, bool *is_array, bson_t *document,
+                                    bson_error_t *error)
 {
-    const char *text = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
-
-    if (!text && !is_array)
-        text = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
     if (!text || !*text) {
         bson_init(document);
         return TRUCE_OK;
     }
     return truce_json_read(text, strlen(text), TRUCE_JSON_TYPED, document, is_array, error);
+}
+
+/* Returns the id of the last event that the client has; NULL: none. EventSource connects again with
+ * the same parameters, so its header is newer than the parameter. */
+static const char *watch_last_event(struct MHD_Connection *c)
+{
+    const char *header = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
+
+    return header && *header ? header
+                             : MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "resumeAfter");
 }
 
 /* Makes {aggregate: COLLECTION or 1, pipeline: [{$changeStream: {resumeAfter}}, ...], cursor: {},
@@ -359,9 +366,48 @@ static enum MHD_Result watch_notices(struct MHD_Connection *c, struct http_conne
     return result;
 }
 
+struct watch_parameters {
+    /* Bits of the names that were given. */
+    unsigned given;
+    /* "": the parameters are right. */
+    char wrong[160];
+};
+
+static enum MHD_Result watch_check_parameter(void *arg, enum MHD_ValueKind kind, const char *name,
+                                             const char *value)
+{
+    static const char *const names[] = {"collection", "pipeline", "resumeAfter"};
+    struct watch_parameters *parameters = arg;
+    unsigned count = sizeof names / sizeof *names, i = 0;
+    /* The reply is JSON, which has no other bytes. */
+    bool is_printed = strlen(name) <= 60 && bson_utf8_validate(name, strlen(name), false);
+
+    (void)kind;
+    (void)value;
+    if (!strcmp(name, "notify"))
+        return MHD_YES;
+    while (i < count && strcmp(name, names[i]) != 0)
+        i++;
+    if (i == count)
+        snprintf(parameters->wrong, sizeof parameters->wrong,
+                 "unknown parameter%s%.60s: expected collection, pipeline, resumeAfter, or notify",
+                 is_printed ? " " : "", is_printed ? name : "");
+    else if (parameters->given & 1u << i)
+        snprintf(parameters->wrong, sizeof parameters->wrong, "the parameter '%s' is given twice",
+                 name);
+    else
+        parameters->given |= 1u << i;
+    return parameters->wrong[0] ? MHD_NO : MHD_YES;
+}
+
 enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connection *own,
                                   const char *database)
 {
+    struct watch_parameters parameters = {0};
+
+    (void)MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, watch_check_parameter, &parameters);
+    if (parameters.wrong[0])
+        return http_bad(c, parameters.wrong);
     if (MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "notify"))
         return watch_notices(c, own, database);
 
@@ -371,7 +417,9 @@ enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connecti
     bson_error_t error = {0};
     bool is_array = true;
     enum MHD_Result result;
-    truce_status status = watch_read_json(c, "pipeline", &is_array, &stages, &error);
+    truce_status status =
+        watch_read_json(MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "pipeline"),
+                        &is_array, &stages, &error);
 
     if (!status && !is_array)
         status = truce__fail(TRUCE_INVALID, &error, "'pipeline' must be an array of stages");
@@ -379,7 +427,7 @@ enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connecti
         bson_destroy(&stages);
         return http_bad(c, error.message);
     }
-    status = watch_read_json(c, "resumeAfter", NULL, &after, &error);
+    status = watch_read_json(watch_last_event(c), NULL, &after, &error);
     if (status) {
         bson_destroy(&after);
         bson_destroy(&stages);
