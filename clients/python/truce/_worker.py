@@ -1,6 +1,7 @@
 """Workers: threads that claim jobs, run a function, and report its outcome."""
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ from ._values import named_options
 
 _logger = logging.getLogger("truce")
 _RETRY_SECONDS = 1.0
+_IS_COROUTINE = "the handler is a coroutine function, which only truce.aio.Worker can run"
 
 
 def worker_name() -> str:
@@ -86,6 +88,8 @@ class Worker(WorkerLog):
         name: the worker's name in the jobs
         """
         check_worker(database, queue, handler, concurrency)
+        if inspect.iscoroutinefunction(handler):
+            raise TypeError(_IS_COROUTINE)
         self.queue = queue
         self._database = database
         self._handler = handler
@@ -206,7 +210,11 @@ class Worker(WorkerLog):
 
     def _handle(self, job: Job) -> None:
         try:
-            job._finish(self._handler(job))
+            result = self._handler(job)
+            if inspect.iscoroutine(result):
+                result.close()  # without the warning that it was never awaited
+                raise TypeError(_IS_COROUTINE)
+            job._finish(result)
         except Exception as error:
             job._failed(error)
         except BaseException:

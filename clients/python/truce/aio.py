@@ -11,6 +11,7 @@ In process, each call runs in a thread of a pool.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
@@ -227,7 +228,9 @@ class Worker(WorkerLog):
 
     async def _handle(self, job: Job) -> None:
         try:
-            await job._finish(await self._handler(job))
+            result = self._handler(job)
+            # A plain function has done its work by now: it must not run again because of an `await`.
+            await job._finish(await result if inspect.isawaitable(result) else result)
         except Exception as error:
             await job._failed(error)
         except asyncio.CancelledError:

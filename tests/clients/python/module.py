@@ -3,6 +3,7 @@
     module.py             in process, in a file; then through a server, if TRUCE_TEST_CLIENT_URI names one
     module.py DATABASE    a worker on that server until SIGTERM
 """
+import asyncio
 import base64
 import datetime
 import gc
@@ -252,6 +253,7 @@ def check_documents(db):
         ("an attribute", AttributeError, lambda: db.people),
         ("no handler", TypeError, lambda: truce.Worker(db, "q", None)),
         ("swapped arguments", TypeError, lambda: truce.Worker("q", db, print)),
+        ("a coroutine function", TypeError, lambda: truce.Worker(db, "q", asyncio.sleep)),
         ("a null character", truce.Invalid, lambda: truce.open("a\0b")),
         ("a null character in a database", (truce.Invalid, pymongo.errors.InvalidName), lambda: type(db)(db._transport, "a\0b").queues()),
     ):
@@ -606,6 +608,10 @@ def check_jobs(db):
     jobs = list(db.iterate_jobs("forgetful"))
     check("jobs whose changes were not applied fail", [one["state"] for one in jobs] == ["delayed"] * 3, jobs)
     check("the error says so", all("never applied: use `with`" in one["errors"][0]["text"] for one in jobs), jobs)
+    db.enqueue("awaited", payload={})
+    truce.Worker(db, "awaited", lambda job: asyncio.sleep(0), until_empty=True).run()
+    (awaited,) = db.iterate_jobs("awaited")
+    check("a coroutine is not done", awaited["state"] == "delayed" and "truce.aio.Worker" in awaited["errors"][0]["text"], awaited)
     db.enqueue("by hand", payload={})
     with db.claim_jobs("by hand")[0] as job:
         pass

@@ -132,6 +132,9 @@ async def check_worker(db):
     jobs = {x["payload"]["n"]: x async for x in db.iterate_jobs("mail")}
     check("worked", sorted(seen) == list(range(30)))
     check("their states", [n for n in jobs if jobs[n]["state"] != "done"] == [7] and jobs[3]["result"] == {"n": 3}, jobs)
+    await db.enqueue("plain", payload={"n": 1})
+    await aio.Worker(db, "plain", lambda job: {"n": job.payload["n"]}, until_empty=True).run()
+    check("a plain function runs once", [(x["state"], x["result"]) async for x in db.iterate_jobs("plain")] == [("done", {"n": 1})])
     began = asyncio.Event()
 
     async def hold(job):
