@@ -91,6 +91,44 @@ TEST(commands_that_cannot_be_are_refused_by_their_codes)
     end();
 }
 
+TEST(refuses_fields_that_a_command_does_not_have)
+{
+    static const struct {
+        const char *command;
+        int code;
+    } cases[] = {
+        {"{'drop': 'c', 'collectionUuid': 1, '$db': 'test'}", 40415},
+        {"{'dropDatabase': 1, 'dryRun': true, '$db': 'test'}", 40415},
+        {"{'getLog': 'global', 'lines': 5, '$db': 'admin'}", 40415},
+        {"{'startSession': 1, 'x': 1, '$db': 'admin'}", 40415},
+        {"{'endSessions': [], 'x': 1, '$db': 'admin'}", 40415},
+        {"{'endSessions': [{'x': 1}], '$db': 'admin'}", 40414},
+        {"{'endSessions': [1], '$db': 'admin'}", 14},
+        {"{'refreshSessions': [1], '$db': 'admin'}", 14},
+        {"{'refreshSessions': 1, '$db': 'admin'}", 14},
+        {"{'killSessions': [{'id': 1}], '$db': 'admin'}", 14},
+        {"{'killAllSessions': 1, '$db': 'admin'}", 14},
+        {"{'killAllSessions': [1], '$db': 'admin'}", 14},
+        {"{'killAllSessions': [{'user': 'ada'}], '$db': 'admin'}", 40414},
+        {"{'killAllSessions': [{'user': 'ada', 'bd': 'admin'}], '$db': 'admin'}", 40415},
+        {"{'find': 'c', 'readConcern': {'lvel': 'majority'}, '$db': 'test'}", 40415},
+        {"{'find': 'c', 'readConcern': {'level': 'local', 'x': 1}, '$db': 'test'}", 40415},
+        {"{'drop': 'c', 'writeConcern': {'w': 1, 'jj': true}, '$db': 'test'}", 40415},
+        {"{'drop': 'c', 'writeConcern': {'W': 1}, '$db': 'test'}", 40415},
+        {"{'count': 'c', '$db': 'test'}", 0},
+    };
+    bson_t *reply;
+
+    begin(0);
+    expect_code("{'insert': 'c', 'documents': [{}], '$db': 'test'}", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_code(cases[i].command, cases[i].code);
+    reply = ask("{'count': 'c', '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
+    bson_destroy(reply);
+    end();
+}
+
 TEST(statements_fail_one_by_one)
 {
     bson_t *reply;
@@ -237,6 +275,48 @@ TEST(lists_come_in_batches_of_the_size_that_is_asked_for)
     end();
 }
 
+/* Appends a message of the kind that drivers used before OP_MSG. */
+static void put_old(struct buffer *old, const char *namespace, const bson_t *command)
+{
+    size_t size = strlen(namespace) + 1;
+
+    put_uint32(old, (uint32_t)(WIRE_HEAD + 4 + size + 8 + command->len));
+    put_uint32(old, 1);
+    put_uint32(old, 0);
+    put_uint32(old, OP_QUERY);
+    put_uint32(old, 4);
+    truce__buffer_append(old, namespace, size);
+    put_uint32(old, 0);
+    put_uint32(old, 0xffffffffu);
+    truce__buffer_append(old, bson_get_data(command), command->len);
+}
+
+TEST(checks_the_database_of_an_old_message)
+{
+    static const char *const wrong[] = {
+        "a b.$cmd", "a/b.$cmd",
+        "a$.$cmd",  "\xff.$cmd",
+        "a$cmd",    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.$cmd"};
+    bson_t *insert = test_bson("{'insert': 'c', 'documents': [{}]}");
+
+    begin(0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct buffer old = {0};
+        int end_ = dial();
+        bson_t *reply;
+
+        put_old(&old, wrong[i], insert);
+        CHECK(send_all(end_, old.bytes, old.size));
+        reply = receive_reply(end_);
+        CHECK_INT(reply_number(reply, "code"), ==, strchr(wrong[i], '.') ? 73 : 40571);
+        bson_destroy(reply);
+        truce__buffer_release(&old);
+        close(end_);
+    }
+    bson_destroy(insert);
+    end();
+}
+
 TEST(answers_old_handshakes_and_refuses_a_wrong_checksum)
 {
     bson_t *hello = test_bson("{'isMaster': 1}"), *ping = test_bson("{'ping': 1, '$db': 'admin'}");
@@ -245,15 +325,7 @@ TEST(answers_old_handshakes_and_refuses_a_wrong_checksum)
     bson_t *reply;
 
     begin(0);
-    put_uint32(&old, WIRE_HEAD + 4 + 11 + 8 + hello->len);
-    put_uint32(&old, 1);
-    put_uint32(&old, 0);
-    put_uint32(&old, OP_QUERY);
-    put_uint32(&old, 4);
-    truce__buffer_append(&old, "admin.$cmd", 11);
-    put_uint32(&old, 0);
-    put_uint32(&old, 0xffffffffu);
-    truce__buffer_append(&old, bson_get_data(hello), hello->len);
+    put_old(&old, "admin.$cmd", hello);
     end_ = dial();
     CHECK(send_all(end_, old.bytes, old.size));
     reply = receive_reply(end_);

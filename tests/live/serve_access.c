@@ -1106,6 +1106,46 @@ TEST(a_session_and_its_transaction_are_of_their_user)
     end();
 }
 
+TEST(ends_the_sessions_of_the_named_users_only)
+{
+    static const char begins[] = "{'find': 'x', '$db': 'school'," LSID
+                                 ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false,"
+                                 " 'startTransaction': true}";
+    static const char looks[] = "{'find': 'x', '$db': 'school'," LSID
+                                ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false}";
+    char *path = bson_strdup_printf("%s/ended.truce", test_directory());
+    bson_error_t error = {0};
+    int ada, bob, root;
+
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    bson_free(path);
+    add_user("ada", "readWrite", "school");
+    add_user("bob", "readWrite", "school");
+    add_user("root", "root", "admin");
+    serve(true, 1);
+    ada = dial_as("ada", "ada");
+    bob = dial_as("bob", "bob");
+    root = dial_as("root", "root");
+    expect_on(ada, begins, 0);
+    expect_on(bob, begins, 0);
+    expect_on(root, "{'killAllSessions': [{'user': 'bob', 'db': 'school'}], '$db': 'admin'}", 0);
+    expect_on(bob, looks, 0);
+    expect_on(root,
+              "{'killAllSessions': [{'user': 'bob', 'db': 'admin'}, {'user': 'bob'}],"
+              " '$db': 'admin'}",
+              40414);
+    expect_on(bob, looks, 0);
+    expect_on(root, "{'killAllSessions': [{'user': 'bob', 'db': 'admin'}], '$db': 'admin'}", 0);
+    expect_on(bob, looks, 251);
+    expect_on(ada, looks, 0);
+    expect_on(root, "{'killAllSessions': [], '$db': 'admin'}", 0);
+    expect_on(ada, looks, 251);
+    close(ada);
+    close(bob);
+    close(root);
+    end();
+}
+
 TEST(revokes_roles_and_users_on_all_connections)
 {
     static const char find[] = "{'find': 'x', '$db': 'school'}";

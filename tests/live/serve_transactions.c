@@ -293,6 +293,16 @@ TEST(a_session_that_ends_takes_its_transaction_along)
     end();
 }
 
+TEST(a_commit_and_an_abort_refuse_unknown_fields_and_end_nothing)
+{
+    begin();
+    expect_code(FIRST(A, 1, SET_1), 0);
+    expect_code(NEXT(A, 1, "'commitTransaction': 1, 'x': 1"), 40415);
+    expect_code(NEXT(A, 1, "'abortTransaction': 1, 'x': 1"), 40415);
+    expect_code(NEXT(A, 1, "'commitTransaction': 1, 'recoveryToken': {}"), 0);
+    end();
+}
+
 static int64_t open_cursors(void)
 {
     bson_t *reply = ask("{'serverStatus': 1, '$db': 'admin'}");

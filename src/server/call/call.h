@@ -203,6 +203,8 @@ truce_status call_fields(struct call *call, const bson_t *document, const struct
 /* Reads the fields of the command itself. */
 truce_status call_own_fields(struct call *call, const struct field *fields, void *into,
                              bson_error_t *error);
+/* Checks that the command has no fields but its own and those that every command may have. */
+truce_status call_no_fields(struct call *call, bson_error_t *error);
 
 /* Sets the variables ({name: expression}; NULL: none) of all expressions that the command
  * compiles after this. */

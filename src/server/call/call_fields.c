@@ -48,6 +48,13 @@ truce_status call_own_fields(struct call *call, const struct field *fields, void
     return call_fields(call, &call->request->body, fields, true, into, error);
 }
 
+truce_status call_no_fields(struct call *call, bson_error_t *error)
+{
+    static const struct field none[] = {{NULL, FIELD_IGNORED, 0}};
+
+    return call_own_fields(call, none, NULL, error);
+}
+
 truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error)
 {
     struct random random;

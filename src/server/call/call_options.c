@@ -43,16 +43,32 @@ static void options_keep_members(struct call *call, const bson_iter_t *w)
     bson_destroy(concern);
 }
 
+/* Refuses a field of a concern that is not one of the names. A misspelled one would weaken the
+ * concern. */
+static truce_status options_check_name(const char *concern, const bson_iter_t *field,
+                                       const char *const *names, bson_error_t *error)
+{
+    while (*names && strcmp(bson_iter_key(field), *names) != 0)
+        names++;
+    return *names ? TRUCE_OK
+                  : truce__refuse(40415, error, "unknown field '%.80s' of '%s'",
+                                  bson_iter_key(field), concern);
+}
+
 /* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch
  * for j. */
 static truce_status options_check_concern(const bson_iter_t *field, bson_error_t *error)
 {
+    /* The last ones are sent by MongoDB's own programs, and have no effect. */
+    static const char *const names[] = {"w",       "j",           "fsync",      "wtimeout",
+                                        "wOpTime", "wElectionId", "provenance", NULL};
     const char *name = bson_iter_key(field);
     bool document = BSON_ITER_HOLDS_DOCUMENT(field), text = BSON_ITER_HOLDS_UTF8(field);
     int64_t number;
+    truce_status status = options_check_name("writeConcern", field, names, error);
 
-    if (BSON_ITER_HOLDS_NULL(field))
-        return TRUCE_OK;
+    if (status || BSON_ITER_HOLDS_NULL(field))
+        return status;
     if (!strcmp(name, "w")) {
         if (!truce__field_to_number(field, &number) && !text && !document)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
@@ -195,16 +211,21 @@ static truce_status options_check_level(const bson_iter_t *level, bson_error_t *
 static truce_status options_read_concern_of_reads(struct call *call, const bson_iter_t *value,
                                                   bson_error_t *error)
 {
+    /* A single node is never behind the times, so some fields have no effect. */
+    static const char *const names[] = {"level",       "atClusterTime", "afterClusterTime",
+                                        "afterOpTime", "provenance",    NULL};
     bson_iter_t field;
+    truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "readConcern must be a document");
-    while (bson_iter_next(&field))
+    while (bson_iter_next(&field)) {
+        status = options_check_name("readConcern", &field, names, error);
+        if (!status && !strcmp(bson_iter_key(&field), "level"))
+            status = options_check_level(&field, error);
+        if (status)
+            return status;
         if (!strcmp(bson_iter_key(&field), "level")) {
-            truce_status status = options_check_level(&field, error);
-
-            if (status)
-                return status;
             call->snapshot = !strcmp(bson_iter_utf8(&field, NULL), "snapshot");
             call->majority = !strcmp(bson_iter_utf8(&field, NULL), "majority") ||
                              !strcmp(bson_iter_utf8(&field, NULL), "linearizable");
@@ -220,6 +241,7 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
                 return truce__refuse(CODE_INVALID_OPTIONS, error,
                                      "atClusterTime must not be a null timestamp");
         }
+    }
     return TRUCE_OK;
 }
 
@@ -312,18 +334,28 @@ static truce_status options_check_api(const struct call *call, bson_error_t *err
                          call->command->name);
 }
 
+/* Reads the database of an old message, "admin.$cmd". Without a dot, it stays empty. */
+static truce_status options_read_namespace(struct call *call, bson_error_t *error)
+{
+    const char *namespace = call->request->namespace, *dot = strchr(namespace, '.');
+    int size = dot ? (int)(dot - namespace) : 0;
+
+    if (size > DATABASE_NAME_MAX)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "the database name of the message has more than %d bytes",
+                             DATABASE_NAME_MAX);
+    snprintf(call->database, sizeof call->database, "%.*s", size, namespace);
+    return size ? truce__database_name_check(call->database, error) : TRUCE_OK;
+}
+
 truce_status call_read_options(struct call *call, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool names_api = false;
     bson_iter_t at;
 
-    if (call->request->old) { /* "admin.$cmd" */
-        const char *dot = strchr(call->request->namespace, '.');
-
-        snprintf(call->database, sizeof call->database, "%.*s",
-                 dot ? (int)(dot - call->request->namespace) : 0, call->request->namespace);
-    }
+    if (call->request->old)
+        status = options_read_namespace(call, error);
     (void)bson_iter_init(&at, &call->request->body);
     while (!status && bson_iter_next(&at)) {
         names_api = names_api || !strncmp(bson_iter_key(&at), "api", 3);

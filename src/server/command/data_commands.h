@@ -113,7 +113,7 @@
      "returns the id of a new session"},                                                           \
     {"endSessions", serve_end_sessions, COUNTED_COMMAND, FOR_ALL, COMMAND_STABLE,                  \
      "ends sessions"},                                                                             \
-    {"refreshSessions", serve_nothing, COUNTED_COMMAND, FOR_USERS, COMMAND_STABLE,                 \
+    {"refreshSessions", serve_refresh_sessions, COUNTED_COMMAND, FOR_USERS, COMMAND_STABLE,                 \
      "keeps sessions from expiring"},                                                              \
     {"commitTransaction", serve_outside, COUNTED_COMMAND, FOR_USERS,                               \
      COMMAND_STABLE | COMMAND_TRANSACTS, "commits a transaction"},                                 \

@@ -146,6 +146,7 @@ SERVED(serve_end_sessions);
 SERVED(serve_end_all_sessions);
 /* Replies with ok: 1. */
 SERVED(serve_nothing);
+SERVED(serve_refresh_sessions);
 /* Refuses commitTransaction and abortTransaction outside of a transaction. */
 SERVED(serve_outside);
 /* Runs the command of the call, in the transaction that it belongs to. */

@@ -26,7 +26,10 @@ truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
     const char *name;
     int64_t all = 0;
     bson_t array;
+    truce_status status = call_no_fields(call, error);
 
+    if (status)
+        return status;
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
                              "Argument to getLog must be of type String");

@@ -76,13 +76,17 @@ truce_status serve_no_such_place(struct call *call, bson_error_t *error)
 
 truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct places places;
+    struct places places = {.list = BSON_INITIALIZER};
     struct engine *engine = truce__file_engine_or_null(call->server->store);
     const char *place;
     bool any = false;
     bson_t facts;
-    truce_status status = places_begin(call, NULL, false, &places, error);
+    truce_status status = call_no_fields(call, error);
 
+    if (!status) {
+        bson_destroy(&places.list);
+        status = places_begin(call, NULL, false, &places, error);
+    }
     if (!status && !strcmp(call->database, "admin")) /* Users are stored in admin. */
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "Dropping the 'admin' database is prohibited.");

@@ -349,12 +349,18 @@ static truce_status check_drop(struct call *call, const char *name, bson_error_t
                : status;
 }
 
+static const struct field drop_fields[] = {
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
+    {NULL, FIELD_IGNORED, 0}};
+
 truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
 {
     char place[PLACE_MAX];
     bool was = false;
     truce_status status = call_place(call, place, error);
 
+    if (!status)
+        status = call_own_fields(call, drop_fields, NULL, error);
     if (!status)
         status = check_drop(call, bson_iter_utf8(&call->value, NULL), error);
     if (!status)

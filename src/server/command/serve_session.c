@@ -19,8 +19,10 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     uint8_t id[16];
     bson_t inner;
 
-    (void)call;
-    (void)error;
+    truce_status status = call_no_fields(call, error);
+
+    if (status)
+        return status;
     memcpy(id, chance, sizeof id);
     id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* a UUID of version 4 */
     id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
@@ -31,37 +33,87 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
-/* Serves {endSessions: [{id: UUID}, ...]}, and killSessions, which has the same form. */
+/* Reads the array of sessions that a command names: [{id: UUID}, ...]. `end`: ends them. */
+static truce_status session_each_named(struct call *call, bool end, bson_error_t *error)
+{
+    truce_status status = call_no_fields(call, error);
+    bson_iter_t at;
+
+    if (!status && (!BSON_ITER_HOLDS_ARRAY(&call->value) || !bson_iter_recurse(&call->value, &at)))
+        status = truce__refuse(CODE_TYPE_MISMATCH, error, "%s must have an array of sessions",
+                               call->command->name);
+    while (!status && bson_iter_next(&at)) {
+        struct call_session named = {0};
+
+        status = call_read_lsid(&named, &at, error);
+        if (status || !end)
+            continue;
+        call_session_id(call, named.id, named.id);
+        sessions_end(call->server->sessions, named.id);
+    }
+    return status;
+}
+
+/* Serves {endSessions: [{id: UUID}, ...]}, and killSessions, which has the same form. A wrong
+ * element ends no session. */
 truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    bson_iter_t at, field;
+    truce_status status = session_each_named(call, false, error);
 
     (void)reply;
-    if (!BSON_ITER_HOLDS_ARRAY(&call->value) || !bson_iter_recurse(&call->value, &at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must have an array of sessions",
-                             call->command->name);
-    while (bson_iter_next(&at)) {
-        const uint8_t *bytes = NULL;
-        uint8_t id[SESSION_ID_BYTES];
-        uint32_t size = 0;
+    return status ? status : session_each_named(call, true, error);
+}
 
-        if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &field) &&
-            bson_iter_find(&field, "id") && BSON_ITER_HOLDS_BINARY(&field))
-            bson_iter_binary(&field, NULL, &size, &bytes);
-        if (size != SESSION_ID_BYTES)
-            continue;
-        call_session_id(call, bytes, id);
-        sessions_end(call->server->sessions, id);
-    }
+/* An idle session has no state that a refresh would keep. */
+truce_status serve_refresh_sessions(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)reply;
+    return session_each_named(call, false, error);
+}
+
+/* Ends the sessions of one user: {user, db}. */
+static truce_status session_end_user(struct call *call, const bson_iter_t *at, bool end,
+                                     bson_error_t *error)
+{
+    struct named {
+        const char *user, *database;
+    } named = {0};
+    static const struct field fields[] = {{"user", FIELD_TEXT, offsetof(struct named, user)},
+                                          {"db", FIELD_TEXT, offsetof(struct named, database)},
+                                          {NULL, FIELD_IGNORED, 0}};
+    char *tag;
+    truce_status status;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(at))
+        return truce__field_wrong_type(at, "a document {user, db}", error);
+    status = call_fields(call, call_view_of(call, at), fields, false, &named, error);
+    if (!status && (!named.user || !named.database))
+        status = truce__refuse(40414, error, "a user of killAllSessions must have user and db");
+    if (status || !end)
+        return status;
+    tag = bson_strdup_printf("%s.%s", named.database, named.user);
+    sessions_end_user(call->server->sessions, tag);
+    bson_free(tag);
     return TRUCE_OK;
 }
 
+/* Serves {killAllSessions: [{user, db}, ...]}; an empty array means the sessions of all users. */
 truce_status serve_end_all_sessions(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    truce_status status = call_no_fields(call, error);
+    bson_iter_t at;
+
     (void)reply;
-    (void)error;
-    sessions_end_all(call->server->sessions);
-    return TRUCE_OK;
+    if (!status && !BSON_ITER_HOLDS_ARRAY(&call->value))
+        status = truce__field_wrong_type(&call->value, "an array of users", error);
+    for (int end = 0; end < 2 && !status; end++) {
+        (void)bson_iter_recurse(&call->value, &at);
+        while (!status && bson_iter_next(&at))
+            status = session_end_user(call, &at, end, error);
+    }
+    if (!status && bson_iter_recurse(&call->value, &at) && !bson_iter_next(&at))
+        sessions_end_all(call->server->sessions);
+    return status;
 }
 
 truce_status serve_outside(struct call *call, bson_t *reply, bson_error_t *error)
@@ -181,6 +233,12 @@ truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bs
 
 /* ---- within a transaction -------------------------------------------------------------------- */
 
+static truce_status session_take(struct call *call, struct session **session, bson_error_t *error)
+{
+    return sessions_take(call->server->sessions, call->session.id, call->connection->login.tag,
+                         session, error);
+}
+
 static truce_status check_form(const struct call *call, bson_error_t *error)
 {
     const struct command *command = call->command;
@@ -273,17 +331,20 @@ static truce_status session_run_statement(struct call *call, struct session *ses
 static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bool commits = !strcmp(call->command->name, "commitTransaction");
+    bool ends = commits || !strcmp(call->command->name, "abortTransaction");
     struct session *session;
     truce_status status = check_form(call, error);
 
+    if (!status && ends)
+        status = call_no_fields(call, error);
     if (status)
         return status;
-    status = sessions_take(call->server->sessions, call->session.id, &session, error);
+    status = session_take(call, &session, error);
     if (status) {
         call->unknown = commits && truce__unanswered(status);
         return commits ? status : session_unreached(call, status, error);
     }
-    if (commits || !strcmp(call->command->name, "abortTransaction"))
+    if (ends)
         status = session_end_transaction(call, session, commits, error);
     else
         status = session_run_statement(call, session, reply, error);
@@ -364,7 +425,7 @@ truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *er
         return call->snapshot ? run_in_past(call, reply, error) : run_command(call, reply, error);
     status = check_kept(call, error);
     if (!status)
-        status = sessions_take(call->server->sessions, call->session.id, &session, error);
+        status = session_take(call, &session, error);
     if (status)
         return status;
     status = session_write(call->server->sessions, session, call->session.number, error);

@@ -152,7 +152,8 @@ static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
     return oldest;
 }
 
-static struct session *sessions_add(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+static struct session *sessions_add(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
+                                    const char *user)
 {
     struct session **bucket = sessions_bucket_of(sessions, id), *made;
 
@@ -165,6 +166,7 @@ static struct session *sessions_add(struct sessions *sessions, const uint8_t id[
     }
     made = bson_malloc0(sizeof *made);
     memcpy(made->id, id, SESSION_ID_BYTES);
+    truce__sha256(user, strlen(user), made->user);
     made->number = -1;
     made->next = *bucket;
     *bucket = made;
@@ -257,14 +259,14 @@ static truce_status sessions_look_up(struct sessions *sessions, struct session *
 }
 
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
-                           struct session **session, bson_error_t *error)
+                           const char *user, struct session **session, bson_error_t *error)
 {
     truce_status status;
 
     pthread_mutex_lock(&sessions->mutex);
     *session = sessions_find(sessions, id);
     if (!*session)
-        *session = sessions_add(sessions, id);
+        *session = sessions_add(sessions, id, user);
     if (*session)
         sessions_wait_for(sessions, *session);
     pthread_mutex_unlock(&sessions->mutex);
@@ -592,6 +594,28 @@ void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
     pthread_mutex_lock(&sessions->mutex);
     session = sessions_find(sessions, id);
     if (session)
+        server_sessions_end(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+/* Returns a session of the user; NULL: none. */
+static struct session *session_of_user(struct sessions *sessions, const uint8_t user[SHA256_BYTES])
+{
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            if (!memcmp(at->user, user, SHA256_BYTES))
+                return at;
+    return NULL;
+}
+
+void sessions_end_user(struct sessions *sessions, const char *user)
+{
+    uint8_t digest[SHA256_BYTES];
+    struct session *session;
+
+    truce__sha256(user, strlen(user), digest);
+    pthread_mutex_lock(&sessions->mutex);
+    while ((session = session_of_user(sessions, digest)) != NULL)
         server_sessions_end(sessions, session);
     pthread_mutex_unlock(&sessions->mutex);
 }

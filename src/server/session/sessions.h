@@ -33,6 +33,7 @@
  *  4. Only a transaction whose commit succeeded is reported as committed. It is never reported as
  *     aborted or unknown later, as long as the session is remembered (TRUCE_SERVER_SESSION_MS).
  */
+#include "base/sha256.h"
 #include "server/session/cursor_registry.h"
 #include "store/reserved_names.h"
 
@@ -42,6 +43,8 @@ struct session {
     /* The next session of the same bucket. */
     struct session *next;
     uint8_t id[SESSION_ID_BYTES];
+    /* The digest of its user. */
+    uint8_t user[SHA256_BYTES];
     /* The number of its last transaction; -1: none. */
     int64_t number;
     enum {
@@ -87,14 +90,17 @@ struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursor
 void sessions_free(struct sessions *sessions);
 
 /* Waits for the session of that id and takes it for the caller until sessions_give. An unknown
- * session is created. Fails with LIMIT if there are too many. */
+ * session is created; it belongs to `user`, "school.ada" (""). Fails with LIMIT if there are too
+ * many. */
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
-                           struct session **session, bson_error_t *error);
+                           const char *user, struct session **session, bson_error_t *error);
 void sessions_give(struct sessions *sessions, struct session *session);
 
 /* Ends the session and its transaction, after the call that uses it. */
 void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES]);
 void sessions_end_all(struct sessions *sessions);
+/* Ends the sessions of a user. */
+void sessions_end_user(struct sessions *sessions, const char *user);
 /* Ends transactions and sessions that are too old and not in use. */
 void sessions_expire(struct sessions *sessions);
 int sessions_running(struct sessions *sessions);
