@@ -108,7 +108,9 @@ static truce_status places_append_place(const struct naming *naming, const char 
     return status;
 }
 
-/* Maps "name", or {db: "school", coll: "name"}. Anything else is left for the store to refuse. */
+/* Maps "name", or {db: "school", coll: "name"}. An object of another form is refused: with a
+ * misspelled database, $out would replace a collection of this one. Anything else is left for the
+ * store to refuse. */
 static truce_status append_target(const struct naming *naming, const bson_iter_t *value,
                                   bool writes, bson_t *to, const char *key)
 {
@@ -121,13 +123,18 @@ static truce_status append_target(const struct naming *naming, const bson_iter_t
         collection = bson_iter_utf8(value, NULL);
     } else if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field)) {
         while (!status && bson_iter_next(&field)) {
+            bool is_database = !strcmp(bson_iter_key(&field), "db");
+
+            if (!is_database && strcmp(bson_iter_key(&field), "coll") != 0)
+                return truce__refuse(40415, naming->error,
+                                     "unknown field '%.80s' of '%.20s': expected {db, coll}",
+                                     bson_iter_key(&field), key);
             if (!BSON_ITER_HOLDS_UTF8(&field))
-                continue;
+                return truce__refuse(CODE_TYPE_MISMATCH, naming->error,
+                                     "the field '%s' of '%.20s' must be a string",
+                                     bson_iter_key(&field), key);
             status = truce__text_check(&field, CODE_INVALID_NAMESPACE, naming->error);
-            if (!strcmp(bson_iter_key(&field), "db"))
-                database = bson_iter_utf8(&field, NULL);
-            else if (!strcmp(bson_iter_key(&field), "coll"))
-                collection = bson_iter_utf8(&field, NULL);
+            *(is_database ? &database : &collection) = bson_iter_utf8(&field, NULL);
         }
         if (!status && collection)
             status = truce__database_name_check(database, naming->error);

@@ -51,6 +51,8 @@ TEST(options_of_out_and_merge_are_checked_before_anything_runs)
     pipeline_check_refused(&world, "{'v': [{'$out': ''}]}", CODE_INVALID_NAMESPACE);
     pipeline_check_refused(&world, "{'v': [{'$out': {'db': 'd', 'coll': 'c'}}]}",
                            CODE_COMMAND_NOT_SUPPORTED);
+    pipeline_check_refused(&world, "{'v': [{'$out': {'bd': 'd', 'coll': 'c'}}]}", 40415);
+    pipeline_check_refused(&world, "{'v': [{'$merge': {'into': {'coll': 'c', 'x': 1}}}]}", 40415);
     pipeline_check_refused(&world, "{'v': [{'$merge': 5}]}", 51182);
     pipeline_check_refused(&world, "{'v': [{'$merge': {}}]}", 40414);
     pipeline_check_refused(&world, "{'v': [{'$merge': {'into': 'x', 'nope': 1}}]}", 40415);

@@ -134,9 +134,17 @@ static truce_status aggregate_write_parse_target(const char *stage, struct value
     size_t length = 0;
 
     if (target.type == BSON_TYPE_DOCUMENT) {
-        if (truce__value_field(target, "db", 2).type)
-            return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                                 "%s into another database is not supported by this store", stage);
+        struct fields at = truce__fields(target);
+
+        while (truce__fields_next(&at)) {
+            if (!strcmp(at.key, "db"))
+                return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                                     "%s into another database is not supported by this store",
+                                     stage);
+            if (strcmp(at.key, "coll") != 0)
+                return truce__refuse(40415, error, "unknown field '%.80s' of the collection of %s",
+                                     at.key, stage);
+        }
         target = truce__value_field(target, "coll", 4);
     }
     *collection = truce__stage_text(target, &length);
