@@ -115,14 +115,20 @@ static truce_status fields_keep_number(const bson_iter_t *at, int64_t *number, b
                                               : truce__field_wrong_type(at, "a number", error);
 }
 
-/* Amounts and versions are never rounded. */
-static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
+bool truce__field_to_whole(const bson_iter_t *at, int64_t *number)
 {
     bool rounded = BSON_ITER_HOLDS_DOUBLE(at) && !truce__double_is_whole(bson_iter_double(at));
 
+    return !rounded && truce__field_is_number(at) &&
+           truce__number_to_int64(truce__value_of_iter(at), number);
+}
+
+/* Amounts and versions are never rounded. */
+static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
+{
     if (!truce__field_is_number(at))
         return truce__field_wrong_type(at, "a number", error);
-    if (rounded || !truce__number_to_int64(truce__value_of_iter(at), number))
+    if (!truce__field_to_whole(at, number))
         return truce__refuse(CODE_BAD_VALUE, error,
                              "the field '%.80s' must be a whole number of 64 bits",
                              bson_iter_key(at));

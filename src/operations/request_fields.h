@@ -89,6 +89,8 @@ bool truce__field_is_number(const bson_iter_t *at);
  * off, a number of more than 64 bits becomes the nearest one, and NaN becomes 0. Returns false
  * for other types. */
 bool truce__field_to_number(const bson_iter_t *at, int64_t *number);
+/* Reads a number that is exactly an int64. Returns false for any other number or type. */
+bool truce__field_to_whole(const bson_iter_t *at, int64_t *number);
 /* Returns false for false and for zero of any type. */
 bool truce__field_truth(const bson_iter_t *at);
 

@@ -193,6 +193,70 @@ TEST(databases_are_kept_apart_in_one_store)
     end();
 }
 
+TEST(refuses_a_target_of_a_stage_with_a_misspelled_database)
+{
+    static const char *const targets[] = {"{'bd': 'other', 'coll': 'c'}", "{'db': 1, 'coll': 'c'}",
+                                          "{'db': 'other', 'coll': 'c', 'timeseries': {}}",
+                                          "{'db': 'other', 'collection': 'c'}"};
+    static const char *const stages[] = {
+        "{'$out': %s}", "{'$merge': {'into': %s}}",
+        "{'$lookup': {'from': %s, 'pipeline': [], 'as': 'a'}}",
+        "{'$facet': {'f': [{'$lookup': {'from': %s, 'pipeline': [], 'as': 'a'}}]}}"};
+    bson_t *reply;
+
+    begin(0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'test'}", 0);
+    expect_code("{'insert': 'd', 'documents': [{'_id': 2}, {'_id': 3}], '$db': 'test'}", 0);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        for (size_t j = 0; j < sizeof stages / sizeof *stages; j++) {
+            char stage[200], text[400];
+
+            snprintf(stage, sizeof stage, stages[j], targets[i]);
+            snprintf(text, sizeof text,
+                     "{'aggregate': 'd', 'pipeline': [%s], 'cursor': {}, '$db': 'test'}", stage);
+            expect_code(text, i == 1 ? 14 : 40415);
+        }
+    reply = ask("{'count': 'c', '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
+    bson_destroy(reply);
+    end();
+}
+
+TEST(refuses_fractions_where_a_whole_number_decides)
+{
+    static const struct {
+        const char *command;
+        int code;
+    } cases[] = {
+        {"{'delete': 'c', 'deletes': [{'q': {}, 'limit': 0.5}], '$db': 'test'}", 9},
+        {"{'delete': 'c', 'deletes': [{'q': {}, 'limit': 1.5}], '$db': 'test'}", 9},
+        {"{'delete': 'c', 'deletes': [{'q': {}, 'limit': {'$numberDecimal': '0.5'}}],"
+         " '$db': 'test'}",
+         9},
+        {"{'delete': 'c', 'deletes': [{'q': {}, 'limit': {'$numberDouble': 'NaN'}}],"
+         " '$db': 'test'}",
+         9},
+        {"{'explain': {'delete': 'c', 'deletes': [{'q': {}, 'limit': 0.5}]}, '$db': 'test'}", 9},
+        {"{'find': 'c', 'maxTimeMS': 1.5, '$db': 'test'}", 2},
+        {"{'find': 'c', 'maxTimeMS': {'$numberDouble': 'NaN'}, '$db': 'test'}", 2},
+        {"{'find': 'c', 'maxTimeMS': {'$numberDecimal': '0.5'}, '$db': 'test'}", 2},
+        {"{'find': 'c', 'maxTimeMS': 5000.0, '$db': 'test'}", 0},
+        {"{'bulkWrite': 1, 'ops': [{'delete': 0.5, 'filter': {}, 'multi': true}],"
+         " 'nsInfo': [{'ns': 'test.c'}], '$db': 'admin'}",
+         2},
+    };
+    bson_t *reply;
+
+    begin(0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}], '$db': 'test'}", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_code(cases[i].command, cases[i].code);
+    reply = ask("{'count': 'c', '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "n"), ==, 2);
+    bson_destroy(reply);
+    end();
+}
+
 TEST(a_cursor_goes_on_from_another_connection_and_ends_once)
 {
     char more[200];

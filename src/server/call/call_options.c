@@ -117,10 +117,12 @@ static truce_status options_read_concern(struct call *call, const bson_iter_t *v
 static truce_status options_read_deadline(struct call *call, const bson_iter_t *value,
                                           bson_error_t *error)
 {
-    int64_t number;
+    int64_t number, whole;
 
     if (!truce__field_to_number(value, &number))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "maxTimeMS must be a number");
+    if (!truce__field_to_whole(value, &whole) && number >= 0 && number <= INT32_MAX)
+        return truce__refuse(CODE_BAD_VALUE, error, "maxTimeMS must be a whole number");
     if (number < 0 || number > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "maxTimeMS is %lld, but must be a number from 0 to %d",

@@ -132,12 +132,12 @@ struct operation_fields {
 
 #define OPERATION(field) offsetof(struct operation_fields, field)
 
-static const struct field insert_fields[] = {{"insert", FIELD_NUMBER, OPERATION(target)},
+static const struct field insert_fields[] = {{"insert", FIELD_WHOLE, OPERATION(target)},
                                              {"document", FIELD_DOCUMENT, OPERATION(document)},
                                              {NULL, FIELD_IGNORED, 0}};
 
 static const struct field update_fields[] = {
-    {"update", FIELD_NUMBER, OPERATION(target)},
+    {"update", FIELD_WHOLE, OPERATION(target)},
     {"filter", FIELD_DOCUMENT, OPERATION(update.filter)},
     {"updateMods", FIELD_EITHER, OPERATION(update.update)},
     {"multi", FIELD_FLAG, OPERATION(update.multi)},
@@ -150,7 +150,7 @@ static const struct field update_fields[] = {
     {"upsertSupplied", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-static const struct field delete_fields[] = {{"delete", FIELD_NUMBER, OPERATION(target)},
+static const struct field delete_fields[] = {{"delete", FIELD_WHOLE, OPERATION(target)},
                                              {"filter", FIELD_DOCUMENT, OPERATION(update.filter)},
                                              {"multi", FIELD_FLAG, OPERATION(update.multi)},
                                              {"hint", FIELD_HINT, OPERATION(update.hint)},

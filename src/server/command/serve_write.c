@@ -275,6 +275,14 @@ static const struct field delete_fields[] = {
     {"collation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
+static bool limit_is_whole(const bson_t *statement)
+{
+    bson_iter_t at;
+    int64_t number;
+
+    return !bson_iter_init_find(&at, statement, "limit") || truce__field_to_whole(&at, &number);
+}
+
 static truce_status read_delete(struct call *call, const bson_t *statement, truce_write *write,
                                 bson_error_t *error)
 {
@@ -285,7 +293,8 @@ static truce_status read_delete(struct call *call, const bson_t *statement, truc
         status = call_fields(call, statement, delete_fields, false, &delete, error);
     if (!status && !delete.filter)
         status = truce__refuse(40414, error, "a statement of delete must have q");
-    if (!status && delete.limit != 0 && delete.limit != 1)
+    /* 0.5 is not 0, which removes all. */
+    if (!status && ((delete.limit != 0 && delete.limit != 1) || !limit_is_whole(statement)))
         status = truce__refuse(CODE_FAILED_TO_PARSE, error,
                                "the limit of a statement of delete must be 0 or 1");
     write->kind = TRUCE_WRITE_REMOVE;
