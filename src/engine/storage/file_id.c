@@ -6,16 +6,14 @@
 
 static bool file_id_identify(int directory, const char *path, int flags, struct file_look *facts)
 {
-    const unsigned mask = STATX_INO | STATX_BTIME | STATX_SIZE | STATX_MTIME;
+    const unsigned mask = STATX_INO | STATX_BTIME | STATX_SIZE;
     struct statx found;
 
     if (statx(directory, path, flags, mask, &found))
         return false;
     *facts = (struct file_look){.id = {.device = makedev(found.stx_dev_major, found.stx_dev_minor),
                                        .number = found.stx_ino},
-                                .size = (int64_t)found.stx_size,
-                                .time_ns = found.stx_mtime.tv_sec * INT64_C(1000000000) +
-                                           found.stx_mtime.tv_nsec};
+                                .size = (int64_t)found.stx_size};
     if (found.stx_mask & STATX_BTIME)
         facts->id.born = (uint64_t)found.stx_btime.tv_sec * 1000000000u + found.stx_btime.tv_nsec;
     return true;
@@ -24,6 +22,16 @@ static bool file_id_identify(int directory, const char *path, int flags, struct 
 bool truce__file_look(const char *path, struct file_look *facts)
 {
     return file_id_identify(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, facts);
+}
+
+bool truce__file_modified_ns(const char *path, int64_t *ns)
+{
+    struct statx found;
+
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MTIME, &found))
+        return false;
+    *ns = found.stx_mtime.tv_sec * INT64_C(1000000000) + found.stx_mtime.tv_nsec;
+    return true;
 }
 
 bool truce__file_id(const char *path, struct file_id *id)

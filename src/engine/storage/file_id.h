@@ -12,15 +12,18 @@ struct file_id {
     uint64_t device, number, born;
 };
 
-/* A file, its size, and the time of its last modification. */
+/* A file and its size. */
 struct file_look {
     struct file_id id;
-    int64_t size, time_ns;
+    int64_t size;
 };
 
 /* Read the facts or the identity of a file. They return false, with errno, if the file is missing
  * or cannot be read. They do not follow symbolic links. */
 bool truce__file_look(const char *path, struct file_look *facts);
+/* Reads when the file was last modified. After this call, Linux 6.13 and later give the next write
+ * an exact time (multigrain timestamps). A query before each write makes each write slower. */
+bool truce__file_modified_ns(const char *path, int64_t *ns);
 bool truce__file_id(const char *path, struct file_id *id);
 bool truce__file_id_of(int descriptor, struct file_id *id);
 bool truce__file_id_equal(const struct file_id *a, const struct file_id *b);

@@ -286,13 +286,14 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  *     log, index       device, inode number, and birth time of the two files at the last opening
  *     log_salts        the generation of the log: changes each time that the log begins again
  *     log_least        the number of frames of that generation after the last commit, at least
- *     log_bytes, _ns   size and modification time of the log at the end of the last turn
+ *     log_turn_end_ns  when the last turn ended, by the wall clock
  *
  *     names      each name leads to the recorded file, and the index is not cut        any thread
  *     content    the last frame that the index counts is in the log: its salts and its running
  *                checksum, which depends on every byte before it; and the index counts no fewer
  *                frames than were recorded, unless the log has begun again    in a writer's turn
- *     time       size and time of the log are those of the last turn          in a writer's turn
+ *     time       the log was not modified since the last turn ended    in a writer's turn, if that
+ *                was at least LOG_IDLE_NS ago
  *
  * Invariants:
  *  1. A writer checks all three in its turn, before it writes. A reader checks the names every now
@@ -307,10 +308,11 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  *     is true.
  *
  * The time detects another program that writes into the middle of the log, which the last frame
- * does not show. If the time differs, all frames are compared with their checksums. If they are
- * valid, only the time has changed. After this has happened TIMES_WRONG_MAX times, the time is not
- * checked any more on this file system. A write within the same clock tick as the last commit is
- * detected by the last frame alone.
+ * does not show. If the log was modified later, all frames are compared with their checksums. If
+ * they are valid, only the time has changed. After this has happened TIMES_WRONG_MAX times, the
+ * time is not checked any more on this file system. If turns follow each other faster than
+ * LOG_IDLE_NS, only the last frame is checked. A query in each turn would make the next write
+ * change the inode (truce__file_modified_ns).
  *
  * A process that is alone also compares, and reads all frames up to log_least. SQLite reads them
  * again and ends at the first one that it finds invalid. If that is earlier, one of the two reads
@@ -324,6 +326,7 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
 /* SQLite extends the index in units of this size. */
 #define INDEX_BYTES_LEAST 32768
 #define TIMES_WRONG_MAX   8
+#define LOG_IDLE_NS       INT64_C(20000000)
 
 truce_status truce__log_identity_look(const char *name, struct file_look *facts,
                                       bson_error_t *error)
@@ -418,15 +421,17 @@ static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bo
     return truce__kv_log_whole(kv, &end, all, whole, error);
 }
 
-/* Returns whether the log is as the last turn left it. */
-static bool is_left(const struct lock *lock, const struct file_look *log)
+/* Returns whether no program modified the log after the last turn; true if this is unknown. */
+static bool is_log_as_left(const struct lock *lock)
 {
     const struct lock_page *page = lock->page;
+    int64_t ended_ns = atomic_load(&page->log_turn_end_ns), modified_ns;
+    int64_t idle_ns = path_identity_now_ns(CLOCK_REALTIME) - ended_ns;
 
     return atomic_load(&page->log_writing) || !atomic_load(&page->log_known) ||
            atomic_load(&page->log_times_wrong) >= TIMES_WRONG_MAX ||
-           (log->size == atomic_load(&page->log_bytes) &&
-            log->time_ns == atomic_load(&page->log_ns));
+           (idle_ns >= 0 && idle_ns < LOG_IDLE_NS) ||
+           !truce__file_modified_ns(lock->log, &modified_ns) || modified_ns <= ended_ns;
 }
 
 truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
@@ -434,7 +439,7 @@ truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
 {
     struct file_look log;
     truce_status status = identity_check_names(lock, &log, error);
-    bool left = status || is_left(lock, &log), whole = true;
+    bool left = status || is_log_as_left(lock), whole = true;
 
     if (!status)
         status = identity_is_whole(lock, kv, !left, &whole, error);
@@ -451,12 +456,8 @@ truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
 void truce__log_identity_end_turn(struct lock *lock)
 {
     struct lock_page *page = lock->page;
-    struct file_look log;
 
-    if (truce__log_identity_look(lock->log, &log, NULL))
-        return;
-    atomic_store(&page->log_bytes, log.size);
-    atomic_store(&page->log_ns, log.time_ns);
+    atomic_store(&page->log_turn_end_ns, path_identity_now_ns(CLOCK_REALTIME));
     atomic_store(&page->log_writing, false);
 }
 

@@ -89,7 +89,7 @@ struct lock_archive {
 /* The bytes "truclock". */
 #define LOCK_MAGIC UINT64_C(0x6b636f6c63757274)
 /* The version of the layout of the page. */
-#define LOCK_VERSION 8
+#define LOCK_VERSION 9
 
 /* The files that another program has changed while the store was open. */
 enum { LOCK_FOREIGN_NONE, LOCK_FOREIGN_FILE, LOCK_FOREIGN_LOG };
@@ -109,10 +109,10 @@ struct lock_page {
     atomic_ullong log_salts;
     /* The log has at least this many frames of its generation. */
     atomic_uint log_least;
-    /* A process is in its turn, or died in it. If false, the next two fields describe the log. */
+    /* A process is in its turn, or died in it. If false, the next field is valid. */
     atomic_bool log_writing;
-    /* The size and modification time of the log at the end of the last turn. */
-    atomic_llong log_bytes, log_ns;
+    /* When the last turn ended (wall clock): the log was not modified later. */
+    atomic_llong log_turn_end_ns;
     /* How often the time of the log differed while its content was the same. */
     atomic_uint log_times_wrong;
     /* Counts every release of the lock. Waiters sleep on it. */
