@@ -752,6 +752,37 @@ TEST(reads_or_refuses_a_file_of_any_bytes)
 
 /* ---- files of banks -------------------------------------------------------------------------- */
 
+/* A bank's file may end without a line end. A later file of the same bank has the same line with
+ * one. */
+TEST(a_line_without_an_id_is_booked_once_with_any_line_end)
+{
+    static const struct {
+        const char *text, *answer;
+    } files[] = {
+        {"Day,Sum\n2024-01-01,1.00", "posted 1, existed 0, refused 0\n"},
+        {"Day,Sum\n2024-01-01,1.00\n2024-01-02,2.00\n", "posted 1, existed 1, refused 0\n"},
+        {"Day,Sum\r\n2024-01-01,1.00\r\n2024-01-02,2.00\r\n", "posted 0, existed 2, refused 0\n"},
+        {"Day,Sum\r2024-01-01,1.00\r2024-01-02,2.00\r", "posted 0, existed 2, refused 0\n"},
+        {"Day,Sum\n2024-01-01,1.00\n2024-01-01,1.00", "posted 1, existed 1, refused 0\n"},
+    };
+    truce_store *store = begin("ends");
+    truce_ledger *ledger = book_ledger(store);
+    char to[400], rules[400];
+    bson_error_t error = {0};
+
+    snprintf(to, sizeof to, "%s", uri);
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    write_file("rules", "{account: 'bank', date: '$Day', amount: '$Sum', currency: 'EUR', "
+                        "otherwise: 'other'}");
+    snprintf(rules, sizeof rules, "%s", path);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        import_text(to, "bank.csv", files[i].text, rules, files[i].answer);
+    CHECK_INT(book_balance(ledger, "bank").balance, ==, 400);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
 #define RULES "account: 'bank', currency: 'EUR', id: '$Ref', otherwise: 'other', decimal: ',', "
 #define ONE   RULES "date: '$Day', amount: '$Sum', "
 #define TWO   RULES "date: '$Day', amountIn: '$Credit', amountOut: '$Debit', "

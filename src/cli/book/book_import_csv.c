@@ -35,7 +35,7 @@ struct records {
     struct book_source *source;
     struct csv *csv;
     char separator;
-    const char *text; /* of the record that is being read. */
+    const char *text; /* of the record that is being read, without its line end. */
     size_t size;
     int64_t line;
     /* own form: the record that is being collected. */
@@ -119,6 +119,14 @@ static int64_t lines_in(const char *text, size_t size)
     for (size_t i = 0; i < size; i++)
         lines += is_line_end(text, i);
     return lines;
+}
+
+/* Returns the size of the record without its line end. An id that is derived from the record must
+ * not depend on it: the last line of a file may have none, and gets one when lines follow. */
+static size_t without_line_end(const char *text, size_t size)
+{
+    size -= size && text[size - 1] == '\n';
+    return size - (size && text[size - 1] == '\r');
 }
 
 static truce_status check_column(const struct records *records, const char *rule, const char *field,
@@ -229,7 +237,7 @@ static truce_status book_import_csv_read_rows(struct records *records, const cha
         if (strspn(at, "\r\n") >= size)
             continue;
         records->text = at;
-        records->size = size;
+        records->size = without_line_end(at, size);
         wrong = cli_csv_document(records->csv, at, size, &row);
         status = wrong ? book_import_csv_refuse(error, wrong) : function(records, &row, error);
     }
