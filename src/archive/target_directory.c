@@ -7,7 +7,8 @@
  * Invariants:
  *  1. A name appears with its whole content: the file is written and synced under a hidden name,
  *     then renamed, and the directory is synced. The rename replaces no file.
- *  2. put returns after all of this. A new directory is synced in the directory above it first.
+ *  2. put returns after all of this, also if the name exists. A new directory is synced in the
+ *     directory above it first.
  *
  * A crash leaves a hidden file, which the next archiver removes. If the directory was removed and
  * the path leads to another one now, an archiver continues only if the other one has its
@@ -135,6 +136,10 @@ static bool write_new(int folder, const char *name, const void *bytes, size_t si
         return true;
     before = errno;
     (void)unlinkat(folder, hidden, 0);
+    /* The caller accepts a file of this name with the same bytes, and the sync of an earlier put may
+     * have failed after the rename. */
+    if (before == EEXIST && fsync(folder))
+        before = errno;
     errno = before;
     return false;
 }
@@ -356,10 +361,15 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
     directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 && errno == ENOENT)
         return truce__fail(TRUCE_NOT_FOUND, error, "the archive \"%s\" does not exist", path);
+    if (directory < 0 && errno == ENOTDIR)
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%s\" is a file: expected the directory of an archive", path);
     if (directory < 0)
         return truce__fail(TRUCE_IO, error, "cannot open the directory \"%s\": %s", path,
                            strerror(errno));
-    if (fresh && !sync_above(directory)) {
+    /* An existing directory may be the one of a process that ended before it had synced the
+     * directory above, which some users may not read. */
+    if (create && !sync_above(directory) && (fresh || errno == EIO)) {
         close(directory);
         return truce__fail(TRUCE_IO, error, "cannot sync the directory above \"%s\": %s", path,
                            strerror(errno));
