@@ -45,6 +45,8 @@
  *     the time between the last segment and the next archiver, if both are of the same boot. The
  *     age is therefore never too large, and it is too small after a restart of the machine. While
  *     nothing is committed, a segment without frames notes the age from time to time.
+ *  9. A generation is continued only if the target has all segments from the `replay` of its last
+ *     base on. Without one of them nothing that follows could be restored.
  *
  * A crash between any two steps leaves complete segments. The next archiver continues after the
  * last one, also within a base.
@@ -99,6 +101,8 @@ struct archiver {
     uint8_t hash[SHA256_BYTES];
     /* The head continues the log. */
     bool continues;
+    /* The number of a segment that the last base needs and the target does not have; 0: none. */
+    uint64_t missing;
     /* The limit was exceeded: this log is not archived any further. */
     bool gave_up;
     uint64_t gave_up_salts;
@@ -408,6 +412,7 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
 {
     struct segment_head *head = &archiver->head;
     truce_status status = TRUCE_OK;
+    char why[80];
 
     head->generation++;
     head->sequence = 0;
@@ -424,15 +429,20 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
     else
         status = truce__kv_log_start(archiver->log, &head->place, error);
     archiver->continues = !status;
+    if (archiver->missing)
+        snprintf(why, sizeof why, "segment %" PRIu64 " of generation %u is missing",
+                 archiver->missing, head->generation - 1);
     if (!status)
-        archiver_report(archiver, ARCHIVE_GENERATION, NULL);
+        archiver_report(archiver, ARCHIVE_GENERATION, archiver->missing ? why : NULL);
+    archiver->missing = 0;
     return status;
 }
 
 static truce_status archiver_continue(struct archiver *archiver, const struct kv_log_place *to,
                                       uint32_t moved, bson_error_t *error)
 {
-    if (archiver->head.sequence && !archiver->gave_up && !archiver->gaps &&
+    /* invariant 9 */
+    if (archiver->head.sequence && !archiver->gave_up && !archiver->gaps && !archiver->missing &&
         log_has_place(archiver, to)) {
         archiver->continues = true;
         archiver_report(archiver, ARCHIVE_CONTINUES, NULL);
@@ -847,6 +857,20 @@ static truce_status load_refuse(const struct archiver *archiver, bson_error_t *e
         found.message, archiver->target->name);
 }
 
+/* Returns the number of the last segment that the last base, or the one in progress, needs and that
+ * is not in the list; 0: none. */
+static uint64_t find_missing(const struct archive_list *list, const struct segment_head *head)
+{
+    uint64_t wanted = head->sequence;
+
+    for (size_t i = list->count; i-- && wanted >= head->base_replay && wanted;) {
+        if (list->names[i].generation != head->generation || list->names[i].sequence < wanted)
+            return wanted;
+        wanted -= list->names[i].sequence == wanted;
+    }
+    return wanted >= head->base_replay ? wanted : 0;
+}
+
 /* Reads the state of the archive from its last segment. */
 static truce_status load_head(struct archiver *archiver, bson_error_t *error)
 {
@@ -869,6 +893,7 @@ static truce_status load_head(struct archiver *archiver, bson_error_t *error)
     if (!status && list.count) {
         archiver->head = archiver->segment.head;
         memcpy(archiver->hash, archiver->segment.hash, sizeof archiver->hash);
+        archiver->missing = find_missing(&list, &archiver->head);
     }
     memcpy(archiver->head.store, archiver->store, SEGMENT_STORE_BYTES);
     archiver_find_age(archiver);

@@ -689,6 +689,44 @@ TEST(names_what_can_be_restored_without_a_damaged_segment)
     world_close();
 }
 
+/* Without a segment that its base needs, a generation cannot be restored, whatever follows. An
+ * archiver that continued it would report success for commits that nothing can restore. */
+TEST(begins_a_generation_if_a_segment_is_missing)
+{
+    struct archive_list list;
+    bson_error_t error;
+    size_t count;
+
+    REQUIRE(world_open() && insert_many(1, 5, 100));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(insert_many(6, 9, 100));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(!truce__archive_list(world.target, &list, &error));
+    count = list.count;
+    CHECK_INT(count, >=, 4);
+    /* The last segment is not needed: the log still has its commits. */
+    for (size_t i = 0; i + 1 < count; i++) {
+        int generations = atomic_load(&world.events[ARCHIVE_GENERATION]);
+        char path[400], away[400], name[SEGMENT_NAME_BYTES], command[900];
+
+        truce__segment_name(&list.names[i], name);
+        snprintf(path, sizeof path, "%s/%s", world.archive, name);
+        snprintf(away, sizeof away, "%s.away", world.path);
+        CHECK(!rename(path, away));
+        REQUIRE(insert_one(10 + (int)i, 100));
+        CHECK_OK(archive_once(world.target, &error), error);
+        CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, generations + 1);
+        CHECK_INT(restored_last(), ==, 10 + (int)i);
+        CHECK(!rename(away, path));
+        snprintf(command, sizeof command, "rm -rf '%s/00000002'", world.archive);
+        CHECK_INT(system(command), ==, 0);
+        truce__target_close(world.target);
+        REQUIRE(!truce__target_directory(world.archive, false, &world.target, &error));
+    }
+    truce__archive_list_release(&list);
+    world_close();
+}
+
 TEST(refuses_a_segment_of_another_archive)
 {
     const struct restore_options options = {.at_ms = INT64_MAX};
