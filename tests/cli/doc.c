@@ -301,6 +301,12 @@ TEST(wrong_calls_are_named)
     ANSWERS(1, "", "does not exist", "doc", "get", "posts", "story");
     ANSWERS(2, "", "--new means", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version",
             "1");
+    /* -1 is not --new: nothing is saved */
+    ANSWERS(2, "", "--version needs a number from 0 to 9223372036854775807, not \"-1\"\n", "doc",
+            "save", "fresh", "{_id: 1}", "--version", "-1");
+    ANSWERS(2, "", "--version needs a number from 0 to 9223372036854775807, not \"-1\"\n", "doc",
+            "merge", "fresh", "{_id: 1}", "--version", "-1");
+    ANSWERS(0, "0\n", NULL, "count", "fresh");
     ANSWERS(2, "", "invalid id of a conflict", "doc", "resolve", "posts", "x", "--mine");
     ANSWERS(1, "", "the conflict 6560f0c2a1b2c3d4e5f60718 does not exist", "doc", "resolve",
             "posts", "6560f0c2a1b2c3d4e5f60718", "--mine");

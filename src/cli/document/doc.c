@@ -630,17 +630,15 @@ static const struct cli_command cli_doc_remove = {
 
 /* Gives the numbers of `mine` the types that they had in the document that was read, if it is
  * known. */
-static void doc_keep_types(const struct cli *cli, const bson_t *base, bson_t *mine)
+static void doc_keep_types(const struct cli *cli, const bson_t *base, int64_t version, bson_t *mine)
 {
-    int64_t version = 0;
     bson_t request = BSON_INITIALIZER, reply, read;
     bson_error_t ignored;
     bson_iter_t id;
 
     if (base) {
         cli_keep_types(base, mine);
-    } else if (bson_iter_init_find(&id, mine, "_id") && cli_text(cli, "version") &&
-               cli_number(cli, "version", 0, INT64_MAX, 0, &version)) {
+    } else if (bson_iter_init_find(&id, mine, "_id") && version != TRUCE_REVISION_NEW) {
         BSON_APPEND_UTF8(&request, "truceRevisionLog", cli->arguments[0]);
         BSON_APPEND_VALUE(&request, "id", bson_iter_value(&id));
         BSON_APPEND_INT64(&request, "version", version);
@@ -661,14 +659,17 @@ static int doc_run_save(struct cli *cli)
     bool given = false;
     int code = CLI_USAGE;
     bool good = cli_document(cli, cli->arguments[1], "DOCUMENT", &mine);
+    int64_t version;
 
     good &= cli_option_document(cli, "base", &base, &given);
+    /* -1, which the operation knows as "no document", is --new here. */
+    good = good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version);
     if (good && !cli_text(cli, "version") && !cli_flag(cli, "new")) {
         cli_usage(cli, "--version NUMBER is missing: the number that was read (or --new)");
     } else if (good && cli_text(cli, "version") && cli_flag(cli, "new")) {
         cli_usage(cli, "--new means that there is no document yet: it excludes --version");
     } else if (good) {
-        doc_keep_types(cli, given ? &base : NULL, &mine);
+        doc_keep_types(cli, given ? &base : NULL, version, &mine);
         BSON_APPEND_DOCUMENT(&more, cli->command->verb, &mine);
         code = cli_row_run_with(cli, cli->command->row, &more);
     }
