@@ -1,5 +1,6 @@
 /* Import and export of arrays and of CSV. */
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/random.h"
@@ -192,6 +193,53 @@ TEST(spaces_around_a_cell_count_only_in_quotes)
     ANSWERS(0, "{\"_id\": 1, \"a\": \"x y\"}\n{\"_id\": 2, \"a\": \" z \"}\n{\"_id\": 3}\n", NULL,
             "find", "s", "--sort", "{_id: 1}");
     ANSWERS(0, "_id,a\n1,x y\n2,\" z \"\n3,\n", NULL, "export", "s", "--csv");
+}
+
+TEST(names_with_another_separator_are_exported_so_that_an_import_reads_them)
+{
+    static const char document[] =
+        "{\"_id\": 1, \"a;b;c\": \"x;y\", \"d|e\": 1, \"f\\tg\": \"|\", \"sep=;\": true}\n";
+
+    fresh("in.csv");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", document);
+    ANSWERS(0, "exported 1\n", NULL, "export", "s", "--csv", "--output", input);
+    ANSWERS(0, "imported 1\n", NULL, "import", "t", input, "--csv");
+    ANSWERS(0, document, NULL, "find", "t");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "u", "{\"_id\": 1, \"a;b\": \"1;2\"}");
+    ANSWERS(0, "exported 1\n", NULL, "export", "u", "--csv", "--fields", "a;b", "--output", input);
+    ANSWERS(0, "imported 1\n", NULL, "import", "v", input, "--csv");
+    ANSWERS(0, "{\"a;b\": \"1;2\"}\n", NULL, "find", "v", "--projection", "{_id: 0}");
+}
+
+TEST(an_import_removes_no_file_that_is_not_a_reject_file)
+{
+    const char *directory = test_directory();
+    char notes[320], pipe[320];
+    struct stat about;
+
+    fresh("in.ndjson");
+    write_text(input, "{\"_id\": 1}\n{\"_id\": \n");
+    snprintf(notes, sizeof notes, "%s/notes", directory);
+    snprintf(pipe, sizeof pipe, "%s/pipe", directory);
+    write_text(notes, "precious\n");
+    ANSWERS(2, "", "is not a file of rejected lines: name another with --rejects", "import", "s",
+            input, "--rejects", notes);
+    HOLDS(notes, "precious\n");
+    ANSWERS(2, "", "is a directory: rejected lines need a file", "import", "s", input, "--rejects",
+            directory);
+    ANSWERS(2, "", "need a file, not \"-\"", "import", "s", input, "--rejects", "-");
+    /* of an earlier import, and one that has no lines */
+    write_text(notes, "{\"line\": 7, \"reason\": \"\"}\n");
+    ANSWERS(1, NULL, NULL, "import", "s", input, "--rejects", notes);
+    write_text(notes, "");
+    ANSWERS(1, NULL, NULL, "import", "s", input, "--rejects", notes, "--again");
+    write_text(rejects, "precious\n");
+    ANSWERS(2, "", "is not a file of rejected lines", "import", "s", input, "--again");
+    /* neither a device nor a pipe is removed */
+    CHECK_INT(mkfifo(pipe, 0600), ==, 0);
+    write_text(input, "{\"_id\": 2}\n");
+    ANSWERS(0, "imported 1\n", NULL, "import", "s", input, "--again", "--rejects", pipe);
+    CHECK(!stat(pipe, &about) && S_ISFIFO(about.st_mode));
 }
 
 /* One record below the header, and why it is rejected. */

@@ -561,12 +561,14 @@ static void csv_write_quoted(struct buffer *out, const char *text, size_t size)
     truce__buffer_append_byte(out, '"');
 }
 
+/* Other separators are quoted, too, so that an import does not take one of a name for that of the
+ * file. */
 static bool needs_quotes(const char *text, size_t size)
 {
     if (size && (text[0] == ' ' || text[size - 1] == ' '))
         return true;
     for (size_t i = 0; i < size; i++)
-        if (text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r')
+        if (strchr(",;\t|\"\n\r", text[i]))
             return true;
     return false;
 }

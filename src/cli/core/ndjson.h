@@ -90,6 +90,11 @@ struct rejects {
         .path = where, .file = -1                                                                  \
     }
 
+/* Checks the path before any line is read. INVALID: it is a directory, or a file that is not a reject
+ * file, which must not be removed. */
+truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *error);
+/* Removes the rejected lines of an earlier import. */
+void cli_rejects_begin(const struct rejects *rejects);
 truce_status cli_reject(struct rejects *rejects, int64_t line, const char *reason, const char *text,
                         size_t size, bson_error_t *error);
 /* Closes the reject file. IO: the file could not be written completely. */

@@ -2,9 +2,52 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/core/ndjson.h"
+
+/* The first bytes of a reject file. */
+#define FIRST "{\"line\": "
+
+static bool is_reject_file(const char *path)
+{
+    char begin[sizeof FIRST] = "";
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = file < 0 ? -1 : read(file, begin, sizeof FIRST - 1);
+
+    if (file >= 0)
+        close(file);
+    return !got || (got > 0 && !strcmp(begin, FIRST));
+}
+
+truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *error)
+{
+    struct stat about;
+
+    if (!strcmp(rejects->path, "-"))
+        return truce__fail(TRUCE_INVALID, error, "rejected lines need a file, not \"-\"");
+    if (stat(rejects->path, &about))
+        return TRUCE_OK;
+    if (S_ISDIR(about.st_mode))
+        return truce__fail(TRUCE_INVALID, error, "%s is a directory: rejected lines need a file",
+                           rejects->path);
+    if (S_ISREG(about.st_mode) && !is_reject_file(rejects->path))
+        return truce__fail(TRUCE_INVALID, error,
+                           "%s exists and is not a file of rejected lines: name another with "
+                           "--rejects",
+                           rejects->path);
+    return TRUCE_OK;
+}
+
+/* A device or a pipe has no lines of an earlier import. */
+void cli_rejects_begin(const struct rejects *rejects)
+{
+    struct stat about;
+
+    if (!stat(rejects->path, &about) && S_ISREG(about.st_mode))
+        (void)unlink(rejects->path);
+}
 
 static truce_status open_rejects(struct rejects *rejects, bson_error_t *error)
 {

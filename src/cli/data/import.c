@@ -278,8 +278,7 @@ static int import_find_progress(struct import *import)
                              import->path, truce__field_number(&progress, "line"));
     }
     if (!code && !import->resumed_at) {
-        /* removes the reject file of an earlier import; it may be absent */
-        unlink(import->rejects.path);
+        cli_rejects_begin(&import->rejects);
         code = insert_progress(import);
     }
     bson_destroy(&filter);
@@ -539,8 +538,7 @@ static int cli_import_import_all(struct import *import)
     if (import->tracked)
         code = import_find_progress(import);
     else
-        /* removes the reject file of an earlier import; it may be absent */
-        unlink(import->rejects.path);
+        cli_rejects_begin(&import->rejects);
     cli_progress_begin(import->cli, &import->shown, "bytes read:");
     if (!code)
         code = import_read_lines(import);
@@ -583,7 +581,8 @@ static int import_run(struct cli *cli)
     bson_init(&import.id);
     import.rejects = (struct rejects)REJECTS_INIT(rejects ? rejects : made);
     import.upsert = cli_flag(cli, "upsert");
-    if (cli_output_check(cli, import.rejects.path, cli->uri, &error)) {
+    if (cli_output_check(cli, import.rejects.path, cli->uri, &error) ||
+        cli_rejects_check(&import.rejects, &error)) {
         code = cli_error(cli, NULL, TRUCE_INVALID, &error);
         goto out;
     }
