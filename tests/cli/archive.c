@@ -53,6 +53,42 @@ TEST(a_restored_store_continues_safely)
     expect(RUN(NULL, "archive", "verify", target), 0, "0 faults");
 }
 
+TEST(wrong_calls_are_named)
+{
+    char file[320];
+
+    begin();
+    snprintf(file, sizeof file, "%s.salvaged", store);
+    expect(RUN(store, "insert", "accounts", "{_id: 'a'}", "--database", "shop"), 0, "inserted 1");
+    /* an archive, and what is restored from it, is of the whole file */
+    expect(RUN(NULL, "archive", store, "--to", target, "--once", "--database", "shop"), 2, "");
+    CHECK(access(target, F_OK) != 0);
+    expect(RUN(store, "compact", "--database", "shop"), 2, "");
+    expect(RUN(NULL, "salvage", store, file, "--database", "shop"), 2, "");
+    CHECK(access(file, F_OK) != 0);
+    expect(RUN(NULL, "archive", store, "--to", target, "--once"), 0, "the base is complete");
+    expect(RUN(NULL, "restore", target, "--to", restored, "--database", "shop"), 2, "");
+    CHECK(access(restored, F_OK) != 0);
+    /* a file in the place of a directory */
+    expect(RUN(NULL, "archive", store, "--to", store, "--once"), 2, "");
+    expect(RUN(NULL, "archive", "verify", store), 2, "");
+    expect(RUN(NULL, "restore", store, "--to", restored), 2, "");
+}
+
+/* The time may be after commits that the archive does not have. */
+TEST(notes_that_the_archive_ends_before_the_time_of_a_restore)
+{
+    const struct command *c;
+
+    begin();
+    expect(RUN(store, "insert", "accounts", "{_id: 'a'}"), 0, "inserted 1");
+    expect(RUN(NULL, "archive", store, "--to", target, "--once"), 0, "the base is complete");
+    expect(RUN(store, "insert", "accounts", "{_id: 'b'}"), 0, "inserted 1");
+    c = RUN(NULL, "restore", target, "--to", restored, "--at", "2100-01-01");
+    expect(c, 0, "restored commit");
+    CHECK(strstr(c->err, "this is the last commit of the archive"));
+}
+
 /* The number after the name of a field. */
 static long long fact(const char *text, const char *name)
 {

@@ -58,6 +58,16 @@ TEST(lists_differences_and_exits_with_1)
     ANSWERS(0, "1 replaced", NULL, "copy", from, to, "--replace");
 }
 
+TEST(compares_the_same_database_of_both_stores)
+{
+    fresh();
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{_id: 1}", "-s", from, "--database",
+            "shop");
+    ANSWERS(0, "1 inserted", NULL, "copy", from, to, "--database", "shop");
+    ANSWERS(0, "the same in both", NULL, "copy", from, to, "--database", "shop", "--dry-run");
+    ANSWERS(0, "{\"_id\": 1}", NULL, "find", "people", "-s", to, "--database", "shop");
+}
+
 TEST(documents_of_others_are_refused_with_the_way_out)
 {
     fresh();

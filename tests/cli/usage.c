@@ -173,6 +173,23 @@ TEST(missing_and_spare_words_are_named)
     REFUSED("no store is given: use --store FILE, or set TRUCE_STORE", "find", "c");
 }
 
+TEST(a_second_value_of_an_option_is_refused)
+{
+    REFUSED("--limit is given twice, as \"1\" and as \"2\": give it once", "find", "students",
+            "--limit", "1", "--limit=2");
+    REFUSED("--limit is given twice, as \"1\" and as \"2\": give it once", "find", "students",
+            "-n1", "--limit", "2");
+    REFUSED("--store is given twice, as \"a.truce\" and as \"b.truce\": give it once", "--store",
+            "a.truce", "find", "students", "-s", "b.truce");
+    REFUSED("--key is given twice, as \"a\" and as \"b\": give it once", "set", "define",
+            "students", "--list", "classes", "--key", "a", "--key", "b", "--name", "name");
+    /* the same value, a flag, and an option for several values */
+    REFUSED("no store is given: use --store FILE, or set TRUCE_STORE", "find", "students", "-n1",
+            "-n1", "--plain", "--plain");
+    REFUSED("no store is given: use --store FILE, or set TRUCE_STORE", "queue", "add", "mail", "{}",
+            "--tag", "a", "--tag", "b");
+}
+
 TEST(bad_documents_are_named_with_column_and_field)
 {
     const char *store = test_directory();

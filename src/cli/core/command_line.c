@@ -218,6 +218,17 @@ int cli_call_give(struct cli *cli, const struct cli_option *option, const char *
     return CLI_DONE;
 }
 
+/* Refuses a second value of an option that has one: it is not known which of them is meant. */
+static int check_repeated(const struct cli *cli, const struct cli_option *option, const char *value)
+{
+    for (int i = 0; value && !option->many && i < cli->given_count; i++) {
+        if (cli->given[i].option == option && strcmp(cli->given[i].value, value) != 0)
+            return cli_usage(cli, "--%s is given twice, as \"%s\" and as \"%s\": give it once",
+                             option->name, cli->given[i].value, value);
+    }
+    return CLI_DONE;
+}
+
 /* Stores the value of an option. If `value` is NULL, the next word is the value, unless it belongs
  * to the command. */
 static int give_value(struct cli *cli, struct words *words, const struct cli_option *option,
@@ -228,6 +239,8 @@ static int give_value(struct cli *cli, struct words *words, const struct cli_opt
             return cli_usage(cli, "--%s needs a value: %s", option->name, option->value);
         value = words->all[words->at++];
     }
+    if (check_repeated(cli, option, value))
+        return CLI_USAGE;
     return cli_call_give(cli, option, value, 0);
 }
 

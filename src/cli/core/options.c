@@ -187,6 +187,14 @@ bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms)
     return false;
 }
 
+int cli_refuse_database(const struct cli *cli)
+{
+    if (!cli->database)
+        return CLI_DONE;
+    return cli_usage(cli, "truce %s works on a whole file: --database cannot select a part of it",
+                     cli->command->noun);
+}
+
 bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
                            bson_t *document, bool *is_array)
 {

@@ -50,7 +50,8 @@ void cli_archive_line(enum archive_event event, const struct segment_head *head,
                  head->generation, head->commit);
         break;
     case ARCHIVE_GENERATION:
-        snprintf(line, CLI_ARCHIVE_LINE, "begins generation %u with a new base", head->generation);
+        snprintf(line, CLI_ARCHIVE_LINE, "begins generation %u with a new base%s%s",
+                 head->generation, text ? ": " : "", text ? text : "");
         break;
     case ARCHIVE_BASE:
         snprintf(line, CLI_ARCHIVE_LINE,
@@ -148,8 +149,10 @@ static int archive_run(struct cli *cli)
     struct target *target;
     bson_error_t error;
     truce_status status;
-    int code;
+    int code = cli_refuse_database(cli);
 
+    if (code)
+        return code;
     if (cli->uri_given)
         return cli_usage(cli, "truce archive takes the store as its argument, not --store");
     if (!path)

@@ -49,6 +49,8 @@ static int compact_run(struct cli *cli)
     bson_error_t error;
     truce_status status;
 
+    if (cli->database)
+        return cli_refuse_database(cli);
     cli_progress_begin(cli, &shown, "pages");
     status = truce_compact(cli->store, &options, &report, &error);
     cli_progress_end(&shown);

@@ -74,7 +74,8 @@ static int copy_open_one(struct copying *copying, const char *uri, enum cli_stor
 static int open_to(struct copying *copying)
 {
     bool dry = copying->options.mode == TRUCE_COPY_COMPARE;
-    const truce_store_options look = {.read_only = true, .must_exist = true};
+    const truce_store_options look = {
+        .read_only = true, .must_exist = true, .database = copying->cli->database};
     bson_error_t error;
     truce_status status;
 

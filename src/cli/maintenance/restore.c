@@ -112,9 +112,10 @@ static void restore_progress(int64_t done, void *arg)
     cli_progress(arg, done, 0);
 }
 
-static void restore_answer(const struct cli *cli, const struct restore_report *report,
-                           const struct restore_checks *checks, bool dry_run)
+static void restore_answer(const struct cli *cli, const struct restore_options *options,
+                           const struct restore_report *report, const struct restore_checks *checks)
 {
+    bool dry_run = options->dry_run;
     bson_t answer = BSON_INITIALIZER;
     char time[DATE_TEXT_MAX], next[DATE_TEXT_MAX];
 
@@ -146,6 +147,11 @@ static void restore_answer(const struct cli *cli, const struct restore_report *r
                  "the clock of the store went back: commits %" PRIu64 " to %" PRIu64
                  " are later, although some have a time before --at; use --at-commit for them",
                  report->next_commit, report->back_commit);
+    if (options->at_ms != INT64_MAX && !report->next_commit)
+        cli_note(cli,
+                 "this is the last commit of the archive, which does not show whether there were "
+                 "others until %s",
+                 truce__date_show(options->at_ms, next));
     if (report->newer_generation)
         cli_note(cli,
                  "generation %u of the archive has no complete base: later commits cannot be "
@@ -177,7 +183,7 @@ static int restore_with(struct cli *cli, struct target *target, const struct res
         status = restore_check(&checks, &error);
     if (status)
         return cli_error(cli, "the restored store", status, &error);
-    restore_answer(cli, &report, &checks, options.dry_run);
+    restore_answer(cli, &options, &report, &checks);
     return checks.findings ? CLI_NO : CLI_DONE;
 }
 
@@ -186,8 +192,10 @@ static int restore_run(struct cli *cli)
     struct restore_options options = {.at_ms = INT64_MAX, .dry_run = cli_flag(cli, "dry-run")};
     int64_t commit, skip, at_ms;
     struct target *target;
-    int code;
+    int code = cli_refuse_database(cli);
 
+    if (code)
+        return code;
     if (!cli_number(cli, "at-commit", 1, INT64_MAX, 0, &commit) ||
         !cli_number(cli, "skip-sequences", 1, SKIP_MAX, 0, &skip) || !cli_date(cli, "at", &at_ms))
         return CLI_USAGE;

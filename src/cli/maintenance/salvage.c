@@ -96,6 +96,8 @@ static int check_arguments(struct cli *cli, const char *from)
         strncmp(cli->arguments[1], "file:", 5) ? cli->arguments[1] : cli->arguments[1] + 5;
     struct stat one, two;
 
+    if (cli->database)
+        return cli_refuse_database(cli);
     if (cli->uri_given)
         return cli_usage(cli, "truce salvage takes both stores as arguments, not --store");
     if (stat(from, &one))
