@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "store/decorators/database_view.h"
+#include "store/reserved_names.h"
 
 const struct operation_field truce__no_fields[] = {{{0}}};
 
@@ -187,6 +188,9 @@ truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t 
 truce_status truce__operation_collection(struct operation_call *call, const char *collection,
                                          bool writes, bson_error_t *error)
 {
+    if (writes && truce__reserved(collection))
+        return truce__fail(TRUCE_INVALID, error, "the collection \"%.100s\" is reserved for truce",
+                           collection);
     return call->host->check_collection(call, collection, writes, error);
 }
 

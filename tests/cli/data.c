@@ -200,6 +200,58 @@ TEST(collections_are_made_listed_renamed_and_dropped)
     ANSWERS(2, "", "truce: ", "insert", "$bad", "{}");
 }
 
+/* Under another name, a pattern would find nothing, without an error. */
+TEST(collections_of_patterns_are_not_renamed_or_replaced)
+{
+    static const char items[] = "{\"itemId\": 1}\n";
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1, user: 1}");
+    CHECK_INT(RUN("ledger", "currency", "book", "EUR", "2", "--slots", "numbers")->code, ==, 0);
+    ANSWERS(0, "defined a.b.classes\n", NULL, "set", "define", "a.b", "--list", "classes", "--key",
+            "k", "--name", "n");
+    CHECK_INT(RUN_IN(items, "tree", "publish", "site", "--collection", "pages")->code, ==, 0);
+    CHECK_INT(
+        RUN("sync", "declare", "author", "users", "comments", "user", "{author: 'name'}")->code, ==,
+        0);
+    CHECK_INT(RUN("transfer", "start", "moves", "1", "A", "B", "1", "--accounts", "purses")->code,
+              !=, 2);
+    CHECK_INT(RUN("queue", "add", "mail", "{}")->code, ==, 0);
+    for (int i = 0; i < 2; i++) {
+        static const char *const used[] = {"book",     "numbers", "a.b",    "pages",      "users",
+                                           "comments", "moves",   "purses", "truce_queue"};
+
+        for (size_t k = 0; k < sizeof used / sizeof *used; k++) {
+            const struct command *c = RUN("collections", "rename", i ? "s" : used[k],
+                                          i ? used[k] : "t", i ? "--replace" : NULL);
+
+            if (c->code != 2 || !strstr(c->err, used[k]))
+                test_fail(__FILE__, __LINE__, "%s: %d, %s", used[k], c->code, c->err);
+        }
+    }
+    ANSWERS(0, "renamed a\n", NULL, "collections", "rename", "s", "a");
+    ANSWERS(0, "renamed a.b.c\n", NULL, "collections", "rename", "a", "a.b.c");
+}
+
+TEST(patterns_refuse_collections_of_truce)
+{
+    fresh_store();
+    CHECK_INT(RUN("queue", "add", "mail", "{}")->code, ==, 0);
+    ANSWERS(2, "", "reserved", "doc", "save", "truce_queue", "{_id: 1}", "--new");
+    ANSWERS(2, "", "reserved", "commit", "apply", "[{insert: 'truce_queue', with: {_id: 1}}]");
+    ANSWERS(2, "", "reserved", "item", "add", "truce_queue", "{_id: 1}", "{a: 1}", "-f", "b", "-i",
+            "a");
+    ANSWERS(2, "", "reserved", "set", "define", "truce_queue", "--list", "l", "--key", "k",
+            "--name", "n");
+    ANSWERS(2, "", "reserved", "aggregate", "s", "[{$out: 'truce_queue'}]");
+    ANSWERS(2, "", "reserved", "aggregate", "s", "[{$merge: {into: 'truce_queue'}}]");
+    ANSWERS(2, "", "reserved", "aggregate", "s", "[{$merge: 'truce_queue'}]");
+    ANSWERS(2, "", "reserved", "aggregate", "s", "[{$out: {db: 'x', coll: 'truce_queue'}}]");
+    ANSWERS(2, "", "\"_id\", which is not valid", "set", "define", "s", "--list", "_id", "--key",
+            "k", "--name", "n");
+    ANSWERS(0, "1\n", NULL, "count", "truce_queue");
+}
+
 TEST(a_store_that_is_missing_is_not_made_by_reading)
 {
     fresh_store();

@@ -1,8 +1,33 @@
 /* truce aggregate: runs an aggregation pipeline on a collection. */
 #include "query/aggregate/aggregate.h"
+#include <string.h>
+
 #include "cli/commands.h"
 #include "cli/core/plain_output.h"
 #include "cli/data/query.h"
+#include "store/reserved_names.h"
+
+/* Returns the name of the collection that the last stage writes; "": none. */
+static const char *aggregate_target(const bson_t *pipeline)
+{
+    bson_iter_t stages, stage, into;
+    const char *target = "";
+
+    for (bson_iter_init(&stages, pipeline); bson_iter_next(&stages);) {
+        bool writes =
+            bson_iter_recurse(&stages, &stage) && bson_iter_next(&stage) &&
+            (!strcmp(bson_iter_key(&stage), "$out") || !strcmp(bson_iter_key(&stage), "$merge"));
+
+        /* {$merge: {into: "x"}}, {$merge: {into: {db, coll: "x"}}}, {$out: {db, coll: "x"}} */
+        while (writes && BSON_ITER_HOLDS_DOCUMENT(&stage) && bson_iter_recurse(&stage, &into) &&
+               (bson_iter_find(&into, "into") ||
+                (bson_iter_recurse(&stage, &into) && bson_iter_find(&into, "coll"))))
+            stage = into;
+        if (writes && BSON_ITER_HOLDS_UTF8(&stage))
+            target = bson_iter_utf8(&stage, NULL);
+    }
+    return target;
+}
 
 static int aggregate_run(struct cli *cli)
 {
@@ -17,6 +42,9 @@ static int aggregate_run(struct cli *cli)
         code = CLI_USAGE;
     else if (!is_array)
         code = cli_usage(cli, "PIPELINE must be an array of stages: [{\"$match\": {...}}, ...]");
+    if (!code && truce__reserved(aggregate_target(&pipeline)))
+        code = cli_usage(cli, "%s is reserved for truce: a pipeline cannot write into it",
+                         aggregate_target(&pipeline));
     if (!code)
         code = cli_store_open(cli,
                               truce__pipeline_writes(&pipeline) ? CLI_STORE_CHANGE : CLI_STORE_READ,

@@ -116,6 +116,7 @@ static void check_names_differ(truce_set *set)
 {
     const char *top[SET_KEYS_MAX + 3] = {set->field, set->deleted, set->watermark};
     const char *inside[] = {set->name, set->seq, set->source};
+    static const char *const own[] = {"_id", "_rev", "_intent", "_keys"};
 
     for (uint32_t i = 0; i < set->keys_count; i++)
         top[3 + i] = set->keys[i];
@@ -123,6 +124,12 @@ static void check_names_differ(truce_set *set)
         for (uint32_t k = 0; k < i; k++) {
             if (!strcmp(top[i], top[k]))
                 set_refuse(set, "fields, which must differ,", top[i]);
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+            if (!strcmp(top[i], own[k]))
+                set_refuse(set, "list, or watermark,", top[i]);
         }
     }
     for (uint32_t i = 1; i < 3; i++) {
