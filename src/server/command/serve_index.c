@@ -45,8 +45,8 @@ static void copy_known_options(const bson_t *given, bson_t *index)
 
 /* Reads the indexes of createIndexes, and checks all of them before one is made. MongoDB itself
  * checks those of its own deployment. */
-static truce_status read_indexes(struct call *call, const struct create_indexes *given,
-                                 struct documents *indexes, bson_error_t *error)
+static truce_status read_new_indexes(struct call *call, const struct create_indexes *given,
+                                     struct documents *indexes, bson_error_t *error)
 {
     truce_status status = call_documents(call, "indexes", indexes, error);
 
@@ -80,7 +80,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     if (!status)
         status = call_own_fields(call, create_index_fields, &given, error);
     if (!status)
-        status = read_indexes(call, &given, &indexes, error);
+        status = read_new_indexes(call, &given, &indexes, error);
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status)
