@@ -74,6 +74,8 @@ struct wal_file {
     sqlite3_file *real;
     /* SQLite's name, which leads to the database. */
     const char *name;
+    /* The last header of the log that a check of a frame has read; zeros: none. */
+    uint8_t header[WAL_HEADER_BYTES];
 };
 
 static sqlite3_vfs wal_vfs;
@@ -276,31 +278,47 @@ static int wal_sync(sqlite3_file *file, int flags)
 
 /* ---- other calls ---------------------------------------------------------------------------- */
 
+/* Reads the header of the log, unless the last one that was read has the salts of the frame. */
+static int wal_read_header(struct wal_file *wal, const uint8_t *frame)
+{
+    int result;
+
+    if (!memcmp(wal->header + 16, frame + 8, 8))
+        return SQLITE_OK;
+    result = wal->real->pMethods->xRead(wal->real, wal->header, sizeof wal->header, 0);
+    if (result)
+        memset(wal->header, 0, sizeof wal->header);
+    else
+        truce__kv_log_show(wal->header);
+    return result;
+}
+
 /* Verifies the page of a frame. Its checksum continues that of the frame before it, or of the
- * header of the log. */
+ * header of the log. Both headers are read at once, with what is between them. */
 static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64 offset)
 {
     sqlite3_int64 start = offset - HEADER_BYTES;
-    uint8_t log[WAL_HEADER_BYTES], before[HEADER_BYTES], header[HEADER_BYTES];
+    uint8_t bytes[FRAME_BYTES + HEADER_BYTES];
     bool first = start == WAL_HEADER_BYTES;
-    const uint8_t *from = first ? log + 24 : before + 16;
-    int result = wal->real->pMethods->xRead(wal->real, log, sizeof log, 0);
+    int before = first ? 0 : FRAME_BYTES, result;
+    const uint8_t *header = bytes + before, *from = first ? wal->header + 24 : bytes + 16;
     uint32_t sum[2];
 
+    result = wal->real->pMethods->xRead(wal->real, bytes, before + HEADER_BYTES, start - before);
     if (!result)
-        result = wal->real->pMethods->xRead(wal->real, header, sizeof header, start);
-    if (!result && !first)
-        result = wal->real->pMethods->xRead(wal->real, before, sizeof before, start - FRAME_BYTES);
+        result = wal_read_header(wal, header);
     if (result)
         return result;
-    truce__kv_log_show(log);
     sum[0] = kv_wal_number_at(from);
     sum[1] = kv_wal_number_at(from + 4);
-    truce__wal_checksum_add(sum, kv_wal_number_at(log) & 1, header, 8);
-    truce__wal_checksum_add(sum, kv_wal_number_at(log) & 1, page, KV_PAGE_BYTES);
+    truce__wal_checksum_add(sum, kv_wal_number_at(wal->header) & 1, header, 8);
+    truce__wal_checksum_add(sum, kv_wal_number_at(wal->header) & 1, page, KV_PAGE_BYTES);
     result = sum[0] == kv_wal_number_at(header + 16) && sum[1] == kv_wal_number_at(header + 20)
                  ? SQLITE_OK
                  : SQLITE_IOERR_DATA;
+    /* The next try reads it again. */
+    if (result)
+        memset(wal->header, 0, sizeof wal->header);
     truce__kv_page_frame_damaged(sqlite3_database_file_object(wal->name),
                                  result ? (uint32_t)(start / FRAME_BYTES + 1) : 0);
     return result;
