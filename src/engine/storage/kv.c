@@ -58,6 +58,7 @@
 #include "engine/storage/kv_connection.h"
 #include "engine/storage/kv_direct.h"
 #include "engine/storage/lock_bytes.h"
+#include "engine/storage/page_truncation.h"
 #include "engine/storage/wal_vfs.h"
 
 /* The page cache of a connection. */
@@ -67,8 +68,9 @@ static void kv_keep_statements_few(struct kv *kv);
 
 static void configure(void)
 {
-    /* Fails if the host program has initialised SQLite already. This is harmless. */
+    /* Both fail if the host program has initialised SQLite already. This is harmless. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    truce__page_truncation_configure();
 }
 
 /* ---- the time of a call --------------------------------------------------------------------- */
