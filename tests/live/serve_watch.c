@@ -563,6 +563,12 @@ TEST(refuses_an_invalid_stream_as_mongodb_does)
         40674);
     expect_code(
         "{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'admin'}", 73);
+    expect_code("{'aggregate': '$c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': "
+                "'test'}",
+                73);
+    expect_code("{'aggregate': 'c.', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': "
+                "'school'}",
+                73);
     expect_code("{'aggregate': 'system.views', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
                 "'$db': 'test'}",
                 73);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "bson/value.h"
+#include "query/input_check.h"
 #include "server/session/change_stream.h"
 #include "store/mongodb/mongo_session.h"
 
@@ -133,6 +134,9 @@ static truce_status read_reach(struct call *call, const struct stage *stage, con
         return refuse_internal(call->database, error);
     if (!whole && truce__place_is_system(name))
         return refuse_internal(name, error);
+    /* A collection that cannot exist would be watched forever. */
+    if (!whole && truce__collection_name_check(options->place, error))
+        return TRUCE_INVALID;
     /* No role of a single database covers all databases. */
     return stage->all && !access_may(call, "", ACTION_FIND) ? access_refuse(call, "admin", error)
                                                             : TRUCE_OK;
