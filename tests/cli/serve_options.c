@@ -92,6 +92,18 @@ TEST(a_wrong_file_of_a_consumer_is_refused_with_its_line)
     }
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--port", "0", "--consume", "/none")->code, ==,
               2);
+    CHECK_TEXT("truce: --consume: cannot read /none: No such file or directory\n",
+               RUN(NULL, NULL, "serve", "memory:", "--port", "0", "--consume", "/none")->err);
+}
+
+TEST(options_without_effect_are_refused)
+{
+    CHECK_TEXT("truce: --http-host needs --http\n",
+               RUN(NULL, NULL, "serve", "memory:", "--port", "0", "--http-host", "shop")->err);
+    CHECK(strstr(RUN(NULL, NULL, "serve", "mongodb://127.0.0.1:1/shop", "--port", "0",
+                     "--isolation", "serializable")
+                     ->err,
+                 "--isolation serializable is not supported by a store at mongodb://"));
 }
 
 TEST(tokens_are_created_listed_and_revoked)

@@ -181,6 +181,12 @@ static int config_read_lines(struct config *config, char *text)
     return code;
 }
 
+/* Returns the option that names the file. A server also reads the files of --consume. */
+static const char *config_option(const struct cli *cli)
+{
+    return cli_text(cli, "config") ? "--config" : "--consume";
+}
+
 /* Reads the file into `text`, which has room for CONFIG_BYTES_MAX + 2. */
 static int config_read_file(struct cli *cli, const char *path, char *text)
 {
@@ -192,11 +198,12 @@ static int config_read_file(struct cli *cli, const char *path, char *text)
     if (file)
         fclose(file);
     if (failed)
-        return cli_usage(cli, "--config: cannot read %s: %s", path, strerror(reason));
+        return cli_usage(cli, "%s: cannot read %s: %s", config_option(cli), path, strerror(reason));
     if (size > CONFIG_BYTES_MAX)
-        return cli_usage(cli, "--config: %s is longer than %d bytes", path, CONFIG_BYTES_MAX);
+        return cli_usage(cli, "%s: %s is longer than %d bytes", config_option(cli), path,
+                         CONFIG_BYTES_MAX);
     if (memchr(text, '\0', size))
-        return cli_usage(cli, "--config: %s is not UTF-8 text", path);
+        return cli_usage(cli, "%s: %s is not UTF-8 text", config_option(cli), path);
     text[size] = '\0';
     return CLI_DONE;
 }

@@ -367,6 +367,8 @@ static int serve_run(struct cli *cli)
         return CLI_USAGE;
     if (feed_ms < 0 && cli_text(cli, "feed-mb"))
         return cli_usage(cli, "--feed-mb needs --feed-keep");
+    if (options.http_hosts && !options.http)
+        return cli_usage(cli, "--http-host needs --http");
     feed = (struct server_feed){feed_ms, megabytes << 20};
     if (feed_ms >= 0)
         options.feed = &feed;
@@ -377,6 +379,11 @@ static int serve_run(struct cli *cli)
     cli_option_said(cli, "isolation", said, sizeof said);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
         return cli_usage(cli, "%s must be serializable or snapshot", said);
+    if (isolation && !strcmp(isolation, "serializable") && !strncmp(uri, "mongodb", 7))
+        return cli_usage(cli,
+                         "%s serializable is not supported by a store at mongodb://, whose "
+                         "transactions are MongoDB's: only writes conflict",
+                         said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.port = options.socket && !cli_text(cli, "port") ? SERVER_NO_PORT : (int)port;
     if (!serve_socket_mode(cli, &options.socket_mode))
