@@ -6,7 +6,6 @@
  * Between the two steps lies a pause: a process that read the list of indexes before may write
  * documents without `_keys` until it reads the list again.
  */
-#include "base/clock.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
@@ -14,6 +13,7 @@
 #include "commit/metadata_cache.h"
 #include "commit/unique_keys.h"
 #include "store/maintenance.h"
+#include "store/settle_wait.h"
 #include "store/store.h"
 
 #define SETTLE_MS (COMMIT_INDEXES_FRESH_MS + 1000)
@@ -66,6 +66,7 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
                                        const truce_unique_options *options, bool *made,
                                        bson_error_t *error)
 {
+    uint32_t settle_ms = options && options->settle_ms ? options->settle_ms : SETTLE_MS;
     bson_t *index;
     truce_status status;
     uint32_t count = 0;
@@ -81,6 +82,8 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
             collection);
     if (!status)
         status = truce__metadata_keyed(store, collection, &keyed, error);
+    if (!status && !keyed)
+        status = truce__settle_check(settle_ms, error);
     if (status || keyed)
         return status;
     index = BCON_NEW("key", "{", "_keys", BCON_INT32(1), "}", "unique", BCON_BOOL(true), "sparse",
@@ -89,7 +92,7 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
     bson_destroy(index);
     *made = !status;
     if (!status)
-        truce__clock_sleep_ms(options && options->settle_ms ? options->settle_ms : SETTLE_MS);
+        status = truce__settle_wait(store, settle_ms, error);
     truce__metadata_forget(store, collection);
     return status;
 }

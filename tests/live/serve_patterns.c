@@ -992,6 +992,62 @@ TEST(does_not_wait_at_the_end_for_clients_that_wait_for_jobs)
     truce_store_close(store);
 }
 
+#define DECLARED "source: 'users', dependent: 'notes', reference: 'user', copies: {author: 'name'}"
+
+TEST(a_wait_for_other_processes_is_no_longer_than_the_deadline)
+{
+    static const struct step steps[] = {
+        {"{createIndexes: 'users', indexes: [{key: {mail: 1}, name: 'm', unique: true}]}", 0},
+        {"{truceUnique: 'users', settleMS: 60000, maxTimeMS: 5000}", 50, "status", "\"timed out\""},
+        {"{listIndexes: 'users'}", 0, "cursor.firstBatch.2", NULL},
+        {"{truceSyncDeclare: 'author', " DECLARED ", settleMS: 60000, maxTimeMS: 5000}", 50,
+         "status", "\"timed out\""},
+        {"{count: 'truce_sync'}", 0, "n", "0"},
+        {"{truceUnique: 'users', settleMS: 1, maxTimeMS: 60000}", 0, "made", "true"},
+        {"{truceSyncDeclare: 'author', " DECLARED ", settleMS: 1, maxTimeMS: 60000}", 0, NULL,
+         NULL},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+static void *declare_and_wait(void *arg)
+{
+    bson_t *reply = ask("{'truceSyncDeclare': 'author', 'source': 'users', 'dependent': 'notes',"
+                        " 'reference': 'user', 'copies': {'author': 'name'}, 'settleMS': 60000,"
+                        " '$db': 'test'}");
+
+    *(int64_t *)arg = reply_number(reply, "code");
+    bson_destroy(reply);
+    return NULL;
+}
+
+static bool shown_declared(void)
+{
+    bson_t *reply = ask("{'count': 'truce_sync', '$db': 'test'}");
+    bool is = reply_number(reply, "n") > 0;
+
+    bson_destroy(reply);
+    return is;
+}
+
+TEST(does_not_wait_at_the_end_for_a_wait_for_other_processes)
+{
+    pthread_t waiting;
+    int64_t code = 0;
+
+    begin();
+    REQUIRE(!pthread_create(&waiting, NULL, declare_and_wait, &code));
+    while (!shown_declared())
+        truce__clock_sleep_ms(5);
+    server_stop(server, 100);
+    pthread_join(waiting, NULL);
+    CHECK_INT(code, ==, 8);
+    truce_store_close(store);
+}
+
 /* ---- within transactions --------------------------------------------------------------------- */
 
 TEST(patterns_are_a_part_of_a_transaction)

@@ -71,6 +71,7 @@
 #include "commit/metadata_cache.h"
 #include "query/input_check.h"
 #include "store/reserved_names.h"
+#include "store/settle_wait.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
 
@@ -877,6 +878,7 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
 {
     RETURN_IF_NULL(rule, error);
 
+    uint32_t settle_ms = rule->settle_ms ? rule->settle_ms : SYNC_SETTLE_MS;
     truce_status status = sync_usable(sync, error);
     bool there = false;
     bson_t *wanted;
@@ -891,6 +893,8 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
     status = check_new(sync, wanted, &there, error);
     if (!status && !there)
         status = check_stored(sync, rule, error);
+    if (!status && !there)
+        status = truce__settle_check(settle_ms, error);
     if (!status)
         status =
             rule_make_indexes(sync->store, rule->source, rule->dependent, rule->reference, error);
@@ -899,7 +903,7 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
     bson_destroy(wanted);
     rule_put(sync, NULL, 0, 0);
     if (!status && !there)
-        truce__clock_sleep_ms(rule->settle_ms ? rule->settle_ms : SYNC_SETTLE_MS);
+        status = truce__settle_wait(sync->store, settle_ms, error);
     return status;
 }
 
