@@ -141,10 +141,20 @@ class Worker(WorkerLog):
         return True
 
     def run(self, *, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
-        """Runs until `stop`, or until one of the signals if this is the main thread."""
+        """
+        Runs until `stop`, or until one of the signals if this is the main thread. The next signal
+        has its usual effect, so it ends a program whose jobs do not end.
+        """
         before: Dict[int, Any] = {}
+
+        def stop(number: int, _: object) -> None:
+            signal.signal(number, before[number])
+            self.stop()
+
         if threading.current_thread() is threading.main_thread():
-            before = {one: signal.signal(one, lambda *_: self.stop()) for one in signals}
+            before = {one: signal.getsignal(one) or signal.SIG_DFL for one in signals}
+            for one in signals:
+                signal.signal(one, stop)
         try:
             self.start()
             self.join()

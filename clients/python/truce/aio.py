@@ -149,12 +149,17 @@ class Worker(WorkerLog):
     async def run(self, *, signals: Sequence[signal.Signals] = ()) -> None:
         """
         Runs until `stop`, or until one of the signals: [signal.SIGTERM, signal.SIGINT] if the
-        worker is the whole program. If the task is canceled, running handlers are canceled, and
+        worker is the whole program. The next signal has its usual effect. If the task is canceled, running handlers are canceled, and
         their jobs are requeued.
         """
         loop = asyncio.get_running_loop()
+
+        def stop(one: signal.Signals) -> None:
+            loop.remove_signal_handler(one)
+            self.stop()
+
         for one in signals:
-            loop.add_signal_handler(one, self.stop)
+            loop.add_signal_handler(one, stop, one)
         heart = asyncio.create_task(self._keep_leases())
         self._log(logging.INFO, "started, concurrency %d", self._concurrency)
         try:

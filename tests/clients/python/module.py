@@ -925,6 +925,17 @@ def check_server():
         worker.stdin.flush()
         check("it ends by itself", worker.stdout.readline() == "ended\n" and worker.wait() == 0)
         check("its job is done", [x["state"] for x in db.iterate_jobs("slow")] == ["done"])
+        # the next SIGTERM ends a worker whose job does not end
+        db.enqueue("slow", payload={})
+        worker = subprocess.Popen([sys.executable, __file__, database], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        check("a second worker", worker.stdout.readline() == "at work\n")
+        deadline = time.time() + 60
+        while worker.poll() is None and time.time() < deadline:
+            worker.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        check("a second signal ends it", worker.poll() == -signal.SIGTERM, worker.poll())
+        worker.kill()
         with pymongo.MongoClient(uri) as client:
             check("a client", truce.connect(client, database)["accounts"].find_one("b")["n"] == 105)
         db.drop()
