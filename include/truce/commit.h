@@ -51,9 +51,10 @@ typedef struct truce_commit_options {
     truce_mechanism mechanism;
     /* The caller's idempotency key: under one key, the commit takes effect at most once, ever. */
     const char *key;
-    /* Required with a key: the time at which the caller created it (milliseconds since 1970), the
-     * same in every retry. It tells whether the store may have forgotten the key (TRUCE_EXPIRED).
-     * Without a key, it is ignored. */
+    /* Required with a key, and only then: the time at which the caller created it (milliseconds
+     * since 1970), the same in every retry. It tells whether the store may have forgotten the key
+     * (TRUCE_EXPIRED). If a retry gives a time that differs by a second or more, it fails with
+     * TRUCE_DUPLICATE. */
     int64_t key_time_ms;
     /* Every mechanism records the input in a commit document, for people. With a key, it also
      * identifies the request: a commit under the same key with another input fails with

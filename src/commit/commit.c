@@ -60,6 +60,12 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
         return truce__fail(
             TRUCE_INVALID, error,
             "this store has no transactions: do not choose this mechanism of commits");
+    if (options && (unsigned)options->mechanism > TRUCE_MECHANISM_JOURNAL)
+        return truce__fail(TRUCE_INVALID, error, "unknown mechanism of commits: %d",
+                           (int)options->mechanism);
+    if (options && !options->key && options->key_time_ms)
+        return truce__fail(TRUCE_INVALID, error,
+                           "key_time_ms needs a key: without one, a repetition takes effect again");
     if (options && options->key && !options->key[0])
         return truce__fail(TRUCE_INVALID, error, "the idempotency key must not be empty");
     if (options && options->key && options->key_time_ms <= 0)
@@ -228,7 +234,10 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
 
     if (status)
         return status;
-    if (!id || !id_allowed(id))
+    if (!id)
+        return truce__fail(TRUCE_INVALID, error, "the _id of a document of \"%s\" is missing",
+                           collection);
+    if (!id_allowed(id))
         return truce__fail(TRUCE_INVALID, error,
                            "an _id may have any type except array, regex, and undefined");
     status = truce__check_value(id, "_id", error);

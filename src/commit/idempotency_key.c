@@ -53,6 +53,31 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
                        commit->options.key);
 }
 
+/* A caller that stores the time of its request may round it. */
+#define KEY_TIME_ROUNDED_MS 1000
+
+/* Compares the times of the key. A caller may compute the time again in each retry. After the record
+ * of the first call is purged, such a later time is above the horizon, and the request would take
+ * effect again. */
+static truce_status compare_key_time(const truce_commit *commit, const bson_t *holder,
+                                     bson_error_t *error)
+{
+    bson_iter_t iter;
+    int64_t given_ms = commit->options.key_time_ms, first_ms = given_ms;
+    uint64_t later;
+
+    if (bson_iter_init_find(&iter, holder, "key_time"))
+        first_ms = bson_iter_as_int64(&iter);
+    later = (uint64_t)given_ms - (uint64_t)first_ms;
+    if (later < KEY_TIME_ROUNDED_MS || 0 - later < KEY_TIME_ROUNDED_MS)
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_DUPLICATE, error,
+        "the key \"%s\" was first used with the time %lld, and now with %lld: give the "
+        "same time in every retry",
+        commit->options.key, (long long)first_ms, (long long)given_ms);
+}
+
 /* Returns whether the holder is this commit itself, whose decision was not answered, and not an
  * earlier one. */
 static bool key_is_ours(const truce_commit *commit, const bson_t *holder)
@@ -80,6 +105,8 @@ truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
         state = truce__commit_state(&holder);
         if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
             status = compare_input(commit, &holder, error);
+            if (!status)
+                status = compare_key_time(commit, &holder, error);
             commit->earlier = !key_is_ours(commit, &holder);
             bson_destroy(&holder);
             return status;
@@ -136,8 +163,10 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
     if (!status && bson_iter_init_find(&iter, &horizon, "time") &&
         commit->options.key_time_ms <= bson_iter_as_int64(&iter))
         status = truce__fail(TRUCE_EXPIRED, error,
-                             "the key \"%s\" is older than the used keys that the store remembers",
-                             commit->options.key);
+                             "the key \"%s\" of the time %lld is older than the used keys that the "
+                             "store remembers (after %lld, in milliseconds since 1970)",
+                             commit->options.key, (long long)commit->options.key_time_ms,
+                             (long long)bson_iter_as_int64(&iter));
     else if (!status || status == TRUCE_NOT_FOUND)
         status = TRUCE_NOT_FOUND;
     bson_destroy(&horizon);

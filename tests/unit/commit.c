@@ -396,6 +396,16 @@ static void keyed(truce_store *store, const struct setting *setting)
     CHECK_INT(work.runs, ==, 1);
     options.input = other;
     CHECK_STATUS(TRUCE_DUPLICATE, truce_transact(store, transfer, &work, &options, &error), error);
+    options.input = input;
+    options.key_time_ms += 999; /* rounded */
+    CHECK_OK(truce_transact(store, transfer, &work, &options, &error), error);
+    for (int64_t later = -1000; later <= 1000; later += 2000) { /* computed again in the retry */
+        options.key_time_ms = 1700000000000 + later;
+        CHECK_STATUS(TRUCE_DUPLICATE, truce_transact(store, transfer, &work, &options, &error),
+                     error);
+        CHECK(strstr(error.message, "give the same time in every retry"));
+    }
+    options.key_time_ms = 1700000000000;
     CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': {'$numberLong': '1'}}");
 
     truce__clock_sleep_ms(5); /* past its retention */
@@ -409,6 +419,36 @@ static void keyed(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_transact(store, transfer, &work, &options, &error), error);
     bson_destroy(input);
     bson_destroy(other);
+}
+
+static void refused_options(truce_store *store, const struct setting *setting)
+{
+    static const struct {
+        truce_commit_options options;
+        const char *message;
+    } cases[] = {
+        {{.key_time_ms = 1700000000000}, "key_time_ms needs a key"},
+        {{.key = "k"}, "needs key_time_ms"},
+        {{.mechanism = (truce_mechanism)9}, "unknown mechanism of commits: 9"},
+    };
+    struct transfer work = {store, setting, 0, 1};
+    truce_commit *commit;
+    bson_error_t error;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_STATUS(TRUCE_INVALID,
+                     truce_transact(store, transfer, &work, &cases[i].options, &error), error);
+        CHECK(strstr(error.message, cases[i].message));
+    }
+    CHECK_OK(truce_commit_begin(store, NULL, &commit, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_remove(commit, "accounts", NULL, NULL, &error), error);
+    CHECK(strstr(error.message, "the _id of a document of \"accounts\" is missing"));
+    truce_commit_free(commit);
+}
+
+TEST(refuses_options_that_do_not_fit_together)
+{
+    on_every_setting(refused_options);
 }
 
 static truce_status without_message(truce_commit *commit, void *arg, bson_error_t *error)

@@ -548,7 +548,7 @@ static void happens_once(const struct setting *setting, bool keyed)
         snprintf(key, sizeof key, "key %u", (unsigned)fault.at);
         options.key = keyed ? key : NULL;
         leaves = keyed ? number : NULL;
-        options.key_time_ms = 1700000000000;
+        options.key_time_ms = keyed ? 1700000000000 : 0;
         no_sleep_begin();
         fill(store);
         status = truce_transact(store, take_then_fault, &loser, &options, &error);
