@@ -1,4 +1,4 @@
-"""The pages of the site with all classes and functions of the packages, made from their sources."""
+"""The pages of the site with all classes and functions of the library and the packages, made from their sources."""
 
 import ast
 import os
@@ -26,6 +26,87 @@ GO = [("truce", "."), ("trucetest", "trucetest"), ("truceotel", "truceotel")]
 
 def fenced(language, code):
     return [f"````{language}", code.rstrip("\n"), "````", ""]
+
+
+# ---- C -------------------------------------------------------------------------------------------
+
+
+def c_text(comment):
+    """Returns the text of a comment as Markdown. Lines that are indented by four columns or more are code."""
+    lines = [re.sub(r"^/\*+ ?| ?\*+/$", "", line.strip()) for line in comment.split("\n")]
+    lines = [re.sub(r"^\* ?", "", line) if i else line for i, line in enumerate(lines)]
+    plain = []
+    for line in lines:
+        is_code = line.startswith("    ")
+        if is_code and plain and plain[-1] and not plain[-1].startswith("    "):
+            plain.append("")
+        plain.append(line if is_code else re.sub(r"`[^`]*`|[*_<>\[\]]", lambda found: found[0] if found[0][0] == "`" else "\\" + found[0], line.strip()))
+    return "\n".join(plain).strip("\n")
+
+
+def c_parts(text):
+    """Yields (comment, declaration) for each declaration of a header. A comment of its own has no declaration."""
+    lines, at, comment = text.split("\n"), 0, ""
+    while at < len(lines):
+        end = at + 1
+        if lines[at].startswith("/*"):
+            while "*/" not in lines[end - 1]:
+                end += 1
+            if comment:
+                yield comment, ""
+            comment = "\n".join(lines[at:end])
+        elif not lines[at] or lines[at].startswith(("TRUCE_BEGIN", "TRUCE_END")):
+            if comment:
+                yield comment, ""
+            comment = ""
+        elif lines[at].startswith("#"):
+            while lines[end - 1].endswith("\\"):
+                end += 1
+            if re.match(r"#define TRUCE_\w+(?<!_H) ", lines[at]):
+                yield comment, "\n".join(lines[at:end])
+                comment = ""
+        else:
+            while "\n".join(lines[at:end]).count("{") > "\n".join(lines[at:end]).count("}") or not lines[end - 1].endswith((";", "}")):
+                end += 1
+            yield comment, "\n".join(lines[at:end])
+            comment = ""
+        at = end
+
+
+def c_declaration(code):
+    """Returns (name, declaration) without what only compilers need. A function is on one line, or has one parameter on each."""
+    code = re.sub(r"\bTRUCE_(?:EXPORT|MUST_USE|PRINTF\([^)]*\)) *", "", code)
+    code = re.sub(r"^static inline (.*?)\n\{.*", r"\1;", code, flags=re.S)
+    named = re.match(r"typedef (?:struct|enum|union) (\w+)|typedef .*?\b(truce_\w+)\(|#define (\w+)", code)
+    if named:
+        return named[1] or named[2] or named[3], code
+    function = re.match(r"([^(]*?\**)\b(\w+)\((.*)\);", re.sub(r"\s+", " ", code))
+    if not function:
+        return code.split("\n")[0].strip(" ;"), code
+    line = f"{function[1]}{function[2]}({function[3]});"
+    if len(line) > 90 and "(" not in function[3]:
+        line = f"{function[1]}{function[2]}(\n    " + function[3].replace(", ", ",\n    ") + ");"
+    return function[2], line
+
+
+def c_page(root):
+    page = ["# The C library", "", "This page is made from the headers of `include/truce`. [Its guide](../library.md) introduces it.", ""]
+    folder = Path(root, "include/truce")
+    names = re.findall(r'#include "truce/(\w+\.h)"', (folder / "truce.h").read_text(encoding="utf-8"))
+    for name in names:
+        page += [f"## truce/{name}", ""]
+        level = "###"
+        for comment, code in c_parts((folder / name).read_text(encoding="utf-8")):
+            section = re.fullmatch(r"/\* -{2,} (.*?) -+ \*/", comment)
+            if section and not code:
+                page += [f"### {section[1][0].upper()}{section[1][1:]}", ""]
+                level = "####"
+                continue
+            if code:
+                heading, code = c_declaration(code)
+                page += [f"{level} {heading}", "", *fenced("c", code)]
+            page += [c_text(comment), ""] if comment else []
+    return "\n".join(page)
 
 
 # ---- Python --------------------------------------------------------------------------------------
@@ -138,4 +219,4 @@ def go_page(root):
     return "\n".join(page)
 
 
-PAGES = {"reference/python.md": python_page, "reference/node.md": node_page, "reference/go.md": go_page}
+PAGES = {"reference/c.md": c_page, "reference/python.md": python_page, "reference/node.md": node_page, "reference/go.md": go_page}

@@ -2,7 +2,7 @@
 
     1. A link to a file outside of docs/ (../examples/sets.c) leads to a page that shows this file.
     2. A session of the shell, which is indented in docs/, is coloured. Adjacent blocks of code in several languages
-       become tabs.
+       become tabs. The tables of recipes get a column with the languages of each recipe.
     3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program. The pages
        of the packages are made from their sources (api.py).
     4. A page that the navigation does not name is added to its section "Reference".
@@ -27,6 +27,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
 TABS = {"python": "Python", "js": "Node", "go": "Go", "c": "C"}
 COMMANDS = "reference/command-line.md"
+RECIPES = "how-to/README.md"
 WORKER = "assets/worker.js"
 SHIM = re.compile(r"https://[^\"\s]*/iframe-worker/shim")  # the address that the theme has
 ASSETS = [WORKER, "assets/site.css", "assets/site.js"]  # from this folder
@@ -95,6 +96,22 @@ def tab_languages(markdown):
         tabs = (f'=== "{TABS[block[1]]}"\n\n' + re.sub(r"^(?=.)", "    ", block[0], flags=re.M) for block in group)
         markdown = markdown[: group[0].start()] + "\n".join(tabs) + markdown[group[-1].end() :]
     return markdown
+
+
+def recipe_languages(directory, page):
+    """Returns the languages of a recipe: those of its tabs and of its programs."""
+    with open(os.path.join(directory, page), encoding="utf-8") as opened:
+        text = opened.read()
+    found = set(re.findall(r"^```(\w+)", text, re.M))
+    names = ["shell"] if re.search(r"^    \$ ", text, re.M) else []
+    return ", ".join(names + [TABS[name] for name in TABS if name in found])
+
+
+def mark_recipes(markdown, directory):
+    """Adds a column to the tables of recipes: the languages of each recipe."""
+    markdown = re.sub(r"^(\| .* \| recipe \|)\n\| --- \| --- \|$", r"\1 code |\n| --- | --- | --- |", markdown, flags=re.M)
+    row = re.compile(r"^(\| .* \| \[[^\]]+\]\(([^)#]+\.md)\) \|)$", re.M)
+    return row.sub(lambda match: f"{match[1]} {recipe_languages(directory, match[2])} |", markdown)
 
 
 def command_page(program):
@@ -167,6 +184,8 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     directory = posixpath.dirname(sources.get(uri) or posixpath.join("docs", uri))
+    if uri == RECIPES:
+        markdown = mark_recipes(markdown, os.path.join(ROOT, directory))
     return tab_languages(colour_sessions(rewrite_links(markdown, directory, uri)))
 
 
