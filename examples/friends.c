@@ -39,8 +39,10 @@ static truce_status befriend(truce_commit *commit, void *arg, bson_error_t *erro
     truce_status status;
 
     if (!bson_iter_init(&iter, payload) || !bson_iter_find_descendant(&iter, "users.0", &first) ||
-        !bson_iter_init(&iter, payload) || !bson_iter_find_descendant(&iter, "users.1", &second))
+        !bson_iter_init(&iter, payload) || !bson_iter_find_descendant(&iter, "users.1", &second)) {
+        bson_set_error(error, 0, 0, "the job needs two users");
         return TRUCE_REFUSED;
+    }
     status = add_friend(commit, bson_iter_value(&first), bson_iter_value(&second), error);
     return status ? status
                   : add_friend(commit, bson_iter_value(&second), bson_iter_value(&first), error);
