@@ -337,7 +337,6 @@ truce_status truce_commit_read(truce_commit *commit, const char *collection, con
 
     struct entry *entry;
     truce_status status = commit_entry(commit, collection, id, &entry, error);
-    char text[300];
 
     if (!status)
         status = commit_know(commit, entry, error);
@@ -346,9 +345,7 @@ truce_status truce_commit_read(truce_commit *commit, const char *collection, con
         return status;
     }
     bson_copy_to(&entry->after, document);
-    return entry->after_found ? TRUCE_OK
-                              : truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
-                                            truce__entry_show(entry, text, sizeof text));
+    return entry->after_found ? TRUCE_OK : truce__entry_missing(entry, error);
 }
 
 truce_status truce_commit_require(truce_commit *commit, const char *collection,
@@ -356,13 +353,11 @@ truce_status truce_commit_require(truce_commit *commit, const char *collection,
 {
     struct entry *entry;
     truce_status status = commit_entry(commit, collection, id, &entry, error);
-    char text[300];
 
     if (!status)
         status = commit_know(commit, entry, error);
     if (!status && !entry->token.found)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
-                             truce__entry_show(entry, text, sizeof text));
+        status = truce__entry_missing(entry, error);
     return status ? status : truce__entry_guard(entry, guard, error);
 }
 

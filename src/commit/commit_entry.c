@@ -105,6 +105,20 @@ const char *truce__entry_show(const struct entry *entry, char *text, size_t size
     return text;
 }
 
+truce_status truce__entry_missing(const struct entry *entry, bson_error_t *error)
+{
+    bson_t holder;
+    struct value id = value_of(&entry->id, &holder);
+    bool is_filter =
+        id.type == BSON_TYPE_DOCUMENT && truce__value_field(id, "_id", 3).type != BSON_TYPE_EOD;
+    char text[300];
+
+    bson_destroy(&holder);
+    return truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist%s",
+                       truce__entry_show(entry, text, sizeof text),
+                       is_filter ? " (give the _id itself, not a filter)" : "");
+}
+
 truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error)
 {
     bson_iter_t iter;
@@ -157,12 +171,12 @@ static truce_status test_guard(const struct entry *entry, const bson_t *guard, b
     char text[300], shown[150];
     truce_status status;
 
-    truce__entry_show(entry, text, sizeof text);
     if (!entry->token.found)
-        return truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist", text);
+        return truce__entry_missing(entry, error);
     status = truce__guard_matches(guard, &entry->base, &matches, error);
     if (!status && !matches)
-        status = truce__fail(TRUCE_REFUSED, error, "%s does not match its guard %s", text,
+        status = truce__fail(TRUCE_REFUSED, error, "%s does not match its guard %s",
+                             truce__entry_show(entry, text, sizeof text),
                              truce__value_show(truce__value_document(guard), shown, sizeof shown));
     return status;
 }
@@ -171,11 +185,9 @@ static truce_status test_guards(const struct entry *entry, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_iter_t iter;
-    char text[300];
 
     if (entry->must_exist && !entry->token.found)
-        return truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
-                           truce__entry_show(entry, text, sizeof text));
+        return truce__entry_missing(entry, error);
     if (!entry->guards || !bson_iter_init(&iter, entry->guards))
         return TRUCE_OK;
     while (!status && bson_iter_next(&iter)) {
@@ -347,7 +359,7 @@ static truce_status apply_change(struct entry *entry, const struct change *chang
         return entry_apply_whole(entry, change->document, error);
     }
     if (!entry->after_found)
-        return refuse_entry(entry, TRUCE_NOT_FOUND, "does not exist", error);
+        return truce__entry_missing(entry, error);
     if (change->kind == CHANGE_UPDATE && compiled)
         return apply_compiled(entry, compiled, error);
     if (change->kind == CHANGE_UPDATE)

@@ -162,5 +162,7 @@ bool truce__entry_comparable(const truce_store *store, const struct entry *entry
 
 /* Writes the document's name into `text` for messages: students {"_id": 1}. Returns `text`. */
 const char *truce__entry_show(const struct entry *entry, char *text, size_t size);
+/* Fails with NOT_FOUND: the document does not exist. */
+truce_status truce__entry_missing(const struct entry *entry, bson_error_t *error);
 
 #endif

@@ -107,6 +107,16 @@ static void document_show_paths(const bson_t *conflict, char *text, int length)
     }
 }
 
+/* Returns whether the version that the change is based on is no longer known. */
+static bool document_lacks_base(const bson_t *conflict)
+{
+    bson_iter_t iter, kind;
+
+    return bson_iter_init(&iter, conflict) &&
+           bson_iter_find_descendant(&iter, "conflicts.0.kind", &kind) &&
+           BSON_ITER_HOLDS_UTF8(&kind) && !strcmp(bson_iter_utf8(&kind, NULL), "no-base");
+}
+
 /* Says which document conflicts with the change, and both numbers. `number` is the one that the
  * change names. */
 static void document_explain_conflict(const struct operation_call *call,
@@ -126,12 +136,18 @@ static void document_explain_conflict(const struct operation_call *call,
         snprintf(based, sizeof based, ", but another program changed it without a new version");
     else if (number == TRUCE_REVISION_NEW)
         snprintf(based, sizeof based, ", and this change is of a new document");
+    else if (number == 0)
+        snprintf(based, sizeof based, ", and this change is of version 0: give the version");
     else if (number != NUMBER_NOT_GIVEN)
         snprintf(based, sizeof based, ", and this change is based on version %" PRId64, number);
     length = snprintf(text, sizeof text, "document %s of \"%.80s\" %s%s",
                       truce__value_show(id, shown, sizeof shown),
                       bson_iter_utf8(&call->target, NULL), now, based);
-    document_show_paths(&result->conflict, text, length);
+    if (document_lacks_base(&result->conflict))
+        snprintf(text + length, sizeof text - (size_t)length,
+                 ", which is not kept: save with 'keep', or give 'base'");
+    else
+        document_show_paths(&result->conflict, text, length);
     (void)truce__fail(TRUCE_CONFLICT, error, "%s", text);
 }
 
@@ -233,7 +249,7 @@ static truce_status run_revision(struct operation_call *call, const void *arg, b
 
     if (verbs != 1)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "one of 'get', 'save', 'merge', and 'remove' must be given");
+                             "exactly one of 'get', 'save', 'merge', and 'remove' must be given");
     status = take_revision(call, &given->named, !given->get, &handle, error);
     if (status)
         return status;
@@ -634,7 +650,7 @@ static truce_status document_check_item(const struct item_given *given, bson_err
     if (verbs != 1)
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
-            "one of 'update', 'remove', 'add', 'replace', and 'upsert' must be given");
+            "exactly one of 'update', 'remove', 'add', 'replace', and 'upsert' must be given");
     if ((given->update || given->remove) && !given->query)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'query' must select the items; {} selects all");

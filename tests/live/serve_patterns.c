@@ -496,6 +496,15 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "reason",
          "\"document 1 of \\\"posts\\\" has version 3, and this change is based on version 1: both sides "
          "changed \\\"title\\\"\""},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 0}", 0, "reason",
+         "\"document 1 of \\\"posts\\\" has version 3, and this change is of version 0: give the "
+         "version\""},
+        {"{truceRevision: 'unkept', save: {_id: 1, a: 1, b: 1}}", 0, "outcome", "\"saved\""},
+        {"{truceRevision: 'unkept', save: {_id: 1, a: 2, b: 1}, version: 1}", 0, "outcome",
+         "\"saved\""},
+        {"{truceRevision: 'unkept', merge: {_id: 1, a: 1, b: 2}, version: 1}", 0, "reason",
+         "\"document 1 of \\\"unkept\\\" has version 2, and this change is based on version 1, which is "
+         "not kept: save with 'keep', or give 'base'\""},
         {"{truceConflicts: 'posts'}", 0, "conflicts.0.collection", "\"posts\""},
         {"{truceConflicts: 'posts', $db: 'school'}", 0, "conflicts", "[]"},
         {"{truceConflicts: 'posts', conflict: " NOBODYS "}", 0, "status", "\"not found\""},
