@@ -1,4 +1,5 @@
 /* truceHelp: the contents of the rows. truceAccess: what the caller may do. */
+#include <ctype.h>
 #include <string.h>
 
 #include "operations/operation.h"
@@ -45,14 +46,40 @@ static bool help_writes(const struct operation_row *row)
     return row->role == ROLE_WRITE || row->role == ROLE_MAINTAIN || row->ways & OPERATION_WRITES;
 }
 
-static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error)
+/* Returns whether a package has the operation as this method: ledgerPost, ledger_post, and
+ * LedgerPost are truceLedgerPost. */
+static bool help_is_method(const char *operation, const char *method)
+{
+    for (operation += strlen("truce"); *operation; operation++, method++) {
+        while (*method == '_')
+            method++;
+        if (tolower((uint8_t)*operation) != tolower((uint8_t)*method))
+            return false;
+    }
+    return !*method;
+}
+
+static const struct operation_row *help_named(const char *name)
 {
     const struct operation_row *row = truce__operation_named(name);
 
+    for (const struct operation_group *group = truce__operation_groups; !row && group->title;
+         group++)
+        for (const struct operation_row *const *at = group->rows; !row && *at; at++)
+            if (help_is_method((*at)->name, name))
+                row = *at;
+    return row;
+}
+
+static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error)
+{
+    const struct operation_row *row = help_named(name);
+
     if (!row)
         return truce__refuse(CODE_COMMAND_NOT_FOUND, error,
-                             "'%.80s' is not an operation: {truceHelp: 1} lists them", name);
-    BCON_APPEND(reply, "name", BCON_UTF8(name), "help", BCON_UTF8(row->help), "value",
+                             "'%.80s' is not an operation: the help without a name lists them",
+                             name);
+    BCON_APPEND(reply, "name", BCON_UTF8(row->name), "help", BCON_UTF8(row->help), "value",
                 BCON_UTF8(row->value));
     if (row->target)
         BCON_APPEND(reply, "target", BCON_UTF8(row->target), "optional", BCON_BOOL(row->optional));
@@ -93,7 +120,7 @@ const struct operation_row truce_help_operation = {
     OPERATION("truceHelp", ROLE_NONE, "lists the operations, or describes one of them"),
     .target = "name",
     .optional = true,
-    .value = "1, or the name of an operation",
+    .value = "1, or the name of an operation or of its method",
     .answer = "`commands`: an array of {name, group, help}; for one operation `help`, `fields`, "
               "`answer`, `transaction`, `example`",
     .fields = truce__no_fields,
