@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 
 // How long a call waits for a server to connect to, if neither the URI nor an option says so.
 const selectionTimeout = 10 * time.Second
+
+// lastError finds the cause in an error of the driver that describes the whole topology.
+var lastError = regexp.MustCompile(`Last error: (.*?) \}`)
 
 // server runs commands through MongoDB's driver.
 type server struct {
@@ -125,8 +129,15 @@ func serverError(ctx context.Context, err error, c *command) error {
 			return notBegun(ctx, c.call())
 		}
 		message := c.call() + ": nothing was sent: " + err.Error()
+		if found := lastError.FindStringSubmatch(err.Error()); found != nil {
+			message = fmt.Sprintf("%s: nothing was sent: no server is available (%s): "+
+				"is truce serve running there?", c.call(), found[1])
+		}
 		cause := errors.Join(ctx.Err(), err)
 		return &Error{Class: ErrUnreachable, Message: message, cause: cause, noServer: true}
+	}
+	if errors.Is(err, mongo.ErrClientDisconnected) {
+		return &Error{Class: ErrInvalid, Code: 2, Message: c.call() + ": the database is closed", cause: err}
 	}
 	if ctx.Err() != nil {
 		return contextError(ctx, c.call(), c.writes)

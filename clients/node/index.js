@@ -23,6 +23,8 @@ const { version } = require("./package.json");
 
 const FLAGS = ["readOnly", "mustExist", "relaxed"];
 const NUMBERS = ["deadlineMS", "snapshotAgeMS", "cacheMB"];
+/* How long a call waits for a server to connect to, if neither the URI nor an option says so. */
+const SELECTION_MS = 10000;
 
 function checkOpen(options) {
     const { database, ...given } = checked(options, ["database", ...FLAGS, ...NUMBERS], "open");
@@ -89,6 +91,8 @@ async function connect(server, options) {
             "connect needs a URI, such as mongodb://127.0.0.1:27017/school, or a MongoClient",
         );
     if (!isUri) checked(options, ["database"], "connect with a MongoClient");
+    if (isUri && !/[?&]serverSelectionTimeoutMS=/i.test(server))
+        given.serverSelectionTimeoutMS ??= SELECTION_MS;
     const client = isUri ? new (loadDriver().MongoClient)(server, given) : server;
     const made = new Database(
         new ServerTransport(client, isUri),

@@ -95,11 +95,13 @@ function ofDriver(error, command) {
     if (error instanceof TruceError || !error?.name?.startsWith("Mongo")) return error;
     if (/ wire version /.test(error.message))
         return new WrongServer(`the server is not truce: ${error.message}`, { cause: error });
-    if (DISCONNECTED.test(error.name))
-        return new Unreachable(error.message, {
-            labels: [...(error.errorLabels ?? [])],
-            cause: error,
-        });
+    if (DISCONNECTED.test(error.name)) {
+        const isAway = error.name === "MongoServerSelectionError";
+        const message = isAway
+            ? `no server is available (${error.message}): is truce serve running there?`
+            : error.message;
+        return new Unreachable(message, { labels: [...(error.errorLabels ?? [])], cause: error });
+    }
     if (typeof error.code !== "number") return error;
     const reply = {
         ...(error.errorResponse ?? {}),

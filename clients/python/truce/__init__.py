@@ -27,7 +27,7 @@ from ._handles import Ledger, Queue, Revision, Revisions
 from ._job import Job, JobCommit, JobStep
 from ._native import NativeStore
 from ._native import version as library_version
-from ._transport import NativeTransport, ServerTransport, check_uri, name_in_uri
+from ._transport import NativeTransport, ServerTransport, client_options, name_in_uri
 from ._values import named_options
 from ._worker import Worker
 from .errors import (
@@ -143,10 +143,11 @@ def connect(
 
     uri: mongodb://HOST/DATABASE, or a MongoClient, which stays open when the database is closed
     database: the database; None: the one of the URI, or "test"
-    options: those of pymongo.MongoClient
+    options: those of pymongo.MongoClient. Without `serverSelectionTimeoutMS`, a call waits for a
+    server to connect to for 10 seconds
     """
     if isinstance(uri, str):
-        check_uri(uri)
+        options = client_options(uri, options)
         client: pymongo.MongoClient[Dict[str, Any]] = pymongo.MongoClient(uri, **options)
         return Database(ServerTransport(client, True), database or name_in_uri(uri))
     if options:

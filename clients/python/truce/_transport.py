@@ -246,11 +246,24 @@ class AsyncNativeTransport:
 # ---- a server ------------------------------------------------------------------------------------
 
 
-def check_uri(uri: str) -> None:
-    """Refuses the path of a file, which pymongo would take as the name of a host."""
-    if "://" not in uri and (uri.endswith((".truce", "memory:")) or os.path.exists(uri)):
+# How long a call waits for a server to connect to, if neither the URI nor an option says so.
+_SELECTION_MS = 10000
+
+
+def client_options(uri: str, options: Dict[str, Any]) -> Dict[str, Any]:
+    """
+    Returns the options for a client of the URI.
+
+    Refuses a URI of another kind, and the path of a file, which pymongo would take as the name of a
+    host.
+    """
+    if not uri.startswith(("mongodb://", "mongodb+srv://")):
         text = f'invalid URI "{uri}": expected mongodb://HOST/DATABASE'
-        raise errors.Invalid(f'{text}; truce.open("{uri}") opens a file', 2)
+        raise errors.Invalid(f"{text}; truce.open opens a file", 2)
+    given = [uri.lower(), *(name.lower() for name in options)]
+    if any("serverselectiontimeoutms" in one for one in given):
+        return options
+    return {"serverSelectionTimeoutMS": _SELECTION_MS, **options}
 
 
 def name_in_uri(uri: str) -> str:

@@ -34,7 +34,13 @@ def duration_milliseconds(name: str, value: Optional[Duration]) -> Optional[int]
         raise TypeError(f"{name} must be a duration: a timedelta or milliseconds, not {value!r}")
     if isinstance(value, datetime.timedelta):
         return round(value / datetime.timedelta(milliseconds=1))
+    _check_whole(name, value, "a timedelta")
     return value
+
+
+def _check_whole(name: str, value: Any, other: str) -> None:
+    if isinstance(value, float) and not value.is_integer():
+        raise TypeError(f"{name} must be {other} or a whole number of milliseconds, not {value!r}")
 
 
 # Points in time that are never old: an earlier one than _TIME_LEAST is one in seconds.
@@ -56,6 +62,7 @@ def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
                 "of a document, value.replace(tzinfo=timezone.utc)"
             )
         value = round(value.timestamp() * 1000)
+    _check_whole(name, value, "a datetime")
     if name in _RECENT and isinstance(value, (int, float)) and 0 < value < _TIME_LEAST:
         raise ValueError(
             f"{name} is {value}, a time before 2001-09-09: expected a datetime or milliseconds since "

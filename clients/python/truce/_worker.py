@@ -23,7 +23,9 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def check_worker(database: Any, queue: Any, handler: Any, concurrency: Any) -> None:
+def check_worker(
+    database: Any, queue: Any, handler: Any, concurrency: Any, lease_ms: Any
+) -> None:
     if not hasattr(database, "claim_jobs"):
         raise TypeError(f"the first argument of Worker must be a database of truce, not {database!r}")
     if not isinstance(queue, str):
@@ -32,6 +34,8 @@ def check_worker(database: Any, queue: Any, handler: Any, concurrency: Any) -> N
         raise TypeError(f"the handler must be a function, not {handler!r}")
     if not isinstance(concurrency, int) or concurrency < 1:
         raise ValueError(f"concurrency must be an integer from 1, not {concurrency!r}")
+    if not isinstance(lease_ms, int) or lease_ms < 1:
+        raise ValueError(f"lease_ms must be an integer of milliseconds from 1, not {lease_ms!r}")
 
 
 class WorkerLog:
@@ -87,7 +91,7 @@ class Worker(WorkerLog):
         until_empty: ends the worker when the queue has no ready job
         name: the worker's name in the jobs
         """
-        check_worker(database, queue, handler, concurrency)
+        check_worker(database, queue, handler, concurrency, lease_ms)
         if inspect.iscoroutinefunction(handler):
             raise TypeError(_IS_COROUTINE)
         self.queue = queue

@@ -36,7 +36,7 @@ from ._async_job import AsyncJob as Job
 from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
-from ._transport import AsyncNativeTransport, AsyncServerTransport, check_uri, name_in_uri
+from ._transport import AsyncNativeTransport, AsyncServerTransport, client_options, name_in_uri
 from ._values import named_options
 from ._worker import WorkerLog, check_worker, worker_name
 
@@ -97,7 +97,7 @@ def connect(
 ) -> Database:
     """Returns a database of a server, as `truce.connect` does. `uri` may be an AsyncMongoClient."""
     if isinstance(uri, str):
-        check_uri(uri)
+        options = client_options(uri, options)
         client: pymongo.AsyncMongoClient[Dict[str, Any]] = pymongo.AsyncMongoClient(uri, **options)
         return Database(AsyncServerTransport(client, True), database or name_in_uri(uri))
     if options:
@@ -127,7 +127,7 @@ class Worker(WorkerLog):
         name: Optional[str] = None,
     ) -> None:
         """The options are those of `truce.Worker`."""
-        check_worker(database, queue, handler, concurrency)
+        check_worker(database, queue, handler, concurrency, lease_ms)
         self.queue = queue
         self._database = database
         self._handler = handler

@@ -14,6 +14,7 @@ from pymongo.errors import (
     DuplicateKeyError,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
 )
 
 from ._values import snake_case
@@ -236,6 +237,9 @@ def of_pymongo(error: Exception, command: str) -> Exception:
     if isinstance(error, OperationFailure):
         details = {"errmsg": str(error), "code": error.code, **(error.details or {})}
         made: TruceError = of_reply(details, command)
+    elif isinstance(error, ServerSelectionTimeoutError):
+        cause = str(error).partition(", Timeout: ")[0]  # without the topology
+        made = Unreachable(f"no server is available ({cause}): is truce serve running there?")
     elif isinstance(error, ConnectionFailure):
         made = Unreachable(str(error))
     elif isinstance(error, ConfigurationError) and "wire version" in str(error):

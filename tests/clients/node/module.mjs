@@ -876,7 +876,8 @@ async function checkServer() {
   await db.close();
   await check("no server", async () => {
     const away = "mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50";
-    await raises(truce.Unreachable, () => truce.connect(away));
+    const lost = await raises(truce.Unreachable, () => truce.connect(away));
+    assert.match(lost.message, /127\.0\.0\.1:9.*is truce serve running there/);
     for (const [what, hint] of [["127.0.0.1", /mongodb:/], ["x.truce", /truce\.open/], ["memory:", /truce\.open/]]) {
       const wrong = await raises(TypeError, () => truce.connect(what));
       assert.match(wrong.message, hint);

@@ -253,7 +253,10 @@ def check_documents(db):
         ("an attribute", AttributeError, lambda: db.people),
         ("no handler", TypeError, lambda: truce.Worker(db, "q", None)),
         ("swapped arguments", TypeError, lambda: truce.Worker("q", db, print)),
+        ("seconds with a fraction", TypeError, lambda: db.enqueue("q", payload={}, delay_ms=5.5)),
+        ("a time in seconds with a fraction", TypeError, lambda: db.commit(key="k", key_time=1767225600.5)),
         ("a coroutine function", TypeError, lambda: truce.Worker(db, "q", asyncio.sleep)),
+        ("a lease that is a string", ValueError, lambda: truce.Worker(db, "q", print, lease_ms="5s")),
         ("a null character", truce.Invalid, lambda: truce.open("a\0b")),
         ("a null character in a database", (truce.Invalid, pymongo.errors.InvalidName), lambda: type(db)(db._transport, "a\0b").queues()),
     ):
@@ -303,6 +306,9 @@ def check_small_patterns(db):
     check("no request", db.request_state("x")["status"] == "not found")
     names = [one["name"] for one in db.help()["commands"]]
     check("help", "truceTree" in names and db.help("truceClaim")["fields"])
+    check("help of a method", db.help("ledger_post")["name"] == "truceLedgerPost" and db.help("LedgerPost") == db.help("ledgerPost"))
+    error = raises("no such operation", truce.Invalid, lambda: db.help("enqeue"))
+    check("it names no operation of the wire", "'enqeue'" in str(error) and "{" not in str(error), error)
     check("replies are clean", set(db.help("truceClaim")).isdisjoint({"ok", "$clusterTime", "operationTime"}))
 
 
@@ -877,6 +883,9 @@ def check_in_process(folder):
             error = raises("an unknown option", TypeError, call)
             check("it has the closest option", f"did you mean {name!r}?" in str(error), error)
     raises("an unknown option of connect", ConfigurationError, lambda: truce.connect("mongodb://127.0.0.1:9", databse="x"))
+    for wrong in ("127.0.0.1:9/office", "http://127.0.0.1:9/office", "office.truce"):
+        error = raises("no URI of a server", truce.Invalid, lambda: truce.connect(wrong))
+        check("it names the form", "mongodb://HOST/DATABASE" in str(error), error)
     other = os.path.join(folder, "text")
     with open(other, "w") as file:
         file.write("no store" * 100)
@@ -942,7 +951,13 @@ def check_server():
     check("the database of a URI", truce.connect("mongodb://127.0.0.1:9/school").name == "school")
     away = truce.connect("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50", database)
     for call in (lambda: away.enqueue("q", payload={}), lambda: away.claim("q"), away.help, lambda: away["a"].find_one()):
-        check("no server", isinstance(raises("unreachable", truce.Unreachable, call), truce.TruceError))
+        error = raises("unreachable", truce.Unreachable, call)
+        check("no server", isinstance(error, truce.TruceError))
+        check("it has the address and no topology", "127.0.0.1:9" in str(error) and "Topology" not in str(error) and "truce serve" in str(error), error)
+    options = lambda db: db.database.client.options.server_selection_timeout
+    check("a server is awaited for 10 seconds", options(truce.connect("mongodb://127.0.0.1:9")) == 10)
+    check("or as the URI says", options(away) == 0.05)
+    check("or as an option says", options(truce.connect("mongodb://127.0.0.1:9", serverSelectionTimeoutMS=70)) == 0.07)
 
 
 check("versions", truce.library_version() == truce.__version__, truce.library_version())
