@@ -29,7 +29,7 @@ loader.loader.exec_module(table)
 
 # Functions without truce_; operations that are not listed are called by truce_command().
 C = {
-    "Help": "", "Access": "", "Commit": "transact, commit_apply", "CommitResult": "commit_result", "CommitShow": "commit_find",
+    "Help": "", "Access": "", "Commit": "transact, commit_apply", "CommitResult": "commit_result", "CommitShow": "commit_record",
     "Commits": "commit_list", "CommitResolve": "commit_resolve", "Unique": "unique_declare", "ReadMany": "read_many", "Request": "request_add",
     "RequestState": "request_state", "Requests": "", "Sequence": "sequence_take, sequence_raise", "Sequences": "",
     "Set": "set_add, set_remove, set_apply", "SetSource": "set_source_start, set_void", "SetCollect": "set_collect",
@@ -62,6 +62,7 @@ CLI = {
     "SetReplay": "set quarantine", "Revision": "doc save, doc merge", "RevisionPatch": "doc patch", "Resolve": "doc resolve",
     "Item": "item upsert, item update, item remove", "ItemConvert": "item to-map, item to-array", "Claim": "work",
     "Heartbeat": "work", "Done": "work", "Fail": "work", "LedgerPost": "ledger post", "LedgerCurrency": "ledger currency",
+    "Cron": "cron pause, cron resume, cron remove",
 }  # fmt: skip
 
 
