@@ -11,7 +11,7 @@ import (
 
 // Help lists the operations, or describes one of them.
 //
-// name: "", or the name of an operation.
+// name: "", or the name of an operation or of its method.
 //
 // Reply: `commands`: an array of {name, group, help}; for one operation `help`, `fields`, `answer`,
 // `transaction`, `example`.

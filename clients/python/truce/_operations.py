@@ -672,7 +672,7 @@ class Operations(CommitOperations[R]):
     ) -> R:
         """Lists the operations, or describes one of them.
 
-        name: 1, or the name of an operation
+        name: 1, or the name of an operation or of its method
 
         Reply: `commands`: an array of {name, group, help}; for one operation `help`, `fields`,
         `answer`, `transaction`, `example`

@@ -13,7 +13,7 @@ const { chromium } = require("playwright-core");
 const axe = require("axe-core").source;
 
 const [site, pictures, ...words] = process.argv.slice(2); // words: only pages whose names contain one of them
-const shown = ["index.html", "start/python.html", "how-to/index.html", "how-to/move-money.html", "explanation/isolation.html",
+const shown = ["index.html", "start/python.html", "start/c.html", "reference/c.html", "how-to/index.html", "how-to/move-money.html", "explanation/isolation.html",
   "explanation/journal.html", "explanation/commit.html", "explanation/sharded-layout.html", "how-to/check-isolation.html", "benchmarks.html", "compare.html", "testing.html", "errors.html", "commands.html"];
 const widths = [400, 1400];
 let passed = 0;
