@@ -99,7 +99,8 @@ def c_page(root):
         for comment, code in c_parts((folder / name).read_text(encoding="utf-8")):
             section = re.fullmatch(r"/\* -{2,} (.*?) -+ \*/", comment)
             if section and not code:
-                page += [f"### {section[1][0].upper()}{section[1][1:]}", ""]
+                title = f"{section[1][0].upper()}{section[1][1:]}"
+                page += [f"### {title} (truce/{name})" if f"### {title}" in page else f"### {title}", ""]
                 level = "####"
                 continue
             if code:
