@@ -62,6 +62,8 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(2, "", "FROM and TO are the same account, bank", "post", "book", "bank", "bank", "5",
             "--id", "2");
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
+    ANSWERS(2, "", "the id of the transaction is an empty string", "post", "book", "bank",
+            "people:ada", "5", "--id", "");
     ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
             "2", "--effective", "soon");
     /* a day and a month in an order that depends on the country */

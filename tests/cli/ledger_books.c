@@ -875,6 +875,16 @@ static const struct {
      "`amount` names the column \"\"", 0},
     {RULES "date: '$Day', amount: '$Sum 2'", "Day;Sum;Ref\n03.04.26;1,50;r\n", NULL,
      "the column \"Sum 2\"", 0},
+    /* rules that mean something else than they say */
+    {RULES "date: '$Day', amount: 'Sum'", "Day;Sum;Ref\n03.04.26;1,50;r\n", NULL,
+     "`amount` must name a column, for example \"$Sum\"", 0},
+    {"account: 'bank', currency: 'EUR', otherwise: 'other', date: '$Day', amount: '$Sum', id: 'Ref'",
+     "Day;Sum;Ref\n2026-04-03;1.50;r\n", NULL, "`id` must name a column, for example \"$Ref\"", 0},
+    {"account: 'bank', currency: 'EUR', otherwise: 'other', date: '$Day', amount: '$Sum', "
+     "decimal: ', '",
+     "Day;Sum;Ref\n2026-04-03;1.50;r\n", NULL, "`decimal` must be \".\" or \",\", not \", \"", 0},
+    {ONE "other: [{if: {Ref: 'r'}, account: 'third', acount: 'fourth'}]",
+     "Day;Sum;Ref\n03.04.26;1,50;r\n", NULL, "`acount` is not a field of a rule of `other`", 0},
 };
 
 TEST(files_of_banks_are_read_as_their_rules_say)

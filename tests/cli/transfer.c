@@ -36,6 +36,8 @@ TEST(a_transfer_is_started_shown_and_listed)
     ANSWERS(1, NULL, "can no longer be canceled", "transfer", "cancel", "moves", "3");
     ANSWERS(1, NULL, "the transfer 4 does not exist", "transfer", "resume", "moves", "4");
     ANSWERS(1, NULL, "", "transfer", "show", "moves", "4");
+    ANSWERS(2, NULL, "the id of the transfer is an empty string", "transfer", "start", "moves", "",
+            "A", "B", "1");
     ANSWERS(0, "0 findings", NULL, "check");
     ANSWERS(1, "", "the book of transfers \"mvoes\" does not exist: expected \"moves\"", "transfer",
             "list", "mvoes");

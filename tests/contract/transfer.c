@@ -521,11 +521,12 @@ static void *member(void *arg)
     for (int i = 0; i < ROUNDS; i++) {
         bson_error_t error = {0};
         char mine[30], next[30];
-        bson_value_t other = text_id(next);
+        bson_value_t other;
         truce_status status;
 
         snprintf(mine, sizeof mine, "%d-%d", me->number, i);
         snprintf(next, sizeof next, "%d-%d", (me->number + 1) % CROWD, i);
+        other = text_id(next);
         status = rig_move(transfers, mine, names[i % 4], names[(i + 1 + me->number % 3) % 4], 1,
                           NULL, &error);
         if (status && status != TRUCE_REFUSED)

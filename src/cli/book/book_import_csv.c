@@ -765,8 +765,15 @@ static truce_status compile_other(struct records *records, const bson_iter_t *ru
                                   bson_error_t *error)
 {
     struct match **match = &records->others[records->others_count];
-    bson_iter_t condition, account;
+    bson_iter_t condition, account, field;
 
+    if (BSON_ITER_HOLDS_DOCUMENT(rule) && bson_iter_recurse(rule, &field))
+        while (bson_iter_next(&field))
+            if (strcmp(bson_iter_key(&field), "if") && strcmp(bson_iter_key(&field), "account"))
+                return truce__fail(TRUCE_INVALID, error,
+                                   "rules: `%.60s` is not a field of a rule of `other`: expected "
+                                   "`if` and `account`",
+                                   bson_iter_key(&field));
     if (records->others_count == LEDGER_CSV_RULES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "rules: `other` may have at most %d rules",
                            LEDGER_CSV_RULES_MAX);
@@ -810,6 +817,26 @@ static void name_fields(const bson_t *rules, bool top, bson_t *to)
     }
 }
 
+/* Refuses rules that would give each line the same amount or id, and a decimal mark that is none. */
+static truce_status check_texts(const bson_t *rules, bson_error_t *error)
+{
+    static const char *const columns[] = {"amount", "amountIn", "amountOut", "id"};
+    const char *decimal = truce__field_text(rules, "decimal");
+
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        const char *text = truce__field_text(rules, columns[i]);
+
+        if (bson_has_field(rules, columns[i]) && *text != '$')
+            return truce__fail(TRUCE_INVALID, error,
+                               "rules: `%s` must name a column, for example \"$%.60s\"", columns[i],
+                               *text ? text : "Amount");
+    }
+    if (bson_has_field(rules, "decimal") && strcmp(decimal, ".") && strcmp(decimal, ","))
+        return truce__fail(TRUCE_INVALID, error,
+                           "rules: `decimal` must be \".\" or \",\", not \"%.20s\"", decimal);
+    return TRUCE_OK;
+}
+
 static truce_status book_import_csv_read_rules(struct records *records, bson_error_t *error)
 {
     static const char *const texts[] = {"account",  "date",        "dateFormat", "amount",
@@ -835,6 +862,7 @@ static truce_status book_import_csv_read_rules(struct records *records, bson_err
          !cli_csv_separator_of(bson_iter_utf8(&iter, NULL), &separator)))
         return book_import_csv_refuse(
             error, "rules: `separator` must be one character, for example \";\"");
+    status = check_texts(rules, error);
     (void)!bson_iter_init(&iter, &records->rules);
     while (!status && bson_iter_next(&iter)) {
         const char *name = bson_iter_key(&iter);

@@ -286,6 +286,9 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
             TRUCE_INVALID, error,
             "the transaction needs an id of any type except array, regular expression, "
             "and undefined");
+    /* A variable that is not set gives this id to different transactions. */
+    if (given->id->value_type == BSON_TYPE_UTF8 && !given->id->value.v_utf8.len)
+        return truce__fail(TRUCE_INVALID, error, "the id of the transaction is an empty string");
     status = truce__check_value(given->id, "id", error);
     if (!status && given->of)
         status = truce__check_value(given->of, "of", error);

@@ -404,6 +404,9 @@ static truce_status transfers_usable(const truce_transfers *transfers, const bso
 
     if (!status)
         status = truce__check_value(id, "id of the transfer", error);
+    /* A variable that is not set gives this id to different transfers. */
+    if (!status && id->value_type == BSON_TYPE_UTF8 && !id->value.v_utf8.len)
+        status = truce__fail(TRUCE_INVALID, error, "the id of the transfer is an empty string");
     if (status)
         return status;
     BSON_APPEND_VALUE(&holder, "_id", id);
