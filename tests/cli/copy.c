@@ -125,6 +125,7 @@ TEST(wrong_calls_are_named)
             "mongodb://user:secret@127.0.0.1:9/x?serverSelectionTimeoutMS=200");
     ANSWERS(1, NULL, "the collection \"peple\" to copy does not exist; did you mean \"people\"?",
             "copy", from, to, "-c", "peple");
+    CHECK(access(to, F_OK) != 0);
 }
 
 /* ---- kill -9 --------------------------------------------------------------------------------- */

@@ -90,6 +90,60 @@ static int open_to(struct copying *copying)
     return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
 }
 
+/* Refuses a collection that does not exist, and suggests a similar name. */
+static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
+{
+    struct cli_guess guess = {0};
+    bson_t collections;
+    bson_iter_t iter, name;
+    bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
+                                         &collections, NULL);
+    int code;
+
+    for (const char *const *wanted = copying->options.collections; *wanted; wanted++) {
+        char quoted[200];
+
+        snprintf(quoted, sizeof quoted, "\"%s\"", *wanted);
+        if (strstr(error->message, quoted))
+            guess.word = *wanted;
+    }
+    for (bson_iter_init(&iter, &collections); listed && guess.word && bson_iter_next(&iter);) {
+        if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
+            cli_guess(&guess, bson_iter_utf8(&name, NULL));
+    }
+    code = guess.best ? cli_say(copying->cli, CLI_NO, "%s; did you mean \"%s\"?", error->message,
+                                guess.best)
+                      : cli_error(copying->cli, NULL, TRUCE_NOT_FOUND, error);
+    bson_destroy(&collections);
+    return code;
+}
+
+/* Checks that FROM has the collections, before TO is created. */
+static int check_collections(const struct copying *copying)
+{
+    bson_error_t error;
+    int code = CLI_DONE;
+
+    for (const char *const *wanted = copying->options.collections; wanted && *wanted && !code;
+         wanted++) {
+        bson_t collections;
+        bson_iter_t iter, name;
+        bool found = truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
+                                           &collections, NULL);
+
+        for (bson_iter_init(&iter, &collections); !found && bson_iter_next(&iter);)
+            found = bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name") &&
+                    !strcmp(bson_iter_utf8(&name, NULL), *wanted);
+        bson_destroy(&collections);
+        if (found)
+            continue;
+        (void)truce__fail(TRUCE_NOT_FOUND, &error, "the collection \"%s\" to copy does not exist",
+                          *wanted);
+        code = copy_refuse_name(copying, &error);
+    }
+    return code;
+}
+
 static int open_both(struct copying *copying)
 {
     int code;
@@ -100,6 +154,8 @@ static int open_both(struct copying *copying)
     if (!strcmp(copying->from_name, copying->to_name) && strncmp(copying->from_name, "memory:", 7))
         return cli_usage(copying->cli, "FROM and TO are the same store");
     code = copy_open_one(copying, copying->from_uri, CLI_STORE_READ, &copying->from);
+    if (!code)
+        code = check_collections(copying);
     return code ? code : open_to(copying);
 }
 
@@ -205,34 +261,6 @@ static void show_difference(const bson_t *note, void *arg)
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
-
-/* Refuses a collection that does not exist, and suggests a similar name. */
-static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
-{
-    struct cli_guess guess = {0};
-    bson_t collections;
-    bson_iter_t iter, name;
-    bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
-                                         &collections, NULL);
-    int code;
-
-    for (const char *const *wanted = copying->options.collections; *wanted; wanted++) {
-        char quoted[200];
-
-        snprintf(quoted, sizeof quoted, "\"%s\"", *wanted);
-        if (strstr(error->message, quoted))
-            guess.word = *wanted;
-    }
-    for (bson_iter_init(&iter, &collections); listed && guess.word && bson_iter_next(&iter);) {
-        if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
-            cli_guess(&guess, bson_iter_utf8(&name, NULL));
-    }
-    code = guess.best ? cli_say(copying->cli, CLI_NO, "%s; did you mean \"%s\"?", error->message,
-                                guess.best)
-                      : cli_error(copying->cli, NULL, TRUCE_NOT_FOUND, error);
-    bson_destroy(&collections);
-    return code;
-}
 
 static int copy_refuse(const struct copying *copying, truce_status status,
                        const truce_copy_report *report, const bson_error_t *error)

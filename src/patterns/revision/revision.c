@@ -616,7 +616,8 @@ truce_status truce__revision_number(const truce_revision *revision, const bson_t
     if (truce__value_is_number(value) && truce__number_to_int64(value, number) && *number >= 0 &&
         *number < INT64_MAX)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "the field \"%s\" of the document is %s, not a number",
+    return truce__fail(TRUCE_INVALID, error,
+                       "the field \"%s\" of the document is %s: expected a whole number from 0",
                        revision->version, truce__value_show(value, text, sizeof text));
 }
 
