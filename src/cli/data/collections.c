@@ -187,9 +187,8 @@ static const struct cli_command cli_collections_rename = {
     .verb = "rename",
     .arguments = "COLLECTION NAME",
     .summary = "rename a collection",
-    .help =
-        "A collection of a ledger, a set, a tree, a rule of copies, or a book of transfers cannot be\n"
-        "renamed: the pattern would not find it.",
+    .help = "A collection of a ledger, a set, a tree, a rule of copies, or a book of transfers\n"
+            "cannot be renamed: the pattern would not find it.",
     .example = "truce collections create students\n"
                "truce collections rename students students_2024",
     .options =
