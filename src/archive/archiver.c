@@ -441,9 +441,13 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
 static truce_status archiver_continue(struct archiver *archiver, const struct kv_log_place *to,
                                       uint32_t moved, bson_error_t *error)
 {
+    bool same = archiver->head.sequence && !archiver->gave_up && !archiver->gaps &&
+                log_has_place(archiver, to);
+
     /* invariant 9 */
-    if (archiver->head.sequence && !archiver->gave_up && !archiver->gaps && !archiver->missing &&
-        log_has_place(archiver, to)) {
+    if (archiver->missing)
+        same = false;
+    if (same) {
         archiver->continues = true;
         archiver_report(archiver, ARCHIVE_CONTINUES, NULL);
         return TRUCE_OK;
