@@ -61,6 +61,27 @@ TEST(reports_errors)
     ANSWERS(1, NULL, "the rule \"nope\" does not exist", "sync", "drop", "nope");
 }
 
+/* A value is in the place of the document with the copy. */
+TEST(repairs_the_others_if_a_copy_cannot_be_written)
+{
+    begin();
+    ANSWERS(0, "inserted 4", NULL, "insert", "notes", "{_id: 1, user: 17}",
+            "{_id: 2, user: 17, by: null}", "{_id: 3, user: 17, by: 'x'}", "{_id: 4, user: 17}");
+    ANSWERS(0, "declared", NULL, "sync", "declare", "by", "users", "notes", "user",
+            "{'by.name': 'name'}", "--settle", "1ms");
+    for (int i = 0; i < 2; i++) {
+        ANSWERS(
+            1,
+            "{\"dependent\": 2, \"source\": 17, \"divergence\": \"differs\", \"repaired\": false}",
+            NULL, "sync", "repair", "by");
+        ANSWERS(0, "2\n", NULL, "count", "notes", "{'by.name': {$exists: true}}");
+        ANSWERS(1, "sync-copy", NULL, "check");
+    }
+    ANSWERS(0, "", NULL, "update", "notes", "{_id: {$in: [2, 3]}}", "{$unset: {by: 1}}", "--many");
+    ANSWERS(0, "2 repaired", NULL, "sync", "repair", "by");
+    ANSWERS(0, "4\n", NULL, "count", "notes", "{'by.name': {$exists: true}}");
+}
+
 TEST(the_story_of_the_rename_is_right)
 {
     snprintf(store, sizeof store, "%s/story.truce", test_directory());

@@ -202,6 +202,13 @@ static truce_status read_again(const struct walk *walk, const char *collection,
     return truce__journal_read(&walk->work->worker, collection, id, document, error);
 }
 
+/* Returns whether the store refused a copy because of the dependent: a value is in the place of a
+ * document, a validator, or a unique key. The walk continues with the others. */
+static bool is_about_dependent(truce_status status)
+{
+    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE;
+}
+
 /* Decides about a dependent that differed in its page. */
 static truce_status walk_check(const struct walk *walk, const bson_t *seen, bson_error_t *error)
 {
@@ -218,10 +225,16 @@ static truce_status walk_check(const struct walk *walk, const bson_t *seen, bson
     if (!status && walk_under_way(&dependent, &source)) {
         walk->report->under_way++;
     } else if (!status && !is_consistent(walk->rule, &dependent, &source)) {
-        if (walk->options->repair)
+        bool repaired = walk->options->repair;
+
+        if (repaired)
             status = walk_repair(walk, &dependent, &source, error);
+        if (is_about_dependent(status)) {
+            status = TRUCE_OK;
+            repaired = false;
+        }
         if (!status)
-            sync_walk_report(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->repair);
+            sync_walk_report(walk, TRUCE_SYNC_DIFFERS, &dependent, repaired);
     }
     bson_destroy(&source);
     bson_destroy(&dependent);
