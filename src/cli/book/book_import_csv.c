@@ -817,7 +817,7 @@ static void name_fields(const bson_t *rules, bool top, bson_t *to)
     }
 }
 
-/* Refuses rules that would give each line the same amount or id, and a decimal mark that is none. */
+/* Refuses rules that give each line the same amount or id, and an unknown decimal mark. */
 static truce_status check_texts(const bson_t *rules, bson_error_t *error)
 {
     static const char *const columns[] = {"amount", "amountIn", "amountOut", "id"};
