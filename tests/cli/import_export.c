@@ -228,6 +228,8 @@ TEST(an_import_removes_no_file_that_is_not_a_reject_file)
     ANSWERS(2, "", "is a directory: rejected lines need a file", "import", "s", input, "--rejects",
             directory);
     ANSWERS(2, "", "need a file, not \"-\"", "import", "s", input, "--rejects", "-");
+    ANSWERS(2, "", "its folder does not exist", "import", "s", input, "--rejects", "no/such/file");
+    ANSWERS(2, "", "cannot be created", "import", "s", input, "--rejects", "");
     /* of an earlier import, and one that has no lines */
     write_text(notes, "{\"line\": 7, \"reason\": \"\"}\n");
     ANSWERS(1, NULL, NULL, "import", "s", input, "--rejects", notes);

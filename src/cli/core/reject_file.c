@@ -21,6 +21,23 @@ static bool is_reject_file(const char *path)
     return !got || (got > 0 && !strcmp(begin, FIRST));
 }
 
+/* Checks that the folder of a file that does not exist yet does. Otherwise the import would end with
+ * its first rejected line. */
+static truce_status check_folder(const char *path, bson_error_t *error)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? bson_strndup(path, (size_t)(slash - path + 1)) : bson_strdup(".");
+    bool there = *path && !access(folder, F_OK);
+
+    bson_free(folder);
+    return there
+               ? TRUCE_OK
+               : truce__fail(TRUCE_INVALID, error,
+                             "the reject file \"%s\" cannot be created: its folder does not exist; "
+                             "name another with --rejects",
+                             path);
+}
+
 truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *error)
 {
     struct stat about;
@@ -28,7 +45,7 @@ truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *erro
     if (!strcmp(rejects->path, "-"))
         return truce__fail(TRUCE_INVALID, error, "rejected lines need a file, not \"-\"");
     if (stat(rejects->path, &about))
-        return TRUCE_OK;
+        return check_folder(rejects->path, error);
     if (S_ISDIR(about.st_mode))
         return truce__fail(TRUCE_INVALID, error, "%s is a directory: rejected lines need a file",
                            rejects->path);
