@@ -8,7 +8,7 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-static uint64_t splitmix(uint64_t *state)
+static uint64_t random_next_splitmix64(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
 
@@ -25,7 +25,7 @@ static uint64_t random_rotate(uint64_t x, int by)
 void truce__random_seed(struct random *random, uint64_t seed)
 {
     for (int i = 0; i < 4; i++)
-        random->state[i] = splitmix(&seed);
+        random->state[i] = random_next_splitmix64(&seed);
 }
 
 uint64_t truce__random_next(struct random *random)

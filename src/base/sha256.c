@@ -19,7 +19,7 @@ static const uint32_t constants[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t turn(uint32_t word, int bits)
+static uint32_t sha256_rotate_right(uint32_t word, int bits)
 {
     return word >> bits | word << (32 - bits);
 }
@@ -36,8 +36,9 @@ static void sha256_spread(const uint8_t block[64], uint32_t words[64])
     for (int i = 16; i < 64; i++) {
         uint32_t a = words[i - 15], b = words[i - 2];
 
-        words[i] = words[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + words[i - 7] +
-                   (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+        words[i] =
+            words[i - 16] + (sha256_rotate_right(a, 7) ^ sha256_rotate_right(a, 18) ^ a >> 3) +
+            words[i - 7] + (sha256_rotate_right(b, 17) ^ sha256_rotate_right(b, 19) ^ b >> 10);
     }
 }
 
@@ -48,9 +49,13 @@ static void take_block_plain(uint32_t state[8], const uint8_t block[64])
 
     sha256_spread(block, words);
     for (int i = 0; i < 64; i++) {
-        uint32_t first = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) +
-                         constants[i] + words[i];
-        uint32_t second = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        uint32_t first =
+            h +
+            (sha256_rotate_right(e, 6) ^ sha256_rotate_right(e, 11) ^ sha256_rotate_right(e, 25)) +
+            ((e & f) ^ (~e & g)) + constants[i] + words[i];
+        uint32_t second =
+            (sha256_rotate_right(a, 2) ^ sha256_rotate_right(a, 13) ^ sha256_rotate_right(a, 22)) +
+            ((a & b) ^ (a & c) ^ (b & c));
 
         h = g;
         g = f;

@@ -286,19 +286,19 @@ static bool date_read_is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static char lower(char c)
+static char date_to_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
 static bool date_read_is_letter(char c)
 {
-    return lower(c) >= 'a' && lower(c) <= 'z';
+    return date_to_lower(c) >= 'a' && date_to_lower(c) <= 'z';
 }
 
 static bool date_skip(struct date_reader *reader, char c)
 {
-    if (reader->at == reader->end || lower(*reader->at) != c)
+    if (reader->at == reader->end || date_to_lower(*reader->at) != c)
         return false;
     reader->at++;
     return true;
@@ -355,7 +355,7 @@ static bool date_read_is_word(const char *text, size_t count, const char *word)
     if (count < 3 || count > strlen(word))
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (lower(text[i]) != word[i])
+        if (date_to_lower(text[i]) != word[i])
             return false;
     }
     return count == 3 || word[count] == '\0' || (count == 4 && !memcmp(word, "sept", 4));
@@ -408,7 +408,8 @@ static void skip_ordinal(struct date_reader *reader)
     if (date_read_word_length(reader) != 2)
         return;
     for (int i = 0; i < 4; i++) {
-        if (lower(reader->at[0]) == endings[i][0] && lower(reader->at[1]) == endings[i][1]) {
+        if (date_to_lower(reader->at[0]) == endings[i][0] &&
+            date_to_lower(reader->at[1]) == endings[i][1]) {
             reader->at += 2;
             return;
         }
@@ -895,7 +896,7 @@ int32_t truce__date_month_days(int64_t year, int64_t month)
     return (int32_t)(truce__date_days(year, month + 1, 1) - truce__date_days(year, month, 1));
 }
 
-static void civil(int64_t days, struct date_parts *parts)
+static void date_fill_calendar(int64_t days, struct date_parts *parts)
 {
     int64_t shifted = days + 719468;
     int64_t era = date_floor_divide(shifted, 146097);
@@ -917,7 +918,7 @@ int64_t truce__date_iso_days(int64_t iso_year)
     return fourth - floor_rest(fourth + 3, 7); /* 1970-01-01 was a Thursday */
 }
 
-static void weeks(int64_t days, struct date_parts *parts)
+static void date_fill_weeks(int64_t days, struct date_parts *parts)
 {
     parts->day_of_week = (int32_t)floor_rest(days + 4, 7);
     parts->week = (parts->day_of_year - 1 + 7 - parts->day_of_week) / 7;
@@ -935,9 +936,9 @@ void truce__date_split(int64_t date_ms, const struct date_zone *zone, struct dat
     int64_t days = date_floor_divide(local, DAY_MS);
     int32_t rest = (int32_t)floor_rest(local, DAY_MS);
 
-    civil(days, parts);
+    date_fill_calendar(days, parts);
     parts->day_of_year = (int32_t)(days - truce__date_days(parts->year, 1, 1) + 1);
-    weeks(days, parts);
+    date_fill_weeks(days, parts);
     parts->hour = rest / HOUR_MS;
     parts->minute = rest / MINUTE_MS % 60;
     parts->second = rest / 1000 % 60;

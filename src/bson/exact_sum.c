@@ -59,7 +59,7 @@ void truce__sum_add_int64(struct sum *sum, int64_t number)
     add_double(sum, (double)upper);
 }
 
-static int width(uint8_t type)
+static int sum_type_width(uint8_t type)
 {
     switch (type) {
     case BSON_TYPE_INT32:
@@ -79,7 +79,7 @@ void truce__sum_add(struct sum *sum, struct value number)
 
     truce_assert(truce__value_is_number(number));
     sum->count++;
-    if (number.type != sum->type && width(number.type) > width(sum->type))
+    if (number.type != sum->type && sum_type_width(number.type) > sum_type_width(sum->type))
         sum->type = number.type;
     if (truce__value_is_integer(number) && add_small(sum, truce__value_integer(number)))
         return;

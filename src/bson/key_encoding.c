@@ -152,7 +152,7 @@ static void keys_append_text(struct buffer *key, const void *text, size_t size)
     append_big_endian(key, 0x0000, 2);
 }
 
-static void invert(struct buffer *key, size_t from)
+static void key_invert_bytes(struct buffer *key, size_t from)
 {
     for (size_t i = from; i < key->size; i++)
         key->bytes[i] = (uint8_t)~key->bytes[i];
@@ -241,7 +241,7 @@ static void append_signed(struct buffer *key, bool negative, struct magnitude nu
     start = key->size;
     append_magnitude(key, number);
     if (negative)
-        invert(key, start);
+        key_invert_bytes(key, start);
 }
 
 static void append_double(struct buffer *key, double number)
@@ -397,7 +397,7 @@ void truce__key_append(struct buffer *key, struct value value, bool descending)
     truce__buffer_append_byte(key, keys_class_of(value.type));
     append_body(key, value);
     if (descending)
-        invert(key, start);
+        key_invert_bytes(key, start);
 }
 
 void truce__key_append_path(struct buffer *key, const char *path, size_t length)

@@ -186,7 +186,7 @@ struct text {
     const char *at, *end;
 };
 
-static bool skip(struct text *text, char c)
+static bool timezone_skip_char(struct text *text, char c)
 {
     if (text->at == text->end || *text->at != c)
         return false;
@@ -211,10 +211,10 @@ static bool skip_name(struct text *text)
 {
     const char *first = text->at;
 
-    if (skip(text, '<')) {
+    if (timezone_skip_char(text, '<')) {
         while (text->at < text->end && *text->at != '>')
             text->at++;
-        return skip(text, '>');
+        return timezone_skip_char(text, '>');
     }
     while (text->at < text->end &&
            ((*text->at >= 'A' && *text->at <= 'Z') || (*text->at >= 'a' && *text->at <= 'z')))
@@ -225,16 +225,16 @@ static bool skip_name(struct text *text)
 /* Reads [+-]hh[:mm[:ss]]. */
 static bool timezone_read_time(struct text *text, int32_t *seconds)
 {
-    bool negative = skip(text, '-');
+    bool negative = timezone_skip_char(text, '-');
     int hours, minutes = 0, rest = 0;
 
     if (!negative)
-        (void)skip(text, '+'); /* optional */
+        (void)timezone_skip_char(text, '+'); /* optional */
     if (!timezone_read_number(text, 167, &hours))
         return false;
-    if (skip(text, ':') && !timezone_read_number(text, 59, &minutes))
+    if (timezone_skip_char(text, ':') && !timezone_read_number(text, 59, &minutes))
         return false;
-    if (skip(text, ':') && !timezone_read_number(text, 59, &rest))
+    if (timezone_skip_char(text, ':') && !timezone_read_number(text, 59, &rest))
         return false;
     *seconds = hours * 3600 + minutes * 60 + rest;
     if (negative)
@@ -245,20 +245,21 @@ static bool timezone_read_time(struct text *text, int32_t *seconds)
 static bool read_change(struct text *text, struct change *change)
 {
     *change = (struct change){.kind = CHANGE_DAY, .time_s = 2 * 3600};
-    if (skip(text, 'M')) {
+    if (timezone_skip_char(text, 'M')) {
         change->kind = CHANGE_MONTH;
         if (!timezone_read_number(text, 12, &change->month) || change->month == 0 ||
-            !skip(text, '.') || !timezone_read_number(text, 5, &change->week) ||
-            change->week == 0 || !skip(text, '.') || !timezone_read_number(text, 6, &change->day))
+            !timezone_skip_char(text, '.') || !timezone_read_number(text, 5, &change->week) ||
+            change->week == 0 || !timezone_skip_char(text, '.') ||
+            !timezone_read_number(text, 6, &change->day))
             return false;
-    } else if (skip(text, 'J')) {
+    } else if (timezone_skip_char(text, 'J')) {
         change->kind = CHANGE_JULIAN;
         if (!timezone_read_number(text, 365, &change->day) || change->day == 0)
             return false;
     } else if (!timezone_read_number(text, 365, &change->day)) {
         return false;
     }
-    return !skip(text, '/') || timezone_read_time(text, &change->time_s);
+    return !timezone_skip_char(text, '/') || timezone_read_time(text, &change->time_s);
 }
 
 /* A rule counts offsets to the west. */
@@ -279,8 +280,8 @@ static bool timezone_read_rule(struct text text, struct rule *rule)
     if (text.at < text.end && *text.at != ',' && !timezone_read_time(&text, &rule->summer_s))
         return false;
     rule->summer_s = -rule->summer_s;
-    return skip(&text, ',') && read_change(&text, &rule->starts) && skip(&text, ',') &&
-           read_change(&text, &rule->ends) && text.at == text.end;
+    return timezone_skip_char(&text, ',') && read_change(&text, &rule->starts) &&
+           timezone_skip_char(&text, ',') && read_change(&text, &rule->ends) && text.at == text.end;
 }
 
 /* -- compiled files --------------------------------------------------------------------------- */
@@ -361,7 +362,7 @@ static bool timezone_parse(const uint8_t *bytes, size_t size, struct time_zone *
         return false;
     rule.at = (const char *)bytes + HEADER_BYTES + data;
     rule.end = (const char *)bytes + size;
-    if (!skip(&rule, '\n'))
+    if (!timezone_skip_char(&rule, '\n'))
         return false;
     rule.end = memchr(rule.at, '\n', (size_t)(rule.end - rule.at));
     return rule.end && timezone_read_rule(rule, &zone->rule);

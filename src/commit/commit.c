@@ -1095,7 +1095,7 @@ static bool commit_comparable(const truce_commit *commit)
     return true;
 }
 
-static bool native(const truce_commit *commit)
+static bool commit_is_native(const truce_commit *commit)
 {
     return commit->options.mechanism != TRUCE_MECHANISM_JOURNAL &&
            (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK) && commit_comparable(commit);
@@ -1128,13 +1128,14 @@ static bool in_one_step(const truce_commit *commit)
 {
     const struct entry *entry = commit->entries[0];
 
-    return native(commit) && (commit->store->capabilities & TRUCE_CAN_COMPARE) && !entry->known &&
-           !entry->keyed && entry->changes_count > 0 && !truce__entry_has_diff(entry);
+    return commit_is_native(commit) && (commit->store->capabilities & TRUCE_CAN_COMPARE) &&
+           !entry->known && !entry->keyed && entry->changes_count > 0 &&
+           !truce__entry_has_diff(entry);
 }
 
 /* Commits by the store's own step, or by the journal if the store can change these documents but
  * not guard them (CN6). On failure, documents that were taken before are released. */
-static truce_status natively(truce_commit *commit, bson_error_t *error)
+static truce_status commit_run_native(truce_commit *commit, bson_error_t *error)
 {
     bson_error_t why = {0};
     truce_status status = truce__commit_native(commit, &why);
@@ -1171,8 +1172,8 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
             return truce__commit_fast(commit, error);
         return TRUCE_OK; /* A single read of one document is consistent. */
     }
-    if (native(commit))
-        return natively(commit, error);
+    if (commit_is_native(commit))
+        return commit_run_native(commit, error);
     return is_all_that_was_taken(commit) ? truce__commit_fast_held(commit, error)
                                          : truce__commit_journal(commit, error);
 }

@@ -86,8 +86,8 @@ static truce_status sweep_finish(struct sweep *sweep, const char *collection, co
     return status;
 }
 
-static truce_status clean(struct sweep *sweep, const char *collection, const bson_t *commit,
-                          void *arg, bson_error_t *error)
+static truce_status sweep_clean_commit(struct sweep *sweep, const char *collection,
+                                       const bson_t *commit, void *arg, bson_error_t *error)
 {
     truce_status status = truce__journal_clean(arg, commit, error);
     bson_t filter = BSON_INITIALIZER, *update;
@@ -117,8 +117,8 @@ struct stripping {
         busy;
 };
 
-static truce_status strip(struct sweep *sweep, const char *collection, const bson_t *document,
-                          void *arg, bson_error_t *error)
+static truce_status sweep_strip_intent(struct sweep *sweep, const char *collection,
+                                       const bson_t *document, void *arg, bson_error_t *error)
 {
     struct stripping *stripping = arg;
     struct worker *worker = stripping->worker;
@@ -155,8 +155,8 @@ static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_err
 }
 
 /* Purges one commit (CS1, CS2). Done and aborted are final, so the id is a sufficient filter. */
-static truce_status purge(struct sweep *sweep, const char *collection, const bson_t *commit,
-                          void *arg, bson_error_t *error)
+static truce_status sweep_purge_commit(struct sweep *sweep, const char *collection,
+                                       const bson_t *commit, void *arg, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_write_result result = {0};
@@ -184,7 +184,8 @@ static truce_status purge_aborted(struct sweep *sweep, bson_error_t *error)
         BCON_NEW("state", BCON_UTF8("aborted"), "created", "{", "$lt",
                  BCON_DATE_TIME(cutoff_ms > sweep->cutoff_ms ? cutoff_ms : sweep->cutoff_ms), "}",
                  "key", "{", "$exists", BCON_BOOL(false), "}");
-    truce_status status = truce__sweep_each(sweep, COMMITS, filter, purge, NULL, error);
+    truce_status status =
+        truce__sweep_each(sweep, COMMITS, filter, sweep_purge_commit, NULL, error);
 
     bson_destroy(filter);
     return status;
@@ -197,7 +198,8 @@ static truce_status purge_all(struct sweep *sweep, bson_error_t *error)
                  "created", "{", "$lt", BCON_DATE_TIME(sweep->cutoff_ms), "}", "$or", "[", "{",
                  "key_time", "{", "$lt", BCON_INT64(sweep->cutoff_ms), "}", "}", "{", "key", "{",
                  "$exists", BCON_BOOL(false), "}", "}", "]");
-    truce_status status = truce__sweep_each(sweep, COMMITS, filter, purge, NULL, error);
+    truce_status status =
+        truce__sweep_each(sweep, COMMITS, filter, sweep_purge_commit, NULL, error);
 
     bson_destroy(filter);
     return status;
@@ -210,7 +212,7 @@ static truce_status sweep_commits(struct sweep *sweep, struct worker *worker, bs
     first = each_commit(sweep, worker, "pending", false, sweep_undo, error);
     status = each_commit(sweep, worker, "committed", false, sweep_finish, first ? NULL : error);
     first = first ? first : status;
-    status = each_commit(sweep, worker, "aborted", true, clean, first ? NULL : error);
+    status = each_commit(sweep, worker, "aborted", true, sweep_clean_commit, first ? NULL : error);
     return first ? first : status;
 }
 
@@ -239,7 +241,8 @@ static truce_status sweep_collection(void *arg, const char *collection, bson_err
     if (!strcmp(collection, COMMITS))
         return TRUCE_OK;
     filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
-    status = truce__sweep_each(all->sweep, collection, filter, strip, &all->stripping, error);
+    status = truce__sweep_each(all->sweep, collection, filter, sweep_strip_intent, &all->stripping,
+                               error);
     bson_destroy(filter);
     return status;
 }
@@ -285,7 +288,7 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
         if (status == TRUCE_LOCKED)
             return truce__fail(TRUCE_LOCKED, error,
                                "the commit is pending, and its lease is not over");
-        return status ? status : clean(sweep, COMMITS, commit, worker, error);
+        return status ? status : sweep_clean_commit(sweep, COMMITS, commit, worker, error);
     }
     if (state && !strcmp(state, "committed"))
         return truce__journal_finish(worker, commit, error);

@@ -979,7 +979,8 @@ static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t
     return status;
 }
 
-static truce_status undecided(truce_status status, const struct owner *owner, bson_error_t *error)
+static truce_status journal_fail_undecided(truce_status status, const struct owner *owner,
+                                           bson_error_t *error)
 {
     char hex[25];
 
@@ -1006,7 +1007,7 @@ static truce_status owner_decide(struct owner *owner, bson_error_t *error)
         if (decided)
             return TRUCE_OK;
         if (status && !truce__unanswered(status))
-            return unanswered ? undecided(TRUCE_UNKNOWN, owner, error) : status;
+            return unanswered ? journal_fail_undecided(TRUCE_UNKNOWN, owner, error) : status;
         unanswered = unanswered || status;
         status = truce__owner_find(owner, &document, error);
         state = status ? NULL : truce__commit_state(&document);
@@ -1017,9 +1018,9 @@ static truce_status owner_decide(struct owner *owner, bson_error_t *error)
         if (decided)
             return TRUCE_OK;
         if (aborted || (status == TRUCE_NOT_FOUND && !unanswered))
-            return undecided(TRUCE_CONFLICT, owner, error);
+            return journal_fail_undecided(TRUCE_CONFLICT, owner, error);
         if (!pending || truce__worker_wait(owner->worker, "the store", NULL))
-            return undecided(TRUCE_UNKNOWN, owner, error);
+            return journal_fail_undecided(TRUCE_UNKNOWN, owner, error);
     }
 }
 
@@ -1125,7 +1126,7 @@ void truce__owner_give_up(struct owner *owner, const char *why)
 /* Renews the lease between two steps, once a third of it is over, so that other processes see that
  * the owner is alive. The lease is not renewed during a wait for other commits, so two owners that
  * wait for each other do not wait forever. */
-static truce_status renew(struct owner *owner, bson_error_t *error)
+static truce_status journal_renew_lease(struct owner *owner, bson_error_t *error)
 {
     uint32_t lease_ms = owner->commit->options.lease_ms;
     int64_t now_ns = truce__clock_monotonic_ns();
@@ -1166,7 +1167,7 @@ static truce_status journal_take_each(struct owner *owner, bson_error_t *error)
     for (uint32_t i = 0; !status && i < commit->count; i++) {
         if (!truce__commit_takes(commit->entries[i]))
             continue;
-        status = renew(owner, error);
+        status = journal_renew_lease(owner, error);
         if (!status)
             status = commit_journal_take(owner, commit->entries[i], error);
     }
@@ -1176,13 +1177,13 @@ static truce_status journal_take_each(struct owner *owner, bson_error_t *error)
 /* Runs steps 2 to 4, up to the decision. */
 static truce_status journal_take_all(struct owner *owner, bson_error_t *error)
 {
-    truce_status status = renew(owner, error);
+    truce_status status = journal_renew_lease(owner, error);
 
     if (!status)
         status = owner_joins(owner) ? owner_prepare_joined(owner, error)
                                     : journal_take_each(owner, error);
     if (!status)
-        status = renew(owner, error);
+        status = journal_renew_lease(owner, error);
     if (!status)
         status = owner_requires(owner, error);
     return status ? status : owner_post(owner, error);

@@ -944,7 +944,8 @@ void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bs
         bson_init(after);
 }
 
-static truce_status blocked(const bson_oid_t *commit, const char *collection, bson_error_t *error)
+static truce_status release_fail_blocked(const bson_oid_t *commit, const char *collection,
+                                         bson_error_t *error)
 {
     char hex[25];
 
@@ -956,8 +957,8 @@ static truce_status blocked(const bson_oid_t *commit, const char *collection, bs
         hex, collection);
 }
 
-static truce_status denied(const bson_oid_t *commit, const char *collection,
-                           const bson_error_t *reason, bson_error_t *error)
+static truce_status release_fail_refused(const bson_oid_t *commit, const char *collection,
+                                         const bson_error_t *reason, bson_error_t *error)
 {
     char hex[25];
 
@@ -1159,9 +1160,9 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     if (status == TRUCE_NOT_FOUND) /* Another process released it. */
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
-        status = blocked(commit, release.collection, error);
+        status = release_fail_blocked(commit, release.collection, error);
     if (truce__validator_refused(status, &release.reason)) /* CI3 */
-        status = denied(commit, release.collection, &release.reason, error);
+        status = release_fail_refused(commit, release.collection, &release.reason, error);
     else if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
         status = truce__journal_force(worker, commit, post, &release.reason, error);
     release_end(&release);

@@ -348,7 +348,7 @@ static enum write_order write_order_of(const struct entry *entry)
 }
 
 /* Returns whether this process read the base of a blind entry for its diffs (CN5). */
-static bool pinned(const struct entry *entry)
+static bool native_has_diff_base(const struct entry *entry)
 {
     return !entry->known && truce__entry_has_diff(entry);
 }
@@ -365,7 +365,7 @@ static void native_make_plan(const truce_commit *commit, struct plan *plan)
                 continue;
             if (commit->entries[i]->prepared)
                 plan_held(plan, i, commit, commit->entries[i]);
-            else if (commit->entries[i]->known || pinned(commit->entries[i]))
+            else if (commit->entries[i]->known || native_has_diff_base(commit->entries[i]))
                 plan_known(plan, i, commit->entries[i], &commit->id);
             else
                 plan_blind(plan, i, commit->entries[i], &commit->id);
@@ -398,12 +398,12 @@ static truce_status native_look_again(truce_commit *commit, struct entry *entry,
 }
 
 /* Reads the documents of blind diffs (CN5). */
-static truce_status pin(truce_commit *commit, bson_error_t *error)
+static truce_status native_read_diff_bases(truce_commit *commit, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; !status && i < commit->count; i++) {
-        if (pinned(commit->entries[i]))
+        if (native_has_diff_base(commit->entries[i]))
             status = native_look_again(commit, commit->entries[i], false, error);
     }
     return status;
@@ -587,7 +587,7 @@ truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
 
     COUNT(native);
     if (!status)
-        status = pin(commit, error);
+        status = native_read_diff_bases(commit, error);
     commit->worker.waits = 0;
     while (!status) {
         bool again = false;

@@ -519,7 +519,7 @@ truce_status truce__unique_check(truce_store *store, const struct entry *entry, 
 
 /* ---- the stub ------------------------------------------------------------------------------- */
 
-static void include(bson_t *projection, const char *path)
+static void projection_add_path(bson_t *projection, const char *path)
 {
     bson_iter_t iter;
 
@@ -537,7 +537,7 @@ static void include_filter(bson_t *projection, const bson_t *filter)
         const char *name = bson_iter_key(&iter);
 
         if (name[0] != '$') {
-            include(projection, name);
+            projection_add_path(projection, name);
             continue;
         }
         if (!bson_iter_recurse(&iter, &below))
@@ -558,7 +558,7 @@ static void include_filter(bson_t *projection, const bson_t *filter)
 
 /* Returns whether the projection already has the path or a prefix of it. Projections refuse a path
  * together with its prefix; the prefix is enough. */
-static bool covered(const bson_t *projection, const char *path)
+static bool projection_has_prefix(const bson_t *projection, const char *path)
 {
     bson_iter_t iter;
 
@@ -581,7 +581,7 @@ static truce_status collect_unique(const struct index_spec *spec, void *arg, bso
     if (!spec->unique || spec->is_id)
         return TRUCE_OK;
     for (uint32_t i = 0; i < spec->count; i++)
-        include(projection, spec->fields[i].path.text);
+        projection_add_path(projection, spec->fields[i].path.text);
     if (spec->partial_filter)
         include_filter(projection, spec->partial_filter);
     return TRUCE_OK;
@@ -600,7 +600,7 @@ static truce_status project_stub(const struct entry *entry, const bson_t *paths,
     BSON_APPEND_INT32(&projection, "_id", 1);
     truce_assert(bson_iter_init(&iter, paths));
     while (bson_iter_next(&iter)) {
-        if (!covered(paths, bson_iter_key(&iter)))
+        if (!projection_has_prefix(paths, bson_iter_key(&iter)))
             bson_append_int32(&projection, bson_iter_key(&iter), -1, 1);
     }
     status = truce__project_new(&projection, NULL, &project, error);

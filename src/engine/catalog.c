@@ -439,7 +439,7 @@ static truce_status catalog_bad_row(int64_t row, bson_error_t *error)
                        (long long)row);
 }
 
-static struct value field(struct value document, const char *name, uint8_t type)
+static struct value catalog_typed_field(struct value document, const char *name, uint8_t type)
 {
     struct value found = truce__value_field(document, name, strlen(name));
 
@@ -459,10 +459,10 @@ static truce_status catalog_bad_index(const struct collection *collection, const
 static truce_status load_read_index(const struct collection *collection, struct value entry,
                                     struct index *index, bson_error_t *error)
 {
-    struct value id = field(entry, "id", BSON_TYPE_INT64);
-    struct value state = field(entry, "state", BSON_TYPE_INT32);
-    struct value multikey = field(entry, "multikey", BSON_TYPE_INT32);
-    struct value definition = field(entry, "definition", BSON_TYPE_DOCUMENT);
+    struct value id = catalog_typed_field(entry, "id", BSON_TYPE_INT64);
+    struct value state = catalog_typed_field(entry, "state", BSON_TYPE_INT32);
+    struct value multikey = catalog_typed_field(entry, "multikey", BSON_TYPE_INT32);
+    struct value definition = catalog_typed_field(entry, "definition", BSON_TYPE_DOCUMENT);
     bson_t borrowed;
 
     if (!id.type || !state.type || !multikey.type || !definition.type)
@@ -480,7 +480,7 @@ static truce_status load_read_index(const struct collection *collection, struct 
     truce__value_bson(definition, &borrowed);
     if (truce__index_spec_parse(&borrowed, &index->spec, NULL))
         return catalog_bad_index(collection, "invalid \"definition\"", error);
-    index->spec.hidden = truce__value_truth(field(entry, "hidden", BSON_TYPE_BOOL));
+    index->spec.hidden = truce__value_truth(catalog_typed_field(entry, "hidden", BSON_TYPE_BOOL));
     return TRUCE_OK;
 }
 
@@ -543,11 +543,11 @@ static truce_status load_read_collection(int64_t row, struct bytes body,
         truce__document_check(&document, "catalog", NULL))
         return catalog_bad_row(row, error);
     whole = truce__value_document(&document);
-    name = field(whole, "name", BSON_TYPE_UTF8);
+    name = catalog_typed_field(whole, "name", BSON_TYPE_UTF8);
     collection->images = !name.type;
     if (!name.type)
-        name = field(whole, "keeps", BSON_TYPE_UTF8);
-    list = field(whole, "indexes", BSON_TYPE_ARRAY);
+        name = catalog_typed_field(whole, "keeps", BSON_TYPE_UTF8);
+    list = catalog_typed_field(whole, "indexes", BSON_TYPE_ARRAY);
     if (!name.type || !list.type)
         return catalog_bad_row(row, error);
     collection->id = row;
@@ -568,10 +568,10 @@ static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
     if (!bson_init_static(&document, body.data, body.size))
         return false;
     whole = truce__value_document(&document);
-    is = field(whole, "feed", BSON_TYPE_INT32);
-    id = field(whole, "id", BSON_TYPE_OID);
-    keep_ms = field(whole, "keep_ms", BSON_TYPE_INT64);
-    keep_bytes = field(whole, "keep_bytes", BSON_TYPE_INT64);
+    is = catalog_typed_field(whole, "feed", BSON_TYPE_INT32);
+    id = catalog_typed_field(whole, "id", BSON_TYPE_OID);
+    keep_ms = catalog_typed_field(whole, "keep_ms", BSON_TYPE_INT64);
+    keep_bytes = catalog_typed_field(whole, "keep_bytes", BSON_TYPE_INT64);
     if (!is.type || !id.type || !keep_ms.type || !keep_bytes.type)
         return false;
     *feed = (struct feed_spec){row, .keep_ms = truce__value_int64(keep_ms),
@@ -587,7 +587,7 @@ static void load_read_header(struct bytes body, struct catalog *catalog)
 
     if (bson_init_static(&header, body.data, body.size) &&
         !truce__document_check(&header, "catalog", NULL))
-        id = field(truce__value_document(&header), "id", BSON_TYPE_OID);
+        id = catalog_typed_field(truce__value_document(&header), "id", BSON_TYPE_OID);
     catalog->has_id = id.type == BSON_TYPE_OID;
     if (catalog->has_id)
         bson_oid_init_from_data(&catalog->id, id.data);

@@ -240,7 +240,7 @@ static truce_status move_most(struct checkpointer *checkpointer, bool *few)
 /* Returns whether the WAL can restart. Then `*due` is the length that it may reach. Errors are not
  * lost: a failing sync breaks the store (durable.c), and after any other error the WAL keeps
  * everything. */
-static bool checkpoint(struct checkpointer *checkpointer, int *due)
+static bool checkpoint_restart_wal(struct checkpointer *checkpointer, int *due)
 {
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
     struct lock *lock = checkpointer->writer->lock;
@@ -325,7 +325,7 @@ static void *checkpoint_run_thread(void *arg)
             continue;
         }
         pthread_mutex_unlock(&checkpointer->mutex);
-        restarted = checkpoint(checkpointer, &due);
+        restarted = checkpoint_restart_wal(checkpointer, &due);
         pthread_mutex_lock(&checkpointer->mutex);
         checkpointer->done += restarted;
         if (checkpointer->refused > refused && again < AGAIN_MAX) {
@@ -387,7 +387,7 @@ void truce__checkpointer_release(struct checkpointer *checkpointer)
 
 /* Asks the thread of the checkpointer for a checkpoint. If no thread can be created, the caller
  * makes the checkpoint. */
-static void want(struct checkpointer *checkpointer)
+static void checkpoint_request(struct checkpointer *checkpointer)
 {
     if (!checkpointer->running)
         checkpointer->running =
@@ -402,12 +402,12 @@ void truce__checkpointer_ask(struct checkpointer *checkpointer)
 
     pthread_mutex_lock(&checkpointer->mutex);
     if (!checkpointer->wanted && !checkpointer->stop) {
-        want(checkpointer);
+        checkpoint_request(checkpointer);
         inline_needed = !checkpointer->running;
     }
     pthread_mutex_unlock(&checkpointer->mutex);
     if (inline_needed)
-        (void)checkpoint(checkpointer, &(int){0});
+        (void)checkpoint_restart_wal(checkpointer, &(int){0});
 }
 
 void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages)

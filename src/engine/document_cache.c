@@ -278,7 +278,7 @@ static void empty_shard(struct shard *shard)
     pthread_mutex_unlock(&shard->mutex);
 }
 
-static void empty(struct cache *cache)
+static void cache_clear(struct cache *cache)
 {
     truce_assert(!cache->changes_count);
     for (int i = 0; i < SHARDS; i++)
@@ -313,7 +313,7 @@ void truce__cache_free(struct cache *cache)
 {
     if (!cache)
         return;
-    empty(cache);
+    cache_clear(cache);
     for (int i = 0; i < SHARDS; i++) {
         bson_free(cache->shards[i].buckets);
         pthread_mutex_destroy(&cache->shards[i].mutex);
@@ -327,7 +327,7 @@ void truce__cache_free(struct cache *cache)
 
 /* Returns whether known entries show what the file shows (invariant 1). Called under the mutex of a
  * shard (invariant 4). */
-static bool usable(const struct cache *cache)
+static bool cache_is_current(const struct cache *cache)
 {
     unsigned seen = atomic_load(&cache->seen), known = atomic_load(&cache->commits->known);
 
@@ -366,7 +366,7 @@ bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *colle
         return false;
     pthread_mutex_lock(&shard->mutex);
     look->version = shard->version;
-    look->may_fill = usable(cache);
+    look->may_fill = cache_is_current(cache);
     if (look->may_fill)
         entry = cache_find(shard, &name);
     /* invariant 2, 3 */
@@ -431,7 +431,7 @@ void truce__cache_begin(struct cache *cache, bool foreign)
     /* invariant 4 */
     if (atomic_load(&cache->seen) == begun && !foreign)
         return;
-    empty(cache);
+    cache_clear(cache);
     /* Invariant 7: nothing is inserted before `seen` changes. */
     atomic_fetch_add(&cache->started, 1);
     atomic_store(&cache->seen, begun);
@@ -556,7 +556,7 @@ void truce__cache_end(struct cache *cache, bool committed)
     }
     cache->changes_count = cache->hashes_count = 0;
     if (atomic_load(&cache->closed)) {
-        empty(cache);
+        cache_clear(cache);
         atomic_store(&cache->closed, false);
     }
     atomic_store(&cache->ended, atomic_load(&cache->started));
@@ -583,7 +583,7 @@ static uint64_t size_read_limit(const char *path)
 }
 
 /* Returns the memory of the machine, or the part of it that the container may use. */
-static uint64_t memory(void)
+static uint64_t cache_machine_memory(void)
 {
     static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
                                          "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
@@ -600,7 +600,7 @@ static uint64_t memory(void)
 
 static uint64_t usual_mb(void)
 {
-    uint64_t mb = memory() / TRUCE_CACHE_PART / MB;
+    uint64_t mb = cache_machine_memory() / TRUCE_CACHE_PART / MB;
 
     if (mb < TRUCE_CACHE_MB_LEAST)
         return TRUCE_CACHE_MB_LEAST;

@@ -221,7 +221,7 @@ static truce_status open_connection(struct engine *engine, unsigned flags, bool 
 
 /* Recovers after the disk refused a write. No other process may have the store open. The log is
  * written again, and its valid frames count. */
-static truce_status recover(struct engine *engine, bson_error_t *error)
+static truce_status engine_recover(struct engine *engine, bson_error_t *error)
 {
     truce_status status =
         truce__lock_acquire(&engine->lock, truce__engine_deadline(engine, 0), error);
@@ -259,7 +259,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
         return status;
     engine->locked = true;
     if (truce__durable_usable(&engine->durable, NULL))
-        status = recover(engine, error);
+        status = engine_recover(engine, error);
     if (!status)
         status = open_connection(engine, flags, &fresh, error);
     if (!status)
@@ -347,7 +347,7 @@ static truce_status read_with_the_others(struct engine *engine, bool *wrong, bso
     engine->locked = true;
     /* If the recovery fails, each call reports that the disk refused a write. */
     if (truce__durable_usable(&engine->durable, NULL))
-        (void)recover(engine, &ignored);
+        (void)engine_recover(engine, &ignored);
     status = try_read(engine, &engine->anchor, wrong, error);
     if (!status)
         status = truce__lock_admit(&engine->lock, engine->path, error);

@@ -155,7 +155,7 @@ static void *helpers_run_thread(void *arg)
     return NULL;
 }
 
-static unsigned busy(const struct helpers *helpers)
+static unsigned helpers_count_busy(const struct helpers *helpers)
 {
     return atomic_load(&helpers->calls) + atomic_load(&helpers->at_work);
 }
@@ -166,7 +166,7 @@ bool truce__helpers_any(const struct helpers *helpers)
 
     if (helpers->number >= 0)
         return at_work < (unsigned)helpers->number;
-    return at_work < HELPERS_MAX && busy(helpers) < helpers->processors &&
+    return at_work < HELPERS_MAX && helpers_count_busy(helpers) < helpers->processors &&
            truce__clock_monotonic_ns() >= atomic_load(&helpers->paused_until_ns);
 }
 
@@ -206,7 +206,7 @@ bool truce__helpers_go_on(struct helpers *helpers, struct helper_work *work)
 
     if (helpers->number >= 0)
         return true;
-    if (busy(helpers) > helpers->processors)
+    if (helpers_count_busy(helpers) > helpers->processors)
         return false;
     if (getrusage(RUSAGE_THREAD, &usage))
         return true;

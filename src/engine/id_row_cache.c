@@ -74,7 +74,7 @@ static bool hints_is_of(uint64_t slot, uint64_t hash)
     return slot && (slot & ~(uint64_t)ROW_MAX) == mark_of(hash);
 }
 
-static int64_t guess(struct hints *hints, uint64_t hash)
+static int64_t hints_guess_row(struct hints *hints, uint64_t hash)
 {
     struct line *line = hints_line_of(hints, hash);
 
@@ -207,7 +207,7 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
 
     truce_assert(!id->bytes || id->bytes != key.data);
     /* A document that is not where its run is has a slot of its own. */
-    *row = guess(hints, hash);
+    *row = hints_guess_row(hints, hash);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;
     count = run_places_of(hints, table, key, places);

@@ -43,7 +43,7 @@ static truce_status open_checks_cannot(const char *path, bson_error_t *error)
 }
 
 /* Returns a name in the directory of `path`, or an absolute one. */
-static char *beside(const char *path, const char *name)
+static char *path_in_same_directory(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
 
@@ -56,7 +56,7 @@ static char *beside(const char *path, const char *name)
  * Returns NULL with errno. */
 static char *resolve_new(const char *path)
 {
-    char *directory = beside(path, "."), *found = realpath(directory, NULL);
+    char *directory = path_in_same_directory(path, "."), *found = realpath(directory, NULL);
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     char *resolved = NULL;
 
@@ -87,7 +87,7 @@ static char *open_checks_resolve(const char *path, int links)
         return NULL;
     }
     target[size] = 0;
-    next = beside(path, target);
+    next = path_in_same_directory(path, target);
     resolved = open_checks_resolve(next, links - 1);
     bson_free(next);
     return resolved;

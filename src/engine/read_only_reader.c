@@ -113,7 +113,8 @@ static bool become_live(struct read_only_reader *read_only_reader)
     return true;
 }
 
-static truce_status rest(struct read_only_reader *read_only_reader, bson_error_t *error)
+static truce_status read_only_check_file(struct read_only_reader *read_only_reader,
+                                         bson_error_t *error)
 {
     struct stat now;
 
@@ -151,7 +152,7 @@ static bool try_begin(struct read_only_reader *read_only_reader, truce_status *s
     *status = look_at_log(read_only_reader, &has, error);
     live = !*status && (others_are_present(read_only_reader) || has);
     if (!live && !*status)
-        *status = rest(read_only_reader, error);
+        *status = read_only_check_file(read_only_reader, error);
     if (live || *status)
         stop_resting(read_only_reader);
     return live ? become_live(read_only_reader) : true;

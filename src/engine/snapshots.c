@@ -329,7 +329,7 @@ void truce__snapshot_release(struct snapshot *snapshot)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static truce_status expired(const struct snapshot *snapshot, bson_error_t *error)
+static truce_status snapshot_fail_expired(const struct snapshot *snapshot, bson_error_t *error)
 {
     return truce__fail(TRUCE_EXPIRED, error,
                        "the snapshot of this read was ended after %lld s: %s; read it again, or "
@@ -349,7 +349,7 @@ truce_status truce__snapshot_enter(struct snapshot *snapshot, struct reader **re
     if (why)
         snapshots_end(snapshot, why);
     if (!snapshot->reader.kv)
-        status = expired(snapshot, error);
+        status = snapshot_fail_expired(snapshot, error);
     if (status)
         pthread_mutex_unlock(&snapshot->mutex);
     *reader = status ? NULL : &snapshot->reader;

@@ -252,7 +252,7 @@ static void writer_end_turn(struct writer *writer)
     truce__lock_release(writer->lock);
 }
 
-static truce_status acquire(struct writer *writer, struct write_op *op)
+static truce_status writer_acquire_lock(struct writer *writer, struct write_op *op)
 {
     truce_status status = truce__lock_acquire(writer->lock, op->deadline_ns, &op->error);
 
@@ -518,7 +518,8 @@ static truce_status writer_lead(struct writer *writer, struct write_op *op)
 
     if (turn == DONE_THERE)
         return op->status;
-    status = turn == OUR_TURN ? begin_turn(writer, op, &op->error) : acquire(writer, op);
+    status =
+        turn == OUR_TURN ? begin_turn(writer, op, &op->error) : writer_acquire_lock(writer, op);
     return status ? writer_give_up(writer, op, status) : lead_group(writer, op);
 }
 

@@ -423,7 +423,7 @@ static const char *index_name_of(const bson_t *index)
                : "";
 }
 
-static bool expires(const bson_t *index)
+static bool copy_index_expires(const bson_t *index)
 {
     return bson_has_field(index, "expireAfterSeconds");
 }
@@ -518,7 +518,7 @@ static truce_status truce__copy_indexes(struct copy *copy, struct copy_part *par
         bson_t index, there;
 
         truce__value_bson(fields.value, &index);
-        if (is_left_out(&index) || expires(&index) != expiring)
+        if (is_left_out(&index) || copy_index_expires(&index) != expiring)
             continue;
         if (!index_find_in(&to, index_name_of(&index), &there) || !bson_equal(&index, &there))
             status = index_make_index(copy, part, &index, error);
@@ -755,7 +755,7 @@ static truce_status plan_part(struct copy *copy, struct copy_part *part, bson_er
     return status;
 }
 
-static truce_status plan(struct copy *copy, bson_error_t *error)
+static truce_status copy_plan_parts(struct copy *copy, bson_error_t *error)
 {
     truce_status status = list_from(copy, error);
 
@@ -846,7 +846,7 @@ static truce_status compare_round(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-static int64_t changes(const struct copy *copy)
+static int64_t copy_count_changes(const struct copy *copy)
 {
     int64_t sum = 0;
 
@@ -869,13 +869,13 @@ static truce_status copy_run_rounds(struct copy *copy, bson_error_t *error)
     truce_status status = TRUCE_OK;
 
     for (uint32_t round = 0; round < copy->options.rounds && !status; round++) {
-        int64_t before = changes(copy);
+        int64_t before = copy_count_changes(copy);
 
         copy->done = round ? 0 : copy->done;
         status = copy_round(copy, round == 0, error);
         if (!status)
             status = compare_round(copy, error);
-        if (!copy->report->differences || (round > 0 && changes(copy) == before))
+        if (!copy->report->differences || (round > 0 && copy_count_changes(copy) == before))
             break;
     }
     return status;
@@ -910,7 +910,7 @@ static truce_status copy_end(struct copy *copy, bson_error_t *error)
 
 static truce_status copy_run(struct copy *copy, bson_error_t *error)
 {
-    truce_status status = plan(copy, error);
+    truce_status status = copy_plan_parts(copy, error);
 
     if (status)
         return status;

@@ -20,7 +20,7 @@ static bool is_deployment(const struct doctor *doctor, const char *name)
     return !strcmp(truce__doctor_text(doctor->facts, "deployment", ""), name);
 }
 
-static bool can(const struct doctor *doctor, const char *capability)
+static bool doctor_store_can(const struct doctor *doctor, const char *capability)
 {
     bson_iter_t list, iter;
 
@@ -55,7 +55,7 @@ static void server_check_version(struct doctor *doctor)
 
 static void diagnose_capabilities(struct doctor *doctor)
 {
-    if (!can(doctor, "transactions")) {
+    if (!doctor_store_can(doctor, "transactions")) {
         if (is_deployment(doctor, "standalone"))
             truce__doctor_report(
                 doctor, DOCTOR_NOTE, "transactions", host,
@@ -69,7 +69,7 @@ static void diagnose_capabilities(struct doctor *doctor)
                 "featureCompatibilityVersion",
                 "its transactions do not work: commits use truce's journal");
     }
-    if (!can(doctor, "updates by pipelines"))
+    if (!doctor_store_can(doctor, "updates by pipelines"))
         truce__doctor_report(
             doctor, DOCTOR_NOTE, "pipeline-updates", host, "use MongoDB 4.2 or newer",
             "it has no updates by pipelines: ordered sets take two round trips for "
@@ -88,7 +88,8 @@ static void diagnose_storage(struct doctor *doctor)
 {
     const char *engine = truce__doctor_text(doctor->facts, "status.storageEngine.name", "");
 
-    if (!can(doctor, "durable writes") && !truce__doctor_flag(doctor->facts, "read_only", false))
+    if (!doctor_store_can(doctor, "durable writes") &&
+        !truce__doctor_flag(doctor->facts, "read_only", false))
         truce__doctor_report(doctor, DOCTOR_NOTE, "durability", host, "open it for writing",
                              "it is read-only, so the durability of writes was not tested");
     if (!truce__doctor_flag(doctor->facts, "status.storageEngine.persistent", true) ||

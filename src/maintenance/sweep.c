@@ -23,7 +23,7 @@
 #define RETENTION_MS INT64_C(604800000) /* 7 days */
 #define BATCH        1000
 
-static truce_status expire(struct sweep *sweep, bson_error_t *error)
+static truce_status sweep_expired_documents(struct sweep *sweep, bson_error_t *error)
 {
     bson_t guard = BSON_INITIALIZER, absent;
     int64_t limit = INT64_C(10) * sweep->batch, removed = 0;
@@ -81,7 +81,7 @@ static truce_status sweep_database(void *arg, truce_store *view, const char *nam
     sweep.store = view;
     sweep.options = &options;
     run_steps(round, &sweep, false);
-    note_failure(round, expire(&sweep, &why), &why);
+    note_failure(round, sweep_expired_documents(&sweep, &why), &why);
     return TRUCE_OK;
 }
 

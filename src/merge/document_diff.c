@@ -42,8 +42,8 @@ static bool order_is_kept(const struct aligned *aligned)
 }
 
 /* Returns false if a path cannot name some changed, added, or removed field. */
-static bool align(struct walk *walk, struct value before, struct value after,
-                  struct aligned *aligned)
+static bool diff_align_fields(struct walk *walk, struct value before, struct value after,
+                              struct aligned *aligned)
 {
     const struct value documents[] = {before, after};
 
@@ -60,7 +60,7 @@ static bool changed_field(struct walk *walk, size_t length, struct value before,
     struct aligned aligned;
 
     if (before.type == BSON_TYPE_DOCUMENT && after.type == BSON_TYPE_DOCUMENT &&
-        length + 1 < PATH_BYTES_MAX && align(walk, before, after, &aligned)) {
+        length + 1 < PATH_BYTES_MAX && diff_align_fields(walk, before, after, &aligned)) {
         walk->path[length] = '.';
         return merge_patch_diff_documents(walk, length + 1, &aligned);
     }
@@ -69,7 +69,8 @@ static bool changed_field(struct walk *walk, size_t length, struct value before,
     return true;
 }
 
-static bool extend(struct walk *walk, size_t length, const struct fields *field, size_t *extended)
+static bool diff_extend_path(struct walk *walk, size_t length, const struct fields *field,
+                             size_t *extended)
 {
     if (length + field->key_length >= PATH_BYTES_MAX)
         return false;
@@ -90,7 +91,7 @@ static bool merge_patch_diff_documents(struct walk *walk, size_t length,
 
         if (truce__value_identical(field->value, now))
             continue;
-        if (!extend(walk, length, field, &extended))
+        if (!diff_extend_path(walk, length, field, &extended))
             return false;
         if (now.type) {
             if (!changed_field(walk, extended, field->value, now))
@@ -103,7 +104,7 @@ static bool merge_patch_diff_documents(struct walk *walk, size_t length,
     for (uint32_t i = 0; i < after->count; i++) {
         if (truce__aligned_has(aligned, 0, after->numbers[i]))
             continue;
-        if (!extend(walk, length, &after->fields[i], &extended))
+        if (!diff_extend_path(walk, length, &after->fields[i], &extended))
             return false;
         truce__value_append(&walk->diff->set, walk->path, extended, after->fields[i].value);
     }
@@ -119,7 +120,8 @@ bool truce__diff(struct value before, struct value after, struct diff *diff)
     bson_init(&diff->set);
     bson_init(&diff->unset);
     bson_init(&diff->old);
-    said = align(&walk, before, after, &aligned) && merge_patch_diff_documents(&walk, 0, &aligned);
+    said = diff_align_fields(&walk, before, after, &aligned) &&
+           merge_patch_diff_documents(&walk, 0, &aligned);
     if (!said) {
         bson_reinit(&diff->set);
         bson_reinit(&diff->unset);

@@ -109,7 +109,7 @@ static void trace_back(struct problem *problem, const struct range *range,
 }
 
 /* Returns the point of the last row that is closest to the end. */
-static void furthest(const struct trace *trace, int32_t *x, int32_t *y)
+static void lcs_furthest_point(const struct trace *trace, int32_t *x, int32_t *y)
 {
     int32_t best = -1, d = trace->edits;
 
@@ -217,7 +217,7 @@ static void lcs_trim(struct problem *problem, struct range *range)
         problem->match[--range->a_end] = --range->b_end;
 }
 
-static void solve(struct problem *problem, struct range range, int depth);
+static void lcs_solve(struct problem *problem, struct range range, int depth);
 
 /* Solves the ranges between the matches of a range. */
 static void solve_between(struct problem *problem, struct range range, int depth)
@@ -229,16 +229,16 @@ static void solve_between(struct problem *problem, struct range range, int depth
             continue;
         part.a_end = i;
         part.b_end = problem->match[i];
-        solve(problem, part, depth);
+        lcs_solve(problem, part, depth);
         part.a = i + 1;
         part.b = part.b_end + 1;
     }
     part.a_end = range.a_end;
     part.b_end = range.b_end;
-    solve(problem, part, depth);
+    lcs_solve(problem, part, depth);
 }
 
-static void solve(struct problem *problem, struct range range, int depth)
+static void lcs_solve(struct problem *problem, struct range range, int depth)
 {
     for (;;) {
         struct trace trace;
@@ -257,14 +257,14 @@ static void solve(struct problem *problem, struct range range, int depth)
             solve_between(problem, range, depth + 1);
             return;
         }
-        furthest(&trace, &x, &y);
+        lcs_furthest_point(&trace, &x, &y);
         trace_back(problem, &range, &trace, x, y);
         range.a += (uint32_t)x;
         range.b += (uint32_t)y;
     }
 }
 
-static uint32_t *zeros(struct arena *arena, uint32_t count)
+static uint32_t *lcs_make_zeros(struct arena *arena, uint32_t count)
 {
     uint32_t *made = truce__arena_take(arena, (count + 1) * sizeof *made);
 
@@ -281,9 +281,9 @@ void truce__lcs(struct arena *arena, const uint32_t *a, uint32_t a_count, const 
     truce_assert(a_count < LENGTH_MAX && b_count < LENGTH_MAX);
     for (uint32_t i = 0; i < a_count; i++)
         match[i] = LCS_NONE;
-    problem.times_a = zeros(arena, bound);
-    problem.times_b = zeros(arena, bound);
-    problem.place = zeros(arena, bound);
-    solve(&problem, all, 0);
+    problem.times_a = lcs_make_zeros(arena, bound);
+    problem.times_b = lcs_make_zeros(arena, bound);
+    problem.place = lcs_make_zeros(arena, bound);
+    lcs_solve(&problem, all, 0);
     truce__arena_release(&problem.scratch);
 }

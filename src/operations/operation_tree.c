@@ -330,8 +330,8 @@ static truce_status operation_tree_log_status(truce_tree *tree, bson_t *reply, b
     return status;
 }
 
-static truce_status erase(truce_tree *tree, const bson_value_t *id, bson_t *reply,
-                          bson_error_t *error)
+static truce_status tree_erase_item(truce_tree *tree, const bson_value_t *id, bson_t *reply,
+                                    bson_error_t *error)
 {
     int64_t versions = 0;
     truce_status status = truce_tree_erase(tree, id, &versions, error);
@@ -356,7 +356,7 @@ static truce_status operation_tree_log_act(struct operation_call *call, truce_tr
     if (given->merge)
         return operation_tree_log_merge(tree, given, reply, error);
     if (given->erase)
-        return erase(tree, given->erase, reply, error);
+        return tree_erase_item(tree, given->erase, reply, error);
     if (given->collect)
         return operation_tree_log_collect(tree, reply, error);
     if (given->drop)

@@ -73,7 +73,7 @@ static void *server_run_connection(void *arg)
 
 /* Starts the thread of an accepted connection, or closes it if it cannot join. `from` NULL: a
  * client of the Unix socket. */
-static void welcome(struct server *server, int socket, const struct sockaddr *from)
+static void server_start_connection(struct server *server, int socket, const struct sockaddr *from)
 {
     struct connection *connection = bson_malloc0(sizeof *connection);
 
@@ -97,7 +97,8 @@ static void server_accept(struct server *server, int listener)
     int socket = accept4(listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
 
     if (socket >= 0)
-        welcome(server, socket, listener == server->listener ? (struct sockaddr *)&from : NULL);
+        server_start_connection(server, socket,
+                                listener == server->listener ? (struct sockaddr *)&from : NULL);
     else if (errno == EMFILE || errno == ENFILE)
         truce__clock_sleep_ms(ACCEPT_MS); /* Waits until a descriptor is closed. */
 }

@@ -196,7 +196,7 @@ static bool history_writes(enum sim_op op)
            op == SIM_BLIND_REMOVE || op == SIM_REPLACE || op == SIM_SET_ZERO || op == SIM_SET_ONE;
 }
 
-static bool removes(enum sim_op op)
+static bool history_op_removes(enum sim_op op)
 {
     return op == SIM_REMOVE || op == SIM_BLIND_REMOVE;
 }
@@ -255,7 +255,7 @@ static int key_after(const struct sim_txn *txn, int document, int before)
 {
     enum sim_op op = txn->script->ops[document];
 
-    if (removes(op))
+    if (history_op_removes(op))
         return 0;
     if (op == SIM_SET_ZERO || op == SIM_SET_ONE)
         return before;
@@ -289,8 +289,8 @@ static const char *check_values(struct checker *checker)
 
 /* Returns whether the document existed with this key (0: any) at some time during the
  * transaction. */
-static bool stood(const struct sim_history *history, const struct sim_txn *txn, int document,
-                  int key)
+static bool history_document_existed(const struct sim_history *history, const struct sim_txn *txn,
+                                     int document, int key)
 {
     for (int v = 0; v < history->count[document]; v++) {
         const struct sim_version *version = &history->versions[document][v];
@@ -308,11 +308,12 @@ static bool stood(const struct sim_history *history, const struct sim_txn *txn, 
 static bool was_taken(const struct sim_history *history, const struct sim_txn *txn, bool own)
 {
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
-        if (!own && txn->script->ops[d] == SIM_INSERT && stood(history, txn, d, 0))
+        if (!own && txn->script->ops[d] == SIM_INSERT &&
+            history_document_existed(history, txn, d, 0))
             return true;
         for (int e = 0; txn->script->keys[d] && e < SIM_DOCUMENTS; e++) {
             if (e != d && (!own || txn->script->ops[e] != SIM_NONE) &&
-                stood(history, txn, e, txn->script->keys[d]))
+                history_document_existed(history, txn, e, txn->script->keys[d]))
                 return true;
         }
     }
@@ -532,7 +533,7 @@ static bool history_place(struct serial *serial, int done)
         memcpy(before, serial->state, sizeof before);
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
             if (history_writes(history->txns[t].script->ops[d]))
-                serial->state[d] = removes(history->txns[t].script->ops[d]) ? 0 : 2 + t;
+                serial->state[d] = history_op_removes(history->txns[t].script->ops[d]) ? 0 : 2 + t;
         }
         serial->used[i] = true;
         if (history_place(serial, done + 1))

@@ -41,7 +41,7 @@ static truce_ledger *ledger_on(truce_store *store)
 
 /* ---- calling --------------------------------------------------------------------------------- */
 
-static bson_value_t text(const char *text)
+static bson_value_t sim_ledger_make_text(const char *text)
 {
     return (bson_value_t){.value_type = BSON_TYPE_UTF8,
                           .value = {.v_utf8 = {(char *)text, (uint32_t)strlen(text)}}};
@@ -53,7 +53,8 @@ static truce_status sim_ledger_post(truce_ledger *ledger, truce_commit *commit,
 {
     const truce_ledger_entry entries[] = {{.account = accounts[call->from], .value = -call->value},
                                           {.account = accounts[call->to], .value = call->value}};
-    bson_value_t id_value = text(id), of_value = of ? text(of) : id_value;
+    bson_value_t id_value = sim_ledger_make_text(id),
+                 of_value = of ? sim_ledger_make_text(of) : id_value;
     truce_ledger_transaction transaction = {
         .id = &id_value, .kind = kind, .of = of ? &of_value : NULL};
 
@@ -95,7 +96,7 @@ struct order {
 };
 
 /* Reads the plain writers' field and writes it back. */
-static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status sim_ledger_pay_order(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
     const struct order *order = arg;
@@ -146,7 +147,7 @@ static truce_status ledger_read_all(struct run *run, truce_ledger *ledger, bson_
 }
 
 /* Encodes the number and the balance, for the check at the end. */
-static int64_t reading(const truce_ledger_balance *balance)
+static int64_t sim_ledger_encode_balance(const truce_ledger_balance *balance)
 {
     return balance->number * 1000000 + balance->balance;
 }
@@ -165,8 +166,8 @@ static truce_status ledger_send(struct client *client, truce_ledger *ledger, int
     case POST_SHARED:
         return sim_ledger_post(ledger, NULL, TRUCE_LEDGER_TRANSFER, "shared", NULL, call, error);
     case ORDER:
-        return truce_transact(&client->store, pay, &(struct order){ledger, call, id, txn}, &options,
-                              error);
+        return truce_transact(&client->store, sim_ledger_pay_order,
+                              &(struct order){ledger, call, id, txn}, &options, error);
     case SETTLE:
     case VOID:
         status = sim_ledger_post(ledger, NULL, TRUCE_LEDGER_PENDING, first, NULL, call, error);
@@ -181,7 +182,7 @@ static truce_status ledger_send(struct client *client, truce_ledger *ledger, int
         return ledger_read_all(client->run, ledger, error);
     case READ_ONE:
         status = truce_ledger_balance_of(ledger, accounts[call->from], NULL, &balance, error);
-        client->run->patterns.about[txn] = status ? 0 : reading(&balance);
+        client->run->patterns.about[txn] = status ? 0 : sim_ledger_encode_balance(&balance);
         return status;
     default:
         return sim_ledger_post(ledger, NULL, TRUCE_LEDGER_TRANSFER, id, NULL, call, error);
@@ -239,7 +240,7 @@ static void sim_check_reading(struct run *run, truce_ledger *ledger, const char 
     if (truce_ledger_balance_of(ledger, account,
                                 &(truce_ledger_moment){.number = (read + 500000) / 1000000},
                                 &balance, &error) ||
-        reading(&balance) != read)
+        sim_ledger_encode_balance(&balance) != read)
         truce__sim_fail(run, "a balance was read that never existed", about);
     bson_destroy(about);
 }

@@ -77,7 +77,7 @@ struct work {
 };
 
 /* Reads the plain writers' field and writes it back. */
-static truce_status effect(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status sim_queue_write_effect(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
     const struct work *work = arg;
@@ -98,7 +98,7 @@ static truce_status effect(truce_commit *commit, void *arg, bson_error_t *error)
 static truce_status queue_step(truce_commit *commit, void *arg, bson_t *result, bson_error_t *error)
 {
     (void)result;
-    return effect(commit, arg, error);
+    return sim_queue_write_effect(commit, arg, error);
 }
 
 static truce_status queue_nothing(truce_commit *commit, void *arg, bson_error_t *error)
@@ -117,7 +117,7 @@ static truce_status queue_do_job(truce_job *job, int txn, bson_error_t *error)
     bson_t result = BSON_INITIALIZER;
 
     if (work.job % 2)
-        return truce_job_commit(job, effect, &work, NULL, error);
+        return truce_job_commit(job, sim_queue_write_effect, &work, NULL, error);
     bson_destroy(&result);
     status = truce_job_step(job, "effect", queue_step, &work, &result, error);
     bson_destroy(&result);

@@ -60,7 +60,7 @@ static int64_t monotonic_ns(void *arg)
     return run->now_ms * 1000000;
 }
 
-static uint64_t entropy(void *arg)
+static uint64_t scheduler_draw_entropy(void *arg)
 {
     struct run *run = arg;
     struct client *client = run->current;
@@ -263,7 +263,7 @@ static void kill_all(struct run *run)
     }
 }
 
-static void schedule(struct run *run)
+static void scheduler_run_steps(struct run *run)
 {
     struct sim_choice choices[SIM_CLIENTS * 5 + SIM_LATE_MAX + 1 + SIM_DOCUMENTS];
 
@@ -458,7 +458,8 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
                     struct sim_result *result)
 {
     struct run *run = bson_malloc0(sizeof *run);
-    struct environment environment = {run, wall_ms, monotonic_ns, sleep_ms, entropy, NULL};
+    struct environment environment = {run, wall_ms, monotonic_ns, sleep_ms, scheduler_draw_entropy,
+                                      NULL};
     const struct environment *before = truce__environment();
 
     truce_assert(scenario->clients_count < SIM_CLIENTS);
@@ -475,7 +476,7 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
     if (scenario->subject != SIM_COMMITS)
         truce__patterns_begin(run);
     start_clients(run);
-    schedule(run);
+    scheduler_run_steps(run);
     if (!result->cut && !run->history.overflow)
         scheduler_finish(run);
     for (int i = 0; i < SIM_LATE_MAX; i++)

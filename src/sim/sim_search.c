@@ -82,8 +82,8 @@ static bool next_path(struct search *search)
     return false;
 }
 
-static int replay(struct sim_chooser *base, const struct sim_choice *choices, int count,
-                  uint64_t state)
+static int search_replay_choice(struct sim_chooser *base, const struct sim_choice *choices,
+                                int count, uint64_t state)
 {
     struct search *search = (struct search *)base;
     int depth = search->depth++;
@@ -116,7 +116,7 @@ void truce__sim_search(const struct sim_scenario *scenario, uint64_t runs_max, F
     if (result->result.violation && trace) {
         struct sim_result again;
 
-        search->base.choose = replay;
+        search->base.choose = search_replay_choice;
         search->base.wants_state = false;
         search->depth = 0;
         fprintf(trace, "scenario %s:\n", scenario->name);

@@ -219,7 +219,7 @@ static bool still_fails(const struct sim_scenario *scenario, uint64_t *seed)
 }
 
 /* Tries the scenario with one number reduced by one, and keeps it if it still fails. */
-static bool less(struct sim_scenario *scenario, int *number, int least, uint64_t *seed)
+static bool seed_try_less(struct sim_scenario *scenario, int *number, int least, uint64_t *seed)
 {
     if (*number <= least)
         return false;
@@ -245,17 +245,18 @@ static bool without_client(struct sim_scenario *scenario, int client, uint64_t *
     return true;
 }
 
-static bool smaller(struct sim_scenario *scenario, uint64_t *seed)
+static bool seed_shrink_once(struct sim_scenario *scenario, uint64_t *seed)
 {
     for (int c = 0; c < scenario->clients_count; c++) {
         if (without_client(scenario, c, seed) ||
-            less(scenario, &scenario->clients[c].count, 1, seed))
+            seed_try_less(scenario, &scenario->clients[c].count, 1, seed))
             return true;
     }
-    return less(scenario, &scenario->crashes, 0, seed) ||
-           less(scenario, &scenario->losses, 0, seed) ||
-           less(scenario, &scenario->lates, 0, seed) || less(scenario, &scenario->jumps, 0, seed) ||
-           less(scenario, &scenario->plains, 0, seed);
+    return seed_try_less(scenario, &scenario->crashes, 0, seed) ||
+           seed_try_less(scenario, &scenario->losses, 0, seed) ||
+           seed_try_less(scenario, &scenario->lates, 0, seed) ||
+           seed_try_less(scenario, &scenario->jumps, 0, seed) ||
+           seed_try_less(scenario, &scenario->plains, 0, seed);
 }
 
 void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
@@ -266,7 +267,7 @@ void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
     bool shrunk = false;
 
     seed_make(subject, seed, &made);
-    while (smaller(&made.scenario, &walk))
+    while (seed_shrink_once(&made.scenario, &walk))
         shrunk = true;
     if (!shrunk) {
         truce__sim_seed(subject, seed, trace, result);

@@ -34,7 +34,7 @@ static struct client *client_of(truce_store *store)
     return (struct client *)store;
 }
 
-static truce_status dead(bson_error_t *error)
+static truce_status sim_store_fail_crashed(bson_error_t *error)
 {
     return truce__fail(TRUCE_IO, error, "the simulated process has crashed");
 }
@@ -63,7 +63,8 @@ static bool before_call(struct client *client, bool may_be_late)
 }
 
 /* Runs after each write that reached the store. */
-static void observe(struct run *run, int txn, const char *collection, const bson_t *filter)
+static void sim_store_observe(struct run *run, int txn, const char *collection,
+                              const bson_t *filter)
 {
     if (!strcmp(collection, "truce_commits"))
         truce__history_decision(&run->history, run->inner, txn, filter);
@@ -84,7 +85,7 @@ static truce_status after_call(struct client *client, truce_status status, uint6
                                    truce__sim_mix(digest, (uint64_t)status + 77 * client->verdict));
     if (client->verdict == SIM_CRASH_AFTER) {
         client->dead = true;
-        return dead(error);
+        return sim_store_fail_crashed(error);
     }
     return client->verdict == SIM_LOSE ? sim_store_unanswered(error) : status;
 }
@@ -127,7 +128,7 @@ static truce_status sim_find(truce_store *store, const char *collection, const b
 
     *made = NULL;
     if (!before_call(client, false))
-        return dead(error);
+        return sim_store_fail_crashed(error);
     trace_call(client->run, "find", collection, filter, NULL);
     status = truce_find(client->run->inner, collection, filter, options, &inner, error);
     status = after_call(client, status, 1, error);
@@ -151,7 +152,7 @@ static truce_status sim_count(truce_store *store, const char *collection, const 
     truce_status status;
 
     if (!before_call(client, false))
-        return dead(error);
+        return sim_store_fail_crashed(error);
     status = truce_count(client->run->inner, collection, filter, options, count, error);
     return after_call(client, status, (uint64_t)*count, error);
 }
@@ -219,7 +220,7 @@ void truce__sim_land(struct run *run, struct late_call *late)
         (void)status;
         truce_write_result_release(&outcome.result);
     }
-    observe(run, late->txn, late->write.collection, late->write.filter);
+    sim_store_observe(run, late->txn, late->write.collection, late->write.filter);
     truce__sim_drop_late(late);
 }
 
@@ -253,14 +254,14 @@ static truce_status one_bulk(struct client *client, const truce_write *writes, s
 
     memset(outcomes, 0, count * sizeof *outcomes);
     if (!before_call(client, count == 1))
-        return no_outcomes(outcomes, count, dead(error), error);
+        return no_outcomes(outcomes, count, sim_store_fail_crashed(error), error);
     trace_bulk(client->run, writes, count);
     if (client->verdict == SIM_LATE)
         return no_outcomes(outcomes, count, keep_late(client, &writes[0], error), error);
     client->run->changes++;
     status = truce_bulk(client->run->inner, writes, count, options, outcomes, error);
     for (size_t i = 0; i < count; i++)
-        observe(client->run, client->txn, writes[i].collection, writes[i].filter);
+        sim_store_observe(client->run, client->txn, writes[i].collection, writes[i].filter);
     status = after_call(client, status, (uint64_t)outcomes[0].result.matched, error);
     if (client->dead || client->verdict == SIM_LOSE)
         no_outcomes(outcomes, count, status, error);
@@ -315,7 +316,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     if (result)
         memset(result, 0, sizeof *result);
     if (!before_call(client, true))
-        return dead(error);
+        return sim_store_fail_crashed(error);
     trace_call(client->run, "find-and-modify", collection, filter, update);
     if (client->verdict == SIM_LATE) {
         truce_write write = {.collection = collection, .filter = filter, .document = update};
@@ -334,7 +335,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     bson_destroy(document);
     status = truce_find_and_modify(client->run->inner, collection, filter, update, options,
                                    document, result, error);
-    observe(client->run, client->txn, collection, filter);
+    sim_store_observe(client->run, client->txn, collection, filter);
     status = after_call(client, status, truce__sim_digest(document), error);
     if (status) {
         bson_reinit(document);

@@ -102,7 +102,7 @@ struct seen {
 };
 
 /* Notes the mark of an item (a truce_tree_function). */
-static bool see(const bson_t *item, void *arg)
+static bool sim_tree_note_mark(const bson_t *item, void *arg)
 {
     struct seen *seen = arg;
     int which = truce__field_text(item, "itemId")[0] - 'a';
@@ -138,7 +138,7 @@ static truce_status sim_tree_look(struct client *client, truce_tree *tree, int v
     for (int i = 0; !status && i < 2; i++) {
         struct seen seen = {{0}};
 
-        status = truce_tree_find(snapshot, NULL, NULL, see, &seen, error);
+        status = truce_tree_find(snapshot, NULL, NULL, sim_tree_note_mark, &seen, error);
         if (!status && !tree_is_whole(&seen))
             tree_wrong(client->run, "a reader saw items of two edits", &seen);
         if (!status && i && memcmp(&seen, &first, sizeof seen) != 0)
@@ -220,7 +220,7 @@ static void tree_check_version(struct run *run, truce_tree *tree, int64_t versio
     truce_status status = truce_tree_open(tree, &at, &snapshot, &error);
 
     if (!status)
-        status = truce_tree_find(snapshot, NULL, NULL, see, &seen, &error);
+        status = truce_tree_find(snapshot, NULL, NULL, sim_tree_note_mark, &seen, &error);
     truce_tree_close(snapshot);
     if (status == TRUCE_EXPIRED)
         return;

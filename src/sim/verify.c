@@ -76,7 +76,7 @@ static uint32_t key_number(struct verify *verify, const char *key)
 
 /* ---- one transaction ------------------------------------------------------------------------ */
 
-static truce_status bad(const struct verify *verify, const char *what, bson_error_t *error)
+static truce_status verify_fail(const struct verify *verify, const char *what, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error, "transaction %u: %s", verify->count, what);
 }
@@ -94,14 +94,14 @@ static truce_status verify_read_list(struct verify *verify, const bson_iter_t *i
     uint32_t count = 0;
 
     if (!bson_iter_recurse(iter, &element))
-        return bad(verify, "a list that was read is broken", error);
+        return verify_fail(verify, "a list that was read is broken", error);
     while (bson_iter_next(&element))
         count++;
     list = truce__arena_take(&verify->arena, (count + 1) * sizeof *list);
     bson_iter_recurse(iter, &element);
     for (uint32_t i = 0; i < count && bson_iter_next(&element); i++) {
         if (!is_integer(&element))
-            return bad(verify, "the values of a list must be integers", error);
+            return verify_fail(verify, "the values of a list must be integers", error);
         list[i] = bson_iter_as_int64(&element);
     }
     op->list = list;
@@ -113,7 +113,7 @@ static truce_status verify_set_type(struct verify *verify, uint32_t key, enum ve
                                     bson_error_t *error)
 {
     if (verify->types[key] != VERIFY_UNTYPED && verify->types[key] != type)
-        return bad(verify, "a key is a list or a register, not both", error);
+        return verify_fail(verify, "a key is a list or a register, not both", error);
     verify->types[key] = type;
     return TRUCE_OK;
 }
@@ -131,8 +131,8 @@ static truce_status verify_read_value(struct verify *verify, const bson_iter_t *
         return status ? status : verify_read_list(verify, iter, op, error);
     }
     if (!is_integer(iter))
-        return bad(verify, "a value must be an integer (read: also an array of them, or null)",
-                   error);
+        return verify_fail(
+            verify, "a value must be an integer (read: also an array of them, or null)", error);
     op->value = bson_iter_as_int64(iter);
     return verify_set_type(verify, op->key,
                            op->kind == VERIFY_APPEND ? VERIFY_LIST : VERIFY_REGISTER, error);
@@ -146,8 +146,8 @@ static truce_status read_op(struct verify *verify, const bson_iter_t *iter, stru
 
     if (!BSON_ITER_HOLDS_ARRAY(iter) || !bson_iter_recurse(iter, &part) || !bson_iter_next(&part) ||
         !BSON_ITER_HOLDS_UTF8(&part))
-        return bad(verify, "an operation is an array: [\"append\", \"w\" or \"r\", key, value]",
-                   error);
+        return verify_fail(
+            verify, "an operation is an array: [\"append\", \"w\" or \"r\", key, value]", error);
     name = bson_iter_utf8(&part, NULL);
     if (!strcmp(name, "append"))
         op->kind = VERIFY_APPEND;
@@ -156,14 +156,14 @@ static truce_status read_op(struct verify *verify, const bson_iter_t *iter, stru
     else if (!strcmp(name, "r"))
         op->kind = VERIFY_READ;
     else
-        return bad(verify, "an operation is \"append\", \"w\" or \"r\"", error);
+        return verify_fail(verify, "an operation is \"append\", \"w\" or \"r\"", error);
     if (!bson_iter_next(&part) || !BSON_ITER_HOLDS_UTF8(&part) ||
         strlen(bson_iter_utf8(&part, NULL)) > KEY_MAX)
-        return bad(verify, "the key of an operation must be a string of at most 1,000 bytes",
-                   error);
+        return verify_fail(
+            verify, "the key of an operation must be a string of at most 1,000 bytes", error);
     op->key = key_number(verify, bson_iter_utf8(&part, NULL));
     if (!bson_iter_next(&part))
-        return bad(verify, "an operation needs a value", error);
+        return verify_fail(verify, "an operation needs a value", error);
     return verify_read_value(verify, &part, op, error);
 }
 
@@ -177,7 +177,7 @@ static truce_status read_ops(struct verify *verify, const bson_t *document, stru
 
     if (!bson_iter_init_find(&iter, document, "ops") || !BSON_ITER_HOLDS_ARRAY(&iter) ||
         !bson_iter_recurse(&iter, &element))
-        return bad(verify, "needs \"ops\", an array", error);
+        return verify_fail(verify, "needs \"ops\", an array", error);
     while (bson_iter_next(&element))
         count++;
     if (count > OPS_MAX)
@@ -205,7 +205,7 @@ static bool verify_number(const bson_t *document, const char *name, double *valu
     return true;
 }
 
-static bool outcome(const bson_t *document, enum verify_outcome *outcome)
+static bool verify_read_outcome(const bson_t *document, enum verify_outcome *outcome)
 {
     static const char *const names[] = {"ok", "fail", "unknown"};
     bson_iter_t iter;
@@ -231,13 +231,13 @@ truce_status truce__verify_add(struct verify *verify, const bson_t *document, bs
         return truce__fail(TRUCE_LIMIT, error, "a history has at most %d transactions", TXNS_MAX);
     if (!verify_number(document, "process", &process) ||
         !verify_number(document, "begin", &txn.begin))
-        return bad(verify, "needs \"process\" and \"begin\", numbers", error);
-    if (!outcome(document, &txn.outcome))
-        return bad(verify, "needs a \"status\": \"ok\", \"fail\" or \"unknown\"", error);
+        return verify_fail(verify, "needs \"process\" and \"begin\", numbers", error);
+    if (!verify_read_outcome(document, &txn.outcome))
+        return verify_fail(verify, "needs a \"status\": \"ok\", \"fail\" or \"unknown\"", error);
     if (!verify_number(document, "end", &txn.end) && txn.outcome == VERIFY_OK)
-        return bad(verify, "needs \"end\", a number", error);
+        return verify_fail(verify, "needs \"end\", a number", error);
     if (txn.outcome == VERIFY_OK && txn.end < txn.begin)
-        return bad(verify, "ends before it begins", error);
+        return verify_fail(verify, "ends before it begins", error);
     txn.number = verify->count;
     txn.process = (int64_t)process;
     status = read_ops(verify, document, &txn, error);

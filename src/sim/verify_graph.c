@@ -189,9 +189,10 @@ struct breadth {
 
 /* Finds the shortest cycle through `start` inside its component. If it has less than `length`
  * steps, replaces `*steps` and returns its length; otherwise returns `length`. */
-static uint32_t shortest(const struct verify_graph *graph, const struct adjacency *adjacency,
-                         const uint32_t *component, uint32_t start, struct breadth *breadth,
-                         struct verify_step **steps, uint32_t length)
+static uint32_t graph_shortest_cycle(const struct verify_graph *graph,
+                                     const struct adjacency *adjacency, const uint32_t *component,
+                                     uint32_t start, struct breadth *breadth,
+                                     struct verify_step **steps, uint32_t length)
 {
     uint32_t head = 0, tail = 0, count = 1, last = 0;
     bool found = false;
@@ -260,7 +261,7 @@ uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned allowed,
         if (!on_cycle(&adjacency, component, node))
             continue;
         starts++;
-        length = shortest(graph, &adjacency, component, node, &breadth, steps, length);
+        length = graph_shortest_cycle(graph, &adjacency, component, node, &breadth, steps, length);
         if (graph->nodes > STARTS_MAX)
             break;
     }

@@ -124,7 +124,8 @@ static void gather_elements(struct lists *lists)
 
 /* ---- every read by itself ------------------------------------------------------------------- */
 
-static bool prefix(const int64_t *a, uint32_t a_length, const int64_t *b, uint32_t b_length)
+static bool lists_is_prefix(const int64_t *a, uint32_t a_length, const int64_t *b,
+                            uint32_t b_length)
 {
     return a_length <= b_length && (!a_length || !memcmp(a, b, a_length * sizeof *a));
 }
@@ -186,7 +187,7 @@ static void take_read(struct lists *lists, uint32_t t, const struct verify_op *r
     const int64_t *b = longer ? read->list : lists->longest[read->key].list;
     uint32_t b_length = longer ? read->length : lists->longest[read->key].length;
 
-    if (!prefix(a, a_length, b, b_length)) {
+    if (!lists_is_prefix(a, a_length, b, b_length)) {
         truce__verify_report(lists->verify, "incompatible-order",
                              "transactions %u and %u read \"%s\" in two orders",
                              lists->verify->txns[t].number,
@@ -220,7 +221,7 @@ static void check_internal(struct lists *lists, uint32_t t, uint32_t at)
         } else {
             known = true;
             good = read->length == op->length + appended &&
-                   prefix(op->list, op->length, read->list, read->length);
+                   lists_is_prefix(op->list, op->length, read->list, read->length);
         }
     }
     if (!good)

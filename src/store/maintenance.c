@@ -84,7 +84,7 @@ void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson
 }
 
 /* Makes the filter without the skipped documents; the caller destroys it. */
-static bson_t *others(const bson_t *filter, const bson_t *passed)
+static bson_t *maintenance_exclude_ids(const bson_t *filter, const bson_t *passed)
 {
     bson_t *narrowed = filter ? bson_copy(filter) : bson_new();
 
@@ -98,7 +98,7 @@ static truce_status maintenance_gather(struct sweep *sweep, const char *collecti
                                        const bson_t *filter, const bson_t *passed, uint32_t most,
                                        bson_t **found, uint32_t *count, bson_error_t *error)
 {
-    bson_t *narrowed = others(filter, passed);
+    bson_t *narrowed = maintenance_exclude_ids(filter, passed);
     truce_find_options options = {.limit = most};
     truce_cursor *cursor = NULL;
     const bson_t *document;

@@ -198,7 +198,7 @@ static truce_status stage_parse(const bson_t *stage, struct merge *merge, bson_e
 /* ---- the fields of `on` --------------------------------------------------------------------- */
 
 /* Returns whether this defines a unique index over exactly the fields of `on`, in any order. */
-static bool fits(const struct merge *merge, struct value definition)
+static bool merge_index_is_unique(const struct merge *merge, struct value definition)
 {
     struct value key = truce__value_field(definition, "key", 3);
     struct fields fields = truce__fields(key);
@@ -227,7 +227,7 @@ static truce_status stage_check_unique(const struct merge *merge, bson_error_t *
     status = truce_index_list(merge->store, merge->into, &indexes, error);
     if (!status)
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
-            found = found || fits(merge, fields.value);
+            found = found || merge_index_is_unique(merge, fields.value);
     bson_destroy(&indexes);
     if (!found && (!status || status == TRUCE_NOT_FOUND))
         return truce__refuse(51183, error, "$merge: %s has no unique index on the fields of `on`",
@@ -593,7 +593,7 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
 
 /* Returns whether the index serves every equality at the path. Sparse, partial, and hidden indexes
  * do not. */
-static bool serves(struct value definition, const char *path)
+static bool lookup_index_serves(struct value definition, const char *path)
 {
     struct fields key = truce__fields(truce__value_field(definition, "key", 3));
 
@@ -620,7 +620,7 @@ static bool world_indexed(void *arg, const char *collection, const char *path)
         return false;
     if (truce_index_list(cursor->reads, collection, &indexes, NULL) == TRUCE_OK)
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
-            found = found || serves(fields.value, path);
+            found = found || lookup_index_serves(fields.value, path);
     bson_destroy(&indexes);
     bson_free(asked);
     return found;

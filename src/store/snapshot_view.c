@@ -116,7 +116,8 @@ struct known {
     uint32_t count;
 };
 
-static truce_status know(const bson_t *indexes, struct known *known, bson_error_t *error)
+static truce_status view_parse_indexes(const bson_t *indexes, struct known *known,
+                                       bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(indexes));
     truce_status status = TRUCE_OK;
@@ -140,7 +141,7 @@ truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, b
     bool parsed = !status;
 
     if (!status)
-        status = know(indexes, known, error);
+        status = view_parse_indexes(indexes, known, error);
     if (!status)
         status = truce__index_admit(known->list, known->count, &wanted, there, error);
     for (uint32_t i = 0; i < known->count; i++)
@@ -157,7 +158,7 @@ bool truce__index_is_kept(const bson_t *indexes, const bson_t *index)
     struct index_spec wanted = {0};
     bool parsed = !truce__index_spec_parse(index, &wanted, NULL), kept = false;
 
-    if (parsed && !know(indexes, known, NULL))
+    if (parsed && !view_parse_indexes(indexes, known, NULL))
         for (uint32_t i = 0; i < known->count && !kept; i++)
             kept = !strcmp(wanted.name, known->specs[i].name) &&
                    truce__index_is_same(&wanted, &known->specs[i]);
@@ -174,7 +175,7 @@ truce_status truce__index_of_hint(const bson_t *indexes, const bson_t *hint,
 {
     struct known *known = bson_malloc0(sizeof *known);
     int64_t number = -1;
-    truce_status status = know(indexes, known, error);
+    truce_status status = view_parse_indexes(indexes, known, error);
 
     *spec = (struct index_spec){.expire_after_s = -1};
     if (!status)

@@ -1209,7 +1209,8 @@ static truce_status first_failure(const truce_write_outcome *outcomes, size_t co
 }
 
 /* Refuses writes on a view. The message names the first write. */
-static truce_status guard(const truce_store *store, const truce_write *write, bson_error_t *error)
+static truce_status store_refuse_view_write(const truce_store *store, const truce_write *write,
+                                            bson_error_t *error)
 {
     static const char *const names[] = {[TRUCE_WRITE_INSERT] = "insert into",
                                         [TRUCE_WRITE_UPDATE] = "update",
@@ -1241,7 +1242,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     if (!status)
         status = check_sizes(store, writes, count, options, error);
     if (!status && count)
-        status = guard(store, &writes[0], error);
+        status = store_refuse_view_write(store, &writes[0], error);
     if (!status)
         status = store_begin(store, error);
     if (status)

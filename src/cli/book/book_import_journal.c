@@ -53,7 +53,7 @@ static bool journal_is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-static size_t trimmed(const char *text, size_t size)
+static size_t journal_trimmed_size(const char *text, size_t size)
 {
     while (size && (journal_is_blank(text[size - 1]) || text[size - 1] == '\r'))
         size--;
@@ -68,7 +68,7 @@ static const char *journal_skip_blanks(const char *text)
 }
 
 /* Returns true if the text begins with this whole word. `*rest` is then what follows. */
-static bool word(const char *text, const char *wanted, const char **rest)
+static bool journal_skip_word(const char *text, const char *wanted, const char **rest)
 {
     size_t length = strlen(wanted);
 
@@ -223,7 +223,7 @@ static truce_status read_head(struct journal *journal, const char *text, bson_er
             return journal_refuse(error, "the code needs a closing )");
         text = journal_skip_blanks(strchr(text, ')') + 1);
     }
-    size = trimmed(text, strcspn(text, ";"));
+    size = journal_trimmed_size(text, strcspn(text, ";"));
     if (size)
         journal->description = bson_strndup(text, size);
     return TRUCE_OK;
@@ -274,7 +274,7 @@ static size_t account_size(const struct journal *journal, const char *text)
     while (text[size] && text[size] != '\t' && text[size] != ';' &&
            !(text[size] == ' ' && (journal_is_blank(text[size + 1]) || text[size + 1] == ';')))
         size++;
-    return trimmed(text, size);
+    return journal_trimmed_size(text, size);
 }
 
 static char *journal_account_of(const struct journal *journal, const char *text, size_t size)
@@ -431,20 +431,20 @@ static truce_status read_directive(struct journal *journal, const char *text, bs
     const char *rest;
 
     journal->below = true;
-    if (word(text, "account", &rest))
+    if (journal_skip_word(text, "account", &rest))
         return TRUCE_OK;
-    if (word(text, "commodity", &rest))
+    if (journal_skip_word(text, "commodity", &rest))
         return read_commodity(journal, rest, error);
-    if (word(text, "D", &rest))
+    if (journal_skip_word(text, "D", &rest))
         return read_default(journal, rest, error);
-    if (word(text, "comment", &rest)) {
+    if (journal_skip_word(text, "comment", &rest)) {
         journal->block = true;
         return TRUCE_OK;
     }
-    if (word(text, "decimal-mark", &rest) && *rest == '.')
+    if (journal_skip_word(text, "decimal-mark", &rest) && *rest == '.')
         return TRUCE_OK;
     for (const char *const *name = ignored; *name; name++) {
-        if (word(text, *name, &rest))
+        if (journal_skip_word(text, *name, &rest))
             return TRUCE_OK;
     }
     return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\"", text);
@@ -457,19 +457,20 @@ static truce_status read_dated(struct journal *journal, const char *text, bson_e
                                           "event", "query",     "custom", NULL};
     const char *rest;
 
-    if (word(text, "open", &rest)) {
+    if (journal_skip_word(text, "open", &rest)) {
         journal->below = true;
         bson_free(journal->named);
         journal->named = bson_strndup(rest, strcspn(rest, " \t;"));
         return TRUCE_OK;
     }
     for (const char *const *name = ignored; *name; name++) {
-        if (word(text, *name, &rest)) {
+        if (journal_skip_word(text, *name, &rest)) {
             journal->below = true;
             return TRUCE_OK;
         }
     }
-    if (!word(text, "*", &rest) && !word(text, "!", &rest) && !word(text, "txn", &rest))
+    if (!journal_skip_word(text, "*", &rest) && !journal_skip_word(text, "!", &rest) &&
+        !journal_skip_word(text, "txn", &rest))
         return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\"", text);
     journal->begun = journal->line;
     return read_strings(journal, rest, error);
@@ -508,7 +509,7 @@ static truce_status journal_read_line(struct journal *journal, const char *text,
 
     journal->source->line = journal->line;
     if (journal->block) {
-        journal->block = !word(text, "end", &rest) || strncmp(rest, "comment", 7) != 0;
+        journal->block = !journal_skip_word(text, "end", &rest) || strncmp(rest, "comment", 7) != 0;
         return TRUCE_OK;
     }
     if (!*journal_skip_blanks(text)) {
@@ -531,7 +532,7 @@ truce_status book_read_journal(struct book_source *source, bson_error_t *error)
     bson_init(&journal.names);
     for (const char *at = source->text; !status && *at;) {
         size_t size = strcspn(at, "\r\n");
-        char *line = bson_strndup(at, trimmed(at, size));
+        char *line = bson_strndup(at, journal_trimmed_size(at, size));
 
         journal.line++;
         status = journal_read_line(&journal, line, error);

@@ -63,7 +63,7 @@ static uint32_t chart_line_of(const struct chart *chart, const struct report_cel
     return line;
 }
 
-static truce_status survey(struct chart *chart, bson_error_t *error)
+static truce_status chart_find_range(struct chart *chart, bson_error_t *error)
 {
     const struct report *report = chart->report;
 
@@ -195,7 +195,7 @@ static void draw_names(struct chart *chart)
 truce_status report_draw(const struct report *report, struct buffer *out, bson_error_t *error)
 {
     struct chart chart = {.report = report, .out = out};
-    truce_status status = survey(&chart, error);
+    truce_status status = chart_find_range(&chart, error);
 
     if (status)
         return status;

@@ -135,7 +135,7 @@ int cli_next_plain(char **words, int at)
     return at;
 }
 
-static bool asks(char **words, const char *name, const char *letter)
+static bool arguments_have_option(char **words, const char *name, const char *letter)
 {
     for (; *words && strcmp(*words, "--") != 0; words++) {
         if (!strcmp(*words, name) || !strcmp(*words, letter))
@@ -163,12 +163,12 @@ struct words {
 static int command_line_find_command(struct cli *cli, struct words *words, bool *done)
 {
     char **all = words->all;
-    bool help = asks(all, "--help", "-h");
+    bool help = arguments_have_option(all, "--help", "-h");
 
     *done = true;
     words->noun = cli_next_plain(all, 0);
     words->verb = -1;
-    if (!all[words->noun] && asks(all, "--version", "-V")) {
+    if (!all[words->noun] && arguments_have_option(all, "--version", "-V")) {
         printf("truce %s\n", TRUCE_VERSION);
         return cli_output_end(CLI_DONE);
     }
@@ -388,11 +388,11 @@ int cli_call_read(struct cli *cli, char **all, bool *done)
     int code;
 
     /* The errors that are found before all words are read need to know about --json. */
-    cli->json = asks(all, "--json", "-j");
+    cli->json = arguments_have_option(all, "--json", "-j");
     code = command_line_find_command(cli, &words, done);
     if (*done)
         return code;
-    if (asks(all, "--help", "-h")) {
+    if (arguments_have_option(all, "--help", "-h")) {
         *done = true;
         return cli_help(cli->command);
     }

@@ -55,7 +55,7 @@ static const struct cli_option *config_find_in(const struct cli_option *table, c
     return NULL;
 }
 
-static void list(const struct cli_option *table, bson_string_t *names)
+static void config_list_names(const struct cli_option *table, bson_string_t *names)
 {
     for (; table && table->name; table++) {
         if (of_files(table)) {
@@ -70,8 +70,8 @@ static int config_unknown(const struct config *config, const char *name)
     bson_string_t *names = bson_string_new(NULL);
     bool shown = strlen(name) <= SHOWN_MAX;
 
-    list(cli_command_options(config->cli->command), names);
-    list(cli_common_options, names);
+    config_list_names(cli_command_options(config->cli->command), names);
+    config_list_names(cli_common_options, names);
     config_wrong(config, "unknown option%s%s%s: expected one of %s", shown ? " \"" : "",
                  shown ? name : "", shown ? "\"" : "", names->str);
     bson_string_free(names, true);

@@ -14,7 +14,7 @@
 
 /* Prints a string and escapes what roff would interpret. No line starts with a control
  * character. */
-static void roff(const char *text)
+static void manual_print_escaped(const char *text)
 {
     bool line_start = true;
     int width = 0;
@@ -46,11 +46,11 @@ static void roff_options(const struct cli_option *options)
         if (options->letter)
             printf("\\-%c, ", options->letter);
         printf("\\-\\-");
-        roff(options->name);
+        manual_print_escaped(options->name);
         if (options->value)
             printf(" \\fI%s\\fR", options->value);
         printf("\n");
-        roff(options->help);
+        manual_print_escaped(options->help);
         printf("\n");
     }
 }
@@ -62,17 +62,17 @@ static void roff_command(const struct cli_command *c)
     if (c->arguments)
         printf(" \\fI%s\\fR", c->arguments);
     printf("\n.fi\n.PP\n");
-    roff(c->summary);
+    manual_print_escaped(c->summary);
     printf(".\n");
     if (c->help) {
         printf(".PP\n");
-        roff(c->help);
+        manual_print_escaped(c->help);
         printf("\n");
     }
     roff_options(cli_command_options(c));
     if (c->example) {
         printf(".PP\n.RS\n.nf\n");
-        roff(c->example);
+        manual_print_escaped(c->example);
         printf("\n.fi\n.RE\n");
     }
 }

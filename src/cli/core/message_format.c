@@ -61,7 +61,7 @@ static struct value message_field_of(const bson_t *document, const char *field)
     return truce__value_field(truce__value_document(document), field, strlen(field));
 }
 
-static bool twice(const bson_t *document, const char *field)
+static bool message_repeats_field(const bson_t *document, const char *field)
 {
     struct fields fields = truce__fields(truce__value_document(document));
     int count = 0;
@@ -72,14 +72,14 @@ static bool twice(const bson_t *document, const char *field)
 }
 
 /* Reads a field's value. Returns false and the reason if the field is missing. */
-static bool need(const bson_t *document, const char *field, const char *option, struct value *value,
-                 char *reason, size_t size)
+static bool message_read_field(const bson_t *document, const char *field, const char *option,
+                               struct value *value, char *reason, size_t size)
 {
     *value = message_field_of(document, field);
     if (value->type == VALUE_MISSING)
         snprintf(reason, size, "the field \"%s\" is missing (--message-%s names it)", field,
                  option);
-    else if (twice(document, field))
+    else if (message_repeats_field(document, field))
         snprintf(reason, size, "the field \"%s\" occurs twice", field);
     else
         return true;
@@ -103,7 +103,7 @@ static bool message_read_operation(const struct message_format *format, const bs
     const char *text = "";
     uint32_t length;
 
-    if (!need(document, format->operation, "operation", &value, reason, size))
+    if (!message_read_field(document, format->operation, "operation", &value, reason, size))
         return false;
     if (value.type == BSON_TYPE_UTF8)
         text = truce__value_text(value, &length);
@@ -121,7 +121,7 @@ static bool message_read_number(const struct message_format *format, const bson_
 {
     struct value value;
 
-    if (!need(document, format->seq, "seq", &value, reason, size))
+    if (!message_read_field(document, format->seq, "seq", &value, reason, size))
         return false;
     if (value.type == BSON_TYPE_DOUBLE && truce__value_double(value) >= EXACT_DOUBLES)
         return message_wrong(format->seq, value,
@@ -142,7 +142,7 @@ static bool read_source(const struct message_format *format, const bson_t *docum
 
     if (!format->source)
         return true;
-    if (!need(document, format->source, "source", &value, reason, size))
+    if (!message_read_field(document, format->source, "source", &value, reason, size))
         return false;
     if (value.type != BSON_TYPE_UTF8)
         return message_wrong(format->source, value, "a text", reason, size);
@@ -159,7 +159,7 @@ static bool message_read_element(const struct message_format *format, const bson
 {
     struct value value;
 
-    if (!need(document, format->element, "element", &value, reason, size))
+    if (!message_read_field(document, format->element, "element", &value, reason, size))
         return false;
     if (value.type == BSON_TYPE_DOCUMENT) {
         bson_t borrowed;
@@ -178,7 +178,7 @@ static bool message_read_key(const struct message_format *format, const bson_t *
     for (int i = 0; i < format->keys_count; i++) {
         struct value value;
 
-        if (!need(document, format->from[i], "key", &value, reason, size))
+        if (!message_read_field(document, format->from[i], "key", &value, reason, size))
             return false;
         truce__value_append(&message->key, format->keys[i], strlen(format->keys[i]), value);
     }

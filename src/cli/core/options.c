@@ -31,7 +31,7 @@ bool cli_is_common(const struct cli_option *option)
     return at == option;
 }
 
-static bool declared(const struct cli *cli, const char *name)
+static bool option_is_declared(const struct cli *cli, const char *name)
 {
     for (const struct cli_option *o = cli_command_options(cli->command); o && o->name; o++) {
         if (!strcmp(o->name, name))
@@ -49,7 +49,7 @@ static int given_at(const struct cli *cli, const char *name, int i)
 {
     int found = -1;
 
-    truce_assert(declared(cli, name));
+    truce_assert(option_is_declared(cli, name));
     for (int k = 0; k < cli->given_count; k++) {
         if (strcmp(cli->given[k].option->name, name) != 0)
             continue;

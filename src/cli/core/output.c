@@ -14,7 +14,7 @@
 
 static int output_errno; /* errno of the first write that failed */
 
-static bool written(bool good)
+static bool output_note_error(bool good)
 {
     if (!good && !output_errno)
         output_errno = errno ? errno : EIO;
@@ -44,7 +44,7 @@ static void put_clean_format(FILE *file, const char *format, va_list arguments)
 
 bool cli_write(const void *bytes, size_t size)
 {
-    return written(fwrite(bytes, 1, size, stdout) == size);
+    return output_note_error(fwrite(bytes, 1, size, stdout) == size);
 }
 
 bool cli_put(const char *format, ...)
@@ -54,7 +54,7 @@ bool cli_put(const char *format, ...)
     va_start(arguments, format);
     put_clean_format(stdout, format, arguments);
     va_end(arguments);
-    return written(!ferror(stdout));
+    return output_note_error(!ferror(stdout));
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static bool output_write_line(FILE *file, const bson_t *document, enum json_form
     line.size = 0;
     truce__json_write(&line, document, false, form);
     truce__buffer_append_byte(&line, '\n');
-    good = written(fwrite(line.bytes, 1, line.size, file) == line.size);
+    good = output_note_error(fwrite(line.bytes, 1, line.size, file) == line.size);
     if (line.room > 1 << 20)
         truce__buffer_release(&line);
     return good;
@@ -128,7 +128,7 @@ bool cli_answer(const struct cli *cli, const bson_t *document, const char *forma
     va_start(arguments, format);
     put_clean_format(stdout, format, arguments);
     va_end(arguments);
-    return written(putchar('\n') != EOF && !ferror(stdout));
+    return output_note_error(putchar('\n') != EOF && !ferror(stdout));
 }
 
 void cli_paint(const char *sequence)
@@ -147,7 +147,7 @@ int cli_output_end(int code)
 
     end_table();
     errno = 0;
-    if (written(fflush(stdout) == 0) && !ferror(stdout))
+    if (output_note_error(fflush(stdout) == 0) && !ferror(stdout))
         return code;
     if (output_errno != EPIPE && !reported)
         fprintf(stderr, "truce: cannot write standard output: %s\n",

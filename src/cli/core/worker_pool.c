@@ -242,7 +242,7 @@ bool pool_full(const struct pool *pool, int worker)
     return pool->slots[worker].count == QUEUE_MAX;
 }
 
-static struct frame *unsent(struct slot *slot)
+static struct frame *slot_unsent_frame(struct slot *slot)
 {
     for (int i = 0; i < slot->count; i++) {
         if (slot->queue[i].sent < slot->queue[i].bytes.size)
@@ -254,7 +254,7 @@ static struct frame *unsent(struct slot *slot)
 /* Writes what the pipe takes; the rest waits. If the reader is gone, the other pipe shows it. */
 static void pool_write_some(struct slot *slot)
 {
-    for (struct frame *frame = unsent(slot); frame; frame = unsent(slot)) {
+    for (struct frame *frame = slot_unsent_frame(slot); frame; frame = slot_unsent_frame(slot)) {
         ssize_t written =
             write(slot->to, frame->bytes.bytes + frame->sent, frame->bytes.size - frame->sent);
 
@@ -319,7 +319,8 @@ truce_status pool_step(struct pool *pool, int timeout_ms, bson_error_t *error)
 
         pool_write_some(slot);
         files[2 * i] = (struct pollfd){.fd = slot->from, .events = POLLIN};
-        files[2 * i + 1] = (struct pollfd){.fd = unsent(slot) ? slot->to : -1, .events = POLLOUT};
+        files[2 * i + 1] =
+            (struct pollfd){.fd = slot_unsent_frame(slot) ? slot->to : -1, .events = POLLOUT};
     }
     if (poll(files, (nfds_t)(2 * pool->workers), timeout_ms) < 0)
         return errno == EINTR ? TRUCE_OK

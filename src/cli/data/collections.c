@@ -47,8 +47,8 @@ static const struct cli_command cli_collections_list = {
 /* ---- create, drop, rename ------------------------------------------------------------------ */
 
 /* Prints the answer of a command that changed a collection: {"created": name} */
-static int done(const struct cli *cli, const char *what, const char *name, truce_status status,
-                const bson_error_t *error)
+static int collections_print_result(const struct cli *cli, const char *what, const char *name,
+                                    truce_status status, const bson_error_t *error)
 {
     bson_t answer = BSON_INITIALIZER;
 
@@ -63,8 +63,9 @@ static int collections_run_create(struct cli *cli)
 {
     bson_error_t error;
 
-    return done(cli, "created", cli->arguments[0],
-                truce_collection_create(cli->store, cli->arguments[0], &error), &error);
+    return collections_print_result(cli, "created", cli->arguments[0],
+                                    truce_collection_create(cli->store, cli->arguments[0], &error),
+                                    &error);
 }
 
 static const struct cli_command cli_collections_create = {
@@ -82,8 +83,9 @@ static int collections_run_drop(struct cli *cli)
 {
     bson_error_t error;
 
-    return done(cli, "dropped", cli->arguments[0],
-                truce_collection_drop(cli->store, cli->arguments[0], &error), &error);
+    return collections_print_result(cli, "dropped", cli->arguments[0],
+                                    truce_collection_drop(cli->store, cli->arguments[0], &error),
+                                    &error);
 }
 
 static const struct cli_command cli_collections_drop = {
@@ -176,10 +178,11 @@ static int run_rename(struct cli *cli)
         code = check_unused(cli, cli->arguments[1]);
     if (code)
         return code;
-    return done(cli, "renamed", cli->arguments[1],
-                truce_collection_rename(cli->store, cli->arguments[0], cli->arguments[1],
-                                        cli_flag(cli, "replace"), &error),
-                &error);
+    return collections_print_result(cli, "renamed", cli->arguments[1],
+                                    truce_collection_rename(cli->store, cli->arguments[0],
+                                                            cli->arguments[1],
+                                                            cli_flag(cli, "replace"), &error),
+                                    &error);
 }
 
 static const struct cli_command cli_collections_rename = {

@@ -134,8 +134,8 @@ static truce_status take_changes(const struct cli *cli, int out, truce_commit *c
     return status;
 }
 
-static truce_status handle(truce_commit *commit, const bson_t *input, void *arg,
-                           bson_error_t *error)
+static truce_status request_run_program(truce_commit *commit, const bson_t *input, void *arg,
+                                        bson_error_t *error)
 {
     const struct cli *cli = arg;
     int in = file_of(input), out = memfd_create("output", MFD_CLOEXEC);
@@ -168,7 +168,7 @@ static int request_report(const struct cli *cli, const truce_request_report *rep
 static int request_run_run(struct cli *cli)
 {
     const truce_request_handler handler = {
-        .name = cli->arguments[0], .function = handle, .arg = cli};
+        .name = cli->arguments[0], .function = request_run_program, .arg = cli};
     const truce_commit_options options = {.deadline_ms = cli->deadline_ms};
     truce_request_report report;
     bson_error_t error;

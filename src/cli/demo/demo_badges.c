@@ -151,7 +151,7 @@ _Noreturn static void read_badges(const struct badges *demo)
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
-static truce_status hire(const struct badges *demo, bson_error_t *error)
+static truce_status badges_insert_employee(const struct badges *demo, bson_error_t *error)
 {
     bson_t employee = BSON_INITIALIZER, items, item;
     truce_store *store = NULL;
@@ -185,7 +185,7 @@ static truce_status badges_play(struct badges *demo, enum way way, struct looks 
     memset(tally, 0, sizeof *tally);
     status = demo_stage_clear(&demo->stage, error);
     if (!status)
-        status = hire(demo, error);
+        status = badges_insert_employee(demo, error);
     if (status)
         return status;
     for (int i = 0; i <= READERS; i++) {

@@ -69,7 +69,7 @@ static void enrolments_publish(struct enrolments *demo, struct random *random)
 }
 
 /* Duplicates one message in twenty, and then shuffles all. */
-static void disorder(struct enrolments *demo, struct random *random)
+static void enrolments_shuffle_arrivals(struct enrolments *demo, struct random *random)
 {
     demo->arrivals = demo->messages + demo->messages / 20;
     demo->arrival = bson_malloc((size_t)demo->arrivals * sizeof *demo->arrival);
@@ -322,7 +322,7 @@ static truce_status run_way(struct enrolments *demo, bool usual, struct outcome 
 /* ---- the table ---- */
 
 /* Formats 20000 as "20,000". */
-static const char *grouped(int64_t number, char *text, size_t size)
+static const char *enrolments_format_number(int64_t number, char *text, size_t size)
 {
     char digits[32];
     int length = snprintf(digits, sizeof digits, "%" PRId64, number);
@@ -344,13 +344,17 @@ static void print_table(const struct enrolments *demo, const struct outcome *usu
 
     printf("enrolments   %s messages out of order, duplicated; %d consumers, killed %" PRId64
            " and %" PRId64 " times\n",
-           grouped(demo->messages, a, sizeof a), demo->consumers, usual->killed, truce->killed);
-    printf("             usual way  %8s of %s students wrong\n", grouped(usual->wrong, b, sizeof b),
-           grouped(demo->students, c, sizeof c));
-    printf("             truce      %8s of %s wrong      %s applied/s     checked against an "
-           "in-order run\n",
-           grouped(truce->wrong, b, sizeof b), grouped(demo->students, c, sizeof c),
-           grouped((int64_t)((double)demo->arrivals / truce->seconds), d, sizeof d));
+           enrolments_format_number(demo->messages, a, sizeof a), demo->consumers, usual->killed,
+           truce->killed);
+    printf("             usual way  %8s of %s students wrong\n",
+           enrolments_format_number(usual->wrong, b, sizeof b),
+           enrolments_format_number(demo->students, c, sizeof c));
+    printf(
+        "             truce      %8s of %s wrong      %s applied/s     checked against an "
+        "in-order run\n",
+        enrolments_format_number(truce->wrong, b, sizeof b),
+        enrolments_format_number(demo->students, c, sizeof c),
+        enrolments_format_number((int64_t)((double)demo->arrivals / truce->seconds), d, sizeof d));
 }
 
 static void enrolments_print_json(const struct enrolments *demo, const struct outcome *usual,
@@ -381,7 +385,7 @@ static int enrolments_play(struct enrolments *demo)
 
     truce__random_seed(&random, truce__random_entropy());
     enrolments_publish(demo, &random);
-    disorder(demo, &random);
+    enrolments_shuffle_arrivals(demo, &random);
     status = run_way(demo, true, &usual, &error);
     if (!status)
         status = run_way(demo, false, &truce, &error);

@@ -46,14 +46,14 @@ static void people_of(int64_t n, int32_t *a, int32_t *b)
     *b = (int32_t)((*a + 1 + n / PEOPLE) % PEOPLE);
 }
 
-static bson_t *befriend(int32_t other)
+static bson_t *friends_make_update(int32_t other)
 {
     return BCON_NEW("$addToSet", "{", "friends", BCON_INT32(other), "}");
 }
 
 static truce_status one_side(truce_store *store, int32_t person, int32_t other, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("_id", BCON_INT32(person)), *update = befriend(other);
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(person)), *update = friends_make_update(other);
     truce_status status = truce_update(store, "people", filter, update, NULL, NULL, error);
 
     bson_destroy(filter);
@@ -107,7 +107,7 @@ static truce_status both_sides(truce_commit *commit, void *arg, bson_error_t *er
         people_of(bson_iter_as_int64(&iter), &pair[0], &pair[1]);
     for (int i = 0; i < 2 && !status; i++) {
         bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = pair[i]}};
-        bson_t *update = befriend(pair[1 - i]);
+        bson_t *update = friends_make_update(pair[1 - i]);
 
         status = truce_commit_update(commit, "people", &id, NULL, update, error);
         bson_destroy(update);

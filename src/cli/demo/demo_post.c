@@ -100,8 +100,8 @@ static bool usual_loses(struct post *post)
 }
 
 /* The first editor saves, then the second with the revision number that both have read. */
-static truce_revision_outcome late(struct post *post, bool merges, const char *text,
-                                   const char *title, bool *right)
+static truce_revision_outcome post_save_twice(struct post *post, bool merges, const char *text,
+                                              const char *title, bool *right)
 {
     bson_t *first = post_json(FIRST), *second = post_json(text);
     truce_revision_outcome outcome = 0;
@@ -136,9 +136,12 @@ int demo_post(struct cli *cli)
     if (code)
         return code;
     lost = usual_loses(&post);
-    kept = late(&post, false, SECOND, "On truces", &right) == TRUCE_REVISION_CONFLICT && right;
-    merged = late(&post, true, SECOND, "On truces", &right) == TRUCE_REVISION_MERGED && right;
-    asked = late(&post, true, THIRD, "On truces", &right) == TRUCE_REVISION_CONFLICT && right;
+    kept = post_save_twice(&post, false, SECOND, "On truces", &right) == TRUCE_REVISION_CONFLICT &&
+           right;
+    merged =
+        post_save_twice(&post, true, SECOND, "On truces", &right) == TRUCE_REVISION_MERGED && right;
+    asked = post_save_twice(&post, true, THIRD, "On truces", &right) == TRUCE_REVISION_CONFLICT &&
+            right;
     demo_stage_end(&post.stage);
     if (post.status)
         return cli_error(cli, "post", post.status, &post.error);

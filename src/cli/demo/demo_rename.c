@@ -166,7 +166,7 @@ static void rename_sweep(struct rename *demo, enum way way)
     bson_destroy(flagged);
 }
 
-static int64_t stale(struct rename *demo)
+static int64_t rename_count_stale(struct rename *demo)
 {
     bson_t *filter = BCON_NEW("author", "{", "$ne", "Johnny", "}");
     int64_t count = -1;
@@ -189,7 +189,7 @@ static int64_t rename_play(struct rename *demo, enum way way)
     rename_copy(demo, way, &first, COMMENTS / 2, COMMENTS / 2); /* the first process resumes. */
     take_flag_off(demo, way, &first);
     rename_sweep(demo, way);
-    left = stale(demo);
+    left = rename_count_stale(demo);
     bson_destroy(&first);
     bson_destroy(&second);
     truce_sync_free(demo->sync);

@@ -132,7 +132,7 @@ static void walk_plainly(struct tale *tale, struct walk *walk)
 }
 
 /* Counts pages whose chapter is missing. */
-static int64_t broken(struct tale *tale)
+static int64_t tale_count_orphans(struct tale *tale)
 {
     truce_tree_snapshot *snapshot = NULL;
     struct walk walk = {0};
@@ -182,7 +182,7 @@ static int64_t tree_play(struct tale *tale, enum way way)
     tree_begin_edit(tale, 2); /* the first edit, which dies before it writes the chapter. */
     for (int i = 0; i < MOVED; i++) {
         write_item(tale, i, CHAPTER + CHAPTERS);
-        now = broken(tale);
+        now = tale_count_orphans(tale);
         most = now > most ? now : most;
     }
     tree_end_edit(tale);
@@ -190,7 +190,7 @@ static int64_t tree_play(struct tale *tale, enum way way)
     write_item(tale, CHAPTER, 0);
     demo_tree_publish(tale);
     tree_end_edit(tale);
-    now = broken(tale);
+    now = tale_count_orphans(tale);
     truce_tree_free(tale->tree);
     tale->tree = NULL;
     truce_store_close(tale->store);

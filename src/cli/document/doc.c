@@ -404,8 +404,8 @@ static const struct cli_command cli_doc_conflicts = {
 
 /* Creates the merged document. Where the sides disagree it has mine, and in strings both. On
  * failure, prints the error and returns false. */
-static bool draft(const struct cli *cli, const truce_revision *revision, const bson_t *entry,
-                  bson_t *made)
+static bool doc_merge_revisions(const struct cli *cli, const truce_revision *revision,
+                                const bson_t *entry, bson_t *made)
 {
     struct merge_options options = {.settle = MERGE_SETTLE_MARKED, .mine_is_newer = true};
     struct merge_rules *kept;
@@ -462,7 +462,7 @@ static int inbox_edit_entry(struct cli *cli, truce_revision *revision, const bso
 
     if (status)
         return cli_error(cli, NULL, status, &error);
-    if (draft(cli, revision, shown, &made)) {
+    if (doc_merge_revisions(cli, revision, shown, &made)) {
         head = head_of(shown);
         code = cli_edit(cli, &made, head, document);
         bson_free(head);

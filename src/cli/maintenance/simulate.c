@@ -61,8 +61,8 @@ static bool read_subject(const struct cli *cli, enum sim_subject *subject)
 }
 
 /* Runs one seed. Returns false if it found a violation. */
-static bool simulate(struct cli *cli, enum sim_subject subject, uint64_t seed,
-                     struct sim_result *sum)
+static bool simulate_seed(struct cli *cli, enum sim_subject subject, uint64_t seed,
+                          struct sim_result *sum)
 {
     struct sim_result result;
 
@@ -94,7 +94,7 @@ static int simulate_run(struct cli *cli)
         return CLI_USAGE;
     cli_progress_begin(cli, &progress, "simulated");
     for (int64_t i = 0; i < count; i++) {
-        if (!simulate(cli, subject, (uint64_t)(first + i), &sum)) {
+        if (!simulate_seed(cli, subject, (uint64_t)(first + i), &sum)) {
             cli_progress_end(&progress);
             return CLI_NO;
         }

@@ -646,7 +646,7 @@ static void conclude_all(struct program_run *run)
     bson_free(reason);
 }
 
-static void bury(struct program_run *run)
+static void work_close_run(struct program_run *run)
 {
     do
         work_open_hear(run);
@@ -704,7 +704,7 @@ static void work_keeping_open(struct work *work)
         look_after_jobs(&run);
         look_after_child(&run);
         if (work_child_has_ended(&run.child))
-            bury(&run);
+            work_close_run(&run);
     }
     truce__json_reader_release(&run.reader);
     bson_free(run.jobs);

@@ -1050,7 +1050,7 @@ static void feed_diff_value(struct walk *walk, struct value before, struct value
 
 /* Returns the bytes of the elements of `after` that `before` does not have at the same index.
  * Containers may differ partly. */
-static size_t differing(struct value before, struct value after)
+static size_t feed_count_changed_bytes(struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);
     bool has_old = true;
@@ -1127,7 +1127,7 @@ static void feed_diff_value(struct walk *walk, struct value before, struct value
         diff_is_sayable(before, after))
         diff_document(walk, before, after);
     else if (before.type == BSON_TYPE_ARRAY && after.type == BSON_TYPE_ARRAY &&
-             differing(before, after) < after.size)
+             feed_count_changed_bytes(before, after) < after.size)
         diff_array(walk, before, after);
     else
         say_set(walk, after);

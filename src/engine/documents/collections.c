@@ -610,7 +610,8 @@ static truce_status write_modified(struct catalog_op *op, struct writer *writer,
 }
 
 /* Changes everything or nothing, and reports it to the feed as one change. */
-static truce_status modify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+static truce_status collection_modify(struct catalog_op *op, struct writer *writer,
+                                      bson_error_t *error)
 {
     struct feed_fact fact = {FEED_MODIFY, op->name};
     const bson_t *changes = op->options.changes;
@@ -649,8 +650,10 @@ truce_status truce__engine_collection_modify(struct engine *engine, const char *
                                              const struct collection_options *options,
                                              bson_error_t *error)
 {
-    struct catalog_op op = {
-        .change = modify, .name = collection, .other = options->index, .options = *options};
+    struct catalog_op op = {.change = collection_modify,
+                            .name = collection,
+                            .other = options->index,
+                            .options = *options};
 
     return collections_run(engine, &op, error);
 }

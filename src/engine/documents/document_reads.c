@@ -67,7 +67,7 @@ static truce_status read_look_up(struct engine *engine, struct reader *reader, c
                                 collection->id, key, &reader->id, row, body, error);
 }
 
-static truce_status damaged(const char *name, bson_error_t *error)
+static truce_status reads_fail_damaged(const char *name, bson_error_t *error)
 {
     return truce__fail(TRUCE_CORRUPT, error,
                        "a document of \"%s\" is damaged: truce check shows all damage", name);
@@ -167,7 +167,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
     status = get_point(engine, name, id, early, &made->body, error);
     made->given = status == TRUCE_NOT_FOUND;
     if (!status && !bson_init_static(&made->document, made->body.bytes, made->body.size))
-        status = damaged(name, error);
+        status = reads_fail_damaged(name, error);
     if (made->given)
         status = TRUCE_OK;
     *cursor = status ? NULL : &made->base;
@@ -195,7 +195,7 @@ static truce_status take_look(truce_read_request *look, struct bytes body, bson_
     bson_t borrowed;
 
     if (!bson_init_static(&borrowed, body.data, body.size))
-        return damaged(look->collection, error);
+        return reads_fail_damaged(look->collection, error);
     bson_destroy(&look->document);
     bson_copy_to(&borrowed, &look->document);
     look->found = true;
@@ -495,8 +495,8 @@ static bool feed_one(const struct found *found, void *arg)
 }
 
 /* Passes the documents that are not in a batch yet, directly from the file. */
-static truce_status feed(struct read_cursor *cursor, document_take *take, void *arg,
-                         bson_error_t *error)
+static truce_status reads_stream_rest(struct read_cursor *cursor, document_take *take, void *arg,
+                                      bson_error_t *error)
 {
     struct feeding feeding = {.cursor = cursor, .take = take, .arg = arg, .error = error};
     truce_status status = TRUCE_OK;
@@ -516,7 +516,7 @@ truce_status truce__engine_each(truce_cursor *base, document_take *take, void *a
     truce_assert(!cursor || (!cursor->skip && !cursor->shown));
     for (;;) {
         if (cursor && !cursor->sorter && cursor->at == cursor->batch.size)
-            return feed(cursor, take, arg, error);
+            return reads_stream_rest(cursor, take, arg, error);
         status = base->ops->next(base, &document, error);
         if (status || !document)
             return status;

@@ -89,7 +89,7 @@ static truce_status modify_find(struct modify *modify, struct writer *writer, st
     return truce__select(&selection, writer, collection, &modify->context, gather, &modify->error);
 }
 
-static void reset(struct write_op *base)
+static void modify_reset(struct write_op *base)
 {
     struct modify *modify = (struct modify *)base;
 
@@ -156,7 +156,7 @@ static truce_status modify_run_op(struct write_op *base, struct writer *writer, 
 
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error)
 {
-    modify->base.reset = reset;
+    modify->base.reset = modify_reset;
     modify->base.run = modify_run_op;
     modify->base.delegated_kind = &truce__delegated_kind_modify;
     modify->base.relaxed = modify->options->relaxed || engine->relaxed;
@@ -179,7 +179,7 @@ static truce_status modify_finish(struct modify *modify, truce_status status, bs
         *error = modify->error;
     }
     if (status)
-        reset(&modify->base);
+        modify_reset(&modify->base);
     truce__modify_release(modify);
     return status;
 }

@@ -318,7 +318,8 @@ static truce_status refuse_unfinished(const struct build *build,
                        build->spec->name, build->collection);
 }
 
-static truce_status admit(struct build *build, struct writer *writer, bson_error_t *error)
+static truce_status build_check_limits(struct build *build, struct writer *writer,
+                                       bson_error_t *error)
 {
     const struct index_spec *specs[TRUCE_INDEXES_MAX];
     const struct collection *collection;
@@ -344,7 +345,7 @@ static truce_status build_start(struct build *build, struct writer *writer, bson
 {
     truce_status status;
 
-    status = admit(build, writer, error);
+    status = build_check_limits(build, writer, error);
     if (status || build->at.present)
         return status;
     /* A step that runs again gets another number. */

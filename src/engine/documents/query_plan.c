@@ -509,7 +509,7 @@ static bool keeps_to_numbers(const struct match_node *node, const struct bounds 
     return !bounds->missing && node->kind != MATCH_ELEM_VALUE && node->kind != MATCH_NOT;
 }
 
-static void distrust(struct condition *condition)
+static void condition_drop_bounds(struct condition *condition)
 {
     truce__bounds_release(&condition->bounds);
     condition->bounds.missing = true;
@@ -535,7 +535,7 @@ static void index_add_leaf(struct conditions *conditions, const struct match_nod
     made->element = path->count == 1 ? element : NULL;
     made->bounded = truce__bounds_of(node, &made->bounds);
     if (made->bounded && made->numbered && !keeps_to_numbers(node, &made->bounds))
-        distrust(made);
+        condition_drop_bounds(made);
 }
 
 static void add_node(struct conditions *conditions, const struct match_node *node,
@@ -616,7 +616,7 @@ static bool same_node(const struct match_node *a, const struct match_node *b)
 }
 
 /* Returns whether `part` of an index's filter follows from the condition. */
-static bool implies(const struct condition *condition, const struct condition *part)
+static bool condition_implies(const struct condition *condition, const struct condition *part)
 {
     if (strcmp(condition->path, part->path))
         return false;
@@ -631,7 +631,7 @@ static bool implies(const struct condition *condition, const struct condition *p
 static bool part_follows(const struct conditions *conditions, const struct condition *part)
 {
     for (uint32_t i = 0; i < conditions->count; i++) {
-        if (implies(&conditions->items[i], part))
+        if (condition_implies(&conditions->items[i], part))
             return true;
     }
     return false;

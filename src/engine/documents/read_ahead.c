@@ -261,7 +261,7 @@ static void ahead_read_slices(struct ahead *ahead, struct snapshot *snapshot,
     }
 }
 
-static void help(void *arg)
+static void read_ahead_help(void *arg)
 {
     struct helper *helper = arg;
     struct ahead *ahead = helper->ahead;
@@ -516,7 +516,7 @@ static bool ask_one(struct ahead *ahead)
     pthread_mutex_lock(&ahead->mutex);
     ahead->holders++;
     pthread_mutex_unlock(&ahead->mutex);
-    if (truce__helpers_ask(ahead->helpers, help, helper))
+    if (truce__helpers_ask(ahead->helpers, read_ahead_help, helper))
         return true;
     truce__snapshot_release(snapshot);
     bson_free(helper);

@@ -17,7 +17,7 @@ void truce__receipt_release(struct receipt *receipt)
         truce__selector_release(&receipt->selector);
 }
 
-static const bson_t *standing(const struct receipt *receipt)
+static const bson_t *receipt_first_document(const struct receipt *receipt)
 {
     return receipt->found.count ? receipt->found.items[0].document : NULL;
 }
@@ -40,7 +40,7 @@ truce_status truce__receipt_look(struct receipt *receipt, struct writer *writer,
         status = truce__select(&selection, writer, collection, context, &receipt->found, error);
     if (status)
         return status;
-    return given->agrees(given, standing(receipt))
+    return given->agrees(given, receipt_first_document(receipt))
                ? TRUCE_OK
                : truce__fail(TRUCE_CONFLICT, error,
                              "the receipt in %s has changed since it was read", given->collection);
@@ -51,7 +51,7 @@ truce_status truce__receipt_put(struct receipt *receipt, struct writer *writer,
                                 const bson_t *document, bson_error_t *error)
 {
     truce_receipt *given = receipt->given;
-    const bson_t *before = standing(receipt);
+    const bson_t *before = receipt_first_document(receipt);
     truce_status status = TRUCE_OK;
     bson_t after = BSON_INITIALIZER;
 

@@ -35,7 +35,7 @@ static void choose_keys(void)
         mixes[i] = truce__random_next(&random) | 1;
 }
 
-static uint64_t mixed(uint64_t print, uint64_t by)
+static uint64_t print_mix(uint64_t print, uint64_t by)
 {
     wide product = (wide)print * by;
 
@@ -47,7 +47,7 @@ static uint64_t mixed(uint64_t print, uint64_t by)
 
 typedef __m128i sums;
 
-static inline sums products(const uint8_t *at, const uint32_t *key)
+static inline sums sums_multiply(const uint8_t *at, const uint32_t *key)
 {
     __m128i words = _mm_add_epi32(_mm_loadu_si128((const __m128i *)(const void *)at),
                                   _mm_load_si128((const __m128i *)(const void *)key));
@@ -55,12 +55,12 @@ static inline sums products(const uint8_t *at, const uint32_t *key)
     return _mm_mul_epu32(words, _mm_srli_epi64(words, 32));
 }
 
-static inline sums added(sums a, sums b)
+static inline sums sums_add(sums a, sums b)
 {
     return _mm_add_epi64(a, b);
 }
 
-static inline uint64_t total(sums both)
+static inline uint64_t sums_total(sums both)
 {
     uint64_t two[2];
 
@@ -80,18 +80,18 @@ static uint32_t seen_word_at(const uint8_t *at)
     return word;
 }
 
-static inline sums products(const uint8_t *at, const uint32_t *key)
+static inline sums sums_multiply(const uint8_t *at, const uint32_t *key)
 {
     return (uint64_t)(seen_word_at(at) + key[0]) * (seen_word_at(at + 4) + key[1]) +
            (uint64_t)(seen_word_at(at + 8) + key[2]) * (seen_word_at(at + 12) + key[3]);
 }
 
-static inline sums added(sums a, sums b)
+static inline sums sums_add(sums a, sums b)
 {
     return a + b;
 }
 
-static inline uint64_t total(sums both)
+static inline uint64_t sums_total(sums both)
 {
     return both;
 }
@@ -103,18 +103,18 @@ static inline uint64_t total(sums both)
 static inline uint64_t chunk_print(const uint8_t *at, size_t size)
 {
     const uint8_t *end = at + size - PAIR;
-    sums even = products(end, keys + KEYS - 4), odd = products(at, keys);
+    sums even = sums_multiply(end, keys + KEYS - 4), odd = sums_multiply(at, keys);
     const uint32_t *key = keys + 4;
 
     for (at += PAIR; at + 3 * PAIR < end; at += 4 * PAIR, key += 16) {
-        even = added(even, products(at, key));
-        odd = added(odd, products(at + PAIR, key + 4));
-        even = added(even, products(at + 2 * PAIR, key + 8));
-        odd = added(odd, products(at + 3 * PAIR, key + 12));
+        even = sums_add(even, sums_multiply(at, key));
+        odd = sums_add(odd, sums_multiply(at + PAIR, key + 4));
+        even = sums_add(even, sums_multiply(at + 2 * PAIR, key + 8));
+        odd = sums_add(odd, sums_multiply(at + 3 * PAIR, key + 12));
     }
     for (; at < end; at += PAIR, key += 4)
-        even = added(even, products(at, key));
-    return total(added(even, odd));
+        even = sums_add(even, sums_multiply(at, key));
+    return sums_total(sums_add(even, odd));
 }
 
 /* A separate function, so that the path for most bodies is short. */
@@ -133,7 +133,7 @@ __attribute__((noinline)) static uint64_t print_of_many(const uint8_t *body, siz
     uint64_t print = 0;
 
     for (; size > CHUNK; body += CHUNK / 2, size -= CHUNK / 2)
-        print = mixed(print ^ chunk_print(body, CHUNK / 2), mixes[0]);
+        print = print_mix(print ^ chunk_print(body, CHUNK / 2), mixes[0]);
     return print ^ chunk_print(body, size);
 }
 
@@ -145,7 +145,7 @@ uint32_t truce__seen_print(const uint8_t *body, size_t size)
         print = print_of_few(body, size);
     else
         print = size <= CHUNK ? chunk_print(body, size) : print_of_many(body, size);
-    print = mixed(print ^ size, mixes[1]);
+    print = print_mix(print ^ size, mixes[1]);
     return (uint32_t)print ? (uint32_t)print : 1;
 }
 
@@ -171,8 +171,8 @@ void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_
 
 static size_t walk_slot(int64_t table, int64_t after)
 {
-    return (size_t)(mixed((uint64_t)after ^ 0x9e3779b97f4a7c15u,
-                          (uint64_t)table ^ 0xe7037ed1a0b428dbu) %
+    return (size_t)(print_mix((uint64_t)after ^ 0x9e3779b97f4a7c15u,
+                              (uint64_t)table ^ 0xe7037ed1a0b428dbu) %
                     SEEN_WALKS);
 }
 

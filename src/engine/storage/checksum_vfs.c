@@ -123,7 +123,7 @@ static bool page_is_sound(const uint8_t *page, uint32_t number)
 /* ---- reading and writing -------------------------------------------------------------------- */
 
 /* Converts the page to SQLite's form if its checksum is right. */
-static int verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
+static int page_verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     uint32_t number = (uint32_t)(offset / KV_PAGE_BYTES + 1);
 
@@ -157,7 +157,7 @@ static int read_page_once(struct kv_page_file *file, uint8_t *page, sqlite3_int6
 
     if (result == SQLITE_IOERR_SHORT_READ)
         return page_refuse_part(file, page, offset);
-    return result ? result : verify(file, page, offset);
+    return result ? result : page_verify(file, page, offset);
 }
 
 /* Reads a page and verifies its checksum. A read that fails, or returns other bytes than the file

@@ -66,7 +66,7 @@
 
 static void kv_keep_statements_few(struct kv *kv);
 
-static void configure(void)
+static void kv_configure_sqlite(void)
 {
     /* Both fail if the host program has initialised SQLite already. This is harmless. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
@@ -219,7 +219,7 @@ static truce_status kv_connect(const char *path, unsigned flags, struct kv **kv,
     char *uri = uri_of(path, flags & KV_IMMUTABLE);
     int result;
 
-    pthread_once(&once, configure);
+    pthread_once(&once, kv_configure_sqlite);
     *kv = made;
     made->flags = flags;
     made->path = bson_strdup(path);

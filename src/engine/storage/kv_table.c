@@ -62,8 +62,8 @@ static struct bytes column_bytes(sqlite3_stmt *statement, int column)
 }
 
 /* Returns a borrowed body. The statement stays on its row. */
-static truce_status lend(struct kv *kv, sqlite3_stmt *statement, int64_t table, int64_t row,
-                         int column, struct bytes *body, bson_error_t *error)
+static truce_status kv_lend_body(struct kv *kv, sqlite3_stmt *statement, int64_t table, int64_t row,
+                                 int column, struct bytes *body, bson_error_t *error)
 {
     *body = column_bytes(statement, column);
     if (!kv_is_sound(kv, table, row, *body)) {
@@ -181,7 +181,7 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
     status = table_look(kv, statement, error);
     if (status)
         return status;
-    return lend(kv, statement, table, row, 0, body, error);
+    return kv_lend_body(kv, statement, table, row, 0, body, error);
 }
 
 truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
@@ -363,7 +363,7 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
     if (status)
         return status;
     *row = sqlite3_column_int64(statement, 0);
-    return lend(kv, statement, rows, *row, 1, body, error);
+    return kv_lend_body(kv, statement, rows, *row, 1, body, error);
 }
 
 /* ---- cursors -------------------------------------------------------------------------------- */

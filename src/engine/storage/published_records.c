@@ -77,7 +77,7 @@ void truce__records_release(struct records *records)
     *records = (struct records){.claim = -1};
 }
 
-static bool map(struct records *records)
+static bool records_map(struct records *records)
 {
     if (!records->tried)
         records->all = truce__lock_map_records(records->lock);
@@ -125,7 +125,7 @@ bool truce__records_publish(struct records *records, struct bytes request, bool 
     struct record *record;
 
     truce_assert(request.size <= RECORD_REQUEST_MAX);
-    if (!map(records) || !records_claim(records) || !make_free(records_own(records)))
+    if (!records_map(records) || !records_claim(records) || !make_free(records_own(records)))
         return false;
     record = records_own(records);
     record->number = ++records->number;
@@ -202,7 +202,7 @@ uint64_t truce__records_take(struct records *records)
     truce_assert(atomic_load(&records->lock->held));
     if (records->claim >= 0)
         published &= ~record_bit(records->own);
-    if (!published || !map(records))
+    if (!published || !records_map(records))
         return 0;
     while (published) {
         size_t number = record_next(&published);
@@ -345,7 +345,7 @@ truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64
     truce_status status = read_proof(kv, numbers, &count, error);
 
     *lost = 0;
-    if (!status && !map(records))
+    if (!status && !records_map(records))
         status =
             truce__fail(TRUCE_IO, error, "cannot map the lock file \"%s\"", records->lock->path);
     if (status)
@@ -381,7 +381,7 @@ void truce__records_wake_next(struct records *records)
 
     if (records->claim >= 0)
         published &= ~record_bit(records->own);
-    if (!published || !map(records))
+    if (!published || !records_map(records))
         return;
     behind = records->claim >= 0 ? published & ~(2 * record_bit(records->own) - 1) : 0;
     if (behind)

@@ -25,7 +25,7 @@ static int64_t pins_number_of(size_t home)
     return LOCK_PINS + (int64_t)home;
 }
 
-static void clear(struct lock_pin *home)
+static void pin_clear(struct lock_pin *home)
 {
     atomic_store(&home->count, 0);
     atomic_store(&home->unlimited, 0);
@@ -34,7 +34,7 @@ static void clear(struct lock_pin *home)
 void truce__pins_release(struct pins *pins)
 {
     if (pins->home)
-        clear(pins->home);
+        pin_clear(pins->home);
     truce__lock_disclaim(pins->claim);
     pins->home = NULL;
     pins->claim = -1;
@@ -50,7 +50,7 @@ static void take_home(struct pins *pins)
     }
     if (!pins->home)
         return;
-    clear(pins->home);
+    pin_clear(pins->home);
     atomic_store(&pins->home->process, getpid());
 }
 

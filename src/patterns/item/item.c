@@ -738,7 +738,7 @@ char *truce__item_key_of(struct value identity)
 }
 
 /* Returns the value of two uppercase hexadecimal digits; -1: other characters. */
-static int escaped(const char *at)
+static int item_unescape_byte(const char *at)
 {
     static const char digits[] = "0123456789ABCDEF";
     const char *high = at[0] ? strchr(digits, at[0]) : NULL;
@@ -755,7 +755,7 @@ static uint32_t text_of_key(const char *key, char *text)
     if (!strcmp(key, "%"))
         return 0;
     while (*key) {
-        int byte = *key == '%' ? escaped(key + 1) : -1;
+        int byte = *key == '%' ? item_unescape_byte(key + 1) : -1;
 
         text[length++] = byte < 0 ? *key : (char)byte;
         key += byte < 0 ? 1 : 3;

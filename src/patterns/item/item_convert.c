@@ -30,7 +30,7 @@ struct conversion {
     bson_error_t *why;
 };
 
-static bool wants(const struct conversion *conversion, const bson_t *document)
+static bool conversion_is_due(const struct conversion *conversion, const bson_t *document)
 {
     enum item_state state = truce__item_state(conversion->item, document);
 
@@ -108,7 +108,7 @@ static truce_status convert_one(struct conversion *conversion, const bson_value_
         if (status == TRUCE_NOT_FOUND) {
             status = TRUCE_OK;
             done = true;
-        } else if (!status && !wants(conversion, &document)) {
+        } else if (!status && !conversion_is_due(conversion, &document)) {
             done = true;
         } else if (!status) {
             status = convert_as_read(conversion, &document, &done, error);

@@ -67,7 +67,7 @@ static void form_add(struct conditions *conditions, bson_t *condition)
     bson_destroy(condition);
 }
 
-static bson_t *exists(const char *path, bool there)
+static bson_t *form_make_exists(const char *path, bool there)
 {
     return BCON_NEW(path, "{", "$exists", BCON_BOOL(there), "}");
 }
@@ -83,7 +83,7 @@ static bson_t *is_no_array(const char *path)
 }
 
 /* Makes {path: {operator: operand}}. */
-static bson_t *about(const char *path, const char *operator_, const bson_t *operand)
+static bson_t *form_make_condition(const char *path, const char *operator_, const bson_t *operand)
 {
     bson_t *condition = bson_new(), inner;
 
@@ -97,7 +97,7 @@ static bson_t *about(const char *path, const char *operator_, const bson_t *oper
  * overwritten. */
 static void add_free(struct conditions *conditions)
 {
-    form_add(conditions, exists("_intent", false));
+    form_add(conditions, form_make_exists("_intent", false));
     form_add(conditions,
              BCON_NEW("$or", "[", "{", "_rev", "{", "$exists", BCON_BOOL(false), "}", "}", "{",
                       "_rev", "{", "$type", BCON_UTF8("objectId"), "}", "}", "]"));
@@ -414,7 +414,7 @@ static bool names_by_id(const bson_t *filter)
     return bson_count_keys(filter) == 1 && id.type && !truce__value_is_container(id);
 }
 
-static bool positional(const struct item_call *call, bson_t *update)
+static bool form_change_by_position(const struct item_call *call, bson_t *update)
 {
     char *path;
     bool good;
@@ -453,7 +453,7 @@ static bool change_in_list(const struct item_call *call, enum item_verb verb,
         return false;
     if (item->form == TRUCE_ITEM_FORM_POSITIONAL ||
         !(item->store->capabilities & TRUCE_CAN_ARRAY_FILTERS))
-        return positional(call, &write->update);
+        return form_change_by_position(call, &write->update);
     write->has_filters = true;
     return truce__item_filters(call, &write->update, &write->array_filters);
 }
@@ -465,13 +465,13 @@ static void guard_list(const struct item_call *call, enum item_verb verb,
     bson_t *none, *inner;
 
     if (verb != ITEM_ADD) {
-        form_add(conditions, about(path, "$elemMatch", &call->query));
+        form_add(conditions, form_make_condition(path, "$elemMatch", &call->query));
         return;
     }
     form_add(conditions, BCON_NEW("$or", "[", "{", path, "{", "$exists", BCON_BOOL(false), "}", "}",
                                   "{", path, "{", "$type", BCON_UTF8("array"), "}", "}", "]"));
     inner = BCON_NEW("$elemMatch", BCON_DOCUMENT(&call->query));
-    none = about(path, "$not", inner);
+    none = form_make_condition(path, "$not", inner);
     form_add(conditions, none);
     bson_destroy(inner);
 }
@@ -502,7 +502,7 @@ static void guard_map(const struct item_call *call, enum item_verb verb, const c
         form_add(conditions,
                  BCON_NEW("$or", "[", "{", field, "{", "$exists", BCON_BOOL(false), "}", "}", "{",
                           field, "{", "$type", BCON_UTF8("object"), "}", "}", "]"));
-    form_add(conditions, exists(path, verb != ITEM_ADD));
+    form_add(conditions, form_make_exists(path, verb != ITEM_ADD));
 }
 
 bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce_item_layout layout,

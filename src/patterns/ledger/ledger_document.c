@@ -21,7 +21,7 @@ struct fields truce__ledger_changes(const bson_t *document)
 }
 
 /* Reads a whole number of any numeric type: a shell writes doubles. */
-static bool whole(struct value value, int64_t *number)
+static bool ledger_read_integer(struct value value, int64_t *number)
 {
     return truce__value_is_number(value) && truce__number_to_int64(value, number);
 }
@@ -61,15 +61,15 @@ static void document_take_field(const struct fields *field, struct ledger_change
     else if (FIELD_IS(field, "currency"))
         change->currency = document_text_of(value);
     else if (FIELD_IS(field, "release"))
-        (void)whole(value, &change->release);
+        (void)ledger_read_integer(value, &change->release);
     else if (FIELD_IS(field, "pendingOut"))
-        (void)whole(value, &change->out);
+        (void)ledger_read_integer(value, &change->out);
     else if (FIELD_IS(field, "pendingIn"))
-        (void)whole(value, &change->in);
+        (void)ledger_read_integer(value, &change->in);
     else if (FIELD_IS(field, "rules"))
-        (void)whole(value, &change->rules_at);
+        (void)ledger_read_integer(value, &change->rules_at);
     else if (FIELD_IS(field, "cachedBal"))
-        change->cached = whole(value, &change->balance);
+        change->cached = ledger_read_integer(value, &change->balance);
     else if (FIELD_IS(field, "hash"))
         take_hash(value, change);
     else if (FIELD_IS(field, "set") && value.type == BSON_TYPE_DOCUMENT) {
@@ -88,9 +88,9 @@ bool truce__ledger_change(struct value value, struct ledger_change *change)
         return false;
     for (fields = truce__fields(value); truce__fields_next(&fields);) {
         if (FIELD_IS(&fields, "seqId"))
-            numbered = whole(fields.value, &change->number);
+            numbered = ledger_read_integer(fields.value, &change->number);
         else if (FIELD_IS(&fields, "value"))
-            valued = whole(fields.value, &change->value);
+            valued = ledger_read_integer(fields.value, &change->value);
         else
             document_take_field(&fields, change);
     }

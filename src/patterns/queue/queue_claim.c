@@ -779,7 +779,7 @@ static void promote_release(bson_t **found, size_t count)
 
 /* ---- promotion ------------------------------------------------------------------------------- */
 
-static void promotion(const bson_t *job, bson_t *filter, bson_t *update)
+static void claim_make_promotion(const bson_t *job, bson_t *filter, bson_t *update)
 {
     bson_value_t id = truce__document_id(job);
     int32_t priority = (int32_t)truce__field_number(job, "priority");
@@ -808,7 +808,7 @@ static truce_status promote_all(truce_store *store, bson_t **found, size_t count
     for (size_t i = 0; i < count; i++) {
         bson_init(&filters[i]);
         bson_init(&updates[i]);
-        promotion(found[i], &filters[i], &updates[i]);
+        claim_make_promotion(found[i], &filters[i], &updates[i]);
         writes[i] = (truce_write){TRUCE_WRITE_UPDATE, QUEUE, &filters[i], &updates[i]};
     }
     status = truce_bulk(store, writes, count, &options, outcomes, error);
@@ -929,7 +929,7 @@ static truce_status claim_find_due(truce_queue *queue, bson_error_t *error)
 }
 
 /* Promotes as many jobs as a claim of that size may take. */
-static truce_status promote(truce_queue *queue, size_t most, bson_error_t *error)
+static truce_status claim_promote_due(truce_queue *queue, size_t most, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool more = true;
@@ -950,7 +950,7 @@ static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bs
         status = claim_read_settings(queue, error);
     if (!status &&
         (claim_is_time(&queue->promoted_ns, PROMOTE_MS) || idle || atomic_load(&queue->due_more)))
-        status = promote(queue, most, error);
+        status = claim_promote_due(queue, most, error);
     if (!status &&
         claim_is_time(&queue->fired_ns, idle && reads_are_cheap(queue) ? FIRE_IDLE_MS : FIRE_MS))
         status = truce__cron_fire(queue, error);

@@ -390,7 +390,7 @@ static bool has_one_of(const truce_set *set, const struct documents *documents,
 }
 
 /* Returns whether a round in progress may share a document with the call. */
-static bool overlaps(const truce_set *set, const struct set_call *call)
+static bool set_call_overlaps(const truce_set *set, const struct set_call *call)
 {
     for (size_t i = 0; set->rounds && i < call->count; i++) {
         if (set->busy[queue_place_of(set, &call->operations[i])])
@@ -404,7 +404,7 @@ static bool queue_has_room(const truce_set *set, const struct set_call *call)
 {
     if (set->large || set->rounds == (set->by_document ? SET_ROUNDS_CONCURRENT : SET_ROUNDS_MAX))
         return false;
-    return !set->rounds || (!is_large(call) && !overlaps(set, call));
+    return !set->rounds || (!is_large(call) && !set_call_overlaps(set, call));
 }
 
 /* Returns the first call in the queue that may lead, or `wanted` if it may lead. `wanted` NULL: any
@@ -449,7 +449,7 @@ static struct set_call *queue_take_all(truce_set *set, size_t *operations)
 
     *operations = first->count;
     while (last->next && *operations + last->next->count <= most &&
-           (most > SMALL_ROUND || !overlaps(set, last->next))) {
+           (most > SMALL_ROUND || !set_call_overlaps(set, last->next))) {
         last = last->next;
         *operations += last->count;
     }
@@ -474,7 +474,7 @@ static struct set_call *queue_take_own(truce_set *set, struct set_call *leader, 
     while ((call = *at) && !is_large(call)) {
         bool mine = call == leader ||
                     (last && has_one_of(set, &own, call) && !has_one_of(set, &left, call) &&
-                     *operations + call->count <= SMALL_ROUND && !overlaps(set, call));
+                     *operations + call->count <= SMALL_ROUND && !set_call_overlaps(set, call));
 
         if (!mine) {
             add_documents(set, call, &left);

@@ -37,9 +37,9 @@ static truce_status commit_check_store(const truce_set *set, const truce_commit 
 
 /* Puts an operation at or below the watermark into the quarantine, unless its number is recorded:
  * then it is a duplicate (SC4). */
-static truce_status below(truce_set *set, truce_commit *commit,
-                          const struct set_operation *operation, truce_set_outcome *outcome,
-                          bson_error_t *error)
+static truce_status commit_quarantine_old(truce_set *set, truce_commit *commit,
+                                          const struct set_operation *operation,
+                                          truce_set_outcome *outcome, bson_error_t *error)
 {
     bson_t key = BSON_INITIALIZER, document = BSON_INITIALIZER, found;
     struct number_fate fate;
@@ -208,7 +208,7 @@ static truce_status set_commit_apply(truce_set *set, truce_commit *commit,
     if (status)
         return status;
     if (verdict == SET_BELOW)
-        return below(set, commit, operation, outcome, error);
+        return commit_quarantine_old(set, commit, operation, outcome, error);
     *outcome = commit_outcome_of(verdict);
     return TRUCE_OK;
 }

@@ -571,7 +571,8 @@ struct share {
 };
 
 /* Returns the operation that the winner's verdict belongs to. */
-static const struct set_operation *chosen(const struct set_merge *merge, size_t winner)
+static const struct set_operation *merge_winning_operation(const struct set_merge *merge,
+                                                           size_t winner)
 {
     return merge->winners[winner] + (merge->passed ? merge->passed[winner] : 0);
 }
@@ -707,7 +708,7 @@ static bool merge_pass_over(const truce_set *set, struct set_merge *merge,
                             const struct lookup *lookup, struct share *share)
 {
     size_t winner = share->winner;
-    const struct set_operation *full = chosen(merge, winner), *next = full + 1;
+    const struct set_operation *full = merge_winning_operation(merge, winner), *next = full + 1;
     const struct set_operation *end =
         winner + 1 < merge->count ? merge->winners[winner + 1] : merge->end;
 
@@ -810,9 +811,10 @@ static void merge_append_run(struct output *out, const uint8_t *start, const uin
     }
 }
 
-static bool belongs(const struct set_merge *merge, size_t winner, bool adds)
+static bool merge_verdict_is_open(const struct set_merge *merge, size_t winner, bool adds)
 {
-    return merge->verdicts[winner] == SET_OPEN && chosen(merge, winner)->rank.add == adds;
+    return merge->verdicts[winner] == SET_OPEN &&
+           merge_winning_operation(merge, winner)->rank.add == adds;
 }
 
 /* Copies the old elements, with the winners' elements replaced or dropped. Returns whether an
@@ -829,8 +831,8 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
         if (merge->verdicts[hit->winner] != SET_OPEN)
             continue;
         merge_append_run(out, from, hit->start, from_index, hit->index - from_index);
-        if (belongs(merge, hit->winner, list->adds) && !placed[hit->winner])
-            merge_append_entry(set, chosen(merge, hit->winner), out);
+        if (merge_verdict_is_open(merge, hit->winner, list->adds) && !placed[hit->winner])
+            merge_append_entry(set, merge_winning_operation(merge, hit->winner), out);
         placed[hit->winner] = true;
         from = hit->end;
         from_index = hit->index + 1;
@@ -840,8 +842,8 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
 }
 
 /* Builds the new list. Returns false if it equals the old one. */
-static bool rewrite(const truce_set *set, const struct list *list, const struct set_merge *merge,
-                    bool *placed, struct output *out)
+static bool set_merge_write_list(const truce_set *set, const struct list *list,
+                                 const struct set_merge *merge, bool *placed, struct output *out)
 {
     int32_t size = 0;
     bool different = false;
@@ -851,8 +853,8 @@ static bool rewrite(const truce_set *set, const struct list *list, const struct 
     if (list->value.type != VALUE_MISSING)
         different = rewrite_elements(set, list, merge, placed, out);
     for (size_t i = 0; i < merge->count; i++) {
-        if (belongs(merge, i, list->adds) && !placed[i]) {
-            merge_append_entry(set, chosen(merge, i), out);
+        if (merge_verdict_is_open(merge, i, list->adds) && !placed[i]) {
+            merge_append_entry(set, merge_winning_operation(merge, i), out);
             different = true;
         }
     }
@@ -869,7 +871,7 @@ static truce_status merge_write_list(const truce_set *set, const char *field,
     struct output out = {.bytes = &merge->scratch->list};
 
     out.bytes->size = 0;
-    if (!rewrite(set, list, merge, placed, &out))
+    if (!set_merge_write_list(set, list, merge, placed, &out))
         return TRUCE_OK;
     if (out.full || out.bytes->size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,

@@ -84,8 +84,8 @@ static truce_status quarantine_is_there(truce_set *set, const bson_t *document, 
     return status;
 }
 
-static truce_status quarantine(truce_set *set, const struct set_operation *operation,
-                               const struct number_fate *fate, bson_error_t *error)
+static truce_status set_quarantine_write(truce_set *set, const struct set_operation *operation,
+                                         const struct number_fate *fate, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER;
     truce_status status = TRUCE_UNKNOWN;
@@ -113,7 +113,7 @@ truce_status truce__set_below(truce_set *set, const struct set_operation *operat
     if (status)
         return status;
     *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
-    return fate.recorded ? TRUCE_OK : quarantine(set, operation, &fate, error);
+    return fate.recorded ? TRUCE_OK : set_quarantine_write(set, operation, &fate, error);
 }
 
 truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)

@@ -65,8 +65,9 @@ static truce_status set_unprotect(truce_set *set, bson_error_t *error);
 
 /* Splits a consumer's document into the numbers at or below the watermark and the rest. Both are
  * empty for other documents and for unreadable ones. */
-static void part(const struct archiving *archiving, const bson_t *document,
-                 struct progress_block *block, struct ranges *low, struct ranges *rest)
+static void tombstones_split_ranges(const struct archiving *archiving, const bson_t *document,
+                                    struct progress_block *block, struct ranges *low,
+                                    struct ranges *rest)
 {
     if (truce__progress_read(document, block, NULL) || block->consumer[0] == ':')
         return;
@@ -90,7 +91,7 @@ static truce_status add_window(struct archiving *archiving, bson_error_t *error)
         struct progress_block block;
         struct ranges rest = {0};
 
-        part(archiving, archiving->documents[i], &block, &all, &rest);
+        tombstones_split_ranges(archiving, archiving->documents[i], &block, &all, &rest);
         truce__ranges_release(&block.ranges);
         truce__ranges_release(&rest);
     }
@@ -133,7 +134,7 @@ static truce_status archive_flush(struct archiving *archiving, bson_error_t *err
         struct progress_block block;
         struct ranges low = {0}, rest = {0};
 
-        part(archiving, archiving->documents[i], &block, &low, &rest);
+        tombstones_split_ranges(archiving, archiving->documents[i], &block, &low, &rest);
         if (!status && low.count)
             status = archive_cut(archiving->set, archiving->documents[i], &block, &rest, error);
         truce__ranges_release(&block.ranges);
@@ -150,7 +151,7 @@ static void archive_take(struct archiving *archiving, const bson_t *document)
     struct progress_block block;
     struct ranges low = {0}, rest = {0};
 
-    part(archiving, document, &block, &low, &rest);
+    tombstones_split_ranges(archiving, document, &block, &low, &rest);
     if (low.count)
         archiving->documents[archiving->count++] = bson_copy(document);
     truce__ranges_release(&block.ranges);
@@ -290,7 +291,7 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
 
 /* ---- the watermark that may be used ---- */
 
-static truce_status announce(truce_set *set, int64_t watermark, bson_error_t *error)
+static truce_status tombstones_announce(truce_set *set, int64_t watermark, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
     truce_status status;
@@ -327,7 +328,7 @@ static truce_status collect_prove(truce_set *set, struct source_list *list, bson
     for (int round = 0; !status && round < ROUNDS; round++) {
         bool settled;
 
-        status = announce(set, list->watermark, error);
+        status = tombstones_announce(set, list->watermark, error);
         if (!status)
             status = truce__sources_load(set, &again, error);
         settled = !status && same_sources(list, &again);
@@ -741,7 +742,7 @@ static truce_status protect_report(truce_set *set, bool on, bson_error_t *error)
     return status;
 }
 
-static truce_status protect(truce_set *set, bson_error_t *error)
+static truce_status tombstones_protect(truce_set *set, bson_error_t *error)
 {
     truce_status status = truce_collection_create(set->store, set->collection, error);
 
@@ -780,5 +781,5 @@ truce_status truce_set_protect(truce_set *set, bool on, bson_error_t *error)
                            set->layout == TRUCE_SET_BY_ELEMENT
                                ? "each of its elements is a separate document"
                                : "the store has no array filters");
-    return on ? protect(set, error) : set_unprotect(set, error);
+    return on ? tombstones_protect(set, error) : set_unprotect(set, error);
 }

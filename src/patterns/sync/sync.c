@@ -269,7 +269,7 @@ truce_status truce_sync_status(truce_sync *sync, bson_t *status, bson_error_t *e
 /* ---- paths ----------------------------------------------------------------------------------- */
 
 /* Returns whether the paths are equal or one is a prefix of the other. */
-static bool overlap(const char *a, const char *b)
+static bool sync_paths_overlap(const char *a, const char *b)
 {
     size_t least = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
     const char *longer = strlen(a) < strlen(b) ? b : a;
@@ -283,7 +283,7 @@ static bool of_truce(const char *path)
                                          SYNC_REVISION, SYNC_ORIGIN, SYNC_COPIED, SYNC_UNCHECKED};
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (overlap(path, fields[i]))
+        if (sync_paths_overlap(path, fields[i]))
             return true;
     }
     return false;
@@ -324,7 +324,7 @@ static truce_status rule_check_place(const truce_sync_rule *rule, const char *wh
             "rule \"%s\": %s must be a path of field names of up to %d bytes, without array "
             "indexes",
             rule->name, what, SYNC_PATH_BYTES_MAX);
-    if (of_truce(path) || (!may_be_id && overlap(path, "_id")))
+    if (of_truce(path) || (!may_be_id && sync_paths_overlap(path, "_id")))
         return truce__fail(TRUCE_INVALID, error, "rule \"%s\": %s must not be \"%s\"", rule->name,
                            what, path);
     return TRUCE_OK;
@@ -338,7 +338,7 @@ static truce_status rule_check_apart(const truce_sync_rule *rule, const bson_ite
     bson_iter_t other = *copy;
 
     while (bson_iter_next(&other)) {
-        if (overlap(bson_iter_key(copy), bson_iter_key(&other)))
+        if (sync_paths_overlap(bson_iter_key(copy), bson_iter_key(&other)))
             return truce__fail(TRUCE_INVALID, error,
                                "rule \"%s\": the copies \"%s\" and \"%s\" overlap", rule->name,
                                bson_iter_key(copy), bson_iter_key(&other));
@@ -366,7 +366,7 @@ static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t 
                                       error);
         if (!status)
             status = rule_check_apart(rule, &iter, error);
-        if (!status && overlap(to, rule->reference))
+        if (!status && sync_paths_overlap(to, rule->reference))
             status = truce__fail(TRUCE_INVALID, error,
                                  "rule \"%s\": \"%s\" is the reference and cannot be a copy",
                                  rule->name, to);
@@ -463,7 +463,7 @@ static bool leads_to(const struct sync_rule *one, const struct sync_rule *other)
         return false;
     for (bson_iter_init(&to, &one->copies); bson_iter_next(&to);) {
         for (bson_iter_init(&from, &other->copies); bson_iter_next(&from);) {
-            if (overlap(bson_iter_key(&to), bson_iter_utf8(&from, NULL)))
+            if (sync_paths_overlap(bson_iter_key(&to), bson_iter_utf8(&from, NULL)))
                 return true;
         }
     }
@@ -496,13 +496,13 @@ static truce_status check_pair(const struct sync_rule *one, const struct sync_ru
     if (one == other || strcmp(one->dependent, other->dependent))
         return TRUCE_OK;
     for (bson_iter_init(&a, &one->copies); bson_iter_next(&a);) {
-        if (overlap(bson_iter_key(&a), other->reference))
+        if (sync_paths_overlap(bson_iter_key(&a), other->reference))
             return truce__fail(TRUCE_INVALID, error,
                                "rule \"%s\" copies to \"%s\", which is the reference of rule "
                                "\"%s\"",
                                one->name, bson_iter_key(&a), other->name);
         for (bson_iter_init(&b, &other->copies); bson_iter_next(&b);) {
-            if (overlap(bson_iter_key(&a), bson_iter_key(&b)))
+            if (sync_paths_overlap(bson_iter_key(&a), bson_iter_key(&b)))
                 return truce__fail(TRUCE_INVALID, error,
                                    "rule \"%s\": rule \"%s\" copies to \"%s\" of %s already",
                                    one->name, other->name, bson_iter_key(&a), one->dependent);

@@ -67,7 +67,8 @@ static const bson_t *source_of(const struct page *page, struct value id)
 
 /* Makes the projection of a dependent, {reference, copies, synced, flag}, or of a source, {copied
  * fields, revision, origin, flag}. The caller destroys it. */
-static void project(const struct sync_rule *rule, bool source, bson_t *projection)
+static void divergence_make_projection(const struct sync_rule *rule, bool source,
+                                       bson_t *projection)
 {
     bson_iter_t iter;
 
@@ -106,7 +107,7 @@ static truce_status read_masters(const struct walk *walk, struct page *page, bso
     }
     bson_append_array_end(&inner, &ids);
     bson_append_document_end(&filter, &inner);
-    project(walk->rule, true, &projection);
+    divergence_make_projection(walk->rule, true, &projection);
     status =
         truce_find(walk->work->sync->store, walk->rule->source, &filter, &options, &cursor, error);
     while (!status && page->sources_count < PAGE &&
@@ -327,7 +328,7 @@ static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
     uint32_t pages = 0;
     truce_status status;
 
-    project(walk->rule, false, &projection);
+    divergence_make_projection(walk->rule, false, &projection);
     options.projection = &projection;
     if (walk->options->dependent)
         BSON_APPEND_VALUE(&filter, "_id", walk->options->dependent);

@@ -17,7 +17,7 @@
 
 /* Returns a filter for flags that are older than `then_ms`, to the second: a token or date before
  * that time, or any other value. The caller destroys it. */
-static bson_t *older(const char *flag, int64_t then_ms)
+static bson_t *sync_filter_older_flags(const char *flag, int64_t then_ms)
 {
     uint8_t bytes[12] = {0};
     bson_oid_t token;
@@ -51,7 +51,7 @@ static truce_status maintenance_settle(struct sweep *sweep, const char *collecti
 static truce_status sweep_flag(struct sweep *sweep, struct sync_work *work, const char *collection,
                                const char *flag, uint32_t resume_ms, bson_error_t *error)
 {
-    bson_t *filter = older(flag, truce__clock_wall_ms() - resume_ms);
+    bson_t *filter = sync_filter_older_flags(flag, truce__clock_wall_ms() - resume_ms);
     truce_status status =
         truce__sweep_each(sweep, collection, filter, maintenance_settle, work, error);
 
@@ -134,7 +134,7 @@ static truce_status maintenance_check_stuck(struct check *check, const char *col
 static truce_status check_flag(struct check *check, const char *collection, const char *flag,
                                bson_error_t *error)
 {
-    bson_t *filter = older(flag, truce__clock_wall_ms() - STUCK_MS);
+    bson_t *filter = sync_filter_older_flags(flag, truce__clock_wall_ms() - STUCK_MS);
     truce_status status =
         truce__check_each(check, collection, filter, maintenance_check_stuck, (void *)flag, error);
 

@@ -13,7 +13,7 @@ static truce_status settle_read_one(struct sync_work *work, const char *collecti
 }
 
 /* Limits the rate. */
-static truce_status pace(struct sync_work *work, bson_error_t *error)
+static truce_status reconcile_limit_rate(struct sync_work *work, bson_error_t *error)
 {
     int64_t due_ms, gone_ms;
 
@@ -141,7 +141,7 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
         status = settle_each(batch, error);
     bson_reinit(batch->ids);
     batch->count = 0;
-    return status ? status : pace(batch->work, error);
+    return status ? status : reconcile_limit_rate(batch->work, error);
 }
 
 /* ---- one source ------------------------------------------------------------------------------ */

@@ -753,8 +753,8 @@ static truce_status insert_in(truce_commit *commit, void *arg, bson_error_t *err
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static truce_status alone(struct writing *writing, truce_commit_function *function,
-                          truce_sync_result *result, bson_error_t *error)
+static truce_status sync_commit_and_copy(struct writing *writing, truce_commit_function *function,
+                                         truce_sync_result *result, bson_error_t *error)
 {
     truce_commit_options options = {.mechanism = writing->work->sync->options.mechanism,
                                     .deadline_ms = writing->work->sync->options.deadline_ms};
@@ -795,7 +795,7 @@ static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struc
         result->changed = writing->changed;
         result->settled = !writing->changed;
     } else if (!status) {
-        status = alone(writing, function, result, error);
+        status = sync_commit_and_copy(writing, function, result, error);
     }
     truce__sync_end(&work);
     return status;

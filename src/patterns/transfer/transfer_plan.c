@@ -302,7 +302,7 @@ static truce_status check_move(const truce_transfers *transfers, const truce_tra
 }
 
 /* Makes {outer: {inner: value}}. */
-static bson_t *nest(const char *outer, const char *inner, const bson_value_t *value)
+static bson_t *transfer_make_nested(const char *outer, const char *inner, const bson_value_t *value)
 {
     bson_t *made = bson_new(), child;
 
@@ -326,9 +326,9 @@ static truce_status append_move(const truce_transfers *transfers, const truce_tr
     BSON_APPEND_VALUE(document, "source", request->source);
     BSON_APPEND_VALUE(document, "destination", request->destination);
     BSON_APPEND_VALUE(document, "value", request->value);
-    guard = nest(layout->field, "$gte", request->value);
-    debit = nest("$inc", layout->field, &opposite);
-    credit = nest("$inc", layout->field, request->value);
+    guard = transfer_make_nested(layout->field, "$gte", request->value);
+    debit = transfer_make_nested("$inc", layout->field, &opposite);
+    credit = transfer_make_nested("$inc", layout->field, request->value);
     status =
         build_append_entries(transfers,
                              (truce_transfer_entry[]){{.collection = layout->accounts,

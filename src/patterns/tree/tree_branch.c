@@ -57,7 +57,7 @@ static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
     return TRUCE_OK;
 }
 
-static bson_t *setting(const struct tree_from *from)
+static bson_t *branch_make_update(const struct tree_from *from)
 {
     bson_t *update = bson_new(), set, said;
 
@@ -206,7 +206,7 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     if (!status) {
         BSON_APPEND_UTF8(&holder, "_id", joint->branch->name);
         id = truce__document_id(&holder);
-        update = setting(joint->from);
+        update = branch_make_update(joint->from);
         status = truce_commit_update(commit, TREES, &id, NULL, update, error);
         bson_destroy(update);
     }
@@ -486,7 +486,7 @@ static void merge_report(struct tree_merging *merging, const struct tree_three_w
 }
 
 /* Returns whether the incoming side wins, by default or by choice. */
-static bool takes(const struct tree_merging *merging)
+static bool merging_takes_incoming(const struct tree_merging *merging)
 {
     return merging->options->prefer == (merging->foreign ? TRUCE_TREE_THEIRS : TRUCE_TREE_MINE);
 }
@@ -498,7 +498,7 @@ static truce_status merge_disagree(struct tree_merging *merging, const struct tr
     bson_t all = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
 
-    if (takes(merging))
+    if (merging_takes_incoming(merging))
         status = put_incoming(merging, item, error);
     else if (merging->options->prefer == TRUCE_TREE_ASK)
         merge_report(merging, item, &all);
@@ -695,7 +695,7 @@ static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
     return status;
 }
 
-static void swap(truce_tree_edit *edit, truce_tree_edit *fresh)
+static void branch_swap_edits(truce_tree_edit *edit, truce_tree_edit *fresh)
 {
     truce_tree_edit before = *edit;
 
@@ -759,7 +759,7 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
         rebase->merging.conflicts = 0;
         status = TRUCE_OK;
     } else if (!status) {
-        swap(edit, rebase->merging.fresh);
+        branch_swap_edits(edit, rebase->merging.fresh);
     }
     if (conflicts)
         *conflicts = rebase->merging.conflicts;
@@ -823,7 +823,7 @@ struct joining {
     truce_tree_published published;
 };
 
-static truce_status relate(struct joining *joining, bson_error_t *error)
+static truce_status joining_find_branch(struct joining *joining, bson_error_t *error)
 {
     struct tree_from *from = &joining->from;
     truce_status status = truce__tree_from(joining->target, from, error);
@@ -840,14 +840,14 @@ static truce_status relate(struct joining *joining, bson_error_t *error)
     return status;
 }
 
-static bool pulls(const struct joining *joining)
+static bool joining_is_pull(const struct joining *joining)
 {
     return joining->branch == joining->target;
 }
 
 static truce_tree *join_origin_of(const struct joining *joining)
 {
-    return pulls(joining) ? joining->source : joining->target;
+    return joining_is_pull(joining) ? joining->source : joining->target;
 }
 
 /* Opens the common base, a version of the origin or of the branch. */
@@ -862,7 +862,8 @@ static truce_status open_base(struct joining *joining, bson_error_t *error)
 
 static truce_status check_origin(const struct joining *joining, bson_error_t *error)
 {
-    const truce_tree_snapshot *of = pulls(joining) ? joining->incoming : &joining->standing;
+    const truce_tree_snapshot *of =
+        joining_is_pull(joining) ? joining->incoming : &joining->standing;
 
     return bson_oid_equal(&of->master.born, &joining->from.born)
                ? TRUCE_OK
@@ -1023,7 +1024,7 @@ static truce_status join_publish(struct joining *joining, bson_error_t *error)
     truce_status status;
 
     from.merges++;
-    from.pulled = pulls(joining);
+    from.pulled = joining_is_pull(joining);
     if (from.pulled)
         from.theirs = joining->incoming->version;
     else
@@ -1056,7 +1057,7 @@ static bool went_on(struct joining *joining)
 /* Tries the merge once. TRUCE_REFUSED: another process was faster. */
 static truce_status merge_once(struct joining *joining, bson_error_t *error)
 {
-    truce_status status = relate(joining, error);
+    truce_status status = joining_find_branch(joining, error);
 
     joining->differs = false;
     joining->base = joining->standing = (truce_tree_snapshot){0};

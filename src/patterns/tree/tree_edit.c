@@ -118,7 +118,8 @@ static truce_status shape_refuse(const struct shape *shape, struct value child, 
 }
 
 /* Climbs from an item that was put to a root, or to an item that is known to reach one. */
-static truce_status climb(struct shape *shape, const struct node *node, uint32_t number)
+static truce_status shape_climb_to_root(struct shape *shape, const struct node *node,
+                                        uint32_t number)
 {
     struct value child = node->id, parent = node->parent;
     truce_status status = TRUCE_OK;
@@ -145,7 +146,7 @@ static truce_status climb(struct shape *shape, const struct node *node, uint32_t
 
 /* Refuses a child of a removed item, as the base has it, unless the edit has the child, too (a
  * truce_tree_function). */
-static bool orphan(const bson_t *item, void *arg)
+static bool shape_refuse_orphan(const bson_t *item, void *arg)
 {
     struct shape *shape = arg;
 
@@ -164,7 +165,7 @@ static truce_status look_for_orphans(struct shape *shape, const struct node *nod
 
     shape->removed = node->id;
     truce__tree_append_id(&filter, shape->edit->tree->parent, node->id);
-    status = truce_tree_find(&shape->base, &filter, NULL, orphan, shape, shape->error);
+    status = truce_tree_find(&shape->base, &filter, NULL, shape_refuse_orphan, shape, shape->error);
     bson_destroy(&filter);
     return status ? status : shape->status;
 }
@@ -182,8 +183,9 @@ static truce_status shape_look(struct shape *shape, bson_error_t *error)
     for (size_t i = 0; i < shape->count; i++)
         (void)truce__value_set_add_number(&shape->own, shape->nodes[i].id, (uint32_t)i + 1);
     for (size_t i = 0; !status && i < shape->count; i++)
-        status = shape->nodes[i].removed ? look_for_orphans(shape, &shape->nodes[i])
-                                         : climb(shape, &shape->nodes[i], (uint32_t)i + 1);
+        status = shape->nodes[i].removed
+                     ? look_for_orphans(shape, &shape->nodes[i])
+                     : shape_climb_to_root(shape, &shape->nodes[i], (uint32_t)i + 1);
     return status;
 }
 
@@ -207,7 +209,7 @@ static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static bson_t *record(const truce_tree_edit *edit, int64_t now_ms)
+static bson_t *edit_make_record(const truce_tree_edit *edit, int64_t now_ms)
 {
     bson_t *document = BCON_NEW("_id", BCON_OID(&edit->token), "tree", BCON_UTF8(edit->tree->name),
                                 "version", BCON_INT64(edit->base + 1), "state", BCON_UTF8("open"),
@@ -230,7 +232,7 @@ static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error
 {
     truce_write_options options = {.relaxed = truce__tree_relaxed(edit->tree)};
     int64_t now_ns = truce__clock_monotonic_ns(), now_ms = truce__clock_wall_ms();
-    bson_t *document = record(edit, now_ms);
+    bson_t *document = edit_make_record(edit, now_ms);
     struct worker worker;
     truce_status status;
 
@@ -894,8 +896,8 @@ struct found_request {
     bool own;
 };
 
-static truce_status conflict(const truce_tree_edit *edit, truce_status status, int64_t current,
-                             bson_error_t *error)
+static truce_status edit_fail_conflict(const truce_tree_edit *edit, truce_status status,
+                                       int64_t current, bson_error_t *error)
 {
     return truce__fail(status, error,
                        "version %" PRId64
@@ -944,7 +946,7 @@ static int64_t publish_time_of(const truce_tree_edit *edit)
     return now_ms > edit->base_at_ms ? now_ms : edit->base_at_ms;
 }
 
-static bson_t *publishing(const truce_tree_edit *edit)
+static bson_t *edit_publish_update(const truce_tree_edit *edit)
 {
     int64_t at_ms = publish_time_of(edit);
 
@@ -966,7 +968,7 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
     for (;;) {
         status = truce__tree_write_master(edit->tree, &(struct tree_master){.born = edit->born},
                                           BCON_NEW("current", BCON_INT64(edit->base)),
-                                          publishing(edit), &done, error);
+                                          edit_publish_update(edit), &done, error);
         if (status || done)
             break;
         /* Another process published first, or this edit did without an answer, or a commit works on
@@ -985,7 +987,7 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
     if (!status && other)
         status = publish_another(edit, error);
     else if (!status && !done)
-        status = conflict(edit, TRUCE_CONFLICT, master.current, error);
+        status = edit_fail_conflict(edit, TRUCE_CONFLICT, master.current, error);
     truce__tree_master_release(&master);
     return status;
 }
@@ -1026,9 +1028,9 @@ static truce_status tree_publish_publish_in(truce_tree_edit *edit, truce_commit 
     if (status == TRUCE_NOT_FOUND)
         status = publish_another(edit, error);
     if (!status && current != edit->base)
-        status = conflict(edit, TRUCE_REFUSED, current, error);
+        status = edit_fail_conflict(edit, TRUCE_REFUSED, current, error);
     if (!status) {
-        update = publishing(edit);
+        update = edit_publish_update(edit);
         status = truce_commit_update(commit, TREES, &id, NULL, update, error);
         bson_destroy(update);
     }

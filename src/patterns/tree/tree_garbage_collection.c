@@ -450,8 +450,8 @@ static truce_status first_kept(struct collecting *collecting, int64_t *first, bs
 }
 
 /* Raises a field of the master. `done`: the field was lower, and no commit worked on the master. */
-static truce_status raise(struct collecting *collecting, const char *field, int64_t to, bool *done,
-                          bson_error_t *error)
+static truce_status collecting_raise_field(struct collecting *collecting, const char *field,
+                                           int64_t to, bool *done, bson_error_t *error)
 {
     return truce__tree_write_master(collecting->tree, &collecting->master,
                                     BCON_NEW(field, "{", "$lt", BCON_INT64(to), "}"),
@@ -487,7 +487,7 @@ static truce_status move_gone(struct collecting *collecting, bson_error_t *error
     truce_status status = first_kept(collecting, &first, error);
 
     if (!status && first > master->floor)
-        status = raise(collecting, "floor", first, &done, error);
+        status = collecting_raise_field(collecting, "floor", first, &done, error);
     first = first > master->floor ? first : master->floor;
     if (status || !done || first <= master->gone)
         return status;
@@ -496,8 +496,9 @@ static truce_status move_gone(struct collecting *collecting, bson_error_t *error
         status = least_base(collecting, &base, error);
     first = held < first ? held : first;
     first = base < first ? base : first;
-    return status || first <= master->gone ? status
-                                           : raise(collecting, "gone", first, &done, error);
+    return status || first <= master->gone
+               ? status
+               : collecting_raise_field(collecting, "gone", first, &done, error);
 }
 
 /* ---- superseded items ------------------------------------------------------------------------ */
@@ -579,7 +580,7 @@ static truce_status collect_superseded(struct collecting *collecting, bson_error
            collecting->totals->items < TREE_COLLECT_ROUND)
         status = collect_version(collecting, ++version, error);
     if (!status && version > collecting->master.collected)
-        status = raise(collecting, "collected", version, &done, error);
+        status = collecting_raise_field(collecting, "collected", version, &done, error);
     if (version < collecting->master.gone)
         collecting->totals->more = true;
     return status;
@@ -759,7 +760,8 @@ truce_status truce_tree_collect(truce_tree *tree, truce_tree_collected *collecte
 /* ---- retention ------------------------------------------------------------------------------- */
 
 /* Tries once. TRUCE_CONFLICT: a commit works on the master. */
-static truce_status retain(truce_tree *tree, const truce_tree_keep *keep, bson_error_t *error)
+static truce_status tree_set_retention(truce_tree *tree, const truce_tree_keep *keep,
+                                       bson_error_t *error)
 {
     struct tree_master master;
     bool done = false;
@@ -792,7 +794,7 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
     if (status)
         return status;
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    while ((status = retain(tree, keep, error)) == TRUCE_CONFLICT) {
+    while ((status = tree_set_retention(tree, keep, error)) == TRUCE_CONFLICT) {
         status = truce__worker_wait(&worker, "the master", error);
         if (status)
             break;

@@ -19,7 +19,7 @@
 enum field { USERS, SHOWN_ID, SHOWN_VERSION, TOKEN, STAMP, REMOVED, ERASED, HIDDEN };
 
 /* Dispatches by length. `version` and `itemId` are visible to users. */
-static enum field which(const char *key, uint32_t length)
+static enum field tree_classify_field(const char *key, uint32_t length)
 {
     switch (length) {
     case 3:
@@ -44,7 +44,7 @@ static enum field which(const char *key, uint32_t length)
 
 static bool item_is_own(const char *field)
 {
-    return which(field, (uint32_t)strlen(field)) > SHOWN_VERSION;
+    return tree_classify_field(field, (uint32_t)strlen(field)) > SHOWN_VERSION;
 }
 
 /* ---- one look -------------------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ void truce__tree_look(const bson_t *document, struct tree_item *item)
 
     *item = (struct tree_item){0};
     while (truce__fields_next(&fields)) {
-        enum field field = which(fields.key, fields.key_length);
+        enum field field = tree_classify_field(fields.key, fields.key_length);
 
         if (field != USERS)
             item_take(item, field, fields.value);

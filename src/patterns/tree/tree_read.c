@@ -133,7 +133,7 @@ static void walk_forget(struct walk *walk)
     truce__arena_reset(&walk->arena);
 }
 
-static void view(const struct shown *shown, bson_t *item)
+static void shown_view_item(const struct shown *shown, bson_t *item)
 {
     truce_assert(bson_init_static(item, shown->bytes, shown->size));
 }
@@ -146,7 +146,7 @@ static truce_status walk_hand(struct walk *walk, bson_error_t *error)
     bson_t item;
 
     for (uint32_t i = 0; !status && i < walk->count; i++) {
-        view(&walk->items[i], &item);
+        shown_view_item(&walk->items[i], &item);
         find_hand(&walk->handing, &item);
     }
     if (!status && walk->count) {
@@ -187,7 +187,7 @@ static truce_status walk_add(struct walk *walk, const bson_t *document, bson_err
         walk->best.bytes = bson_realloc(walk->best.bytes, walk->best_room);
     }
     truce__tree_pack(&item, walk->best.bytes);
-    view(&walk->best, &shown);
+    shown_view_item(&walk->best, &shown);
     walk->best_id = truce__tree_item_id(&shown);
     walk->removed = item.absent;
     return TRUCE_OK;
@@ -521,7 +521,8 @@ truce_status truce__tree_find_after(truce_tree_snapshot *snapshot, const bson_va
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-static truce_status gone(const truce_tree *tree, int64_t version, int64_t from, bson_error_t *error)
+static truce_status tree_fail_collected(const truce_tree *tree, int64_t version, int64_t from,
+                                        bson_error_t *error)
 {
     return truce__fail(TRUCE_EXPIRED, error,
                        "version %" PRId64
@@ -537,7 +538,7 @@ static truce_status tree_read_check_version(const truce_tree *tree,
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, version);
     if (version < master->gone)
-        return gone(tree, version, truce__tree_kept(master), error);
+        return tree_fail_collected(tree, version, truce__tree_kept(master), error);
     return TRUCE_OK;
 }
 
@@ -632,7 +633,8 @@ static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at
     if (!status)
         status = find_version(snapshot->tree, &snapshot->master, at, &snapshot->version, error);
     if (!status && snapshot->version < master->first && snapshot->version != master->current)
-        status = gone(snapshot->tree, snapshot->version, truce__tree_kept(master), error);
+        status =
+            tree_fail_collected(snapshot->tree, snapshot->version, truce__tree_kept(master), error);
     if (!status)
         status =
             tree_read_check_version(snapshot->tree, &snapshot->master, snapshot->version, error);
@@ -719,7 +721,7 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
                         "tree \"%s\" was dropped and created again since the snapshot was opened",
                         snapshot->tree->name);
     if (!status && now.gone > snapshot->version)
-        status = gone(snapshot->tree, snapshot->version, now.gone, error);
+        status = tree_fail_collected(snapshot->tree, snapshot->version, now.gone, error);
     if (!status && now.gone > truce__tree_low(&snapshot->master, snapshot->version)) {
         truce__tree_master_release(&snapshot->master);
         snapshot->master = now;
@@ -732,8 +734,8 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
 /* ---- one item -------------------------------------------------------------------------------- */
 
 /* Finds the greatest published version of an item; TRUCE_NOT_FOUND: none. */
-static truce_status pick(const truce_tree_snapshot *snapshot, struct value id, bson_t *found,
-                         bson_error_t *error)
+static truce_status tree_find_item(const truce_tree_snapshot *snapshot, struct value id,
+                                   bson_t *found, bson_error_t *error)
 {
     const truce_tree *tree = snapshot->tree;
     bson_t filter, *sort = BCON_NEW("version", BCON_INT32(-1));
@@ -760,8 +762,8 @@ static truce_status pick(const truce_tree_snapshot *snapshot, struct value id, b
     return status || document ? status : TRUCE_NOT_FOUND;
 }
 
-static truce_status absent(const truce_tree_snapshot *snapshot, struct value id,
-                           bson_error_t *error)
+static truce_status tree_fail_no_item(const truce_tree_snapshot *snapshot, struct value id,
+                                      bson_error_t *error)
 {
     char text[200];
 
@@ -791,7 +793,7 @@ truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *i
     BSON_APPEND_VALUE(&holder, "itemId", id);
     value = truce__tree_item_id(&holder);
     for (;;) {
-        status = pick(snapshot, value, &found, error);
+        status = tree_find_item(snapshot, value, &found, error);
         still = status && status != TRUCE_NOT_FOUND ? TRUCE_OK : truce__tree_still(snapshot, error);
         if (still != TRUCE_CONFLICT)
             break;
@@ -800,7 +802,7 @@ truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *i
     if (still)
         status = still;
     else if (status == TRUCE_NOT_FOUND || (!status && truce__tree_absent(&found)))
-        status = absent(snapshot, value, error);
+        status = tree_fail_no_item(snapshot, value, error);
     if (!status)
         truce__tree_show(&found, item);
     bson_destroy(&found);

@@ -167,8 +167,9 @@ static double step_down(const struct series *series, double number)
     return number;
 }
 
-static struct value stepped(const struct series *series, struct value number, struct arena *arena,
-                            double (*step)(const struct series *series, double number))
+static struct value bucket_step_number(const struct series *series, struct value number,
+                                       struct arena *arena,
+                                       double (*step)(const struct series *series, double number))
 {
     double from = truce__number_to_double(number);
     struct value result;
@@ -186,13 +187,13 @@ static struct value stepped(const struct series *series, struct value number, st
  * if `number` is one. */
 static struct value series_up(const struct series *series, struct value number, struct arena *arena)
 {
-    return stepped(series, number, arena, step_up);
+    return bucket_step_number(series, number, arena, step_up);
 }
 
 static struct value series_down(const struct series *series, struct value number,
                                 struct arena *arena)
 {
-    return stepped(series, number, arena, step_down);
+    return bucket_step_number(series, number, arena, step_down);
 }
 
 /* ---- $bucketAuto ----------------------------------------------------------------------------- */
@@ -227,7 +228,7 @@ struct auto_stream {
 static bool bucket_is_computed(struct value value);
 static void bucket_append_output(bson_t *group, struct value output);
 
-static struct value saved(const struct buffer *buffer)
+static struct value bucket_load_value(const struct buffer *buffer)
 {
     const uint8_t *at = buffer->bytes;
 
@@ -347,7 +348,7 @@ static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error
             auto_save(&stream->min,
                       series_down(stream->stage->series, stream->value, &stream->base.arena));
         else
-            auto_save(&stream->min, saved(&stream->max));
+            auto_save(&stream->min, bucket_load_value(&stream->max));
     } else {
         auto_save(&stream->min, stream->value);
     }
@@ -358,7 +359,7 @@ static truce_status begin_bucket(struct auto_stream *stream, bson_error_t *error
 /* Adds the rows that belong to a full bucket because they equal its last row, and sets its end. */
 static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
 {
-    struct value bound = saved(&stream->max);
+    struct value bound = bucket_load_value(&stream->max);
     truce_status status = TRUCE_OK;
 
     if (stream->stage->series)
@@ -389,8 +390,8 @@ static truce_status auto_give(struct auto_stream *stream, struct value *document
     truce__builder_begin(&builder, &stream->base.arena, 2 * (size_t)TRUCE_STAGE_MEMORY_MAX,
                          BSON_TYPE_DOCUMENT);
     mark = truce__builder_open(&builder, "_id", 3, BSON_TYPE_DOCUMENT);
-    truce__builder_append(&builder, "min", 3, saved(&stream->min));
-    truce__builder_append(&builder, "max", 3, saved(&stream->max));
+    truce__builder_append(&builder, "min", 3, bucket_load_value(&stream->min));
+    truce__builder_append(&builder, "max", 3, bucket_load_value(&stream->max));
     truce__builder_close(&builder, mark);
     status = truce__accumulators_finish(&stream->stage->list, stream->states, &stream->base.context,
                                         &builder, error);

@@ -696,7 +696,7 @@ static truce_status group_add_document(void *arg, struct value document, bson_er
 /* ---- giving --------------------------------------------------------------------------------- */
 
 /* Groups all documents of the input. *paused: the input has no more documents for now. */
-static truce_status pull(struct group_stream *stream, bool *paused, bson_error_t *error)
+static truce_status group_read_input(struct group_stream *stream, bool *paused, bson_error_t *error)
 {
     for (;;) {
         struct value document;
@@ -719,7 +719,7 @@ static truce_status group_drain(struct group_stream *stream, bool *paused, bson_
     if (stream->drained)
         return TRUCE_OK;
     status = input->each ? input->each(input, group_add_document, stream, error)
-                         : pull(stream, paused, error);
+                         : group_read_input(stream, paused, error);
     if (status || *paused)
         return status;
     stream->drained = true;

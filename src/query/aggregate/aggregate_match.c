@@ -107,7 +107,7 @@ static bool all_comparable(struct value list)
     return comparable;
 }
 
-static bool compares(struct value condition)
+static bool match_condition_compares(struct value condition)
 {
     static const char *const operators[] = {"$eq", "$ne", "$lt", "$lte", "$gt", "$gte", NULL};
     struct fields fields;
@@ -133,14 +133,15 @@ static bool compares(struct value condition)
 }
 
 /* Returns whether this condition of a filter may move before the stage. */
-static bool passes(const struct stage *stage, const char *key, struct value condition)
+static bool match_may_move_before(const struct stage *stage, const char *key,
+                                  struct value condition)
 {
     struct fields filters = truce__fields(condition);
     bool pass = takes_filters(key);
     size_t length;
 
     if (key[0] != '$' && stage->kind->takes)
-        return stage->kind->takes(stage->data, key, &length) && compares(condition);
+        return stage->kind->takes(stage->data, key, &length) && match_condition_compares(condition);
     if (key[0] != '$')
         return stage->kind->keeps(stage->data, key, (uint32_t)strcspn(key, "."));
     while (pass && truce__fields_next(&filters))
@@ -154,7 +155,7 @@ static bool all_pass(const struct stage *stage, struct value filter)
     bool pass = true;
 
     while (pass && truce__fields_next(&fields))
-        pass = passes(stage, fields.key, fields.value);
+        pass = match_may_move_before(stage, fields.key, fields.value);
     return pass;
 }
 
@@ -187,8 +188,9 @@ static void match_split(const struct stage *stage, const bson_t *filter, bson_t 
         if (!strcmp(fields.key, "$and"))
             split_and(stage, fields.value, front, rest);
         else
-            truce__value_append(passes(stage, fields.key, fields.value) ? front : rest, fields.key,
-                                fields.key_length, fields.value);
+            truce__value_append(match_may_move_before(stage, fields.key, fields.value) ? front
+                                                                                       : rest,
+                                fields.key, fields.key_length, fields.value);
 }
 
 static void rename_fields(const struct stage *stage, bson_t *filter);

@@ -249,7 +249,7 @@ struct redaction {
     bson_error_t *error;
 };
 
-static struct value verdict(struct arena *arena, const char *name)
+static struct value project_redact_result(struct arena *arena, const char *name)
 {
     return truce__value_from_text(arena, name, strlen(name));
 }
@@ -264,9 +264,9 @@ static truce_status shape_check(const struct redaction *run, struct value level,
 
     if (count)
         memcpy(values, run->context->variables, count * sizeof *values);
-    values[count] = verdict(arena, "keep");
-    values[count + 1] = verdict(arena, "prune");
-    values[count + 2] = verdict(arena, "descend");
+    values[count] = project_redact_result(arena, "keep");
+    values[count + 1] = project_redact_result(arena, "prune");
+    values[count + 2] = project_redact_result(arena, "descend");
     status = truce__expression_evaluate_within(run->redact->expression, run->root, level, values,
                                                run->context, &result, run->error);
     if (status)

@@ -269,8 +269,8 @@ static truce_status apply_size(const struct expression_node *node, struct evalua
 
 /* Sets *result to up to `count` elements of the array from `first` on, which counts from the end if
  * it is negative. */
-static truce_status slice(struct evaluation *run, struct value array, int64_t first, int64_t count,
-                          struct value *result)
+static truce_status array_make_slice(struct evaluation *run, struct value array, int64_t first,
+                                     int64_t count, struct value *result)
 {
     struct fields fields = truce__fields(array);
     const struct evaluation_list *list;
@@ -307,8 +307,8 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
         return truce__refuse(28726, run->error,
                              "the second operand of $slice is not a 32-bit integer");
     if (node->count == 2)
-        return first >= 0 ? slice(run, operands[0], 0, first, result)
-                          : slice(run, operands[0], first, INT32_MAX, result);
+        return first >= 0 ? array_make_slice(run, operands[0], 0, first, result)
+                          : array_make_slice(run, operands[0], first, INT32_MAX, result);
     if (truce__value_is_nullish(operands[2]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[2]))
@@ -318,7 +318,7 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
                              "the third operand of $slice is not a 32-bit integer");
     if (count <= 0)
         return truce__refuse(28729, run->error, "the third operand of $slice must be positive");
-    return slice(run, operands[0], first, count, result);
+    return array_make_slice(run, operands[0], first, count, result);
 }
 
 /* -- $range ----------------------------------------------------------------------------------- */
@@ -504,7 +504,7 @@ static void merge_runs(const struct value *from, struct value *to, uint32_t low,
     }
 }
 
-static int natural(struct value a, struct value b, const void *arg)
+static int array_compare_values(struct value a, struct value b, const void *arg)
 {
     return truce__value_compare(a, b);
 }
@@ -517,7 +517,7 @@ static void values_sort(struct value *items, uint32_t count, struct value *scrat
     struct value *from = items, *to = scratch;
 
     if (!order)
-        order = natural;
+        order = array_compare_values;
     for (uint64_t width = 1; width < count; width *= 2) {
         struct value *other = from;
         for (uint64_t low = 0; low < count; low += 2 * width)
@@ -884,8 +884,8 @@ static truce_status apply_any(const struct expression_node *node, struct evaluat
 
 /* Returns the elements of the left set that the right set lacks, in their order and without
  * duplicates. */
-static truce_status subtract(struct evaluation *run, struct value left, struct value right,
-                             struct value *result)
+static truce_status expression_set_subtract(struct evaluation *run, struct value left,
+                                            struct value right, struct value *result)
 {
     struct fields fields = truce__fields(left);
     struct builder builder;
@@ -921,7 +921,7 @@ static truce_status apply_difference(const struct expression_node *node, struct 
         return expression_set_refuse_type(node, run, 17048, operands[0]);
     if (operands[1].type != BSON_TYPE_ARRAY)
         return expression_set_refuse_type(node, run, 17049, operands[1]);
-    return subtract(run, operands[0], operands[1], result);
+    return expression_set_subtract(run, operands[0], operands[1], result);
 }
 
 static truce_status apply_subset(const struct expression_node *node, struct evaluation *run,
@@ -991,7 +991,7 @@ static truce_status prepare_equals(struct expression_compiler *compiler,
 }
 
 /* Returns the elements of the smaller set that are in the other. */
-static struct set intersect(struct set a, struct set b)
+static struct set expression_set_intersect(struct set a, struct set b)
 {
     struct set kept = a.count > b.count ? b : a;
     struct set other = a.count > b.count ? a : b;
@@ -1022,7 +1022,7 @@ static truce_status evaluate_intersection(const struct expression_node *node,
         status = expression_set_make_set(run, array, &next);
         if (status)
             return status;
-        all = i == 0 ? next : intersect(all, next);
+        all = i == 0 ? next : expression_set_intersect(all, next);
     }
     return truce__evaluation_array(run, all.items, all.count, result);
 }

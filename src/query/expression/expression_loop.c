@@ -78,14 +78,15 @@ static bool may_run(const struct expression_node *node, uint32_t slot, bool hidd
 }
 
 /* Returns whether the body only extends the variable. `hidden`: the variable must not be read. */
-static bool keeps(const struct expression_node *body, uint32_t slot, const char *name, bool hidden)
+static bool growth_body_extends(const struct expression_node *body, uint32_t slot, const char *name,
+                                bool hidden)
 {
     if (truce__expression_is_variable(body, slot))
         return true;
     if (growth_is_operator(body, "$cond"))
         return may_run(body->operands[0], slot, hidden) &&
-               keeps(body->operands[1], slot, name, hidden) &&
-               keeps(body->operands[2], slot, name, hidden);
+               growth_body_extends(body->operands[1], slot, name, hidden) &&
+               growth_body_extends(body->operands[2], slot, name, hidden);
     if (!growth_is_operator(body, name) || body->count < 2 ||
         !truce__expression_is_variable(body->operands[0], slot))
         return false;
@@ -101,8 +102,9 @@ static bool growth_possible(const struct expression_node *body, uint32_t slot)
 {
     if (!body->operator)
         return false;
-    return keeps(body, slot, "$concatArrays", false) || keeps(body, slot, "$concat", false) ||
-           keeps(body, slot, "$mergeObjects", true);
+    return growth_body_extends(body, slot, "$concatArrays", false) ||
+           growth_body_extends(body, slot, "$concat", false) ||
+           growth_body_extends(body, slot, "$mergeObjects", true);
 }
 
 /* -- evaluating ------------------------------------------------------------------------------- */
@@ -149,8 +151,8 @@ static truce_status growth_show(struct growth *growth, struct evaluation *run, s
     return status;
 }
 
-static truce_status concatenate(struct growth *growth, const struct expression_node *node,
-                                struct evaluation *run, struct value *value)
+static truce_status growth_append_arrays(struct growth *growth, const struct expression_node *node,
+                                         struct evaluation *run, struct value *value)
 {
     truce_status status = TRUCE_OK;
 
@@ -187,7 +189,8 @@ static void show_text(struct growth *growth, struct value *value)
     growth->text.size--;
 }
 
-static truce_status lengthen(struct growth *growth, struct evaluation *run, struct value text)
+static truce_status growth_append_string(struct growth *growth, struct evaluation *run,
+                                         struct value text)
 {
     truce__buffer_append(&growth->text, text.data + 4, text.size - 5);
     if (growth->text.size > TRUCE_STAGE_MEMORY_MAX)
@@ -206,7 +209,7 @@ static truce_status concatenate_text(struct growth *growth, const struct express
         growth_release(growth);
         truce__buffer_append(&growth->text, value->data, 4);
         growth->begun = true;
-        status = lengthen(growth, run, *value);
+        status = growth_append_string(growth, run, *value);
     }
     for (uint32_t i = 1; !status && i < node->count; i++) {
         struct value text;
@@ -221,7 +224,7 @@ static truce_status concatenate_text(struct growth *growth, const struct express
         if (text.type != BSON_TYPE_UTF8)
             return truce__refuse(16702, run->error, "$concat takes strings, not %s",
                                  truce__type_name(text.type));
-        status = lengthen(growth, run, text);
+        status = growth_append_string(growth, run, text);
     }
     if (!status)
         show_text(growth, value);
@@ -355,7 +358,7 @@ static truce_status growth_turn(struct growth *growth, const struct expression_n
     if (growth_is_operator(body, "$concat") && value->type == BSON_TYPE_UTF8)
         return concatenate_text(growth, body, run, value);
     if (growth_is_operator(body, "$concatArrays") && value->type == BSON_TYPE_ARRAY)
-        return concatenate(growth, body, run, value);
+        return growth_append_arrays(growth, body, run, value);
     return truce__expression_run(body, run, value);
 }
 

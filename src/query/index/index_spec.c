@@ -184,7 +184,8 @@ static truce_status parse_key(struct value key, struct index_spec *spec, bson_er
 typedef truce_status option_function(const char *name, struct value value, struct index_spec *spec,
                                      bson_error_t *error);
 
-static truce_status mistyped(const char *name, const char *wanted, bson_error_t *error)
+static truce_status index_spec_refuse_type(const char *name, const char *wanted,
+                                           bson_error_t *error)
 {
     return truce__refuse(CODE_TYPE_MISMATCH, error, "index option '%s' must be %s", name, wanted);
 }
@@ -193,7 +194,7 @@ static truce_status parse_flag(const char *name, struct value value, bool *flag,
                                bson_error_t *error)
 {
     if (value.type != BSON_TYPE_BOOL && !truce__value_is_number(value))
-        return mistyped(name, "true or false", error);
+        return index_spec_refuse_type(name, "true or false", error);
     *flag = truce__value_truth(value);
     return TRUCE_OK;
 }
@@ -223,7 +224,7 @@ static truce_status option_name(const char *name, struct value value, struct ind
     const char *text;
 
     if (value.type != BSON_TYPE_UTF8)
-        return mistyped(name, "a string", error);
+        return index_spec_refuse_type(name, "a string", error);
     text = truce__value_text(value, &length);
     if (length == 0)
         return truce__refuse(CODE_CANNOT_CREATE_INDEX, error, "an index name must not be empty");
@@ -242,7 +243,7 @@ static truce_status option_partial(const char *name, struct value value, struct 
     bson_t borrowed;
 
     if (value.type != BSON_TYPE_DOCUMENT)
-        return mistyped(name, "a document", error);
+        return index_spec_refuse_type(name, "a document", error);
     truce__value_bson(value, &borrowed);
     spec->partial_filter = bson_copy(&borrowed);
     return TRUCE_OK;
@@ -254,7 +255,7 @@ static truce_status parse_expire(const char *name, struct value value, int code,
     double seconds;
 
     if (!truce__value_is_number(value))
-        return mistyped(name, "a number", error);
+        return index_spec_refuse_type(name, "a number", error);
     seconds = truce__number_to_double(value);
     if (!(seconds >= 0 && seconds <= INT32_MAX))
         return truce__refuse(code, error, "index option '%s' must be from 0 to %d seconds", name,
@@ -275,7 +276,7 @@ static truce_status option_version(const char *name, struct value value, struct 
     int64_t version;
 
     if (!truce__value_is_number(value))
-        return mistyped(name, "a number", error);
+        return index_spec_refuse_type(name, "a number", error);
     if (!truce__number_to_int64(value, &version) || version < 1 || version > 2)
         return truce__refuse(CODE_CANNOT_CREATE_INDEX, error, "index option 'v' must be 1 or 2");
     return TRUCE_OK;
@@ -294,7 +295,7 @@ static truce_status option_collation(const char *name, struct value value, struc
     uint32_t length;
 
     if (value.type != BSON_TYPE_DOCUMENT)
-        return mistyped(name, "a document", error);
+        return index_spec_refuse_type(name, "a document", error);
     locale = truce__value_field(value, "locale", 6);
     if (locale.type == BSON_TYPE_UTF8 && !strcmp(truce__value_text(locale, &length), "simple"))
         return TRUCE_OK;

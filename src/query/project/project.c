@@ -20,7 +20,7 @@
 #include "bson/field_path.h"
 #include "query/project/project_tree.h"
 
-static struct project *allocate(const bson_t *projection)
+static struct project *project_allocate(const bson_t *projection)
 {
     struct project *new = bson_malloc0(sizeof *new);
 
@@ -45,7 +45,7 @@ static truce_status project_project_parse(struct project *new, struct project **
 truce_status truce__project_new(const bson_t *projection, const struct match *match,
                                 struct project **project, bson_error_t *error)
 {
-    struct project *new = allocate(projection);
+    struct project *new = project_allocate(projection);
 
     new->match = match;
     return project_project_parse(new, project, error);
@@ -54,7 +54,7 @@ truce_status truce__project_new(const bson_t *projection, const struct match *ma
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
                                       struct project **project, bson_error_t *error)
 {
-    struct project *new = allocate(projection);
+    struct project *new = project_allocate(projection);
 
     new->stage = true;
     new->variables = variables;

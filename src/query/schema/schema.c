@@ -257,8 +257,8 @@ static bool schema_spend(struct schema_run *run, uint32_t steps)
     return run->status == TRUCE_OK;
 }
 
-static bool found(const struct regex *regex, const char *text, size_t length,
-                  struct schema_run *run)
+static bool schema_find_regex(const struct regex *regex, const char *text, size_t length,
+                              struct schema_run *run)
 {
     bool is_found = false;
 
@@ -310,7 +310,7 @@ static bool test_text(const struct schema *schema, struct value value, struct sc
 
     if (!schema_within(&schema->length, count_characters(text, length)))
         return false;
-    return !schema->pattern || found(schema->pattern, text, length, run);
+    return !schema->pattern || schema_find_regex(schema->pattern, text, length, run);
 }
 
 static bool test_rest(const struct schema_rest *rest, struct value value, struct schema_run *run)
@@ -373,7 +373,7 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
             return false;
     }
     for (uint32_t i = 0; i < schema->patterns_size; i++) {
-        if (!found(schema->patterns[i].regex, field->key, field->key_length, run))
+        if (!schema_find_regex(schema->patterns[i].regex, field->key, field->key_length, run))
             continue;
         named = true;
         if (!schema_test(schema->patterns[i].schema, field->value, run))

@@ -283,7 +283,7 @@ static truce_status sorter_write_row(struct run *run, const struct row *row, bso
     return truce__spill_put(&run->file, row, row_bytes(row), error);
 }
 
-static truce_status advance(struct run *run, bson_error_t *error)
+static truce_status sort_run_advance(struct run *run, bson_error_t *error)
 {
     const void *bytes;
     size_t size;
@@ -325,7 +325,7 @@ static truce_status start_heap(struct sorter *sorter, struct run *runs, size_t c
     sorter->heap = bson_realloc(sorter->heap, (count + 1) * sizeof *sorter->heap);
     sorter->heap_count = 0;
     for (size_t i = 0; i < count; i++) {
-        truce_status status = advance(&runs[i], error);
+        truce_status status = sort_run_advance(&runs[i], error);
 
         if (status)
             return status;
@@ -340,7 +340,7 @@ static truce_status start_heap(struct sorter *sorter, struct run *runs, size_t c
 /* Advances the run at heap[0] to its next row. */
 static truce_status step_heap(struct sorter *sorter, bson_error_t *error)
 {
-    truce_status status = advance(sorter->heap[0], error);
+    truce_status status = sort_run_advance(sorter->heap[0], error);
 
     if (status)
         return status;

@@ -123,14 +123,15 @@ static truce_status next_value(const struct walk *walk, uint32_t i, struct value
     return TRUCE_OK;
 }
 
-static truce_status emit(const struct walk *walk, const struct progress *progress)
+static truce_status field_keys_emit(const struct walk *walk, const struct progress *progress)
 {
     for (uint32_t i = 0; i < walk->count; i++)
         truce__key_append(&walk->keys->bytes, progress[i].fixed, walk->fields[i].descending);
     return truce__field_keys_end(walk->keys, walk->error);
 }
 
-static bool settled(const struct walk *walk, const struct progress *progress, uint32_t i)
+static bool field_path_is_complete(const struct walk *walk, const struct progress *progress,
+                                   uint32_t i)
 {
     return progress[i].at == walk->fields[i].path.count;
 }
@@ -150,7 +151,7 @@ static truce_status walk_object(const struct walk *walk, struct value object,
         struct value found;
         truce_status status;
 
-        if (settled(walk, progress, i))
+        if (field_path_is_complete(walk, progress, i))
             continue;
         status = next_value(walk, i, object, &progress[i], &nested, &found);
         if (status)
@@ -173,7 +174,7 @@ static truce_status walk_object(const struct walk *walk, struct value object,
     }
     if (array.type)
         return keys_expand(walk, array, waiting, !nested, progress, missing);
-    return walk->sparse && missing == walk->count ? TRUCE_OK : emit(walk, progress);
+    return walk->sparse && missing == walk->count ? TRUCE_OK : field_keys_emit(walk, progress);
 }
 
 /* Looks up the elements that the waiting fields name by number, once for all elements of the
@@ -185,7 +186,7 @@ static void look_up_numbers(const struct walk *walk, struct value array, uint32_
         const struct path *path = &walk->fields[i].path;
 
         progress[i].by_number = truce__value_missing();
-        if (!(waiting & 1u << i) || settled(walk, progress, i))
+        if (!(waiting & 1u << i) || field_path_is_complete(walk, progress, i))
             continue;
         progress[i].by_number = truce__value_field(array, path->parts[progress[i].at].name,
                                                    path->parts[progress[i].at].length);
@@ -202,7 +203,7 @@ static truce_status walk_element(const struct walk *walk, struct value element,
 
     memcpy(progress, before, walk->count * sizeof *progress);
     for (uint32_t i = 0; i < walk->count; i++) {
-        if (waiting & 1u << i && settled(walk, progress, i))
+        if (waiting & 1u << i && field_path_is_complete(walk, progress, i))
             progress[i].fixed = terminal;
     }
     return walk_object(walk, element.type == BSON_TYPE_DOCUMENT ? element : empty, progress,
@@ -310,7 +311,7 @@ static truce_status id_key(const struct walk *walk, struct value document)
             return TRUCE_OK;
         progress.fixed = truce__value_null();
     }
-    return emit(walk, &progress);
+    return field_keys_emit(walk, &progress);
 }
 
 truce_status truce__field_keys(const struct key_field *fields, uint32_t count, bool sparse,

@@ -16,7 +16,7 @@
 
 #define BUFFER_BYTES (32 * 1024)
 
-static size_t padded(size_t size)
+static size_t spill_padded_size(size_t size)
 {
     return (size + 7) & ~(size_t)7;
 }
@@ -46,7 +46,7 @@ truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t
 
     truce__buffer_append(&file->buffer, &header, sizeof header);
     truce__buffer_append(&file->buffer, bytes, size);
-    truce__buffer_append(&file->buffer, zeros, padded(size) - size);
+    truce__buffer_append(&file->buffer, zeros, spill_padded_size(size) - size);
     return file->buffer.size >= BUFFER_BYTES ? spill_flush(file, error) : TRUCE_OK;
 }
 
@@ -92,13 +92,13 @@ truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_
         return status;
     if (file->buffer.size - file->at >= sizeof header) {
         memcpy(&header, file->buffer.bytes + file->at, sizeof header);
-        status = spill_fill(file, sizeof header + padded(header), error);
+        status = spill_fill(file, sizeof header + spill_padded_size(header), error);
         if (status)
             return status;
-        if (file->buffer.size - file->at >= sizeof header + padded(header)) {
+        if (file->buffer.size - file->at >= sizeof header + spill_padded_size(header)) {
             *bytes = file->buffer.bytes + file->at + sizeof header;
             *size = header;
-            file->taken = sizeof header + padded(header);
+            file->taken = sizeof header + spill_padded_size(header);
             return TRUCE_OK;
         }
     }

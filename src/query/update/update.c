@@ -158,8 +158,9 @@ static struct value replace_stamp(struct value document, const struct query_cont
 
 /* Returns the fields of `document` in the order in which `order` has them, then its other
  * fields. */
-static truce_status reorder(struct arena *arena, struct value order, struct value document,
-                            struct value *result, bson_error_t *error)
+static truce_status update_order_fields(struct arena *arena, struct value order,
+                                        struct value document, struct value *result,
+                                        bson_error_t *error)
 {
     struct fields fields = truce__fields(order);
     struct field_table table;
@@ -220,7 +221,7 @@ static truce_status update_whole(const struct update *update, struct value befor
         *replacement = truce__value_from_bson(context->arena, &result, false);
     bson_destroy(&result);
     if (!status && update->keeps_order)
-        status = reorder(context->arena, before, *replacement, replacement, error);
+        status = update_order_fields(context->arena, before, *replacement, replacement, error);
     return status;
 }
 

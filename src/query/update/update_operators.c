@@ -147,7 +147,7 @@ static truce_status operator_parse_bit(struct update_parser *parser, struct upda
     return TRUCE_OK;
 }
 
-static int64_t bits(const char *name, int64_t a, int64_t b)
+static int64_t update_combine_bits(const char *name, int64_t a, int64_t b)
 {
     if (name[0] == 'a')
         return a & b;
@@ -170,7 +170,7 @@ static truce_status operator_bit(struct update_run *run, const struct update_lea
     if (old.type != VALUE_MISSING)
         result = truce__value_integer(old);
     while (truce__fields_next(&fields)) {
-        result = bits(fields.key, result, truce__value_integer(fields.value));
+        result = update_combine_bits(fields.key, result, truce__value_integer(fields.value));
         wide = wide || fields.value.type == BSON_TYPE_INT64;
     }
     *new = wide ? truce__value_from_int64(run->context->arena, result)

@@ -57,7 +57,7 @@ static void metrics_add(atomic_ullong *to, uint64_t more)
     atomic_fetch_add_explicit(to, more, memory_order_relaxed);
 }
 
-static uint64_t get(const atomic_ullong *from)
+static uint64_t metrics_load(const atomic_ullong *from)
 {
     return atomic_load_explicit(from, memory_order_relaxed);
 }
@@ -167,21 +167,21 @@ void metrics_sent(struct metrics *metrics, size_t bytes)
 
 void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent)
 {
-    *received = get(&metrics->received);
-    *sent = get(&metrics->sent);
+    *received = metrics_load(&metrics->received);
+    *sent = metrics_load(&metrics->sent);
 }
 
 /* ---- text format ----------------------------------------------------------------------------- */
 
-static void one(struct buffer *out, const char *name, const char *type, const char *help,
-                uint64_t value)
+static void metrics_put_number(struct buffer *out, const char *name, const char *type,
+                               const char *help, uint64_t value)
 {
     metrics_put_head(out, name, type, help);
     metrics_put(out, "%s %" PRIu64 "\n", name, value);
 }
 
-static void seconds(struct buffer *out, const char *name, const char *type, const char *help,
-                    double value)
+static void metrics_put_seconds(struct buffer *out, const char *name, const char *type,
+                                const char *help, double value)
 {
     metrics_put_head(out, name, type, help);
     metrics_put(out, "%s %.3f\n", name, value);
@@ -189,15 +189,15 @@ static void seconds(struct buffer *out, const char *name, const char *type, cons
 
 static void put_timing(const struct timing *timing, struct buffer *out)
 {
-    uint64_t ns = get(&timing->ns), count = 0;
+    uint64_t ns = metrics_load(&timing->ns), count = 0;
 
     for (size_t i = 0; i < STEPS; i++) {
-        count += get(&timing->steps[i]);
+        count += metrics_load(&timing->steps[i]);
         metrics_put(out,
                     "truce_command_duration_seconds_bucket{group=\"%s\",le=\"%g\"} %" PRIu64 "\n",
                     timing->group, (double)steps_us[i] / 1e6, count);
     }
-    count += get(&timing->steps[STEPS]);
+    count += metrics_load(&timing->steps[STEPS]);
     metrics_put(out,
                 "truce_command_duration_seconds_bucket{group=\"%s\",le=\"+Inf\"} %" PRIu64
                 "\ntruce_command_duration_seconds_sum{group=\"%s\"} %.9f\n"
@@ -207,7 +207,7 @@ static void put_timing(const struct timing *timing, struct buffer *out)
 
 static void put_failures(struct metrics *metrics, struct buffer *out)
 {
-    uint64_t others = get(&metrics->others);
+    uint64_t others = metrics_load(&metrics->others);
 
     metrics_put_head(out, "truce_command_errors_total", "counter",
                      "Failed commands and writes, by error code.");
@@ -216,7 +216,7 @@ static void put_failures(struct metrics *metrics, struct buffer *out)
 
         if (code)
             metrics_put(out, "truce_command_errors_total{code=\"%u\"} %" PRIu64 "\n", code - 1,
-                        get(&metrics->failures[i].count));
+                        metrics_load(&metrics->failures[i].count));
     }
     if (others)
         metrics_put(out, "truce_command_errors_total{code=\"other\"} %" PRIu64 "\n", others);
@@ -226,9 +226,9 @@ static void put_commands(struct metrics *metrics, struct buffer *out)
 {
     metrics_put_head(out, "truce_commands_total", "counter", "Commands that were begun, by name.");
     for (size_t i = 0; i < metrics->count; i++)
-        if (get(&metrics->times[i].count))
+        if (metrics_load(&metrics->times[i].count))
             metrics_put(out, "truce_commands_total{command=\"%s\"} %" PRIu64 "\n",
-                        metrics->times[i].command->name, get(&metrics->times[i].count));
+                        metrics->times[i].command->name, metrics_load(&metrics->times[i].count));
     metrics_put_head(out, "truce_command_duration_seconds", "histogram",
                      "Time from reading a command to its reply, by groups.");
     for (size_t i = 0; i < GROUPS_MAX && metrics->timings[i].group; i++)
@@ -248,24 +248,27 @@ static void put_server(struct server *server, const struct metrics_gauges *gauge
     pthread_mutex_unlock(&server->mutex);
     metrics_put_head(out, "truce_build_info", "gauge", "The version.");
     metrics_put(out, "truce_build_info{version=\"%s\"} 1\n", TRUCE_VERSION);
-    seconds(out, "truce_start_time_seconds", "gauge", "Start time of the server, since 1970.",
-            (double)server->started_ms / 1000);
-    one(out, "truce_connections", "gauge", "Clients that are connected.", connected);
-    one(out, "truce_connections_limit", "gauge", "Maximum number of connected clients.",
-        (uint64_t)server->connections_max);
-    one(out, "truce_connections_accepted_total", "counter", "Accepted connections.", created);
-    one(out, "truce_connections_refused_total", "counter",
-        "Connections refused because of the limit.", refused);
-    one(out, "truce_received_bytes_total", "counter", "Received bytes, before decompression.",
-        get(&server->metrics->received));
-    one(out, "truce_sent_bytes_total", "counter", "Sent bytes, after compression.",
-        get(&server->metrics->sent));
-    one(out, "truce_cursors", "gauge", "Open cursors.", gauges->cursors);
-    one(out, "truce_transactions", "gauge", "Running transactions.", gauges->transactions);
-    one(out, "truce_logins_total", "counter", "Logins that were begun.",
-        (uint64_t)atomic_load(&server->logins));
-    one(out, "truce_logins_failed_total", "counter", "Logins that failed.",
-        (uint64_t)atomic_load(&server->logins_failed));
+    metrics_put_seconds(out, "truce_start_time_seconds", "gauge",
+                        "Start time of the server, since 1970.", (double)server->started_ms / 1000);
+    metrics_put_number(out, "truce_connections", "gauge", "Clients that are connected.", connected);
+    metrics_put_number(out, "truce_connections_limit", "gauge",
+                       "Maximum number of connected clients.", (uint64_t)server->connections_max);
+    metrics_put_number(out, "truce_connections_accepted_total", "counter", "Accepted connections.",
+                       created);
+    metrics_put_number(out, "truce_connections_refused_total", "counter",
+                       "Connections refused because of the limit.", refused);
+    metrics_put_number(out, "truce_received_bytes_total", "counter",
+                       "Received bytes, before decompression.",
+                       metrics_load(&server->metrics->received));
+    metrics_put_number(out, "truce_sent_bytes_total", "counter", "Sent bytes, after compression.",
+                       metrics_load(&server->metrics->sent));
+    metrics_put_number(out, "truce_cursors", "gauge", "Open cursors.", gauges->cursors);
+    metrics_put_number(out, "truce_transactions", "gauge", "Running transactions.",
+                       gauges->transactions);
+    metrics_put_number(out, "truce_logins_total", "counter", "Logins that were begun.",
+                       (uint64_t)atomic_load(&server->logins));
+    metrics_put_number(out, "truce_logins_failed_total", "counter", "Logins that failed.",
+                       (uint64_t)atomic_load(&server->logins_failed));
 }
 
 /* Commits of several documents: the patterns', and transactions. */
@@ -282,9 +285,10 @@ static void put_commits(struct buffer *out)
                 "\ntruce_commits_total{outcome=\"aborted\"} %" PRIu64
                 "\ntruce_commits_total{outcome=\"unknown\"} %" PRIu64 "\n",
                 c.committed, c.conflicts, c.aborted, c.unknown);
-    one(out, "truce_commit_reruns_total", "counter", "Automatic reruns of commits.", c.reruns);
-    one(out, "truce_commit_helps_total", "counter", "Commits that another client completed.",
-        c.helps);
+    metrics_put_number(out, "truce_commit_reruns_total", "counter", "Automatic reruns of commits.",
+                       c.reruns);
+    metrics_put_number(out, "truce_commit_helps_total", "counter",
+                       "Commits that another client completed.", c.helps);
 }
 
 static void put_sweep(struct sweeper *sweeper, struct buffer *out)
@@ -320,10 +324,12 @@ static void put_store(truce_store *store, struct buffer *out)
     truce_store_counters c;
 
     truce_store_count(store, &c);
-    one(out, "truce_store_writes_total", "counter", "Calls that wrote to the file, of this server.",
-        c.writes);
-    one(out, "truce_store_syncs_total", "counter", "Waits of this server for the disk.", c.syncs);
-    one(out, "truce_store_log_bytes", "gauge", "Size of the write-ahead log.", c.log_bytes);
+    metrics_put_number(out, "truce_store_writes_total", "counter",
+                       "Calls that wrote to the file, of this server.", c.writes);
+    metrics_put_number(out, "truce_store_syncs_total", "counter",
+                       "Waits of this server for the disk.", c.syncs);
+    metrics_put_number(out, "truce_store_log_bytes", "gauge", "Size of the write-ahead log.",
+                       c.log_bytes);
 }
 
 static void metrics_put_feed(truce_store *store, struct buffer *out)
@@ -334,12 +340,13 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
 
     if (!engine || truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table)
         return;
-    one(out, "truce_feed_bytes", "gauge", "Size of the changes that are stored for change streams.",
-        (uint64_t)state.bytes);
+    metrics_put_number(out, "truce_feed_bytes", "gauge",
+                       "Size of the changes that are stored for change streams.",
+                       (uint64_t)state.bytes);
     if (state.oldest_ms)
-        seconds(out, "truce_feed_oldest_timestamp_seconds", "gauge",
-                "Time of the oldest change that is stored, since 1970.",
-                (double)state.oldest_ms / 1000);
+        metrics_put_seconds(out, "truce_feed_oldest_timestamp_seconds", "gauge",
+                            "Time of the oldest change that is stored, since 1970.",
+                            (double)state.oldest_ms / 1000);
 }
 
 /* Writes how far the archiver of the file is behind, in this process or another. */
@@ -350,14 +357,14 @@ static void metrics_put_archive(truce_store *store, struct buffer *out)
 
     if (!engine || !truce__archive_facts(&engine->lock, &archive))
         return;
-    one(out, "truce_archive_behind_bytes", "gauge", "Bytes of the log that are not archived.",
-        archive.behind_bytes);
-    seconds(out, "truce_archive_behind_seconds", "gauge",
-            "Age of the archived state, if something is missing in it.",
-            (double)archive.behind_ms / 1000);
-    seconds(out, "truce_archive_failing_seconds", "gauge",
-            "How long calls to the target of the archive have been failing.",
-            (double)archive.failing_ms / 1000);
+    metrics_put_number(out, "truce_archive_behind_bytes", "gauge",
+                       "Bytes of the log that are not archived.", archive.behind_bytes);
+    metrics_put_seconds(out, "truce_archive_behind_seconds", "gauge",
+                        "Age of the archived state, if something is missing in it.",
+                        (double)archive.behind_ms / 1000);
+    metrics_put_seconds(out, "truce_archive_failing_seconds", "gauge",
+                        "How long calls to the target of the archive have been failing.",
+                        (double)archive.failing_ms / 1000);
 }
 
 /* These names are those of Prometheus' client libraries. */
@@ -371,11 +378,11 @@ static void put_process(struct buffer *out)
     if (file)
         (void)fclose(file);
     if (read == 2)
-        one(out, "process_resident_memory_bytes", "gauge", "Memory of the process.",
-            (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE));
+        metrics_put_number(out, "process_resident_memory_bytes", "gauge", "Memory of the process.",
+                           (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE));
     if (!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used))
-        seconds(out, "process_cpu_seconds_total", "counter", "CPU time of the process.",
-                (double)used.tv_sec + (double)used.tv_nsec / 1e9);
+        metrics_put_seconds(out, "process_cpu_seconds_total", "counter", "CPU time of the process.",
+                            (double)used.tv_sec + (double)used.tv_nsec / 1e9);
 }
 
 void metrics_write(struct server *server, const struct metrics_gauges *gauges, struct buffer *out)

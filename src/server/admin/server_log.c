@@ -161,7 +161,7 @@ static void log_put(struct buffer *out, const char *text)
 }
 
 /* Returns the size of the first character; 1 for an invalid byte. */
-static size_t character(const char *text, size_t left, bool *good)
+static size_t log_character_size(const char *text, size_t left, bool *good)
 {
     for (size_t size = 1; size <= 4 && size <= left; size++)
         if (truce__utf8_check(text, size) == size) {
@@ -182,7 +182,7 @@ static void put_quoted(struct buffer *out, const char *text, size_t length)
     for (size_t at = 0, size; at < length; at += size) {
         bool good;
 
-        size = character(text + at, length - at, &good);
+        size = log_character_size(text + at, length - at, &good);
         one.size = 0;
         truce__json_write_text(&one, good ? text + at : UNKNOWN, good ? size : strlen(UNKNOWN));
         if (out->size - begin + one.size - 2 > LOG_TEXT_MAX) {

@@ -57,7 +57,7 @@ static void sweeper_add_report(truce_sweep_report *sum, const truce_sweep_report
     sum->failed += report->failed;
 }
 
-static bool stops(struct sweeper *sweeper)
+static bool sweeper_is_stopping(struct sweeper *sweeper)
 {
     bool answer;
 
@@ -117,7 +117,7 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
          round++) {
         status = truce_sweep(server->store, &options, &report, &error);
         sweeper_add_report(&sum, &report);
-        ends = stops(sweeper);
+        ends = sweeper_is_stopping(sweeper);
     }
     pthread_mutex_lock(&sweeper->mutex);
     sweeper->sums.turns++;

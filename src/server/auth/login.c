@@ -196,7 +196,7 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
     return TRUCE_OK;
 }
 
-static void become(struct call *call, const char *mechanism)
+static void login_accept(struct call *call, const char *mechanism)
 {
     struct login *login = &call->connection->login;
 
@@ -228,7 +228,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
         return login_fail(call, call->database, wrong, error);
     login_append_answer(signature, login->proved || login->brief, reply);
     if (login->proved || login->brief)
-        become(call, scram_name(login->scram->credential.mechanism));
+        login_accept(call, scram_name(login->scram->credential.mechanism));
     else
         login->proved = true;
     return TRUCE_OK;
@@ -268,7 +268,7 @@ truce_status login_by_password(struct connection *connection, const char *databa
         for (int mechanism = 0; mechanism < SCRAM_MECHANISMS; mechanism++) {
             if (login_matches(&call, databases[i], (enum scram_mechanism)mechanism, password,
                               &status, error)) {
-                become(&call, "basic");
+                login_accept(&call, "basic");
                 return TRUCE_OK;
             }
             if (status) {
@@ -296,7 +296,7 @@ truce_status login_by_token(struct connection *connection, const char *token, in
     if (!status && users_load(&document, user)) {
         login->asking = user;
         login_digest(&document, login->document);
-        become(&call, "token");
+        login_accept(&call, "token");
     } else {
         bson_free(user);
         if (!status || status == TRUCE_NOT_FOUND)

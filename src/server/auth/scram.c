@@ -87,8 +87,8 @@ bool scram_unbase64_salt(const char *text, struct scram_credential *credential)
     return size && size <= SCRAM_SALT_MAX && scram_unbase64(text, credential->salt, size);
 }
 
-static void hmac(enum scram_mechanism mechanism, const uint8_t *key, const char *text,
-                 uint8_t result[SCRAM_KEY_MAX])
+static void scram_hmac(enum scram_mechanism mechanism, const uint8_t *key, const char *text,
+                       uint8_t result[SCRAM_KEY_MAX])
 {
     unsigned size = 0;
 
@@ -130,9 +130,9 @@ void scram_derive_prepared(const char *prepared, struct scram_credential *creden
                                    (int)credential->salt_size, credential->iterations,
                                    scram_hash_of(mechanism), mechanisms[mechanism].key,
                                    salted) == 1);
-    hmac(mechanism, salted, "Client Key", key);
+    scram_hmac(mechanism, salted, "Client Key", key);
     scram_hash(mechanism, key, credential->stored_key);
-    hmac(mechanism, salted, "Server Key", credential->server_key);
+    scram_hmac(mechanism, salted, "Server Key", credential->server_key);
     scram_wipe(salted, sizeof salted);
     scram_wipe(key, sizeof key);
 }
@@ -169,7 +169,7 @@ bool scram_matches(const struct scram_credential *credential, const char *name,
     return good;
 }
 
-static struct scram_credential fresh(enum scram_mechanism mechanism)
+static struct scram_credential scram_new_credential(enum scram_mechanism mechanism)
 {
     return (struct scram_credential){.mechanism = mechanism,
                                      .iterations = mechanisms[mechanism].iterations,
@@ -179,7 +179,7 @@ static struct scram_credential fresh(enum scram_mechanism mechanism)
 truce_status scram_make(enum scram_mechanism mechanism, const char *name, const char *password,
                         struct scram_credential *credential, bson_error_t *error)
 {
-    *credential = fresh(mechanism);
+    *credential = scram_new_credential(mechanism);
     scram_chance(credential->salt, credential->salt_size);
     return scram_derive(name, password, credential, error);
 }
@@ -190,8 +190,8 @@ void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCR
     uint8_t salt[SCRAM_KEY_MAX];
     char *text = bson_strdup_printf("%s.%s.%d", database, name, mechanism);
 
-    *credential = fresh(mechanism);
-    hmac(SCRAM_SHA_256, secret, text, salt);
+    *credential = scram_new_credential(mechanism);
+    scram_hmac(SCRAM_SHA_256, secret, text, salt);
     memcpy(credential->salt, salt, credential->salt_size);
     scram_chance(credential->stored_key, sizeof credential->stored_key);
     bson_free(text);
@@ -294,14 +294,14 @@ void scram_challenge(struct scram *scram, const char *half)
 
 /* Returns whether the proof is right: removing the conversation's signature from it gives the
  * client key, whose hash is the stored key. */
-static bool proves(const struct scram_credential *credential, const char *conversation,
-                   const uint8_t proof[SCRAM_KEY_MAX])
+static bool scram_check_proof(const struct scram_credential *credential, const char *conversation,
+                              const uint8_t proof[SCRAM_KEY_MAX])
 {
     uint8_t key[SCRAM_KEY_MAX], stored[SCRAM_KEY_MAX];
     size_t size = (size_t)mechanisms[credential->mechanism].key;
     bool good;
 
-    hmac(credential->mechanism, credential->stored_key, conversation, key);
+    scram_hmac(credential->mechanism, credential->stored_key, conversation, key);
     for (size_t i = 0; i < size; i++)
         key[i] ^= proof[i];
     scram_hash(credential->mechanism, key, stored);
@@ -310,13 +310,13 @@ static bool proves(const struct scram_credential *credential, const char *conver
     return good;
 }
 
-static void sign(const struct scram_credential *credential, const char *conversation,
-                 char signature[64])
+static void scram_sign(const struct scram_credential *credential, const char *conversation,
+                       char signature[64])
 {
     uint8_t bytes[SCRAM_KEY_MAX];
     char text[48];
 
-    hmac(credential->mechanism, credential->server_key, conversation, bytes);
+    scram_hmac(credential->mechanism, credential->server_key, conversation, bytes);
     scram_base64(bytes, (size_t)mechanisms[credential->mechanism].key, text);
     snprintf(signature, 64, "v=%s", text);
 }
@@ -344,9 +344,9 @@ const char *scram_final(const struct scram *scram, const uint8_t *message, size_
         return "the final message has no proof";
     conversation = bson_strdup_printf("%s,%s,%.*s", scram->first, scram->challenge,
                                       (int)(last - text - 1), text);
-    good = proves(&scram->credential, conversation, bytes);
+    good = scram_check_proof(&scram->credential, conversation, bytes);
     if (good)
-        sign(&scram->credential, conversation, signature);
+        scram_sign(&scram->credential, conversation, signature);
     bson_free(conversation);
     return good ? NULL : "wrong password";
 }

@@ -405,7 +405,7 @@ truce_status serve_drop_all_users(struct call *call, bson_t *reply, bson_error_t
     return status;
 }
 
-static truce_status grant(struct call *call, bool revoke, bson_error_t *error)
+static truce_status user_change_roles(struct call *call, bool revoke, bson_error_t *error)
 {
     struct user_fields fields = {0};
     struct grants *grants;
@@ -427,11 +427,11 @@ static truce_status grant(struct call *call, bool revoke, bson_error_t *error)
 truce_status serve_grant_roles(struct call *call, bson_t *reply, bson_error_t *error)
 {
     (void)reply;
-    return grant(call, false, error);
+    return user_change_roles(call, false, error);
 }
 
 truce_status serve_revoke_roles(struct call *call, bson_t *reply, bson_error_t *error)
 {
     (void)reply;
-    return grant(call, true, error);
+    return user_change_roles(call, true, error);
 }

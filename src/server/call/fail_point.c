@@ -94,7 +94,7 @@ static bool point_names(const bson_t *array, const char *name)
     return false;
 }
 
-static bool chooses(const struct fail_data *data, struct call *call)
+static bool fail_point_matches_call(const struct fail_data *data, struct call *call)
 {
     const char *collection =
         BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "$cmd";
@@ -136,7 +136,7 @@ static bool point_take(struct fail_point *point, struct call *call, struct fail_
     pthread_mutex_lock(&point->mutex);
     does = order->mode != FAIL_OFF &&
            !call_fields(call, data_of(call, order), data_fields, false, data, NULL) &&
-           chooses(data, call) && point_fails(order);
+           fail_point_matches_call(data, call) && point_fails(order);
     pthread_mutex_unlock(&point->mutex);
     return does;
 }

@@ -138,7 +138,8 @@ static truce_status sifted_begin(struct call *call, struct sifted *sifted, struc
     return status ? status : truce__match_new(list->filter, &sifted->match, error);
 }
 
-static truce_status sift(struct sifted *sifted, const bson_t *document, bson_error_t *error)
+static truce_status catalog_filter_document(struct sifted *sifted, const bson_t *document,
+                                            bson_error_t *error)
 {
     struct match_result result;
     char buffer[16];
@@ -197,7 +198,7 @@ static truce_status list_views(struct call *call, bool names_only, struct sifted
 
     for (uint32_t i = 0; i < count && !status; i++) {
         view_describe(&all[i], names_only, &document);
-        status = sift(sifted, &document, error);
+        status = catalog_filter_document(sifted, &document, error);
         bson_destroy(&document);
     }
     return status;
@@ -227,7 +228,7 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
         if (!name)
             continue;
         catalog_describe_collection(name, &facts, list.names_only, &document);
-        status = sift(&sifted, &document, error);
+        status = catalog_filter_document(&sifted, &document, error);
         bson_destroy(&document);
     }
     if (!status)
@@ -264,7 +265,7 @@ truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t
             BSON_APPEND_INT64(&document, "sizeOnDisk", bytes);
             BSON_APPEND_BOOL(&document, "empty", database->sizes.documents == 0);
         }
-        status = sift(&sifted, &document, error);
+        status = catalog_filter_document(&sifted, &document, error);
         bson_destroy(&document);
         total += bytes;
     }

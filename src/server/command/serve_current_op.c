@@ -221,8 +221,8 @@ static truce_status collection_stats(struct call *call, const bson_t *asked, bso
     return status;
 }
 
-static truce_status running(struct call *call, const bson_t *asked, bson_t *documents,
-                            bson_error_t *error)
+static truce_status current_op_list(struct call *call, const bson_t *asked, bson_t *documents,
+                                    bson_error_t *error)
 {
     if (BSON_ITER_HOLDS_UTF8(&call->value) || strcmp(call->database, "admin") != 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
@@ -262,7 +262,7 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most
     if (!strcmp(bson_iter_key(&stage), "$collStats"))
         status = collection_stats(call, asked, &documents, error);
     else
-        status = running(call, asked, &documents, error);
+        status = current_op_list(call, asked, &documents, error);
     if (!status) {
         status = truce__place_pipeline(call->server->database, call->database, pipeline, &guard,
                                        &named, error);

@@ -267,7 +267,7 @@ static void append_stages(const struct pipeline *compiled, uint32_t taken, const
         }
 }
 
-static bool sorts(const bson_t *plan)
+static bool explain_plan_sorts(const bson_t *plan)
 {
     bson_t planner, winning;
 
@@ -312,7 +312,7 @@ static truce_status look_at_head(struct call *call, const struct pipeline_head *
     explained->options.sort = head->sort;
     explained->options.limit = head->limit;
     status = explained_look(call, explained, error);
-    if (!status && !head->same_sort && sorts(&explained->plan)) {
+    if (!status && !head->same_sort && explain_plan_sorts(&explained->plan)) {
         bson_destroy(&explained->plan);
         explained->options.sort = NULL;
         status = explained_look(call, explained, error);

@@ -62,7 +62,7 @@ static bool inflate_all(const uint8_t *from, size_t size, uint8_t *to, size_t ro
     return uncompress(to, &written, from, (uLong)size) == Z_OK && written == room;
 }
 
-static bool unsnap(const uint8_t *from, size_t size, uint8_t *to, size_t room)
+static bool snappy_decompress(const uint8_t *from, size_t size, uint8_t *to, size_t room)
 {
     size_t length = 0;
 
@@ -81,7 +81,7 @@ static bool compress_expand(int compressor, const uint8_t *from, size_t size, ui
             memcpy(to, from, room);
         return size == room;
     case SNAPPY:
-        return unsnap(from, size, to, room);
+        return snappy_decompress(from, size, to, room);
     case ZLIB:
         return inflate_all(from, size, to, room);
     case ZSTD:

@@ -97,7 +97,7 @@ truce_status change_stream_token_read(const bson_t *document, struct change_stre
 /* ---- visibility ------------------------------------------------------------------------------ */
 
 /* Returns whether a scope of several collections includes those of the database. */
-static bool reaches(const struct change_stream_scope *scope, const char *database)
+static bool stream_scope_includes(const struct change_stream_scope *scope, const char *database)
 {
     if (scope->reach == STREAM_DATABASE)
         return !strcmp(database, scope->database);
@@ -113,7 +113,7 @@ static bool is_within(const struct change_stream_scope *scope, const char *place
         return !strcmp(place, scope->place);
     truce__place_database(scope->own, place, database);
     name = truce__place_name(scope->own, database, place);
-    return name && !truce__place_is_system(name) && reaches(scope, database);
+    return name && !truce__place_is_system(name) && stream_scope_includes(scope, database);
 }
 
 static bool is_expanded(enum feed_kind kind)
@@ -155,7 +155,7 @@ static bool sees_view(const struct change_stream_scope *scope, const struct feed
 
     truce__place_database(scope->own, entry->collection, database);
     return scope->reach != STREAM_COLLECTION && namespace_of_view(entry) &&
-           reaches(scope, database);
+           stream_scope_includes(scope, database);
 }
 
 /* Returns whether the stream has an event for the entry, and whether the event ends the stream. */
@@ -743,7 +743,7 @@ static void free_event(struct event *event)
 }
 
 /* Removes the first entry of the queue. */
-static void pop(struct change_stream *watch)
+static void stream_remove_first(struct change_stream *watch)
 {
     struct event *event = watch->first;
 
@@ -919,7 +919,7 @@ static void end_split(struct change_stream *watch)
 {
     bson_destroy(watch->split);
     watch->split = NULL;
-    pop(watch);
+    stream_remove_first(watch);
 }
 
 static void change_stream_send_fragment(struct change_stream *watch, bson_t *batch, uint32_t *count,
@@ -962,7 +962,7 @@ static truce_status change_stream_send(struct change_stream *watch, bson_t *docu
         status = check_size(document, error);
     if (!status) {
         change_stream_append(batch, count, document);
-        pop(watch);
+        stream_remove_first(watch);
     }
     bson_destroy(document);
     return status;
@@ -994,7 +994,7 @@ static truce_status change_stream_report(struct change_stream *watch, bson_t *ba
         return status;
     }
     if (!shaped && watch->pipeline) {
-        pop(watch);
+        stream_remove_first(watch);
         return TRUCE_OK;
     }
     return change_stream_send(watch, shaped ? shaped : bson_copy(event->document), batch, count,
@@ -1202,7 +1202,7 @@ void change_stream_free(struct change_stream *watch)
         return;
     truce__mongo_stream_close(watch->passed);
     while (watch->first)
-        pop(watch);
+        stream_remove_first(watch);
     if (watch->split)
         bson_destroy(watch->split);
     truce__pipeline_free(watch->pipeline);

@@ -124,7 +124,7 @@ static truce_status move_reserved(struct server *server, uint64_t was, uint64_t 
 
 /* Reserves a range of times that begins at `*time` or after all reserved times, and sets `*time` to
  * its first time. */
-static truce_status reserve(struct server *server, uint64_t *time, bson_error_t *error)
+static truce_status cluster_time_reserve(struct server *server, uint64_t *time, bson_error_t *error)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);
     bool moved = engine && engine->read_only;
@@ -153,7 +153,7 @@ static truce_status reserve(struct server *server, uint64_t *time, bson_error_t 
 truce_status server_tick(struct server *server, uint64_t *time, bson_error_t *error)
 {
     *time = time_pass(server, server_time(server) + 1);
-    return *time <= server->ticks_until ? TRUCE_OK : reserve(server, time, error);
+    return *time <= server->ticks_until ? TRUCE_OK : cluster_time_reserve(server, time, error);
 }
 
 truce_status server_start_time(struct server *server, bson_error_t *error)

@@ -260,7 +260,7 @@ static void retryable_make_record(const struct retryable *kept, struct statement
 
 /* ---- the receipt ----------------------------------------------------------------------------- */
 
-static bool agrees(truce_receipt *receipt, const bson_t *before)
+static bool retryable_check_before(truce_receipt *receipt, const bson_t *before)
 {
     struct retryable *kept = (struct retryable *)receipt;
     bool same =
@@ -384,7 +384,8 @@ truce_status retryable_begin(struct call *call, struct session *session, int32_t
     bson_init(&made->key);
     BSON_APPEND_BINARY(&made->key, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
     bson_init(&made->read);
-    made->receipt = (truce_receipt){SESSION_RECORDS, &made->key, agrees, retryable_make};
+    made->receipt =
+        (truce_receipt){SESSION_RECORDS, &made->key, retryable_check_before, retryable_make};
     *kept = made;
     status = read_ids(made, ids, error);
     if (!status)
@@ -409,7 +410,7 @@ void retryable_end(struct retryable *kept, truce_status status, bool *stale)
     bson_free(kept);
 }
 
-static truce_status forgotten(int32_t id, bson_error_t *error)
+static truce_status retryable_fail_forgotten(int32_t id, bson_error_t *error)
 {
     return truce__refuse(CODE_INCOMPLETE_HISTORY, error,
                          "statement %d was executed, and its result is no longer stored", (int)id);
@@ -462,7 +463,7 @@ static truce_status answer_again(const truce_write *write, const struct statemen
         result->upserted = true;
         bson_value_copy(&earlier->value, &result->upserted_id);
     } else {
-        return forgotten(id, error);
+        return retryable_fail_forgotten(id, error);
     }
     return TRUCE_OK;
 }
@@ -585,7 +586,7 @@ truce_status retryable_modify(struct retryable *kept, retryable_reply *fill, voi
     if (earlier->kind != STATEMENT_REPLY ||
         !bson_init_static(&view, earlier->value.value.v_doc.data,
                           earlier->value.value.v_doc.data_len))
-        return forgotten(kept->first, error);
+        return retryable_fail_forgotten(kept->first, error);
     comes_again(kept, kept->first);
     bson_concat(reply, &view);
     return truce_settle(sessions_store(kept->call->server->sessions), error);

@@ -228,8 +228,8 @@ static truce_status decorator_read_many(truce_store *store, truce_read_request *
     return PASS(VERB_READ_MANY, .looks = looks, .number = number);
 }
 
-static truce_status snapshot(truce_store *store, const truce_snapshot_options *options,
-                             truce_store **view, bson_error_t *error)
+static truce_status decorator_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                       truce_store **view, bson_error_t *error)
 {
     return PASS(VERB_SNAPSHOT, .how.snapshot = options, .view = view);
 }
@@ -353,15 +353,15 @@ static truce_status decorator_settle(truce_store *store, bson_error_t *error)
     return truce_settle(decorator_of(store)->inner, error);
 }
 
-static truce_status facts(truce_store *store, bson_t *facts, bson_error_t *error)
+static truce_status decorator_facts(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     truce_store *inner = decorator_of(store)->inner;
 
     return inner->ops->facts ? inner->ops->facts(inner, facts, error) : TRUCE_OK;
 }
 
-static truce_status validator(truce_store *store, const char *collection, bson_t *validator,
-                              bson_error_t *error)
+static truce_status decorator_validator(truce_store *store, const char *collection,
+                                        bson_t *validator, bson_error_t *error)
 {
     truce_store *inner = decorator_of(store)->inner;
 
@@ -385,7 +385,7 @@ static truce_status decorator_compact(truce_store *store, const truce_compact_op
     return inner->ops->compact(inner, options, report, error);
 }
 
-static void interrupt(truce_store *store, bool on)
+static void decorator_interrupt(truce_store *store, bool on)
 {
     truce_store *inner = decorator_of(store)->inner;
 
@@ -395,7 +395,7 @@ static void interrupt(truce_store *store, bool on)
         truce_resume(inner);
 }
 
-static void counters(truce_store *store, truce_store_counters *counters)
+static void decorator_counters(truce_store *store, truce_store_counters *counters)
 {
     truce_store_count(decorator_of(store)->inner, counters);
 }
@@ -407,7 +407,7 @@ static const char *decorator_database(truce_store *store)
     return inner->ops->database ? inner->ops->database(inner) : NULL;
 }
 
-static uint64_t structure(truce_store *store)
+static uint64_t decorator_structure(truce_store *store)
 {
     return truce__store_structure(decorator_of(store)->inner);
 }
@@ -453,14 +453,14 @@ static const truce_store_ops decorator_ops = {
     .collection_list = decorator_collection_list,
     .wait = decorator_wait_for_change,
     .settle = decorator_settle,
-    .facts = facts,
-    .validator = validator,
+    .facts = decorator_facts,
+    .validator = decorator_validator,
     .examine = decorator_examine,
     .compact = decorator_compact,
-    .interrupt = interrupt,
-    .counters = counters,
-    .snapshot = snapshot,
-    .structure = structure,
+    .interrupt = decorator_interrupt,
+    .counters = decorator_counters,
+    .snapshot = decorator_snapshot,
+    .structure = decorator_structure,
     .version = decorator_version,
     .snapshot_state = snapshot_state,
     .keep_images = decorator_keep_images,

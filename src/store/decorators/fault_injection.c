@@ -134,7 +134,8 @@ static void fault_forget(bool answered, const struct decorated_call *call)
 /* ---- lies ----------------------------------------------------------------------------------- */
 
 /* Makes a false success, as if everything had matched. */
-static void lie(const truce_write *writes, size_t number, truce_write_outcome *outcomes)
+static void fault_report_success(const truce_write *writes, size_t number,
+                                 truce_write_outcome *outcomes)
 {
     for (size_t i = 0; i < number; i++) {
         truce_write_result *result = &outcomes[i].result;
@@ -189,7 +190,7 @@ static truce_status run_lying(struct decorator *decorator, const struct decorate
 {
     switch (call->verb) {
     case VERB_BULK:
-        lie(call->writes, call->number, call->outcomes);
+        fault_report_success(call->writes, call->number, call->outcomes);
         return TRUCE_OK;
     case VERB_FIND_AND_MODIFY:
         bson_init(call->answer);

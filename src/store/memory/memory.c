@@ -126,13 +126,13 @@ static const struct memory_document *memory_ids_find(const struct memory_collect
 /* ---- ids of a filter ------------------------------------------------------------------------- */
 
 /* Returns the condition that names all possible ids, or NULL. */
-static const struct match_node *naming(const struct match_node *node)
+static const struct match_node *memory_find_id_condition(const struct match_node *node)
 {
     const struct match_node *found = NULL;
 
     if (node->kind == MATCH_AND)
         for (uint32_t i = 0; i < node->children_count && !found; i++)
-            found = naming(node->children[i]);
+            found = memory_find_id_condition(node->children[i]);
     else if ((node->kind == MATCH_EQ || node->kind == MATCH_IN) && !strcmp(node->path.text, "_id"))
         found = node;
     return found;
@@ -166,7 +166,7 @@ static int compare_positions(const void *a, const void *b)
 bool truce__memory_ids_of(const struct memory_collection *collection, const struct match *match,
                           size_t **positions, size_t *count)
 {
-    const struct match_node *node = naming(truce__match_root(match));
+    const struct match_node *node = memory_find_id_condition(truce__match_root(match));
     const struct value *operands;
     uint32_t operands_count;
     size_t kept = 0;
@@ -569,7 +569,8 @@ struct memory_collection *truce__memory_find(struct memory_store *store, const c
     return store->collections[at];
 }
 
-static void attach(struct memory_store *store, struct memory_collection *collection)
+static void memory_attach_collection(struct memory_store *store,
+                                     struct memory_collection *collection)
 {
     size_t at = memory_position_of(store, collection->name);
 
@@ -581,7 +582,8 @@ static void attach(struct memory_store *store, struct memory_collection *collect
     store->count++;
 }
 
-static void detach(struct memory_store *store, struct memory_collection *collection)
+static void memory_detach_collection(struct memory_store *store,
+                                     struct memory_collection *collection)
 {
     size_t at = memory_position_of(store, collection->name);
 
@@ -603,7 +605,7 @@ struct memory_collection *truce__memory_find_or_create(struct memory_store *stor
     collection->indexes[0] = bson_malloc0(sizeof(**collection->indexes));
     collection->indexes_count = 1;
     truce__index_spec_of_id(collection->indexes[0]);
-    attach(store, collection);
+    memory_attach_collection(store, collection);
     truce__memory_written(store, collection);
     return collection;
 }
@@ -623,7 +625,7 @@ static void free_collection(struct memory_collection *collection)
 
 void truce__memory_drop(struct memory_store *store, struct memory_collection *collection)
 {
-    detach(store, collection);
+    memory_detach_collection(store, collection);
     free_collection(collection);
     store->dropped = ++store->sequence;
     pthread_cond_broadcast(&store->written);
@@ -671,10 +673,10 @@ static truce_status memory_collection_drop(truce_store *base, const char *name, 
 static void memory_rename_to(struct memory_store *store, struct memory_collection *collection,
                              const char *name)
 {
-    detach(store, collection);
+    memory_detach_collection(store, collection);
     bson_free(collection->name);
     collection->name = bson_strdup(name);
-    attach(store, collection);
+    memory_attach_collection(store, collection);
     store->dropped = ++store->sequence;
     truce__memory_written(store, collection);
 }

@@ -165,8 +165,8 @@ void truce__memory_matches_release(struct memory_matches *matches)
 
 /* Returns whether the requested index, if it is sparse or partial, omits the document. A wildcard
  * index never omits documents, because it is used only where it helps. */
-static bool hidden(const struct memory_collection *collection,
-                   const struct memory_document *document, int64_t index)
+static bool memory_index_omits(const struct memory_collection *collection,
+                               const struct memory_document *document, int64_t index)
 {
     if (index < 0 || collection->indexes[index]->fields[0].wildcard)
         return false;
@@ -183,10 +183,10 @@ static bool memory_read_within(const struct index_span *span,
     return !span || truce__index_span_first(span, &document->keys[index], &key, &size);
 }
 
-static truce_status scan(const struct memory_collection *collection,
-                         const struct memory_query *query, int64_t index,
-                         const struct index_span *span, bool backward,
-                         struct memory_matches *matches, bson_error_t *error)
+static truce_status memory_scan_matches(const struct memory_collection *collection,
+                                        const struct memory_query *query, int64_t index,
+                                        const struct index_span *span, bool backward,
+                                        struct memory_matches *matches, bson_error_t *error)
 {
     size_t *positions = NULL, count = collection->count;
     truce_status status = TRUCE_OK;
@@ -198,7 +198,7 @@ static truce_status scan(const struct memory_collection *collection,
         struct match_result found = {.array_index = -1};
 
         status = truce__budget_spend(query->context->budget, STEPS_OF_DOCUMENT, error);
-        if (status || hidden(collection, document, index) ||
+        if (status || memory_index_omits(collection, document, index) ||
             !memory_read_within(span, document, index))
             continue;
         truce__arena_reset(query->context->arena);
@@ -297,7 +297,8 @@ static truce_status scan_hinted(const struct memory_collection *collection,
         status = truce__index_span_make(collection->indexes[index], query->min, query->max, &span,
                                         error);
     if (!status)
-        status = scan(collection, query, index, spans ? &span : NULL, backward, matches, error);
+        status = memory_scan_matches(collection, query, index, spans ? &span : NULL, backward,
+                                     matches, error);
     truce__index_span_release(&span);
     return status;
 }

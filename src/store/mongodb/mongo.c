@@ -86,7 +86,8 @@ static truce_status mongo_collection_rename(truce_store *base, const char *from,
 static truce_status mongo_collection_validate(truce_store *base, const char *collection,
                                               const bson_t *validator, bson_error_t *error);
 
-static truce_status weak(const char *option, const char *value, bson_error_t *error)
+static truce_status mongo_refuse_weak_option(const char *option, const char *value,
+                                             bson_error_t *error)
 {
     return truce__fail(
         TRUCE_INVALID, error,
@@ -104,13 +105,13 @@ static truce_status check_writes(const mongoc_uri_t *uri, bson_error_t *error)
 
     if (mongoc_uri_has_option(uri, MONGOC_URI_JOURNAL) &&
         !mongoc_uri_get_option_as_bool(uri, MONGOC_URI_JOURNAL, true))
-        return weak("journal", "false", error);
+        return mongo_refuse_weak_option("journal", "false", error);
     if (w == MONGOC_WRITE_CONCERN_W_DEFAULT || mongoc_write_concern_get_wmajority(concern))
         return TRUCE_OK;
     if (w == MONGOC_WRITE_CONCERN_W_TAG)
-        return weak("w", mongoc_write_concern_get_wtag(concern), error);
+        return mongo_refuse_weak_option("w", mongoc_write_concern_get_wtag(concern), error);
     bson_snprintf(number, sizeof number, "%d", w == MONGOC_WRITE_CONCERN_W_ERRORS_IGNORED ? -1 : w);
-    return weak("w", number, error);
+    return mongo_refuse_weak_option("w", number, error);
 }
 
 static const char *mode_name(mongoc_read_mode_t mode)
@@ -137,10 +138,10 @@ static truce_status mongo_uri_check_reads(const mongoc_uri_t *uri, bson_error_t 
     const char *level = mongoc_read_concern_get_level(mongoc_uri_get_read_concern(uri));
 
     if (mode != MONGOC_READ_PRIMARY)
-        return weak("readPreference", mode_name(mode), error);
+        return mongo_refuse_weak_option("readPreference", mode_name(mode), error);
     if (level && strcmp(level, MONGOC_READ_CONCERN_LEVEL_MAJORITY) != 0 &&
         strcmp(level, MONGOC_READ_CONCERN_LEVEL_LINEARIZABLE) != 0)
-        return weak("readConcernLevel", level, error);
+        return mongo_refuse_weak_option("readConcernLevel", level, error);
     return TRUCE_OK;
 }
 
@@ -415,8 +416,8 @@ static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *u
 /* ---- the server's abilities ------------------------------------------------------------------ */
 
 /* Runs a statement with durable write concern, about a document that does not exist. */
-static truce_status probe(struct mongo_store *store, const bson_t *body, const char *what,
-                          bson_error_t *error)
+static truce_status mongo_probe(struct mongo_store *store, const bson_t *body, const char *what,
+                                bson_error_t *error)
 {
     struct mongo_command command = {.what = what,
                                     .body = body,
@@ -441,7 +442,7 @@ static truce_status probe_durable(struct mongo_store *store, bson_error_t *error
     bson_oid_init(&absent, NULL);
     body = BCON_NEW("delete", BCON_UTF8(PROBE), "deletes", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "limit", BCON_INT32(1), "}", "]");
-    status = probe(store, body, "a write on the disks of the majority", &caught);
+    status = mongo_probe(store, body, "a write on the disks of the majority", &caught);
     bson_destroy(body);
     if (status && error) {
         *error = caught;
@@ -465,7 +466,7 @@ static truce_status probe_pipeline(struct mongo_store *store, bson_error_t *erro
     body = BCON_NEW("update", BCON_UTF8(PROBE), "updates", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "u", "[", "{", "$set", "{", "a", BCON_INT32(1), "}",
                     "}", "]", "}", "]");
-    status = probe(store, body, "an update by a pipeline", error);
+    status = mongo_probe(store, body, "an update by a pipeline", error);
     bson_destroy(body);
     return status;
 }
@@ -482,7 +483,7 @@ static truce_status probe_array_filters(struct mongo_store *store, bson_error_t 
                     BCON_OID(&absent), "}", "u", "{", "$set", "{", "a.$[i].b", BCON_INT32(1), "}",
                     "}", "arrayFilters", "[", "{", "i", "{", "$type", BCON_UTF8("object"), "}",
                     "i.c", BCON_INT32(1), "}", "]", "}", "]");
-    status = probe(store, body, "an update with array filters", error);
+    status = mongo_probe(store, body, "an update with array filters", error);
     bson_destroy(body);
     return status;
 }
@@ -931,7 +932,7 @@ static bson_t *schema_validator_of(const bson_t *listed)
 }
 
 /* Returns whether the validator refuses writes, and does not just warn. */
-static bool refuses(const bson_t *listed)
+static bool validator_refuses_writes(const bson_t *listed)
 {
     return !schema_is_option(listed, "options.validationAction", "warn") &&
            !schema_is_option(listed, "options.validationLevel", "off");
@@ -967,8 +968,8 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
         if (!name || (only && strcmp(name, only) != 0))
             continue;
         names->items = bson_realloc(names->items, (names->count + 1) * sizeof *names->items);
-        names->items[names->count++] =
-            (struct name){bson_strdup(name), schema_validator_of(listed), refuses(listed)};
+        names->items[names->count++] = (struct name){bson_strdup(name), schema_validator_of(listed),
+                                                     validator_refuses_writes(listed)};
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);

@@ -60,7 +60,7 @@ static void cursor_let_go(struct mongo_cursor *cursor)
     cursor->client = NULL;
 }
 
-static truce_status nonsense(const struct mongo_cursor *cursor, bson_error_t *error)
+static truce_status mongo_fail_no_batch(const struct mongo_cursor *cursor, bson_error_t *error)
 {
     return truce__fail(TRUCE_IO, error, "%s: the server's answer has no batch of documents",
                        cursor->what);
@@ -74,7 +74,7 @@ static truce_status open_batch(struct mongo_cursor *cursor, const char *field, b
     if (!bson_iter_init(&iter, &cursor->reply) ||
         !bson_iter_find_descendant(&iter, field, &found) || !BSON_ITER_HOLDS_ARRAY(&found) ||
         !bson_iter_recurse(&found, &cursor->iter))
-        return nonsense(cursor, error);
+        return mongo_fail_no_batch(cursor, error);
     cursor->id = truce__mongo_number(&cursor->reply, "cursor.id", 0);
     if (!cursor->id)
         cursor_let_go(cursor);
@@ -123,10 +123,10 @@ static truce_status cursor_view(struct mongo_cursor *cursor, const bson_t **docu
     uint32_t size;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(&cursor->iter))
-        return nonsense(cursor, error);
+        return mongo_fail_no_batch(cursor, error);
     bson_iter_document(&cursor->iter, &size, &bytes);
     if (!bson_init_static(&cursor->document, bytes, size))
-        return nonsense(cursor, error);
+        return mongo_fail_no_batch(cursor, error);
     *document = &cursor->document;
     return TRUCE_OK;
 }

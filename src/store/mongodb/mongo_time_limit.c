@@ -186,7 +186,7 @@ static mongoc_stream_t *inner_of(mongoc_stream_t *stream)
 }
 
 /* Returns the time in milliseconds, as libmongoc counts it, limited to the rest of the call. */
-static int32_t shorter(int32_t timeout_ms)
+static int32_t limit_shorten_timeout(int32_t timeout_ms)
 {
     int64_t left_ms;
 
@@ -203,7 +203,8 @@ static int32_t shorter(int32_t timeout_ms)
 static ssize_t write_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, size_t count,
                              int32_t timeout_ms)
 {
-    return inner_of(stream)->writev(inner_of(stream), parts, count, shorter(timeout_ms));
+    return inner_of(stream)->writev(inner_of(stream), parts, count,
+                                    limit_shorten_timeout(timeout_ms));
 }
 
 /* Waits until a message begins to arrive, or the time is over. Returns false if the thread was
@@ -226,7 +227,7 @@ static ssize_t read_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, size
 {
     mongoc_stream_t *inner = inner_of(stream);
 
-    timeout_ms = shorter(timeout_ms);
+    timeout_ms = limit_shorten_timeout(timeout_ms);
     if (limit.stop && least <= LENGTH_BYTES && !await_message(inner, timeout_ms)) {
         errno = ETIMEDOUT;
         return -1;
@@ -234,7 +235,7 @@ static ssize_t read_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, size
     return inner->readv(inner, parts, count, least, timeout_ms);
 }
 
-static void destroy(mongoc_stream_t *stream)
+static void limited_stream_destroy(mongoc_stream_t *stream)
 {
     mongoc_stream_destroy(inner_of(stream));
     bson_free(stream);
@@ -292,7 +293,8 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
         return NULL;
     }
     hurried = mongoc_uri_copy(uri);
-    mongoc_uri_set_option_as_int32(hurried, MONGOC_URI_CONNECTTIMEOUTMS, shorter(connect_ms));
+    mongoc_uri_set_option_as_int32(hurried, MONGOC_URI_CONNECTTIMEOUTMS,
+                                   limit_shorten_timeout(connect_ms));
     inner = truce__mongoc_make_stream(hurried, host, arg, error);
     mongoc_uri_destroy(hurried);
     if (!inner)
@@ -300,7 +302,7 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
     made = bson_malloc0(sizeof *made);
     made->inner = inner;
     made->stream = (mongoc_stream_t){.type = STREAM_TYPE,
-                                     .destroy = destroy,
+                                     .destroy = limited_stream_destroy,
                                      .close = close_inner,
                                      .flush = limit_flush,
                                      .writev = write_limited,

@@ -616,9 +616,9 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
 }
 
 /* Makes an attempt with few messages, and one with many if the first does not tell enough. */
-static truce_status attempts(struct mongo_store *store, const truce_write *writes, size_t count,
-                             const truce_bulk_options *options, truce_write_outcome *outcomes,
-                             bson_error_t *error)
+static truce_status transaction_try_attempts(struct mongo_store *store, const truce_write *writes,
+                                             size_t count, const truce_bulk_options *options,
+                                             truce_write_outcome *outcomes, bson_error_t *error)
 {
     bool together = true;
     truce_status status =
@@ -658,12 +658,12 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
     if (!(store->base.capabilities & TRUCE_CAN_ATOMIC_BULK))
         return truce__fail(TRUCE_INVALID, error,
                            "this server has no transactions, so no bulk is atomic");
-    status = attempts(store, writes, count, options, outcomes, &caught);
+    status = transaction_try_attempts(store, writes, count, options, outcomes, &caught);
     if (status && caught.domain == TRUCE_ERROR_SERVER && caught.code == CODE_NOT_IN_TRANSACTION) {
         transaction_forget(outcomes, count);
         status = make_collections(store, writes, count, &caught);
         if (!status)
-            status = attempts(store, writes, count, options, outcomes, &caught);
+            status = transaction_try_attempts(store, writes, count, options, outcomes, &caught);
     }
     if (status && error)
         *error = caught;

@@ -50,7 +50,7 @@ static uint32_t levels_of(struct value value)
     return most + 1;
 }
 
-static uint32_t components(const char *path)
+static uint32_t mongo_count_components(const char *path)
 {
     uint32_t count = 1;
 
@@ -76,7 +76,7 @@ static truce_status check_operator(const char *operator, struct value changes, b
     struct fields fields = truce__fields(changes);
 
     while (truce__fields_next(&fields))
-        if (components(fields.key) + levels_added(operator, fields.value) >
+        if (mongo_count_components(fields.key) + levels_added(operator, fields.value) >
             TRUCE_DOCUMENT_DEPTH_MAX)
             return truce__fail(
                 TRUCE_LIMIT, error,

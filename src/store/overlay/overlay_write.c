@@ -582,8 +582,8 @@ static truce_status check_fresh(struct overlay *overlay, const struct collection
                          part->name);
 }
 
-static truce_status bring(struct overlay *overlay, struct collection_part *part,
-                          const bson_t *document, bson_error_t *error)
+static truce_status overlay_add_document(struct overlay *overlay, struct collection_part *part,
+                                         const bson_t *document, bson_error_t *error)
 {
     truce_status status;
 
@@ -611,16 +611,16 @@ static truce_status bring_same_id(struct overlay *overlay, struct collection_par
     status = truce_find_one(overlay->view, part->name, &filter, NULL, &there, error);
     *found = !status;
     if (!status)
-        status = bring(overlay, part, &there, error);
+        status = overlay_add_document(overlay, part, &there, error);
     bson_destroy(&filter);
     bson_destroy(&there);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* Finds the documents that a statement changes. */
-static truce_status aim(struct overlay *overlay, struct collection_part *part, const bson_t *filter,
-                        const truce_find_options *options, struct targets *targets,
-                        bson_error_t *error)
+static truce_status overlay_find_targets(struct overlay *overlay, struct collection_part *part,
+                                         const bson_t *filter, const truce_find_options *options,
+                                         struct targets *targets, bson_error_t *error)
 {
     const bson_t *document;
     truce_cursor *cursor;
@@ -640,7 +640,7 @@ static truce_status aim(struct overlay *overlay, struct collection_part *part, c
     } while (!status && document);
     truce_cursor_close(cursor);
     for (size_t i = 0; i < targets->count && !status; i++)
-        status = bring(overlay, part, targets->documents[i], error);
+        status = overlay_add_document(overlay, part, targets->documents[i], error);
     return status;
 }
 
@@ -810,7 +810,7 @@ static truce_status overlay_write_change(struct overlay *overlay, struct collect
                                                     write->document, write->options.pipeline)};
     truce_write narrowed = *write;
     bson_t filter = BSON_INITIALIZER;
-    truce_status status = aim(overlay, part, write->filter, &how, &targets, error);
+    truce_status status = overlay_find_targets(overlay, part, write->filter, &how, &targets, error);
 
     narrowed.options.sort = narrowed.options.hint = NULL;
     if (!status && targets.count) {
@@ -900,7 +900,7 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
     bson_init(document);
     *result = (truce_write_result){0};
     straight.sort = straight.hint = NULL;
-    status = aim(overlay, part, filter, &how, &targets, error);
+    status = overlay_find_targets(overlay, part, filter, &how, &targets, error);
     if (!status && targets.count) {
         bson_destroy(&narrowed);
         overlay_write_narrow(&targets, filter, &narrowed);

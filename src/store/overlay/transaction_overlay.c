@@ -533,8 +533,8 @@ struct differences {
     size_t count, room;
 };
 
-static void differ(struct differences *differences, const char *collection,
-                   const struct entry *entry, const bson_t *now)
+static void differences_add(struct differences *differences, const char *collection,
+                            const struct entry *entry, const bson_t *now)
 {
     struct difference *made;
 
@@ -582,7 +582,7 @@ static truce_status find_present(struct overlay *overlay, struct collection_part
             truce_assert(entry);
             entry->since = UINT64_MAX;
             if (!entry->base || !bson_equal(entry->base, document))
-                differ(differences, part->name, entry, document);
+                differences_add(differences, part->name, entry, document);
         }
     } while (!status && document);
     truce_cursor_close(cursor);
@@ -594,7 +594,7 @@ static void find_gone(struct collection_part *part, struct differences *differen
     for (uint32_t i = 0; i < part->buckets_count; i++)
         for (struct entry *entry = part->buckets[i]; entry; entry = entry->next)
             if (entry->since != UINT64_MAX && entry->base)
-                differ(differences, part->name, entry, NULL);
+                differences_add(differences, part->name, entry, NULL);
 }
 
 static bool commit_same_field(const bson_t *a, const bson_t *b, const char *name, size_t length)
@@ -938,7 +938,7 @@ struct entry *truce__overlay_entry(const struct collection_part *part, const bso
     return at;
 }
 
-static void widen(struct collection_part *part)
+static void overlay_grow_buckets(struct collection_part *part)
 {
     struct entry **old = part->buckets;
     uint32_t count = part->buckets_count;
@@ -962,7 +962,7 @@ struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part
     struct entry *entry = bson_malloc0(sizeof *entry), **bucket;
 
     if (part->entries == part->buckets_count)
-        widen(part);
+        overlay_grow_buckets(part);
     overlay_key_of(document, &entry->key);
     entry->base = base ? bson_copy(base) : NULL;
     entry->since = overlay->writes;
