@@ -920,7 +920,9 @@ static truce_status archiver_open(struct archiver *archiver, const char *path, b
     if (!status) {
         archiver->times = truce__commit_times_begin(archiver->lock);
         if (!archiver->times)
-            status = truce__fail(TRUCE_IO, error, "cannot start a thread for the archiver");
+            status = truce__fail(TRUCE_IO, error,
+                                 "cannot start a thread of the archiver: the system has no memory "
+                                 "or no threads left");
     }
     for (int i = 0; i < 2 && !status; i++)
         status = truce__kv_open(archiver->engine->path, KV_READ_ONLY, PATIENCE_MS, &archiver->kv[i],

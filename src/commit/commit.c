@@ -57,9 +57,10 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
         return status;
     if (options && options->mechanism == TRUCE_MECHANISM_NATIVE &&
         !(store->capabilities & TRUCE_CAN_ATOMIC_BULK))
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "this store has no transactions: do not choose this mechanism of commits");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a %s: store has no transactions for TRUCE_MECHANISM_NATIVE: use "
+                           "TRUCE_MECHANISM_AUTO, or TRUCE_MECHANISM_JOURNAL",
+                           store->ops->scheme);
     if (options && (unsigned)options->mechanism > TRUCE_MECHANISM_JOURNAL)
         return truce__fail(TRUCE_INVALID, error, "unknown mechanism of commits: %d",
                            (int)options->mechanism);
@@ -67,7 +68,9 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
         return truce__fail(TRUCE_INVALID, error,
                            "key_time_ms needs a key: without one, a repetition takes effect again");
     if (options && options->key && !options->key[0])
-        return truce__fail(TRUCE_INVALID, error, "the idempotency key must not be empty");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the idempotency key is empty: expected a string, or NULL for a commit without a key");
     if (options && options->key && options->key_time_ms <= 0)
         return truce__fail(TRUCE_INVALID, error,
                            "the idempotency key \"%.100s\" needs key_time_ms: the time at which it "
@@ -177,7 +180,8 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
     const struct reserved *reserved = collection ? truce__reserved(collection) : NULL;
 
     if (commit->applied)
-        return truce__fail(TRUCE_INVALID, error, "this commit was already applied");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the commit was already applied: begin another commit for more changes");
     if (commit->failed)
         return commit_failed(commit, error);
     if (!collection || !collection[0])
@@ -248,7 +252,8 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
     if (*found)
         return TRUCE_OK;
     if (commit->count == TRUCE_COMMIT_DOCUMENTS_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "a commit has at most %d documents",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the commit has more than %d documents, which is the maximum: split it",
                            TRUCE_COMMIT_DOCUMENTS_MAX);
     if (commit->count == commit->room) {
         commit->room = commit->room ? 2 * commit->room : 8;
@@ -287,8 +292,8 @@ void truce__commit_queue_up(truce_commit *commit, const char *collection)
         queue_up(commit, truce__key_lock_place_of_keys(collection));
 }
 
-/* Gives the entry its document, which was just read (NULL: missing). If the collected changes cannot
- * be applied to it, the commit has failed. */
+/* Gives the entry its document, which was just read (NULL: missing). If the collected changes do
+ * not apply to it, the commit has failed. */
 static truce_status commit_learn(truce_commit *commit, struct entry *entry, const bson_t *document,
                                  bson_error_t *error)
 {
@@ -493,7 +498,8 @@ static truce_status commit_compile_operators(const bson_t *update, struct update
     if (status)
         return status;
     if (!bson_iter_init(&iter, update))
-        return truce__fail(TRUCE_INVALID, error, "the update is not a document");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the update is malformed: expected a document such as {$set: {a: 1}}");
     while (bson_iter_next(&iter)) {
         if (bson_iter_key(&iter)[0] != '$' || !BSON_ITER_HOLDS_DOCUMENT(&iter))
             return truce__fail(
@@ -843,7 +849,9 @@ static truce_status answer_next(truce_cursor *base, const bson_t **document, bso
     struct answer *answer = (struct answer *)base;
 
     return answer->under ? truce_cursor_next(answer->under, document, error)
-                         : truce__fail(TRUCE_INVALID, error, "the commit of the cursor has ended");
+                         : truce__fail(TRUCE_INVALID, error,
+                                       "the commit of the cursor has ended: read the cursor before "
+                                       "you apply the commit");
 }
 
 static void end_answer(struct answer *answer)
@@ -908,11 +916,12 @@ static truce_status can_ask(truce_commit *commit, const char *collection, bson_e
                            commit->store->ops->scheme);
     if (commit->options.mechanism == TRUCE_MECHANISM_JOURNAL)
         return truce__fail(TRUCE_INVALID, error,
-                           "the journal cannot guard a query: do not choose this mechanism of "
-                           "commits");
+                           "TRUCE_MECHANISM_JOURNAL cannot guard a query: use "
+                           "TRUCE_MECHANISM_AUTO, or read the documents by their _ids");
     commit->untakeable = true; /* CG5 */
     return commit->owner ? truce__fail(TRUCE_CONFLICT, error,
-                                       "documents were locked first for a commit that has queries")
+                                       "the commit has locked its documents first, but a commit "
+                                       "with a query must run without these locks")
                          : TRUCE_OK;
 }
 
@@ -1210,7 +1219,8 @@ truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error)
     bson_error_t why;
 
     if (commit->applied)
-        return truce__fail(TRUCE_INVALID, error, "this commit was already applied");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the commit was already applied: begin another commit for more changes");
     commit->applied = true;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     commit->outcome = commit_commit_apply(commit, &why);

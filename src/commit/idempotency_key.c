@@ -208,7 +208,8 @@ truce_status truce_commit_set_result(truce_commit *commit, const bson_t *result,
             TRUCE_INVALID, error,
             "a commit without a key cannot have a result, because no call could read it");
     if (!status && commit->applied)
-        status = truce__fail(TRUCE_INVALID, error, "this commit was already applied");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the commit was already applied: set its result before that");
     if (!status && result->len > COMMIT_RESULT_BYTES_MAX)
         status = truce__fail(TRUCE_LIMIT, error,
                              "the result of a commit has %u bytes; the maximum is %d", result->len,

@@ -304,7 +304,7 @@ static truce_status look_for_prepare(struct owner *owner, struct entry *entry, b
         }
     } else if (!status || status == TRUCE_NOT_FOUND) {
         owner->again = true;
-        status = truce__entry_conflict(entry, "was not taken: the store did not answer", error);
+        status = truce__entry_conflict(entry, "was not locked: the store did not answer", error);
     }
     bson_destroy(&plain);
     bson_destroy(&document);
@@ -833,7 +833,7 @@ static truce_status decide_look(struct owner *owner, const struct entry *entry, 
     truce_status status = truce__owner_peek(owner, entry, &document, error);
 
     if (!status && !truce__intent_absent(&document))
-        status = truce__entry_conflict(entry, "is held by another commit", error);
+        status = truce__entry_conflict(entry, "is locked by another commit", error);
     else if (!status || status == TRUCE_NOT_FOUND)
         status = truce__entry_same(entry, status ? NULL : &document, error);
     bson_destroy(&document);

@@ -415,7 +415,8 @@ static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson
     truce_status status = truce__owner_still(commit->owner, entry, error);
 
     return status ? status
-                  : truce__entry_conflict(entry, "changed briefly after it was taken", error);
+                  : truce__entry_conflict(entry, "was changed and restored after it was locked",
+                                          error);
 }
 
 /* Returns whether a query check failed; the store reports that with the first write (CN8). */
@@ -463,9 +464,8 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
         return not_as_taken(commit, entry, error);
     status = native_look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
     *again = !status && !entry->known && !commit->owner; /* Nothing that was read has changed. */
-    return status || *again
-               ? status
-               : truce__entry_conflict(entry, "was held by another commit briefly", error);
+    return status || *again ? status
+                            : truce__entry_conflict(entry, "was locked by another commit", error);
 }
 
 /* Finds out what became of a bulk without an answer. */

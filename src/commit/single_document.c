@@ -280,7 +280,8 @@ static truce_status write_held(truce_commit *commit, struct entry *entry, bson_e
         return status;
     status = truce__owner_still(commit->owner, entry, error);
     return status ? status
-                  : truce__entry_conflict(entry, "changed briefly after it was taken", error);
+                  : truce__entry_conflict(entry, "was changed and restored after it was locked",
+                                          error);
 }
 
 truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error)

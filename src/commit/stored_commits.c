@@ -27,7 +27,8 @@ truce_status truce_commit_record(truce_store *store, const char *key, bson_t *do
     if (!key || !key[0]) {
         bson_init(document);
         bson_destroy(&filter);
-        return truce__fail(TRUCE_INVALID, error, "an idempotency key must not be empty");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the idempotency key is empty: expected the key of a commit");
     }
     BSON_APPEND_UTF8(&filter, "key", key);
     status = truce_find_one(store, COMMITS, &filter, NULL, document, error);

@@ -58,7 +58,8 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     truce__journal_work_set(commit->around);
     truce__deadline_set(before_ns);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
-        (void)truce__fail(status, error, "the function refused");
+        (void)truce__fail(status, error,
+                          "the function of the commit returned TRUCE_REFUSED without a message");
     if (status == TRUCE_LOCKED && commit->yielded) /* CT2 */
         status = TRUCE_CONFLICT;
     if (!status && !commit->applied)

@@ -24,14 +24,14 @@ static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, key, FIELD_TEXT),
      "an idempotency key of the database: the commit happens once under it. It needs `keyTime`"},
     {GIVEN(commit_given, keyTime, FIELD_NUMBER),
-     "required with `key`, and only then: the time when the request was made, ms since 1970, the same "
-     "in each repetition. It tells whether an old key may have been forgotten",
+     "required with `key`, and only then: the time when the request was made, ms since 1970, the "
+     "same in each repetition. It tells whether an old key may have been forgotten",
      1, INT64_MAX},
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
      "with a key: the result that a repetition returns, at most 64 KiB"},
     {GIVEN(commit_given, input, FIELD_DOCUMENT),
-     "stored with the commit (truceCommitShow). With a key, it identifies the request in place of the "
-     "changes, so a time in them may differ in a repetition"},
+     "stored with the commit (truceCommitShow). With a key, it identifies the request in place of "
+     "the changes, so a time in them may differ in a repetition"},
     {GIVEN(commit_given, journal, FIELD_FLAG),
      "uses the journal, even if the store has transactions"},
     {{0}}};
@@ -155,13 +155,15 @@ static truce_status commit_check_commit(struct operation_call *call,
                              truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *changes = truce__field_view(call->arena, &call->target);
     if (bson_empty(*changes))
-        return truce__refuse(CODE_INVALID_LENGTH, error, "the commit has no changes");
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "the commit has no changes: the array is empty");
     if (given->key && !given->keyTime)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'key' needs 'keyTime': the time when the request was made, in "
                              "milliseconds since 1970, the same in each repetition");
     if (given->keyTime && !given->key)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "'keyTime' needs a 'key'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'keyTime' needs a 'key', whose age it gives");
     if (given->key && commit_check_key_time(given->keyTime, error))
         return TRUCE_INVALID;
     if (given->leave && !given->key)
@@ -234,23 +236,23 @@ static truce_status run_commit(struct operation_call *call, const void *arg, bso
 static const struct operation_row commit_operation = {
     OPERATION("truceCommit", ROLE_WRITE, "changes several documents, all or none"),
     .target = "changes",
-    .value =
-        "an array of changes. Changes of documents: `{insert: COLLECTION, with: DOCUMENT}`, `{update: "
-        "COLLECTION, id: ID, with: OPERATORS, if: FILTER}`, `{replace: COLLECTION, id: ID, with: DOCUMENT, "
-        "if: FILTER}`, `{remove: COLLECTION, id: ID, if: FILTER}`, `{change: COLLECTION, id: ID, with: {KEY: "
-        "[OLD, NEW]}}`. Conditions: `{require: COLLECTION, id: ID, if: FILTER}`, `{hold: COLLECTION, id: "
-        "ID, if: FILTER}`, `{missing: COLLECTION, id: ID}`. `if` is optional. Any operation that may be "
-        "part of a commit: `{truceSet: 'students', key: {...}, ...}`. Short forms of two operations: "
-        "`{enqueue: QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}` and `{post: LEDGER, id: ID, "
-        "with: {ACCOUNT: AMOUNT}, meta: DOCUMENT}`. An amount is a number in the smallest unit, or a string "
-        "(\"12.50\"). A post cannot be in a transaction",
-    .answer =
-        "`earlier`: true if the commit happened before under the same key, and then `result`: the value of "
-        "`leave`; `inserted`: the _ids of inserts without one; `results`: for each operation {change: N, "
-        "...} with its reply. After an error, nothing is changed. 125 (not found): a document is missing. "
-        "20 (refused): a document does not match its `if`. 112 (conflict): a value is not OLD. 11000 "
-        "(duplicate): a document or a unique key exists, or the key was used for other changes. 146 (limit "
-        "reached): a rule of an account forbids it",
+    .value = "an array of changes. Changes of documents: `{insert: COLLECTION, with: DOCUMENT}`, "
+             "`{update: COLLECTION, id: ID, with: OPERATORS, if: FILTER}`, `{replace: COLLECTION, "
+             "id: ID, with: DOCUMENT, if: FILTER}`, `{remove: COLLECTION, id: ID, if: FILTER}`, "
+             "`{change: COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}`. Conditions: `{require: "
+             "COLLECTION, id: ID, if: FILTER}`, `{hold: COLLECTION, id: ID, if: FILTER}`, "
+             "`{missing: COLLECTION, id: ID}`. `if` is optional. Any operation that may be part of "
+             "a commit: `{truceSet: 'students', key: {...}, ...}`. Short forms of two operations: "
+             "`{enqueue: QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}` and `{post: "
+             "LEDGER, id: ID, with: {ACCOUNT: AMOUNT}, meta: DOCUMENT}`. An amount is a number in "
+             "the smallest unit, or a string (\"12.50\"). A post cannot be in a transaction",
+    .answer = "`earlier`: true if the commit happened before under the same key, and then "
+              "`result`: the value of `leave`; `inserted`: the _ids of inserts without one; "
+              "`results`: for each operation {change: N, ...} with its reply. After an error, "
+              "nothing is changed. 125 (not found): a document is missing. 20 (refused): a "
+              "document does not match its `if`. 112 (conflict): a value is not OLD. 11000 "
+              "(duplicate): a document or a unique key exists, or the key was used for other "
+              "changes. 146 (limit reached): a rule of an account forbids it",
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
     .run = run_commit,
@@ -339,7 +341,8 @@ static const struct operation_row show_operation = {
     .value = "the key, or the _id of the commit",
     .answer =
         "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
-        "\"pending\", \"committed\", or \"done\". \"not found\": no commit exists, or it was undone",
+        "\"pending\", \"committed\", or \"done\". \"not found\": no commit exists, or it was "
+        "undone",
     .fields = truce__no_fields,
     .run = operation_commit_run_show,
     .ways = OPERATION_REPEATABLE | OPERATION_TRANSACTS,
@@ -497,8 +500,7 @@ static truce_status commit_read_looks(struct operation_call *call, const bson_t 
         struct look_given given = {0};
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "an element of 'documents' must be a document");
+            return truce__element_wrong_type("documents", &at, "a document", error);
         status = truce__operation_nested(call, truce__field_view(call->arena, &at), look_fields,
                                          &given, error);
         if (!status)
@@ -727,10 +729,10 @@ static const struct operation_row sequence_operation = {
               "allocates increasing numbers, each once; or returns the last of them"),
     .target = "sequence",
     .value = "the sequence's name",
-    .answer =
-        "with `take`, `first` and `last`: the allocated numbers; else `last`: the last number that was "
-        "allocated, or 0. A part of a commit has `take`; its numbers are not allocated if the commit does "
-        "not take effect. An error: 8 (outcome unknown) numbers may have been allocated",
+    .answer = "with `take`, `first` and `last`: the allocated numbers; else `last`: the last "
+              "number that was allocated, or 0. A part of a commit has `take`; its numbers are not "
+              "allocated if the commit does not take effect. An error: 8 (outcome unknown) numbers "
+              "may have been allocated",
     .fields = sequence_fields,
     .size = sizeof(struct sequence_given),
     .run = run_sequence,

@@ -148,9 +148,8 @@ static const struct operation_row open_operation = {
               "declares a currency, and opens an account with its rules"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer =
-        "nothing more, also if the account is open with these rules. An error: 11000 (duplicate) it is "
-        "open with other rules, or the currency has other digits",
+    .answer = "nothing more, also if the account is open with these rules. An error: 11000 "
+              "(duplicate) it is open with other rules, or the currency has other digits",
     .fields = open_fields,
     .size = sizeof(struct open_given),
     .run = operation_ledger_run_open,
@@ -208,9 +207,9 @@ const char *const truce__ledger_kinds[] = {"transfer", "pending", "settle",
 static const struct operation_field post_fields[] = {
     {GIVEN(post_given, id, FIELD_VALUE), "the caller's id; posting it again has no effect",
      .needed = true},
-    {GIVEN(post_given, entries, FIELD_ARRAY),
-     "each {account, value, type}: `value` is the change of the balance, negative for outgoing money; "
-     "the values sum to 0 in each currency"},
+    {GIVEN(post_given, entries, FIELD_ARRAY), "each {account, value, type}: `value` is the change "
+                                              "of the balance, negative for outgoing money; the "
+                                              "values sum to 0 in each currency"},
     {GIVEN(post_given, kind, FIELD_TEXT), "the kind of transaction; absent: \"transfer\"",
      .words = truce__ledger_kinds},
     {GIVEN(post_given, of, FIELD_VALUE),
@@ -241,11 +240,12 @@ static truce_status operation_ledger_read_entry(struct operation_call *call, con
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "an entry must be a document");
+        return truce__element_wrong_type("entries", at, "a document", error);
     document = truce__field_view(call->arena, at);
     status = truce__operation_fields(call, document, entry_fields, &given, error);
     if (!status && !given.account)
-        status = truce__refuse(40414, error, "an entry needs an 'account'");
+        status = truce__refuse(
+            40414, error, "an entry has no 'account': expected {account: NAME, value: AMOUNT}");
     *entry = (truce_ledger_entry){given.account, given.value, given.type};
     return status;
 }
@@ -260,8 +260,9 @@ static truce_status operation_ledger_read_entries(struct operation_call *call, c
     bson_iter_t at;
 
     if (count > POST_ENTRIES)
-        return truce__refuse(CODE_BAD_VALUE, error, "a transaction has at most %d entries",
-                             POST_ENTRIES);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "a transaction has at most %d entries, and this one has %u",
+                             POST_ENTRIES, count);
     if (!count)
         return TRUCE_OK;
     entries = truce__arena_take(call->arena, count * sizeof *entries);
@@ -310,11 +311,11 @@ static const struct operation_row post_operation = {
         "posts a transaction of several accounts, completely or not at all, once under its id"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer =
-        "`exists`: it was posted before, and nothing happened now; `bookedMS`: the time of booking. After "
-        "an error, nothing is booked. 146 (limit reached): a rule of an account forbids it. 125 (not "
-        "found): an account is not open, or `of` does not exist. 11000 (duplicate): the id was used with "
-        "different content. 2 (invalid): the entries do not balance",
+    .answer = "`exists`: it was posted before, and nothing happened now; `bookedMS`: the time of "
+              "booking. After an error, nothing is booked. 146 (limit reached): a rule of an "
+              "account forbids it. 125 (not found): an account is not open, or `of` does not "
+              "exist. 11000 (duplicate): the id was used with different content. 2 (invalid): the "
+              "entries do not balance",
     .fields = post_fields,
     .size = sizeof(struct post_given),
     .run = operation_ledger_run_post,
@@ -346,7 +347,7 @@ static truce_status ledger_read_posts(struct operation_call *call, const bson_t 
         struct post_given given = {0};
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "a transaction must be a document");
+            return truce__element_wrong_type("transactions", &at, "a document", error);
         status = truce__operation_nested(call, truce__field_view(call->arena, &at), post_fields,
                                          &given, error);
         if (!status)
@@ -439,8 +440,8 @@ static const struct operation_field balance_fields[] = {
     {GIVEN(balance_given, bookedMS, FIELD_NUMBER),
      "the state with all that was booked until this time, ms since 1970", 1, INT64_C(1) << 48},
     {GIVEN(balance_given, effectiveMS, FIELD_NUMBER),
-     "the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as it "
-     "was known then",
+     "the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as "
+     "it was known then",
      1, INT64_C(1) << 48},
     {{0}}};
 
@@ -474,9 +475,9 @@ static const struct operation_row balance_operation = {
               "returns the balance of an account, now or at an earlier state"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer =
-        "`currency` with its decimal `digits`, `number` (the last one that it includes), `balance` (posted), `out` and `in` "
-        "(pending), `available`, `bookedMS`. \"not found\": the account or the number does not exist",
+    .answer = "`currency` with its decimal `digits`, `number` (the last one that it includes), "
+              "`balance` (posted), `out` and `in` (pending), `available`, `bookedMS`. \"not "
+              "found\": the account or the number does not exist",
     .fields = balance_fields,
     .size = sizeof(struct balance_given),
     .run = ledger_run_balance,
@@ -555,10 +556,9 @@ static const struct operation_row statement_operation = {
     OPERATION("truceLedgerStatement", ROLE_READ, "returns a page of the history of an account"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer =
-        "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
-        "effectiveMS}; and `more`: continue with `after` the last `number`. \"not found\": the account "
-        "does not exist",
+    .answer = "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
+              "effectiveMS}; and `more`: continue with `after` the last `number`. \"not found\": "
+              "the account does not exist",
     .fields = statement_fields,
     .size = sizeof(struct statement_given),
     .run = ledger_run_statement,

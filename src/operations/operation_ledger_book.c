@@ -265,7 +265,8 @@ static truce_status currency_of(struct importing *importing, const bson_t *entry
     truce_status status;
 
     if (!*name)
-        return truce__fail(TRUCE_INVALID, error, "an entry has no account");
+        return truce__fail(TRUCE_INVALID, error,
+                           "an entry has no `account`: expected {account, amount, currency}");
     status = import_account(importing, name, &account, error);
     if (status)
         return status;
@@ -379,7 +380,9 @@ static truce_status items_leave(struct importing *importing, struct import_item 
     if (!status)
         status = import_balance(sums, count, left, currency, error);
     if (!status && !left->value && --item->transaction.count == 0) /* nothing is left */
-        status = truce__fail(TRUCE_INVALID, error, "the transaction has no amount");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "the only entry of the transaction has no amount, and no other entry gives it");
     return status;
 }
 
@@ -404,7 +407,9 @@ static truce_status take_entries(struct importing *importing, struct import_item
 
         if (!BSON_ITER_HOLDS_DOCUMENT(entries))
             return truce__fail(TRUCE_INVALID, error,
-                               "an entry must be {account, amount, currency}");
+                               "entry %s is %s: expected a document {account, amount, currency}",
+                               bson_iter_key(entries),
+                               truce__type_name((uint8_t)bson_iter_type(entries)));
         bson_iter_document(entries, &length, &data);
         bson_init_static(&entry, data, length);
         status = items_check_fields(&entry, fields, "an entry", error);
@@ -443,7 +448,9 @@ static truce_status items_read_entries(struct importing *importing, struct impor
         for (bson_iter_t at = entries; bson_iter_next(&at);)
             count++;
     if (!count)
-        return truce__fail(TRUCE_INVALID, error, "the transaction has no entries");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "`entries` is missing or empty: expected [{account, amount, currency}, ...]");
     item->entries = bson_malloc0(count * sizeof *item->entries);
     item->transaction.entries = item->entries;
     sums = bson_malloc0(count * sizeof *sums);
@@ -794,7 +801,8 @@ static truce_status import_each(struct importing *importing, const bson_t *recor
             truce__value_bson(at.value, &record);
             status = pass(importing, number, &record, error);
         } else {
-            status = truce__fail(TRUCE_INVALID, error, "must be a document");
+            status = truce__fail(TRUCE_INVALID, error, "must be a document, and is %s",
+                                 truce__type_name(at.value.type));
         }
         if (status)
             (void)truce__operation_element(status, "record", number, error);
@@ -1187,8 +1195,8 @@ const struct operation_row truce__ledger_export_operation = {
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
-        "`records`: {currency, digits}, {open: ACCOUNT, currency, min, ...}, {rules: ACCOUNT, ...}, "
-        "and transactions {id, kind, of, part, date, expires, entries: [{account, amount, "
+        "`records`: {currency, digits}, {open: ACCOUNT, currency, min, ...}, {rules: ACCOUNT, "
+        "...}, and transactions {id, kind, of, part, date, expires, entries: [{account, amount, "
         "currency, type}], meta}; and `more`: continue with the reply's `after`. Each reply is of "
         "a snapshot, and a record of a currency may occur again. An error: 146 (limit reached) the "
         "ledger has too many accounts; use the CLI",

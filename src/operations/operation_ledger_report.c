@@ -134,10 +134,9 @@ const struct operation_row truce__ledger_accounts_operation = {
     OPERATION("truceLedgerAccounts", ROLE_READ, "lists accounts with their rules and balances"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer =
-        "`accounts`, by name: each {account, currency, digits, number, balance, out, in, "
-        "available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with `after` the last "
-        "name. The balances of one reply are of one snapshot",
+    .answer = "`accounts`, by name: each {account, currency, digits, number, balance, out, in, "
+              "available, min, max, debitOnly, creditOnly, closed}; and `more`: continue with "
+              "`after` the last name. The balances of one reply are of one snapshot",
     .fields = accounts_fields,
     .size = sizeof(struct accounts_given),
     .run = ledger_run_accounts,
@@ -412,7 +411,9 @@ static truce_status ledger_next_part(const bson_t **part, void *arg, bson_error_
     if (!bson_iter_next(&parts->at))
         return TRUCE_OK;
     if (!BSON_ITER_HOLDS_DOCUMENT(&parts->at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "a part of a seal must be a document");
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "a part of a seal must be a document, and is %s",
+                             truce__type_name((uint8_t)bson_iter_type(&parts->at)));
     if (bson_iter_recurse(&parts->at, &fields))
         ledger_restore_fields(&fields, &restored, true);
     *part = truce__bytes_view(
@@ -483,9 +484,8 @@ struct report_given {
 static const struct operation_field report_fields[] = {
     {GIVEN(report_given, prefix, FIELD_TEXT),
      "only this account and the accounts below it: \"assets\" includes \"assets:cash\""},
-    {GIVEN(report_given, by, FIELD_TEXT),
-     "the groups: day, month, quarter, year, or a field of the metadata such as meta.order; absent: "
-     "month"},
+    {GIVEN(report_given, by, FIELD_TEXT), "the groups: day, month, quarter, year, or a field of "
+                                          "the metadata such as meta.order; absent: month"},
     {GIVEN(report_given, depth, FIELD_NUMBER),
      "combines accounts with the same first parts of the name; absent: all parts", 1,
      REPORT_DEPTH_MAX},
@@ -783,8 +783,9 @@ const struct operation_row truce__ledger_report_operation = {
     .value = "the collection of the ledger",
     .answer =
         "`rows` of a snapshot, by group, account, and currency: each {group, account, currency, "
-        "digits, change, balance}, where `balance` includes all earlier periods. Value dates count. "
-        "An error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 bits",
+        "digits, change, balance}, where `balance` includes all earlier periods. Value dates "
+        "count. An error: 146 (limit reached) the report has too many rows, or a sum exceeds 64 "
+        "bits",
     .fields = report_fields,
     .size = sizeof(struct report_given),
     .run = ledger_run_report,

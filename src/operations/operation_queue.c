@@ -186,16 +186,15 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
     bson_iter_t at;
 
     if (count > JOB_AFTER_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "'after' may have at most %d ids",
-                             JOB_AFTER_MAX);
+        return truce__refuse(CODE_BAD_VALUE, error, "'after' may have at most %d ids, and has %u",
+                             JOB_AFTER_MAX, count);
     if (!count)
         return TRUCE_OK;
     ids = truce__arena_take(call->arena, count * sizeof *ids);
     (void)bson_iter_init(&at, after);
     for (options->after_count = 0; !status && bson_iter_next(&at); options->after_count++) {
         if (!BSON_ITER_HOLDS_OID(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "'after' must be an array of ObjectIds");
+            return truce__element_wrong_type("after", &at, "an ObjectId", error);
         bson_oid_copy(bson_iter_oid(&at), &ids[options->after_count]);
         status = enqueue_check_job(call, &ids[options->after_count], error);
     }
@@ -248,14 +247,15 @@ static truce_status add_many(struct operation_call *call, truce_queue *queue,
     bson_t array;
 
     if (!count || count > JOB_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'payloads' must have 1 to %d elements",
-                             JOB_BULK_MAX);
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'payloads' must have 1 to %d elements, and has %u", JOB_BULK_MAX,
+                             count);
     all = truce__arena_take(call->arena, count * sizeof *all);
     ids = truce__arena_take(call->arena, count * sizeof *ids);
     (void)bson_iter_init(&at, payloads);
     while (bson_iter_next(&at)) {
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "a payload must be a document");
+            return truce__element_wrong_type("payloads", &at, "a document", error);
         all[i++] = truce__field_view(call->arena, &at);
     }
     status = call->commit ? queue_add_each(call->commit, queue, all, count, options, ids, error)
@@ -283,8 +283,7 @@ static truce_status queue_add_job(struct operation_call *call, truce_queue *queu
     truce_status status = queue_read_job(call, given, &options, error);
 
     if (!status && !given->payload == !given->payloads)
-        status =
-            truce__refuse(CODE_INVALID_OPTIONS, error, "'payload' or 'payloads' must be given");
+        status = truce__refuse(CODE_INVALID_OPTIONS, error, "give one of 'payload' and 'payloads'");
     if (!status && given->timed.failure && !options.after_count && !options.open)
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "'failure' needs 'after', or 'open' for a batch");
@@ -342,12 +341,13 @@ static const char *const actions[] = {"cancel", "retry",  "discard", "close",
 
 static const struct operation_field look_after_fields[] = {
     {GIVEN(queue_given, action, FIELD_TEXT),
-     "cancel, retry, or discard a job; close the batch of a job; pause or resume the queue; redrive: "
-     "retry all dead jobs",
+     "cancel, retry, or discard a job; close the batch of a job; pause or resume the queue; "
+     "redrive: retry all dead jobs",
      .needed = true, .words = actions},
     {GIVEN(queue_given, id, FIELD_OID), "the job; with cancel, retry, discard, and close"},
     {GIVEN(queue_given, ids, FIELD_ARRAY),
-     "instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself",
+     "instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by "
+     "itself",
      .each = FIELD_OID},
     {GIVEN(queue_given, limit, FIELD_NUMBER),
      "with redrive: the maximum number of jobs; absent: 1,000", 1, INT32_MAX},
@@ -389,12 +389,11 @@ static truce_status queue_check_ids(const bson_t *ids, bson_error_t *error)
 
     if (!count || count > QUEUE_IDS_MAX)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'ids' must have 1 to %d elements, not %u", QUEUE_IDS_MAX, count);
+                             "'ids' must have 1 to %d elements, and has %u", QUEUE_IDS_MAX, count);
     (void)bson_iter_init(&at, ids);
     while (bson_iter_next(&at))
         if (!BSON_ITER_HOLDS_OID(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "'ids.%s' must be an ObjectId",
-                                 bson_iter_key(&at));
+            return truce__element_wrong_type("ids", &at, "an ObjectId", error);
     return TRUCE_OK;
 }
 
@@ -468,9 +467,9 @@ static const struct operation_row look_after_operation = {
     .value = "the queue; with `id`, 1 is the queue of the job",
     .answer =
         "with redrive `count`, and `more`: true if others may exist; send the command again. With "
-        "`ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. \"not "
-        "found\": no such job exists in the queue. An error: 2 (invalid) the state of the job does not "
-        "allow the action",
+        "`ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "
+        "\"not found\": no such job exists in the queue. An error: 2 (invalid) the state of the "
+        "job does not allow the action",
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
     .run = run_look_after,

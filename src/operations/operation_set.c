@@ -62,8 +62,10 @@ static truce_status key_fields(struct operation_call *call, const bson_value_t *
     if (key->value_type != BSON_TYPE_DOCUMENT ||
         !bson_init_static(&document, key->value.v_doc.data, key->value.v_doc.data_len))
         return truce__refuse(
-            CODE_TYPE_MISMATCH, error, "'key' must be the key of a document, {student_id: 1}%s",
-            call->row->ways & OPERATION_TRANSACTS ? "" : ", or the names of its fields");
+            CODE_TYPE_MISMATCH, error,
+            "'key' must be the key of a document, for example {student_id: 1}%s, and is %s",
+            call->row->ways & OPERATION_TRANSACTS ? "" : ", or the names of its fields",
+            truce__type_name((uint8_t)key->value_type));
     (void)bson_iter_init(&at, &document);
     while (bson_iter_next(&at)) {
         if (names.size)
@@ -190,8 +192,8 @@ static const struct operation_field set_fields[] = {
     {GIVEN(set_given, source, FIELD_TEXT), "the source of the number, if several sources publish"},
     {GIVEN(set_given, apply, FIELD_ARRAY),
      "instead: many operations of any documents, each {add or remove, key, seq, source}"},
-    {GIVEN(set_given, consumer, FIELD_TEXT),
-     "records for this consumer that the operations were applied; then it may acknowledge its messages"},
+    {GIVEN(set_given, consumer, FIELD_TEXT), "records for this consumer that the operations were "
+                                             "applied; then it may acknowledge its messages"},
     {GIVEN(set_given, show, FIELD_FLAG), "returns the tombstones and the watermark, too"},
     {{0}}};
 
@@ -210,9 +212,13 @@ static truce_status make_operation(const struct operation_given *given,
                                    truce_set_operation *operation, bson_error_t *error)
 {
     if (!given->add == !given->remove)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "an operation needs 'add' or 'remove'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "an operation needs one of 'add' and 'remove', and has %s",
+                             given->add ? "both" : "none");
     if (!given->key || !given->seq)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "an operation needs a 'key' and a 'seq'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "an operation needs a 'key' and a 'seq', and has no '%s'",
+                             given->key ? "seq" : "key");
     *operation = (truce_set_operation){.verb = given->add ? TRUCE_SET_ADD : TRUCE_SET_REMOVE,
                                        .key = given->key,
                                        .element = given->add ? given->add : given->remove,
@@ -229,15 +235,16 @@ static truce_status read_apply(struct operation_call *call, const bson_t *apply,
     bson_iter_t at;
 
     if (!room || room > TRUCE_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'apply' must have 1 to %d operations",
-                             TRUCE_BULK_MAX);
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'apply' must have 1 to %d operations, and has %zu", TRUCE_BULK_MAX,
+                             room);
     *operations = truce__arena_take(call->arena, room * sizeof **operations);
     (void)bson_iter_init(&at, apply);
     for (*count = 0; !status && bson_iter_next(&at); (*count)++) {
         struct operation_given given = {0};
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "an operation must be a document");
+            return truce__element_wrong_type("apply", &at, "a document", error);
         status = truce__operation_fields(call, truce__field_view(call->arena, &at),
                                          operation_fields, &given, error);
         if (!status)
@@ -263,12 +270,14 @@ static truce_status read_operations(struct operation_call *call, const struct se
     if (!given->add && !given->remove)
         return given->seq || given->source || given->consumer
                    ? truce__refuse(CODE_INVALID_OPTIONS, error,
-                                   "'seq', 'source', and 'consumer' belong to an operation")
+                                   "'seq', 'source', and 'consumer' need an operation: give 'add' "
+                                   "or 'remove', too")
                    : TRUCE_OK;
     if (key && key->value_type != BSON_TYPE_DOCUMENT)
         return truce__refuse(
             CODE_TYPE_MISMATCH, error,
-            "the 'key' of an operation must be a document, such as {student_id: 1}");
+            "the 'key' of an operation must be a document, for example {student_id: 1}, and is %s",
+            truce__type_name((uint8_t)key->value_type));
     if (key)
         one.key = truce__bytes_view(call->arena, key->value.v_doc.data, key->value.v_doc.data_len);
     *operations = truce__arena_take(call->arena, sizeof **operations);
@@ -385,9 +394,9 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
 }
 
 static const struct operation_row set_operation = {
-    OPERATION(
-        "truceSet", ROLE_READ,
-        "adds to an ordered set, removes from it, or reads it; the operations may arrive in any order"),
+    OPERATION("truceSet", ROLE_READ,
+              "adds to an ordered set, removes from it, or reads it; the operations may arrive in "
+              "any order"),
     .target = "collection",
     .value = "the collection",
     .answer =
@@ -717,11 +726,10 @@ static const struct operation_row replay_operation = {
               "applies a quarantined operation under a new number, and releases it"),
     .target = "collection",
     .value = "the collection",
-    .answer =
-        "`outcome`: \"applied\", \"stale\", or \"duplicate\"; of all, the counts of each, and `next`, "
-        "the next number. \"not found\": the operation is "
-        "not, or no longer, in the quarantine. An error: 2 (invalid) the number is not above "
-        "the collected ones, and the operation stays there",
+    .answer = "`outcome`: \"applied\", \"stale\", or \"duplicate\"; of all, the counts of each, "
+              "and `next`, the next number. \"not found\": the operation is not, or no longer, in "
+              "the quarantine. An error: 2 (invalid) the number is not above the collected ones, "
+              "and the operation stays there",
     .fields = replay_fields,
     .size = sizeof(struct replay_given),
     .run = set_run_replay,
@@ -855,9 +863,9 @@ static const struct operation_row forget_operation = {
     .target = "collection",
     .value = "the collection",
     .answer =
-        "`set`: its name. No process may use the set during the command. The lists in the documents "
-        "stay. \"not found\": no such set exists. An error: 112 (conflict) a document contains one "
-        "of the lists, and `anyway` is absent",
+        "`set`: its name. No process may use the set during the command. The lists in the "
+        "documents stay. \"not found\": no such set exists. An error: 112 (conflict) a document "
+        "contains one of the lists, and `anyway` is absent",
     .fields = forget_fields,
     .size = sizeof(struct forget_given),
     .run = set_run_forget,

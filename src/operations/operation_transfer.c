@@ -93,8 +93,8 @@ static const struct operation_field start_fields[] = {
      "a number above zero, which is moved from one to the other"},
     {GIVEN(start_given, overdraft, FIELD_FLAG), "the source need not have the amount"},
     {GIVEN(start_given, entries, FIELD_ARRAY),
-     "instead of these four: up to 100, each {collection, id, guard, effect, undo}, or {collection, id, "
-     "when: \"after\", effect}, which executes after the decision",
+     "instead of these four: up to 100, each {collection, id, guard, effect, undo}, or "
+     "{collection, id, when: \"after\", effect}, which executes after the decision",
      .each = FIELD_DOCUMENT},
     {GIVEN(start_given, meta, FIELD_DOCUMENT), "metadata that is stored with the transfer"},
     LAYOUT_FIELDS,
@@ -122,15 +122,19 @@ static truce_status operation_transfer_read_entry(struct operation_call *call,
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "an entry must be a document");
+        return truce__element_wrong_type("entries", at, "a document", error);
     status = truce__operation_fields(call, truce__field_view(call->arena, at), entry_fields, &given,
                                      error);
     if (status)
         return status;
     if (!given.collection || !given.id)
-        return truce__refuse(40414, error, "an entry needs a 'collection' and an 'id'");
+        return truce__refuse(40414, error,
+                             "an entry needs a 'collection' and an 'id', and has no '%s'",
+                             given.collection ? "id" : "collection");
     if (given.when && strcmp(given.when, "before") != 0 && strcmp(given.when, "after") != 0)
-        return truce__refuse(CODE_BAD_VALUE, error, "'when' is \"before\" or \"after\"");
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "'when' must be \"before\" or \"after\", and is \"%.80s\"",
+                             given.when);
     *entry = (truce_transfer_entry){.collection = given.collection,
                                     .id = given.id,
                                     .after = given.when && !strcmp(given.when, "after"),
@@ -150,8 +154,9 @@ static truce_status operation_transfer_read_entries(struct operation_call *call,
     bson_iter_t at;
 
     if (!count || count > TRANSFER_ENTRIES_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'entries' must have 1 to %d elements",
-                             TRANSFER_ENTRIES_MAX);
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'entries' must have 1 to %d elements, and has %u",
+                             TRANSFER_ENTRIES_MAX, count);
     entries = truce__arena_take(call->arena, count * sizeof *entries);
     (void)bson_iter_init(&at, array);
     while (!status && bson_iter_next(&at))
@@ -205,10 +210,11 @@ static const struct operation_row start_operation = {
     .target = "collection",
     .value = "the collection of the transfers",
     .answer =
-        "`state`: \"done\", and `exists`: whether it was started before. An error 20 (refused): the transfer "
-        "is canceled permanently, because a guard did not match or a document does not exist. In a "
-        "transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate): the id "
-        "was used for another transfer. 2 (invalid): an undo does not reverse its effect",
+        "`state`: \"done\", and `exists`: whether it was started before. An error 20 (refused): "
+        "the transfer is canceled permanently, because a guard did not match or a document does "
+        "not exist. In a transaction, this error ends the transaction, and nothing is stored. "
+        "11000 (duplicate): the id was used for another transfer. 2 (invalid): an undo does not "
+        "reverse its effect",
     .fields = start_fields,
     .size = sizeof(struct start_given),
     .run = operation_transfer_run_start,
@@ -409,8 +415,8 @@ static const struct operation_row resume_operation = {
     OPERATION("truceTransferResume", ROLE_WRITE, "completes an interrupted transfer"),
     .target = "collection",
     .value = "the collection of the transfers",
-    .answer =
-        "`state`: \"done\". \"not found\": no such transfer exists. An error: 20 (refused) it is canceled",
+    .answer = "`state`: \"done\". \"not found\": no such transfer exists. An error: 20 (refused) "
+              "it is canceled",
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_resume,
@@ -428,9 +434,9 @@ static const struct operation_row cancel_operation = {
     OPERATION("truceTransferCancel", ROLE_WRITE, "cancels a transfer that is not decided"),
     .target = "collection",
     .value = "the collection of the transfers",
-    .answer =
-        "`state`: \"canceled\", now or before. \"not found\": no such transfer exists. An error: 20 "
-        "(refused) it is decided or done; start another transfer in the other direction",
+    .answer = "`state`: \"canceled\", now or before. \"not found\": no such transfer exists. An "
+              "error: 20 (refused) it is decided or done; start another transfer in the other "
+              "direction",
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_cancel,

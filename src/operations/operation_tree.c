@@ -95,8 +95,9 @@ const struct operation_row tree_log_operation = {
     .target = "tree",
     .value = "the tree",
     .answer =
-        "`versions`: each {version, at, message, author, token}, where `token` is that of the edit; "
-        "and `more`: continue with `before` the last version. \"not found\": no such tree exists",
+        "`versions`: each {version, at, message, author, token}, where `token` is that of the "
+        "edit; and `more`: continue with `before` the last version. \"not found\": no such tree "
+        "exists",
     .fields = log_fields,
     .size = sizeof(struct log_given),
     .run = operation_tree_log_run_log,
@@ -192,8 +193,8 @@ const struct operation_row tree_diff_operation = {
     .target = "tree",
     .value = "the tree",
     .answer =
-        "`changes`, by itemId: each {itemId, change, before, after}, where `change` is "
-        "\"added\", \"removed\", or \"changed\"; and `more`: continue with `after` the last itemId. \"not "
+        "`changes`, by itemId: each {itemId, change, before, after}, where `change` is \"added\", "
+        "\"removed\", or \"changed\"; and `more`: continue with `after` the last itemId. \"not "
         "found\": no such tree or version exists. An error: 125 (expired) a version was collected",
     .fields = diff_fields,
     .size = sizeof(struct diff_given),
@@ -386,19 +387,18 @@ static truce_status run_tree(struct operation_call *call, const void *arg, bson_
 }
 
 const struct operation_row tree_operation = {
-    OPERATION(
-        "truceTree", ROLE_READ,
-        "returns the status of a tree; or tags a version, sets the retention, branches, merges, erases, or "
-        "drops"),
+    OPERATION("truceTree", ROLE_READ,
+              "returns the status of a tree; or tags a version, sets the retention, branches, "
+              "merges, erases, or drops"),
     .target = "tree",
     .value = "the tree",
-    .answer =
-        "without an action {tree, collection, parent, current, settled, kept, at, keep, tags, from, "
-        "branches, readers, edits}. With merge, `outcome`: \"published\", \"nothing\", or \"conflict\", with "
-        "`version`, or `conflicts` and a `reason`. With erase, `versions`. With collect, `settled`, `removed`, and `edits`. "
-        "\"not found\": no such tree, version, or tag exists. An error: 11000 (duplicate) a tree has the "
-        "name of the branch; 125 (expired) the version was collected; 2 (invalid) the tree has branches, or "
-        "is neither branch nor origin",
+    .answer = "without an action {tree, collection, parent, current, settled, kept, at, keep, "
+              "tags, from, branches, readers, edits}. With merge, `outcome`: \"published\", "
+              "\"nothing\", or \"conflict\", with `version`, or `conflicts` and a `reason`. With "
+              "erase, `versions`. With collect, `settled`, `removed`, and `edits`. \"not found\": "
+              "no such tree, version, or tag exists. An error: 11000 (duplicate) a tree has the "
+              "name of the branch; 125 (expired) the version was collected; 2 (invalid) the tree "
+              "has branches, or is neither branch nor origin",
     .fields = tree_fields,
     .size = sizeof(struct tree_given),
     .run = run_tree,
@@ -505,9 +505,9 @@ static const struct operation_field publish_fields[] = {
      "up to 1,000,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId}"},
     {GIVEN(publish_given, revert, FIELD_NUMBER),
      "instead: the contents of the tree in this version", 1, INT64_MAX},
-    {GIVEN(publish_given, base, FIELD_TEXT),
-     "the token of the version that was read and changed; \"new\": the tree has no version yet; absent: "
-     "the current version"},
+    {GIVEN(publish_given, base, FIELD_TEXT), "the token of the version that was read and changed; "
+                                             "\"new\": the tree has no version yet; absent: the "
+                                             "current version"},
     {GIVEN(publish_given, id, FIELD_OID),
      "the id of this publication: sent again with the same base, it is published once"},
     {GIVEN(publish_given, merge, FIELD_FLAG),
@@ -523,8 +523,8 @@ static const struct operation_field publish_fields[] = {
     {GIVEN(publish_given, collection, FIELD_TEXT),
      "the collection of the items; needed for the first publication"},
     {GIVEN(publish_given, parent, FIELD_TEXT),
-     "the field of an item with the itemId of its parent: orphans and cycles are refused; set by the first "
-     "publication"},
+     "the field of an item with the itemId of its parent: orphans and cycles are refused; set by "
+     "the first publication"},
     {{0}}};
 
 struct publishing {
@@ -546,10 +546,11 @@ struct publishing {
 static truce_status check_publish(const struct publish_given *given, bson_error_t *error)
 {
     if (!given->changes == !given->revert)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "'changes' or 'revert' must be given");
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "give one of 'changes' and 'revert'");
     if (given->changes && bson_count_keys(given->changes) > TREE_CHANGES_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "'changes' may have at most %d elements",
-                             TREE_CHANGES_MAX);
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'changes' may have at most %d elements, and has %u", TREE_CHANGES_MAX,
+                             bson_count_keys(given->changes));
     if (!given->merge && (given->prefer || given->rules))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'prefer' and 'rules' belong to 'merge'");
     return TRUCE_OK;
@@ -582,15 +583,18 @@ static truce_status tree_add_change(struct operation_call *call, truce_tree_edit
         return truce__refuse(CODE_TYPE_MISMATCH, error, "must be {put: ITEM} or {remove: itemId}");
     is_put = !strcmp(bson_iter_key(&change), "put");
     if (!is_put && strcmp(bson_iter_key(&change), "remove") != 0)
-        return truce__refuse(40415, error, "has 'put' or 'remove', and not '%.80s'",
+        return truce__refuse(40415, error, "must have 'put' or 'remove', and has '%.80s'",
                              bson_iter_key(&change));
     if (is_put && !BSON_ITER_HOLDS_DOCUMENT(&change))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "an item must be a document");
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "the item of 'put' must be a document, and is %s",
+                             truce__type_name((uint8_t)bson_iter_type(&change)));
     if (is_put) {
         const bson_t *item = truce__field_view(call->arena, &change);
 
         if (bson_iter_next(&change))
-            return truce__refuse(40415, error, "has 'put' and '%.80s'", bson_iter_key(&change));
+            return truce__refuse(40415, error, "must have 'put' alone, and has '%.80s', too",
+                                 bson_iter_key(&change));
         return truce_tree_put(edit, item, error);
     }
     return truce_tree_remove(edit, bson_iter_value(&change), error);
@@ -748,21 +752,21 @@ static const struct operation_row publish_operation = {
               "publishes changes of many items as the next version of a tree, all at once"),
     .target = "tree",
     .value = "the tree",
-    .answer =
-        "`outcome`: \"published\", \"exists\" (published before under this id), \"nothing\" (no item "
-        "changed), or \"conflict\" (another edit was published since the base; nothing was published). "
-        "`version` and `token` of the published version, or of the current one. For a conflict, a `reason`, "
-        "and with merge, `conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An error 2 (invalid): the tree "
-        "would have an orphan or a cycle, or an item is wrong. 125 (expired): the base was collected. 125 "
-        "(not found): the base belongs to another tree",
+    .answer = "`outcome`: \"published\", \"exists\" (published before under this id), \"nothing\" "
+              "(no item changed), or \"conflict\" (another edit was published since the base; "
+              "nothing was published). `version` and `token` of the published version, or of the "
+              "current one. For a conflict, a `reason`, and with merge, `conflicts`: each {itemId, "
+              "base, mine, theirs, paths}, and `more`. An error 2 (invalid): the tree would have "
+              "an orphan or a cycle, or an item is wrong. 125 (expired): the base was collected. "
+              "125 (not found): the base belongs to another tree",
     .fields = publish_fields,
     .size = sizeof(struct publish_given),
     .run = operation_tree_run_publish,
     .ways = OPERATION_COMMITS | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example =
         "{truceTreePublish: 'site', collection: 'pages', parent: 'up', changes: [{put: {itemId: "
-        "'home', title: 'Home'}}, {put: {itemId: 'about', up: 'home', title: 'About'}}], id: {$oid: "
-        "'0123456789abcdef01234567'}, message: 'the first pages'}",
+        "'home', title: 'Home'}}, {put: {itemId: 'about', up: 'home', title: 'About'}}], id: "
+        "{$oid: '0123456789abcdef01234567'}, message: 'the first pages'}",
 };
 
 /* ---- truceTreeRead --------------------------------------------------------------------------- */
@@ -943,12 +947,11 @@ static const struct operation_row read_operation = {
     OPERATION("truceTreeRead", ROLE_READ, "reads one item or many items of one version of a tree"),
     .target = "tree",
     .value = "the tree",
-    .answer =
-        "`version` and its `token`; a read with this token is of the same version, whatever is published in "
-        "the meantime. `item`, or `items` and `more`: continue with `after` the last itemId (or `skip`) "
-        "and the `token`. \"not found\": no such tree, version, tag, or item exists; if only the item is "
-        "missing, the reply has the `token`. An error: 125 (expired) the version was collected; a tag "
-        "keeps a version (truceTree)",
+    .answer = "`version` and its `token`; a read with this token is of the same version, whatever "
+              "is published in the meantime. `item`, or `items` and `more`: continue with `after` "
+              "the last itemId (or `skip`) and the `token`. \"not found\": no such tree, version, "
+              "tag, or item exists; if only the item is missing, the reply has the `token`. An "
+              "error: 125 (expired) the version was collected; a tag keeps a version (truceTree)",
     .fields = read_fields,
     .size = sizeof(struct read_given),
     .run = tree_run_read,

@@ -161,10 +161,10 @@ const struct operation_row truce__tree_export_operation = {
     .target = "tree",
     .value = "the tree",
     .answer =
-        "`lines`: {$tree, collection, parent, from, to, whole}, and for each version {$version, at, "
-        "message, author, token}, its items and {$remove: itemId}, and at the end {$tag, version} "
-        "and {$end}; and `more`: continue with the reply's `after`. \"not found\": no such tree or "
-        "version exists. An error: 125 (expired) a version was collected",
+        "`lines`: {$tree, collection, parent, from, to, whole}, and for each version {$version, "
+        "at, message, author, token}, its items and {$remove: itemId}, and at the end {$tag, "
+        "version} and {$end}; and `more`: continue with the reply's `after`. \"not found\": no "
+        "such tree or version exists. An error: 125 (expired) a version was collected",
     .fields = history_fields,
     .size = sizeof(struct history_given),
     .run = history_run_export,
@@ -193,7 +193,8 @@ static truce_status tree_import_line(truce_tree_import *import, struct value lin
     bson_t document;
 
     if (line.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "a line must be a document");
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "a line must be a document, and is %s",
+                             truce__type_name(line.type));
     truce__value_bson(line, &document);
     return truce_tree_import_line(import, &document, error);
 }
@@ -257,7 +258,7 @@ const struct operation_row truce__tree_import_operation = {
     .run = tree_run_import,
     .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
-        "{truceTreeImport: 'copy of site', lines: [{$tree: 'site', collection: 'page copies', from: "
-        "1, to: 1, whole: true}, {$version: 1, at: {$date: '2026-03-01T09:00:00Z'}}, {itemId: "
-        "'home', title: 'Home'}, {$end: 1}]}",
+        "{truceTreeImport: 'copy of site', lines: [{$tree: 'site', collection: 'page copies', "
+        "from: 1, to: 1, whole: true}, {$version: 1, at: {$date: '2026-03-01T09:00:00Z'}}, "
+        "{itemId: 'home', title: 'Home'}, {$end: 1}]}",
 };

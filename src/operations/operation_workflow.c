@@ -2,6 +2,7 @@
  * truceQueue. */
 #include <stdio.h>
 
+#include "bson/value.h"
 #include "operations/operation_queue.h"
 #include "operations/reply_list.h"
 
@@ -55,7 +56,7 @@ static truce_status flow_read_after(struct operation_call *call, const bson_t *a
     (void)bson_iter_init(&at, array);
     while (bson_iter_next(&at)) {
         if (!BSON_ITER_HOLDS_UTF8(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "'after' must be an array of names");
+            return truce__element_wrong_type("after", &at, "the name of a job", error);
         names[i++] = bson_iter_utf8(&at, NULL);
     }
     names[i] = NULL;
@@ -73,7 +74,8 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "a job must be a document");
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "must be a document, and is %s",
+                             truce__type_name((uint8_t)bson_iter_type(at)));
     status = truce__operation_nested(call, truce__field_view(call->arena, at), flow_job_fields,
                                      &given, error);
     if (status)
@@ -85,7 +87,8 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
         return status;
     if (!given.queue && !queue)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "the job has no queue, and the workflow has no default queue");
+                             "the job '%.80s' has no 'queue', and neither has the workflow",
+                             given.name ? given.name : "");
     flow->handles[flow->count] =
         truce__operation_queue_named(call, given.queue ? given.queue : queue, NULL, 0);
     job->queue = flow->handles[flow->count++]->thing;

@@ -109,6 +109,13 @@ truce_status truce__field_wrong_type(const bson_iter_t *at, const char *wanted, 
                          bson_iter_key(at), wanted, truce__type_name((uint8_t)bson_iter_type(at)));
 }
 
+truce_status truce__element_wrong_type(const char *array, const bson_iter_t *at, const char *wanted,
+                                       bson_error_t *error)
+{
+    return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s.%.20s' must be %s, and is %s", array,
+                         bson_iter_key(at), wanted, truce__type_name((uint8_t)bson_iter_type(at)));
+}
+
 static truce_status fields_keep_number(const bson_iter_t *at, int64_t *number, bson_error_t *error)
 {
     return truce__field_to_number(at, number) ? TRUCE_OK
@@ -126,12 +133,14 @@ bool truce__field_to_whole(const bson_iter_t *at, int64_t *number)
 /* Amounts and versions are never rounded. */
 static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
 {
+    char text[60];
+
     if (!truce__field_is_number(at))
         return truce__field_wrong_type(at, "a number", error);
     if (!truce__field_to_whole(at, number))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "the field '%.80s' must be a whole number of 64 bits",
-                             bson_iter_key(at));
+        return truce__refuse(
+            CODE_BAD_VALUE, error, "the field '%.80s' must be a whole number of 64 bits, and is %s",
+            bson_iter_key(at), truce__value_show(truce__value_of_iter(at), text, sizeof text));
     return TRUCE_OK;
 }
 

@@ -83,6 +83,9 @@ bool truce__fields_strict(const bson_t *request);
 /* Returns the error for a value of another type than wanted ("an array"). */
 truce_status truce__field_wrong_type(const bson_iter_t *at, const char *wanted,
                                      bson_error_t *error);
+/* Returns the error for an element of the array `array` that has another type than wanted. */
+truce_status truce__element_wrong_type(const char *array, const bson_iter_t *at, const char *wanted,
+                                       bson_error_t *error);
 /* Returns whether the value is a number of any of BSON's four types. */
 bool truce__field_is_number(const bson_iter_t *at);
 /* Converts a number of any type as MongoDB does for the fields of commands. A fraction is cut

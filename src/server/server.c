@@ -46,7 +46,9 @@ static truce_status server_listen(struct server *server, const struct server_opt
 
     server->port = options->port;
     if (options->port == SERVER_NO_PORT && !options->socket)
-        return truce__fail(TRUCE_INVALID, error, "the server needs a port or a socket");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the server has no address to listen on: give a port, a socket, or both");
     if (options->port == SERVER_NO_PORT)
         server->port = 0;
     else
@@ -348,9 +350,13 @@ truce_status server_start(truce_store *store, const struct server_options *optio
                                                     .hosts = options->http_hosts},
                              &made->http, error);
     if (!status && !sweeper_start(made))
-        status = truce__fail(TRUCE_IO, error, "cannot start a thread for the sweep");
+        status = truce__fail(
+            TRUCE_IO, error,
+            "cannot start the thread of the sweeper: the system has no memory or no threads left");
     if (!status && pthread_create(&made->accepter, NULL, server_accept_all, made))
-        status = truce__fail(TRUCE_IO, error, "cannot start a thread for the server");
+        status = truce__fail(TRUCE_IO, error,
+                             "cannot start the thread that accepts connections: the system has no "
+                             "memory or no threads left");
     if (status)
         server_give_up(made);
     else

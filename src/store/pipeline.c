@@ -446,13 +446,16 @@ static truce_status stage_put(const struct merge *merge, const bson_t *filter,
     const truce_write_options options = {.unvalidated = merge->unvalidated};
     truce_status status = TRUCE_OK;
     bool found = false;
+    char shown[200];
 
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         status = change_match(merge, filter, document, context, &found, error);
         if (status || found || merge->missing == MISSING_DISCARD)
             return status;
         if (merge->missing == MISSING_FAIL)
-            return truce__refuse(13113, error, "$merge: no document of %s matches", merge->into);
+            return truce__refuse(
+                13113, error, "$merge: no document of %s matches %s", merge->into,
+                truce__value_show(truce__value_document(filter), shown, sizeof shown));
         status = truce_insert(merge->store, merge->into, document, &options, error);
         if (status != TRUCE_DUPLICATE || merge->matched == MATCHED_FAIL)
             return status;

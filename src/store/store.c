@@ -583,7 +583,8 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
     if (!status)
         status = truce_cursor_next(cursor, &found, error);
     if (!status && !found)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "no document of %s matches", collection);
+        status =
+            truce__fail(TRUCE_NOT_FOUND, error, "no document of %s matches the filter", collection);
     if (!status) {
         bson_destroy(document);
         bson_copy_to(found, document);
@@ -879,7 +880,9 @@ static truce_status store_check_guard(const truce_write *write, const truce_bulk
                                       bson_error_t *error)
 {
     if (!options->atomic)
-        return truce__fail(TRUCE_INVALID, error, "a guard without a change needs an atomic bulk");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a write that only checks (require, require missing, look) needs an "
+                           "atomic bulk: set `atomic`");
     return truce__check_optional(write->filter, "filter", error);
 }
 
@@ -891,7 +894,7 @@ static truce_status check_sort(const truce_store *store, const truce_write *writ
     if (!sort || bson_empty(sort))
         return TRUCE_OK;
     if (write->kind != TRUCE_WRITE_UPDATE)
-        return truce__fail(TRUCE_INVALID, error, "only an update can have a sort");
+        return truce__fail(TRUCE_INVALID, error, "only an update can have the option `sort`");
     if (!(store->capabilities & TRUCE_CAN_SORT_UPDATE))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "a %s: store cannot sort an update",
                              store->ops->scheme);
@@ -905,12 +908,13 @@ static truce_status check_exact(const truce_store *store, const truce_write *wri
     if (!write->exact)
         return TRUCE_OK;
     if (!(store->capabilities & TRUCE_CAN_COMPARE))
-        return truce__fail(TRUCE_INVALID, error, "this store cannot compare whole documents");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a %s: store cannot compare whole documents: omit `exact`",
+                           store->ops->scheme);
     if (write->kind == TRUCE_WRITE_INSERT || write->options.multi || write->options.upsert)
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "an exact write must change one existing document; it cannot be an insert, an upsert, "
-            "or multi");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a write with `exact` must update or remove one existing document; it "
+                           "cannot be an insert, an upsert, or multi");
     return TRUCE_OK;
 }
 
@@ -920,7 +924,7 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
     truce_status status;
 
     if (!write->collection)
-        return truce__fail(TRUCE_INVALID, error, "the write has no collection");
+        return truce__fail(TRUCE_INVALID, error, "`collection` of the write is NULL");
     status = truce__collection_name_check(write->collection, error);
     if (!status)
         status = check_write_options(&write->options, error);
@@ -956,7 +960,7 @@ static truce_status check_receipt(const truce_store *store, const truce_receipt 
     if (!receipt)
         return TRUCE_OK;
     if (!(store->capabilities & TRUCE_CAN_RECEIPT))
-        return truce__fail(TRUCE_INVALID, error, "this store has no receipts");
+        return truce__fail(TRUCE_INVALID, error, "a %s: store has no receipts", store->ops->scheme);
     status = truce__collection_name_check(receipt->collection, error);
     return status ? status : truce__check_required(receipt->key, "key of the receipt", error);
 }
@@ -968,13 +972,16 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
     truce_status status;
 
     if (options->atomic && options->unordered)
-        return truce__fail(TRUCE_INVALID, error, "a bulk cannot be both atomic and unordered");
-    if (options->checks && !(options->atomic && store->capabilities & TRUCE_CAN_CHECK))
         return truce__fail(TRUCE_INVALID, error,
-                           options->atomic ? "this store cannot check reads"
-                                           : "only an atomic bulk can check reads");
+                           "a bulk cannot be both `atomic` and `unordered`: set one of them");
+    if (options->checks && !(options->atomic && store->capabilities & TRUCE_CAN_CHECK))
+        return options->atomic ? truce__fail(TRUCE_INVALID, error, "a %s: store cannot check reads",
+                                             store->ops->scheme)
+                               : truce__fail(TRUCE_INVALID, error,
+                                             "`checks` need an atomic bulk: set `atomic`");
     if (options->receipt && options->atomic)
-        return truce__fail(TRUCE_INVALID, error, "an atomic bulk cannot have a receipt");
+        return truce__fail(TRUCE_INVALID, error,
+                           "`receipt` is not for an atomic bulk: omit one of them");
     status = check_receipt(store, options->receipt, error);
     if (status)
         return status;
@@ -1421,6 +1428,6 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     else
         truce_write_result_release(&done);
     if (status == TRUCE_NOT_FOUND && !caught.message[0])
-        return truce__fail(status, error, "no document of %s matches", collection);
+        return truce__fail(status, error, "no document of %s matches the filter", collection);
     return truce__pass_error(status, &caught, error);
 }

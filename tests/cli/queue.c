@@ -187,7 +187,7 @@ TEST(a_workflow_comes_from_a_file)
     begin();
     path = flow_of("[{name: 'a', payload: {n: 1}}, {name: 'b', queue: 'other', after: ['a'], "
                    "failure: 'goOn', priority: 3, tags: ['t']}]");
-    ANSWERS(2, "", "has no queue", "queue", "flow", path);
+    ANSWERS(2, "", "has no 'queue'", "queue", "flow", path);
     ANSWERS(0, "a ", NULL, "queue", "flow", path, "--queue", "web");
     ANSWERS(0, "\"failure\": \"go on\"", NULL, "queue", "list", "other", "--tag", "t");
     path = flow_of("[{name: 'c', lane: 'x', laneRate: 1, lanePerMS: 60000, keepDeadMS: 5}]");
@@ -201,10 +201,10 @@ TEST(workflows_that_cannot_be_are_refused)
     static const struct {
         const char *flow, *word;
     } bad[] = {{"{}", "an array of jobs"},
-               {"[7]", "job 1: a job must be a document"},
+               {"[7]", "job 1: must be a document, and is"},
                {"[{name: 'a', afer: []}]", "unknown field 'afer'"},
                {"[{name: 'a', after: 'b'}]", "'after' must be an array"},
-               {"[{name: 'a', after: [7]}]", "array of names"},
+               {"[{name: 'a', after: [7]}]", "must be the name of a job"},
                {"[{name: 'a', priority: 2000}]", "from -1000 to 1000"},
                {"[{name: 'a', after: ['a']}]", "cycle: a after a"},
                {"[{name: 'a', failure: 'x'}]", "\"goOn\""}};

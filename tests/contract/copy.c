@@ -216,7 +216,7 @@ TEST(reports_the_refusals_of_the_other_store_with_the_reason)
     CHECK_INT(report.inserted, ==, 1);
     REQUIRE(told.last != NULL);
     CHECK(bson_iter_init_find(&text, told.last, "text") &&
-          strstr(bson_iter_utf8(&text, NULL), "is taken in the unique index"));
+          strstr(bson_iter_utf8(&text, NULL), "in the unique index"));
     bson_destroy(told.last);
     copy_index(from, "d", "{'key': {'a': 1}, 'name': 'n'}");
     copy_index(to, "d", "{'key': {'b': 1}, 'name': 'n'}");

@@ -299,9 +299,9 @@ TEST(an_impossible_change_is_named_and_changes_nothing)
         check_refused(way, (truce_item_options){.field = "a.$[]"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a.$[]");
         check_refused(way, (truce_item_options){.version = "badges"}, ABC, "remove {}",
-                      TRUCE_INVALID, 0, "version field is \"badges\"");
+                      TRUCE_INVALID, 0, "version field \"badges\"");
         check_refused(way, (truce_item_options){.version = "_rev"}, ABC, "remove {}", TRUCE_INVALID,
-                      0, "version field is \"_rev\"");
+                      0, "version field \"_rev\"");
         check_refused(way, (truce_item_options){.identity = "a.b"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a.b");
         if (way->layout == TRUCE_ITEM_MAP)

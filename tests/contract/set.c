@@ -1023,8 +1023,10 @@ static void wrong_calls(truce_store *store)
             "the sequence number is 0, but must be at least 1");
     truce_set_free(set);
     set = tutorial_set(store, &(truce_set_options){.field = "a.b"});
-    refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 1,
-            "the set's list is \"a.b\", which is not valid");
+    refused(
+        set, "{'student_id': 1}", "{'name': 'CS 101'}", 1,
+        "invalid list \"a.b\" of the set: expected a field name of 1 to 100 bytes, without \".\" and "
+        "\",\", and without \"$\" in front; _rev and _intent are reserved");
     truce_set_free(set);
     bson_destroy(key);
     bson_destroy(element);

@@ -72,11 +72,11 @@ TEST(sentences_of_another_form_are_left_as_they_are)
 {
     static const char *const others[] = {
         "",
-        "the key ",
-        "the key {\"a\": 1}",
-        "the key {\"a\": 1} is taken in the unique index \"i\"",
-        "the key {\"a\": 1} is taken in the unique index \"i\" {\"a\": 1}",
-        "key {\"a\": 1} is taken in the unique index \"i\" {\"a\": 1} of c"};
+        "duplicate key ",
+        "duplicate key {\"a\": 1}",
+        "duplicate key {\"a\": 1} in the unique index \"i\"",
+        "duplicate key {\"a\": 1} in the unique index \"i\" {\"a\": 1}",
+        "the key {\"a\": 1} in the unique index \"i\" {\"a\": 1} of c"};
     bson_t reply = BSON_INITIALIZER;
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -90,9 +90,9 @@ TEST(formats_values_in_messages_as_mongodb_does)
     bson_t reply = BSON_INITIALIZER;
 
     CHECK(call_append_duplicate_key(
-        "the key {\"_id\": {\"$oid\": \"65f0c0ffee65f0c0ffee65f0\"}, \"at\": "
+        "duplicate key {\"_id\": {\"$oid\": \"65f0c0ffee65f0c0ffee65f0\"}, \"at\": "
         "{\"$date\": \"1970-01-01T00:00:01Z\"}, \"of\": {\"x\": [1, 2.0, null], "
-        "\"y\": {}, \"z\": []}} is taken in the unique index \"i\" {\"_id\": 1} of @b.c",
+        "\"y\": {}, \"z\": []}} in the unique index \"i\" {\"_id\": 1} of @b.c",
         "a", &reply));
     check_text(
         &reply, "errmsg",
@@ -107,7 +107,7 @@ TEST(a_key_that_was_too_long_to_show_has_no_value)
     bson_t reply = BSON_INITIALIZER;
 
     CHECK(call_append_duplicate_key(
-        "the key {\"a\": \"xxx... is taken in the unique index \"i\" {\"a\": 1} of c", "test",
+        "duplicate key {\"a\": \"xxx... in the unique index \"i\" {\"a\": 1} of c", "test",
         &reply));
     CHECK_INT(reply_number(&reply, "keyPattern.a"), ==, 1);
     CHECK(!bson_has_field(&reply, "keyValue"));

@@ -472,7 +472,7 @@ TEST(makes_no_query_where_no_query_can_be_guarded)
 
     REQUIRE(open_file());
     CHECK_STATUS(TRUCE_INVALID, ask_in_vain(store, TRUCE_MECHANISM_JOURNAL, "x", &error), error);
-    CHECK(strstr(error.message, "the journal cannot guard a query"));
+    CHECK(strstr(error.message, "TRUCE_MECHANISM_JOURNAL cannot guard a query"));
     CHECK_STATUS(TRUCE_INVALID, ask_in_vain(store, TRUCE_MECHANISM_AUTO, "", &error), error);
     CHECK_STATUS(TRUCE_INVALID, ask_in_vain(store, TRUCE_MECHANISM_AUTO, "truce_commits", &error),
                  error);

@@ -172,7 +172,8 @@ TEST(a_function_that_says_no_ends_its_commit)
     CHECK_TEXT("too little is there", error.message);
     tells = false;
     CHECK_STATUS(TRUCE_REFUSED, truce_transact(store, says_no, &tells, NULL, &error), error);
-    CHECK_TEXT("the function refused", error.message);
+    CHECK_TEXT("the function of the commit returned TRUCE_REFUSED without a message",
+               error.message);
     CHECK_INT(error.code, ==, TRUCE_REFUSED);
     CHECK_STATUS(TRUCE_REFUSED, truce_transact(store, says_no, &tells, NULL, NULL), error);
     CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);

@@ -244,7 +244,9 @@ static truce_status amqp_connect(struct amqp *amqp, const struct broker_address 
     int code;
 
     if (!socket)
-        return plugin_fail(TRUCE_IO, error, "cannot make a socket");
+        return plugin_fail(
+            TRUCE_IO, error,
+            "cannot create a socket to RabbitMQ: no memory is left, or OpenSSL failed");
     if (tls)
         status = amqp_prepare_tls(socket, address, error);
     if (status)
@@ -546,7 +548,9 @@ static truce_status amqp_read_confirm(struct amqp *amqp, const amqp_method_t *me
         return amqp_read_return(amqp, method->decoded, error);
     if (method->id == AMQP_BASIC_NACK_METHOD) {
         amqp->broken = true;
-        return plugin_fail(TRUCE_IO, error, "RabbitMQ did not store a message");
+        return plugin_fail(TRUCE_IO, error,
+                           "RabbitMQ refused a message (basic.nack), so it is not stored: its log "
+                           "has the reason, for example a full queue or disk");
     }
     return amqp_method_refusal(amqp, method, error);
 }

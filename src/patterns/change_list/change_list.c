@@ -254,6 +254,14 @@ static truce_status change_list_refuse(int number, const struct change_list_part
                        part->collection, why);
 }
 
+static truce_status change_list_wrong_type(int number, const bson_iter_t *iter, const char *wanted,
+                                           bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be %s, and is %s", number,
+                       bson_iter_key(iter), wanted,
+                       truce__type_name((uint8_t)bson_iter_type(iter)));
+}
+
 static truce_status change_list_read_number(int number, const bson_iter_t *iter, int64_t *value,
                                             bson_error_t *error)
 {
@@ -261,8 +269,7 @@ static truce_status change_list_read_number(int number, const bson_iter_t *iter,
                  (BSON_ITER_HOLDS_DOUBLE(iter) && truce__double_is_whole(bson_iter_double(iter)));
 
     if (!whole)
-        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be a whole number", number,
-                           bson_iter_key(iter));
+        return change_list_wrong_type(number, iter, "a whole number", error);
     *value = bson_iter_as_int64(iter);
     return TRUCE_OK;
 }
@@ -271,8 +278,7 @@ static truce_status change_list_read_text(int number, const bson_iter_t *iter, c
                                           bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(iter))
-        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be a string", number,
-                           bson_iter_key(iter));
+        return change_list_wrong_type(number, iter, "a string", error);
     *text = bson_iter_utf8(iter, NULL);
     return TRUCE_OK;
 }
@@ -292,7 +298,7 @@ static truce_status read_extra(int number, const bson_iter_t *iter, struct chang
     if (!strcmp(key, "lane"))
         return change_list_read_text(number, iter, &part->lane, error);
     part->has_meta = change_list_take_document(iter, &part->meta);
-    return part->has_meta ? TRUCE_OK : bad_part(number, "\"meta\" must be a document", error);
+    return part->has_meta ? TRUCE_OK : change_list_wrong_type(number, iter, "a document", error);
 }
 
 static truce_status change_list_read_field(int number, const bson_iter_t *iter,
@@ -305,10 +311,12 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
         part->id = *bson_iter_value((bson_iter_t *)iter);
     } else if (!strcmp(key, "with")) {
         part->has_with = change_list_take_document(iter, &part->with);
-        return part->has_with ? TRUCE_OK : bad_part(number, "\"with\" must be a document", error);
+        return part->has_with ? TRUCE_OK
+                              : change_list_wrong_type(number, iter, "a document", error);
     } else if (!strcmp(key, "if")) {
         part->has_guard = change_list_take_document(iter, &part->guard);
-        return part->has_guard ? TRUCE_OK : bad_part(number, "\"if\" must be a document", error);
+        return part->has_guard ? TRUCE_OK
+                               : change_list_wrong_type(number, iter, "a document", error);
     } else if (extra_named(key)) {
         return read_extra(number, iter, part, error);
     } else if (verb_named(key) && !part->verb && BSON_ITER_HOLDS_UTF8(iter)) {
@@ -340,7 +348,7 @@ static truce_status change_list_check_part(int number, const struct change_list_
 
     if (!verb)
         return bad_part(number,
-                        "says nothing to do: {\"update\": \"COLLECTION\", \"id\": ..., \"with\": "
+                        "has no verb: expected {\"update\": \"COLLECTION\", \"id\": ..., \"with\": "
                         "{...}}",
                         error);
     if (verb->id != part->has_id)
@@ -360,8 +368,9 @@ static truce_status change_list_check_part(int number, const struct change_list_
     if (part->has_guard && !verb->guard)
         return change_list_refuse(number, part, "takes no \"if\"", error);
     if (part->extra && strcmp(extra_named(part->extra)->verb, part->verb) != 0)
-        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" goes with \"%s\"", number,
-                           part->extra, extra_named(part->extra)->verb);
+        return truce__fail(TRUCE_INVALID, error,
+                           "change %d: \"%s\" is only for \"%s\", not for \"%s\"", number,
+                           part->extra, extra_named(part->extra)->verb, part->verb);
     return TRUCE_OK;
 }
 
@@ -416,7 +425,8 @@ static truce_status each_part(const bson_t *changes, part_function *function,
 
         number++;
         if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
-            return bad_part(number, "must be a document", error);
+            return truce__fail(TRUCE_INVALID, error, "change %d: must be a document, and is %s",
+                               number, truce__type_name((uint8_t)bson_iter_type(&iter)));
         if (guard && guard->add_operation && change_list_take_document(&iter, &change) &&
             truce__is_operation(&change)) {
             status = guard->add_operation(guard->arg, number, &change, adding->commit, error);

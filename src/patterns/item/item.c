@@ -55,13 +55,14 @@ static truce_status item_check(const struct item_call *call, truce_item_layout l
                                bson_error_t *error);
 static void item_outcome_release(struct item_outcome *outcome);
 
-static void handle_refuse(truce_item *item, const char *what, const char *name)
+static void handle_refuse(truce_item *item, const char *what, const char *name,
+                          const char *expected)
 {
     if (item->refused)
         return;
     item->refused = true;
-    (void)truce__fail(TRUCE_INVALID, &item->refusal, "%s is \"%s\", which is not valid", what,
-                      name);
+    (void)truce__fail(TRUCE_INVALID, &item->refusal, "invalid %s \"%.400s\": expected %s", what,
+                      name, expected);
 }
 
 /* Accepts names separated by dots; `arrays`: also $[] as a whole name in the middle. */
@@ -150,23 +151,30 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
     item->deadline_ms = options->deadline_ms;
     item->relaxed = options->relaxed;
     if (!path_is_good(item->field, true))
-        handle_refuse(item, "the path of the items", item->field);
+        handle_refuse(item, "path of the items", item->field,
+                      "a path such as order.lines or orders.$[].lines, of up to 400 bytes");
     if (strchr(item->identity, '.') || !path_is_good(item->identity, false))
-        handle_refuse(item, "the field that identifies an item", item->identity);
+        handle_refuse(item, "field that identifies an item", item->identity,
+                      "the name of a field, without \".\", and without \"$\" in front");
     split_field(item);
     if (!strcmp(item->owner, "_id") || !strcmp(item->owner, "_rev") ||
         !strcmp(item->owner, "_intent"))
-        handle_refuse(item, "the path of the items", item->field);
+        handle_refuse(item, "path of the items", item->field,
+                      "a field other than _id, _rev, and _intent");
     if (item->version && (!path_is_good(item->version, false) || strchr(item->version, '.') ||
                           item->version[0] == '_' || handle_is_below(item->owner, item->version)))
-        handle_refuse(item, "the version field", item->version);
+        handle_refuse(item, "version field", item->version,
+                      "the name of a field outside of the items, without \".\", and without \"$\" "
+                      "or \"_\" in front");
     if (item->nested && item->layout == TRUCE_ITEM_MAP)
-        handle_refuse(item, "the path of items in a map", item->field);
+        handle_refuse(item, "path of items in a map", item->field,
+                      "a path without $[]: maps below an array are not supported");
     if ((item->form == TRUCE_ITEM_FORM_OPERATOR &&
          !(store->capabilities & TRUCE_CAN_ITEM_UPDATE)) ||
         (item->form == TRUCE_ITEM_FORM_FILTERS && !(store->capabilities & TRUCE_CAN_ARRAY_FILTERS)))
-        handle_refuse(item, "the form of item updates on this store",
-                      item->form == TRUCE_ITEM_FORM_OPERATOR ? "operator" : "filters");
+        handle_refuse(item, "form of item updates",
+                      item->form == TRUCE_ITEM_FORM_OPERATOR ? "operator" : "filters",
+                      "a form that this store supports: TRUCE_ITEM_FORM_AUTO chooses one");
     return item;
 }
 

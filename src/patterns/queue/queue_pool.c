@@ -497,9 +497,9 @@ static truce_status pool_check(const truce_queue *queue, const truce_pool_option
     if (!status && !options->function)
         return truce__fail(TRUCE_INVALID, error, "the option \"function\" of the pool is missing");
     if (!status && (options->threads > POOL_THREADS_MAX || options->ahead > JOB_CLAIMS_MAX))
-        return truce__fail(TRUCE_INVALID, error,
-                           "a pool may have at most %d threads and %d jobs ahead", POOL_THREADS_MAX,
-                           JOB_CLAIMS_MAX);
+        return truce__fail(
+            TRUCE_INVALID, error, "`threads` is %u and `ahead` %u: expected at most %d and %d",
+            (unsigned)options->threads, (unsigned)options->ahead, POOL_THREADS_MAX, JOB_CLAIMS_MAX);
     return status;
 }
 
@@ -556,7 +556,10 @@ truce_status truce_pool_start(truce_queue *queue, const truce_pool_options *opti
     pool_make(made);
     if (!pool_start_threads(made)) {
         truce_pool_free(made);
-        return truce__fail(TRUCE_LIMIT, error, "the system cannot start more threads");
+        return truce__fail(TRUCE_LIMIT, error,
+                           "cannot start the threads of the pool (%u): the system has no memory or "
+                           "no threads left; set `threads` lower",
+                           (unsigned)(options->threads ? options->threads : POOL_THREADS));
     }
     *pool = made;
     return TRUCE_OK;
@@ -676,8 +679,8 @@ static truce_status pool_stop(struct truce_pool *pool, int64_t grace_ms, bson_t 
     all = pool_wait_for_busy(pool, grace_ms);
     pthread_mutex_unlock(&pool->mutex);
     if (!all && (count = pool_abandon(pool, left)) > 0)
-        return truce__fail(TRUCE_TIMEOUT, error, "%s still running",
-                           PLURAL(count, "job is", "jobs are"));
+        return truce__fail(TRUCE_TIMEOUT, error, "%s still running after %" PRId64 " ms",
+                           PLURAL(count, "job is", "jobs are"), grace_ms);
     if (all)
         pool_join_all(pool);
     return status;

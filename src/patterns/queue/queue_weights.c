@@ -21,10 +21,12 @@ static truce_status weights_check(const truce_queue_source *sources, size_t coun
     for (size_t i = 0; i < count && !status; i++) {
         status = ROOM_CHECK(&sources[i], "truce_queue_source", error);
         if (!status && !sources[i].queue)
-            status = truce__fail(TRUCE_INVALID, error, "source %zu has no queue", i + 1);
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "source %zu of the claim has no queue: set `queue`", i + 1);
         if (!status && sources[i].weight > QUEUE_WEIGHT_MAX)
-            status = truce__fail(TRUCE_INVALID, error, "the weight %u is not between 1 and %d",
-                                 sources[i].weight, QUEUE_WEIGHT_MAX);
+            status =
+                truce__fail(TRUCE_INVALID, error, "source %zu has the weight %u: expected 1 to %d",
+                            i + 1, sources[i].weight, QUEUE_WEIGHT_MAX);
     }
     return status;
 }

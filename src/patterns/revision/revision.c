@@ -67,6 +67,7 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
 {
     static const truce_revision_options defaults;
     truce_revision *revision = bson_malloc0(sizeof *revision);
+    char keep[24];
 
     truce_assert(store);
     options = options ? options : &defaults;
@@ -88,10 +89,14 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     revision->relaxed = options->relaxed;
     if (!revision->version[0] || revision->version[0] == '$' || revision->version[0] == '_' ||
         strchr(revision->version, '.'))
-        revision_handle_refuse(revision, "the version field is \"%s\", which is not valid",
+        revision_handle_refuse(revision,
+                               "invalid version field \"%.100s\": expected the name of a field "
+                               "without \".\", and without \"$\" or \"_\" in front",
                                revision->version);
-    if (options->keep_ms < 0)
-        revision_handle_refuse(revision, "the time to keep versions is negative%s", "");
+    if (options->keep_ms < 0) {
+        snprintf(keep, sizeof keep, "%" PRId64, options->keep_ms);
+        revision_handle_refuse(revision, "`keep_ms` is %s: expected 0 (no limit) or more", keep);
+    }
     if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
         truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
         revision->refused = true;

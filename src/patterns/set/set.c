@@ -56,19 +56,23 @@
 #include "commit/metadata_cache.h"
 #include "store/store.h"
 
+#define SET_NAME_RULES                                                                             \
+    " of 1 to 100 bytes, without \".\" and \",\", and without \"$\" in front; _rev and "           \
+    "_intent are reserved"
+
 static bool set_name_is_good(const char *name)
 {
     return name[0] && name[0] != '$' && !strpbrk(name, ".,") && strlen(name) <= 100 &&
            strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0;
 }
 
-static void set_refuse(truce_set *set, const char *what, const char *name)
+static void set_refuse(truce_set *set, const char *what, const char *name, const char *expected)
 {
     if (set->refused)
         return;
     set->refused = true;
-    (void)truce__fail(TRUCE_INVALID, &set->refusal, "the set's %s is \"%s\", which is not valid",
-                      what, name);
+    (void)truce__fail(TRUCE_INVALID, &set->refusal, "invalid %s \"%.400s\" of the set: expected %s",
+                      what, name, expected);
 }
 
 static char *take_name(truce_set *set, const char *what, const char *given, const char *otherwise)
@@ -76,7 +80,7 @@ static char *take_name(truce_set *set, const char *what, const char *given, cons
     char *name = bson_strdup(given ? given : otherwise);
 
     if (!set_name_is_good(name))
-        set_refuse(set, what, name);
+        set_refuse(set, what, name, "a field name" SET_NAME_RULES);
     return name;
 }
 
@@ -104,12 +108,13 @@ static void take_keys(truce_set *set, const char *given)
 
         set->keys[set->keys_count] = bson_strndup(at, length);
         if (!set_name_is_good(set->keys[set->keys_count++]))
-            set_refuse(set, "key", given);
+            set_refuse(set, "key", given, "field names" SET_NAME_RULES);
         if (!at[length])
             return;
         at += length + 1;
     }
-    set_refuse(set, "key", given);
+    _Static_assert(SET_KEYS_MAX == 4, "the message names the maximum");
+    set_refuse(set, "key", given, "at most 4 fields, separated by commas");
 }
 
 static void check_names_differ(truce_set *set)
@@ -123,25 +128,30 @@ static void check_names_differ(truce_set *set)
     for (uint32_t i = 0; i < 3 + set->keys_count; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (!strcmp(top[i], top[k]))
-                set_refuse(set, "fields, which must differ,", top[i]);
+                set_refuse(
+                    set, "field", top[i],
+                    "different names for the list, the tombstones, the watermark, and the key");
         }
     }
     for (uint32_t i = 0; i < 3; i++) {
         for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
             if (!strcmp(top[i], own[k]))
-                set_refuse(set, "list, or watermark,", top[i]);
+                set_refuse(set, "list or watermark field", top[i],
+                           "a name that truce does not use itself");
         }
     }
     for (uint32_t i = 1; i < 3; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (!strcmp(inside[i], inside[k]))
-                set_refuse(set, "element's fields, which must differ,", inside[i]);
+                set_refuse(set, "field of an element", inside[i],
+                           "different names for the name, the number, and the source");
         }
     }
     for (uint32_t i = 0; i < 3 && set->layout == TRUCE_SET_BY_ELEMENT; i++) {
         for (uint32_t k = 0; k < set->keys_count; k++) {
             if (!strcmp(inside[i], set->keys[k]))
-                set_refuse(set, "element's fields, which differ from the key's,", inside[i]);
+                set_refuse(set, "field of an element", inside[i],
+                           "another name than a field of the key");
         }
     }
 }
@@ -172,17 +182,19 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
                     (store->capabilities & TRUCE_CAN_REWRITE);
     set->by_document = !(store->capabilities & TRUCE_CAN_REWRITE);
     if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
-        set_refuse(set, "form on this store", "pipeline");
+        set_refuse(set, "form", "pipeline",
+                   "TRUCE_SET_FORM_AUTO or TRUCE_SET_FORM_CLASSIC on this store");
     set->collection = bson_strdup(set_must(set, "collection", options->collection));
     take_keys(set, set_must(set, "key", options->key));
     set->field = take_name(set, "list", set_must(set, "field", options->field), NULL);
     deleted = bson_strdup_printf("deleted_%s", set->field);
     set->deleted = take_name(set, "list of tombstones", options->deleted, deleted);
-    set->name = take_name(set, "element's name", set_must(set, "name", options->name), NULL);
+    set->name =
+        take_name(set, "name field of an element", set_must(set, "name", options->name), NULL);
     set->name_length = (uint32_t)strlen(set->name);
-    set->seq = take_name(set, "element's number", options->seq, "seq");
-    set->source = take_name(set, "element's source", options->source, "src");
-    set->watermark = take_name(set, "watermark", options->watermark, "_wm");
+    set->seq = take_name(set, "sequence field of an element", options->seq, "seq");
+    set->source = take_name(set, "source field of an element", options->source, "src");
+    set->watermark = take_name(set, "watermark field", options->watermark, "_wm");
     set->elements = bson_strdup_printf("%s.%s", set->collection, set->field);
     set->guards = bson_strdup_printf("%s" GUARDS_SUFFIX, set->elements);
     set->id = bson_strdup(set->elements);
@@ -321,8 +333,8 @@ truce_status truce__set_complete(truce_store *store, struct arena *arena, const 
     if (!options->field)
         return truce__refuse(
             40414, error,
-            "%s has no set yet: 'field' is missing, the list in its documents (also needed: 'key', the "
-            "fields of a document's key, and 'name', the field that names an element)",
+            "%s has no set yet: 'field' is missing, the list in its documents (also needed: 'key', "
+            "the fields of a document's key, and 'name', the field that names an element)",
             options->collection);
     if (!options->key)
         return truce__refuse(
@@ -374,10 +386,10 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
     if (by_element || set->keys_count > 1 || strcmp(set->keys[0], "_id"))
         status = ensure_index(set, by_element ? set->elements : set->collection, &index, &why);
     if (status == TRUCE_DUPLICATE)
-        status = truce__fail(
-            status, error,
-            "collection \"%s\" has two documents with the same key; set \"%s\" needs a unique key: %s",
-            set->collection, set->id, why.message);
+        status = truce__fail(status, error,
+                             "collection \"%s\" has two documents with the same key; set \"%s\" "
+                             "needs a unique key: %s",
+                             set->collection, set->id, why.message);
     else if (status && error)
         *error = why;
     bson_destroy(&index);

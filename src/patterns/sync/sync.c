@@ -90,8 +90,9 @@ truce_sync *truce_sync_new(truce_store *store, const truce_sync_options *options
     pthread_mutex_init(&sync->mutex, NULL);
     sync->refused = ROOM_CHECK(options, "truce_sync_options", &sync->refusal) != TRUCE_OK;
     if (!sync->refused && sync->options.batch > SYNC_BATCH_MAX) {
-        (void)truce__fail(TRUCE_INVALID, &sync->refusal, "the batch must have at most %d copies",
-                          SYNC_BATCH_MAX);
+        (void)truce__fail(TRUCE_INVALID, &sync->refusal,
+                          "`batch` is %u copies: expected at most %d",
+                          (unsigned)sync->options.batch, SYNC_BATCH_MAX);
         sync->refused = true;
     }
     if (!sync->options.batch)

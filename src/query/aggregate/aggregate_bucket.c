@@ -465,11 +465,13 @@ static truce_status parse_buckets(struct value value, int32_t *buckets, bson_err
     int64_t number;
 
     if (!truce__value_is_number(value))
-        return truce__refuse(40241, error, "$bucketAuto's buckets must be a number");
+        return truce__stage_refuse(40241, value, "$bucketAuto's buckets must be a number", error);
     if (!truce__number_to_int64(value, &number) || number > INT32_MAX || number < INT32_MIN)
-        return truce__refuse(40242, error, "$bucketAuto's buckets must be a whole number");
+        return truce__stage_refuse(40242, value, "$bucketAuto's buckets must be a whole number",
+                                   error);
     if (number <= 0)
-        return truce__refuse(40243, error, "$bucketAuto's buckets must be greater than 0");
+        return truce__stage_refuse(40243, value, "$bucketAuto's buckets must be greater than 0",
+                                   error);
     *buckets = (int32_t)number;
     return TRUCE_OK;
 }
@@ -481,7 +483,8 @@ static truce_status parse_granularity(struct value value, const struct series **
     const char *name = truce__stage_text(value, &length);
 
     if (!name)
-        return truce__refuse(40261, error, "$bucketAuto's granularity must be a string");
+        return truce__stage_refuse(40261, value, "$bucketAuto's granularity must be a string",
+                                   error);
     *series = series_find(name);
     if (!*series)
         return truce__refuse(40257, error, "$bucketAuto has no granularity '%s'", name);
@@ -517,14 +520,16 @@ static truce_status parse_auto(struct value argument, const char *const *variabl
     while (!status && truce__fields_next(&fields)) {
         if (!strcmp(fields.key, "groupBy") && !stage->group_by) {
             if (!bucket_is_computed(fields.value))
-                return truce__refuse(40239, error,
-                                     "$bucketAuto's groupBy must be a path or an expression");
+                return truce__stage_refuse(40239, fields.value,
+                                           "$bucketAuto's groupBy must be a path or an expression",
+                                           error);
             status = truce__expression_new(fields.value, variables, &stage->group_by, error);
         } else if (!strcmp(fields.key, "buckets")) {
             status = parse_buckets(fields.value, &stage->buckets, error);
         } else if (!strcmp(fields.key, "output")) {
             if (fields.value.type != BSON_TYPE_DOCUMENT)
-                return truce__refuse(40244, error, "$bucketAuto's output must be a document");
+                return truce__stage_refuse(40244, fields.value,
+                                           "$bucketAuto's output must be a document", error);
             output = fields.value;
         } else if (!strcmp(fields.key, "granularity")) {
             status = parse_granularity(fields.value, &stage->series, error);
@@ -544,7 +549,7 @@ truce_status truce__stage_bucket_auto(struct stage_parser *parser, struct value 
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40240, error, "$bucketAuto must be a document");
+        return truce__stage_refuse(40240, argument, "$bucketAuto must be a document", error);
     stage = bson_malloc0(sizeof *stage);
     status = parse_auto(argument, parser->variables, stage, error);
     if (status)
@@ -582,18 +587,21 @@ static truce_status read_bucket(struct value argument, struct bucket_options *op
     while (truce__fields_next(&fields)) {
         if (!strcmp(fields.key, "groupBy")) {
             if (!bucket_is_computed(fields.value))
-                return truce__refuse(40202, error,
-                                     "$bucket's groupBy must be a path or an expression");
+                return truce__stage_refuse(40202, fields.value,
+                                           "$bucket's groupBy must be a path or an expression",
+                                           error);
             options->group_by = fields.value;
         } else if (!strcmp(fields.key, "boundaries")) {
             if (fields.value.type != BSON_TYPE_ARRAY)
-                return truce__refuse(40200, error, "$bucket's boundaries must be an array");
+                return truce__stage_refuse(40200, fields.value,
+                                           "$bucket's boundaries must be an array", error);
             options->boundaries = fields.value;
         } else if (!strcmp(fields.key, "default")) {
             options->fallback = fields.value;
         } else if (!strcmp(fields.key, "output")) {
             if (fields.value.type != BSON_TYPE_DOCUMENT)
-                return truce__refuse(40196, error, "$bucket's output must be a document");
+                return truce__stage_refuse(40196, fields.value,
+                                           "$bucket's output must be a document", error);
             options->output = fields.value;
         } else {
             return truce__refuse(40197, error, "$bucket has no option '%s'", fields.key);
@@ -779,7 +787,7 @@ truce_status truce__stage_bucket(struct stage_parser *parser, struct value argum
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40201, error, "$bucket must be a document");
+        return truce__stage_refuse(40201, argument, "$bucket must be a document", error);
     status = read_bucket(argument, &options, error);
     if (!status)
         status = push_bucket(parser, &options, &arena, error);

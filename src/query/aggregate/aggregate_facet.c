@@ -285,7 +285,8 @@ truce_status truce__stage_facet(struct stage_parser *parser, struct value argume
     truce_status status = TRUCE_OK;
 
     if (argument.type != BSON_TYPE_DOCUMENT || argument.data[4] == 0)
-        return truce__refuse(40169, error, "$facet must be a document that is not empty");
+        return truce__stage_refuse(40169, argument, "$facet must be a document that is not empty",
+                                   error);
     stage = bson_malloc0(sizeof *stage);
     fields = truce__fields(argument);
     while (!status && truce__fields_next(&fields))

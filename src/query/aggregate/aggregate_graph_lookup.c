@@ -293,8 +293,9 @@ static truce_status graph_check_options(const struct graph_options *options, bso
     if (length == 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "$graphLookup's 'from' is empty");
     if (options->restriction.type && options->restriction.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40185, error,
-                             "$graphLookup's restrictSearchWithMatch must be a document");
+        return truce__stage_refuse(40185, options->restriction,
+                                   "$graphLookup's restrictSearchWithMatch must be a document",
+                                   error);
     status = graph_check_text("as", options->as, error);
     if (!status)
         status = graph_check_text("connectFromField", options->connect_from, error);
@@ -316,12 +317,14 @@ static truce_status read_depth(struct value value, int64_t *depth, bson_error_t 
     if (!value.type)
         return TRUCE_OK;
     if (!truce__value_is_number(value))
-        return truce__refuse(40100, error, "$graphLookup's maxDepth must be a number");
+        return truce__stage_refuse(40100, value, "$graphLookup's maxDepth must be a number", error);
     if (truce__number_to_double(value) < 0)
-        return truce__refuse(40101, error, "$graphLookup's maxDepth must not be negative");
+        return truce__stage_refuse(40101, value, "$graphLookup's maxDepth must not be negative",
+                                   error);
     return truce__number_to_int64(value, depth)
                ? TRUCE_OK
-               : truce__refuse(40102, error, "$graphLookup's maxDepth must be a whole number");
+               : truce__stage_refuse(40102, value, "$graphLookup's maxDepth must be a whole number",
+                                     error);
 }
 
 /* [{$match: {$and: [restriction, {connectToField: {$exists: true}}]}}] */
@@ -378,7 +381,8 @@ truce_status truce__stage_graph_lookup(struct stage_parser *parser, struct value
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$graphLookup must be a document");
+        return truce__stage_refuse(CODE_FAILED_TO_PARSE, argument,
+                                   "$graphLookup must be a document", error);
     status = graph_read_options(argument, &options, error);
     if (!status)
         status = graph_check_options(&options, error);

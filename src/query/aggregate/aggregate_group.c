@@ -158,7 +158,7 @@ truce_status truce__stage_group(struct stage_parser *parser, struct value argume
     truce_status status = TRUCE_OK;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(15947, error, "$group must be a document");
+        return truce__stage_refuse(15947, argument, "$group must be a document", error);
     stage = bson_malloc0(sizeof *stage);
     fields = truce__fields(argument);
     while (!status && truce__fields_next(&fields)) {
@@ -204,15 +204,17 @@ truce_status truce__stage_count(struct stage_parser *parser, struct value argume
     truce_status status;
 
     if (!name)
-        return truce__refuse(40156, error, "$count must be the name of a field");
+        return truce__stage_refuse(40156, argument, "$count must be the name of a field", error);
     if (length == 0)
         return truce__refuse(40157, error, "$count's field name must not be empty");
     if (name[0] == '$')
-        return truce__refuse(40158, error, "$count's field name must not begin with '$'");
+        return truce__stage_refuse(40158, argument, "$count's field name must not begin with '$'",
+                                   error);
     if (strlen(name) != length)
         return truce__refuse(40159, error, "$count's field name must not contain a zero byte");
     if (strchr(name, '.'))
-        return truce__refuse(40160, error, "$count's field name must not have a dot");
+        return truce__stage_refuse(40160, argument, "$count's field name must not have a dot",
+                                   error);
     status = push_counting_group(parser, truce__value_null(), name, error);
     BSON_APPEND_INT32(&project, "_id", 0);
     if (!status)
@@ -237,9 +239,11 @@ truce_status truce__stage_sort_by_count(struct stage_parser *parser, struct valu
                                  "$sortByCount must be a path or an expression, not a document of "
                                  "fields");
     } else if (!text) {
-        return truce__refuse(40149, error, "$sortByCount must be a path or an expression");
+        return truce__stage_refuse(40149, argument, "$sortByCount must be a path or an expression",
+                                   error);
     } else if (text[0] != '$') {
-        return truce__refuse(40148, error, "$sortByCount's path must begin with '$'");
+        return truce__stage_refuse(40148, argument, "$sortByCount's path must begin with '$'",
+                                   error);
     }
     status = push_counting_group(parser, argument, "count", error);
     BSON_APPEND_INT32(&sort, "count", -1);

@@ -762,11 +762,13 @@ static truce_status join_check_options(const struct lookup_options *options, bso
     if (!status)
         status = join_check_text("foreignField", options->foreign, fields, error);
     if (!status && options->let.type && options->let.type != BSON_TYPE_DOCUMENT)
-        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup's let must be a document");
+        status = truce__stage_refuse(CODE_FAILED_TO_PARSE, options->let,
+                                     "$lookup's let must be a document", error);
     if (!status && options->let.type && !options->pipeline.type)
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup's let needs a pipeline");
     if (!status && options->pipeline.type && options->pipeline.type != BSON_TYPE_ARRAY)
-        status = truce__refuse(CODE_TYPE_MISMATCH, error, "$lookup's pipeline must be an array");
+        status = truce__stage_refuse(CODE_TYPE_MISMATCH, options->pipeline,
+                                     "$lookup's pipeline must be an array", error);
     return status;
 }
 
@@ -844,7 +846,8 @@ truce_status truce__stage_lookup(struct stage_parser *parser, struct value argum
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup must be a document");
+        return truce__stage_refuse(CODE_FAILED_TO_PARSE, argument, "$lookup must be a document",
+                                   error);
     status = join_read_options(argument, &options, error);
     if (!status)
         status = join_check_options(&options, error);

@@ -381,7 +381,7 @@ truce_status truce__stage_match(struct stage_parser *parser, struct value argume
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(15959, error, "$match must be a document");
+        return truce__stage_refuse(15959, argument, "$match must be a document", error);
     truce__value_bson(argument, &filter);
     status = insert_filter(parser, parser->pipeline->count, &filter, error);
     return status ? status : match_settle(parser, error);

@@ -100,7 +100,7 @@ truce_status truce__stage_project(struct stage_parser *parser, struct value argu
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(15969, error, "$project must be a document");
+        return truce__stage_refuse(15969, argument, "$project must be a document", error);
     if (shape_is_empty(argument))
         return truce__refuse(51272, error, "$project must name at least one field");
     truce__value_bson(argument, &projection);
@@ -118,7 +118,7 @@ truce_status truce__stage_set(struct stage_parser *parser, struct value argument
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40272, error, "$set ($addFields) must be a document");
+        return truce__stage_refuse(40272, argument, "$set ($addFields) must be a document", error);
     if (shape_is_empty(argument))
         return truce__refuse(40177, error, "$set ($addFields) must name at least one field");
     status = truce__addition_new(argument, parser->variables, &addition, error);
@@ -139,7 +139,7 @@ static truce_status unset_one(struct value path, bson_t *projection, bson_error_
     truce_status status;
 
     if (!text)
-        return truce__refuse(31120, error, "the fields of $unset must be strings");
+        return truce__stage_refuse(31120, path, "the fields of $unset must be strings", error);
     status = truce__field_path_check(text, length, error);
     if (!status)
         bson_append_int32(projection, text, (int)length, 0);
@@ -154,7 +154,8 @@ static truce_status unset_all(struct value paths, bson_t *projection, bson_error
     if (paths.type == BSON_TYPE_UTF8)
         return unset_one(paths, projection, error);
     if (paths.type != BSON_TYPE_ARRAY)
-        return truce__refuse(31002, error, "$unset must be a string or an array of strings");
+        return truce__stage_refuse(31002, paths, "$unset must be a string or an array of strings",
+                                   error);
     if (shape_is_empty(paths))
         return truce__refuse(31119, error, "$unset must name at least one field");
     fields = truce__fields(paths);
@@ -221,7 +222,7 @@ truce_status truce__stage_replace_root(struct stage_parser *parser, struct value
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40229, error, "$replaceRoot must be a document");
+        return truce__stage_refuse(40229, argument, "$replaceRoot must be a document", error);
     status = truce__stage_options("$replaceRoot", 40415, argument, known, error);
     if (status)
         return status;

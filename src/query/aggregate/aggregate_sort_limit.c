@@ -104,9 +104,10 @@ truce_status truce__stage_limit(struct stage_parser *parser, struct value argume
     int64_t count;
 
     if (!flow_parse_count(argument, &count))
-        return truce__refuse(5107201, error, "$limit must be a positive whole number");
+        return truce__stage_refuse(5107201, argument, "$limit must be a positive whole number",
+                                   error);
     if (count == 0)
-        return truce__refuse(15958, error, "$limit must be positive");
+        return truce__stage_refuse(15958, argument, "$limit must be positive", error);
     push_count(parser, &limit_kind, count);
     return TRUCE_OK;
 }
@@ -117,7 +118,8 @@ truce_status truce__stage_skip(struct stage_parser *parser, struct value argumen
     int64_t count;
 
     if (!flow_parse_count(argument, &count))
-        return truce__refuse(5107200, error, "$skip must be a whole number, zero or more");
+        return truce__stage_refuse(5107200, argument, "$skip must be a whole number, zero or more",
+                                   error);
     push_count(parser, &skip_kind, count);
     return TRUCE_OK;
 }
@@ -223,7 +225,7 @@ truce_status truce__stage_sort(struct stage_parser *parser, struct value argumen
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(15973, error, "$sort must be a document");
+        return truce__stage_refuse(15973, argument, "$sort must be a document", error);
     if (argument.data[4] == 0)
         return truce__refuse(15976, error, "$sort must name at least one field");
     stage = bson_malloc0(sizeof *stage);
@@ -258,15 +260,17 @@ truce_status truce__stage_sample(struct stage_parser *parser, struct value argum
     struct fields fields;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(28745, error, "$sample must be a document");
+        return truce__stage_refuse(28745, argument, "$sample must be a document", error);
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         if (strcmp(fields.key, "size") != 0)
             return truce__refuse(28748, error, "$sample has no option '%s'", fields.key);
         if (!truce__value_is_number(fields.value))
-            return truce__refuse(28746, error, "$sample's size must be a number");
+            return truce__stage_refuse(28746, fields.value, "$sample's size must be a number",
+                                       error);
         if (!flow_parse_count(fields.value, &size) || size == 0)
-            return truce__refuse(28747, error, "$sample's size must be a positive whole number");
+            return truce__stage_refuse(28747, fields.value,
+                                       "$sample's size must be a positive whole number", error);
     }
     if (size < 0)
         return truce__refuse(28749, error, "$sample needs 'size'");

@@ -103,7 +103,8 @@ static truce_status read_union(struct value argument, struct value *collection,
     if (status)
         return status;
     if (pipeline->type && pipeline->type != BSON_TYPE_ARRAY)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "$unionWith's pipeline must be an array");
+        return truce__stage_refuse(CODE_TYPE_MISMATCH, *pipeline,
+                                   "$unionWith's pipeline must be an array", error);
     return TRUCE_OK;
 }
 
@@ -121,8 +122,8 @@ truce_status truce__stage_union_with(struct stage_parser *parser, struct value a
     if (status)
         return status;
     if (!own && (!truce__stage_text(collection, &length) || length == 0))
-        return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "$unionWith must name a collection, alone or as 'coll'");
+        return truce__stage_refuse(CODE_FAILED_TO_PARSE, argument,
+                                   "$unionWith must name a collection, alone or as 'coll'", error);
     stage = bson_malloc0(sizeof *stage);
     stage->collection = own ? NULL : bson_strdup(truce__stage_text(collection, &length));
     if (pipeline.type)

@@ -200,7 +200,8 @@ static truce_status parse_index(struct value value, struct unwind_stage *stage, 
     const char *text = truce__stage_text(value, &length);
 
     if (!text || length == 0)
-        return truce__refuse(28810, error, "$unwind's includeArrayIndex must be a field name");
+        return truce__stage_refuse(28810, value, "$unwind's includeArrayIndex must be a field name",
+                                   error);
     if (text[0] == '$')
         return truce__refuse(28822, error,
                              "$unwind's includeArrayIndex must not begin with '$': '%s'", text);
@@ -218,12 +219,14 @@ static truce_status parse_unwind_options(struct value options, struct unwind_sta
     while (!status && truce__fields_next(&fields)) {
         if (!strcmp(fields.key, "path")) {
             if (fields.value.type != BSON_TYPE_UTF8)
-                return truce__refuse(28808, error, "$unwind's path must be a string");
+                return truce__stage_refuse(28808, fields.value, "$unwind's path must be a string",
+                                           error);
             *path = fields.value;
         } else if (!strcmp(fields.key, "preserveNullAndEmptyArrays")) {
             if (fields.value.type != BSON_TYPE_BOOL)
-                return truce__refuse(28809, error,
-                                     "$unwind's preserveNullAndEmptyArrays must be true or false");
+                return truce__stage_refuse(
+                    28809, fields.value,
+                    "$unwind's preserveNullAndEmptyArrays must be true or false", error);
             stage->preserve = truce__value_bool(fields.value);
         } else if (!strcmp(fields.key, "includeArrayIndex")) {
             status = parse_index(fields.value, stage, error);
@@ -249,7 +252,7 @@ static truce_status parse_unwind(struct value argument, struct unwind_stage *sta
         if (status)
             return status;
     } else if (argument.type != BSON_TYPE_UTF8) {
-        return truce__refuse(15981, error, "$unwind must be a path or a document");
+        return truce__stage_refuse(15981, argument, "$unwind must be a path or a document", error);
     }
     text = truce__stage_text(path, &length);
     if (!text || length == 0)

@@ -161,7 +161,7 @@ truce_status truce__stage_out(struct stage_parser *parser, struct value argument
     truce_status status = aggregate_write_check_place(parser, "$out", error);
 
     if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
-        status = truce__refuse(16990, error, "$out must name a collection");
+        status = truce__stage_refuse(16990, argument, "$out must name a collection", error);
     if (!status)
         status = aggregate_write_parse_target("$out", argument, &collection, error);
     if (status)
@@ -200,17 +200,20 @@ static truce_status check_merge_option(const struct fields *at, bson_error_t *er
 
     if (!strcmp(at->key, "into")) {
         if (at->value.type != BSON_TYPE_UTF8 && at->value.type != BSON_TYPE_DOCUMENT)
-            return truce__refuse(51178, error, "$merge's into must name a collection");
+            return truce__stage_refuse(51178, at->value, "$merge's into must name a collection",
+                                       error);
         return aggregate_write_parse_target("$merge", at->value, &collection, error);
     }
     if (!strcmp(at->key, "on")) {
         if (at->value.type != BSON_TYPE_UTF8 && at->value.type != BSON_TYPE_ARRAY)
-            return truce__refuse(51186, error, "$merge's on must be a field or an array of fields");
+            return truce__stage_refuse(51186, at->value,
+                                       "$merge's on must be a field or an array of fields", error);
         return TRUCE_OK;
     }
     if (!strcmp(at->key, "let")) {
         if (at->value.type != BSON_TYPE_DOCUMENT)
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "$merge's let must be a document");
+            return truce__stage_refuse(CODE_TYPE_MISMATCH, at->value,
+                                       "$merge's let must be a document", error);
         return TRUCE_OK;
     }
     if (!strcmp(at->key, "whenMatched"))
@@ -260,7 +263,8 @@ truce_status truce__stage_merge(struct stage_parser *parser, struct value argume
     truce_status status = aggregate_write_check_place(parser, "$merge", error);
 
     if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
-        status = truce__refuse(51182, error, "$merge must name a collection or be a document");
+        status = truce__stage_refuse(51182, argument,
+                                     "$merge must name a collection or be a document", error);
     if (status)
         return status;
     if (argument.type == BSON_TYPE_UTF8) {

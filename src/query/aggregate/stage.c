@@ -188,6 +188,15 @@ truce_status truce__stage_options(const char *stage, uint32_t code, struct value
     return TRUCE_OK;
 }
 
+truce_status truce__stage_refuse(uint32_t code, struct value value, const char *rule,
+                                 bson_error_t *error)
+{
+    char text[80];
+
+    return truce__refuse(code, error, "%s, not %s", rule,
+                         truce__value_show(value, text, sizeof text));
+}
+
 const char *truce__stage_text(struct value value, size_t *length)
 {
     uint32_t size;

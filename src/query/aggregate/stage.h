@@ -295,6 +295,10 @@ struct stage_option {
 truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
                                   const struct stage_option *options, bson_error_t *error);
 
+/* Refuses an argument with `code`. `rule` says what is expected; the message adds the value. */
+truce_status truce__stage_refuse(uint32_t code, struct value value, const char *rule,
+                                 bson_error_t *error);
+
 /* Returns the string of `value`; NULL if `value` is not a string. */
 const char *truce__stage_text(struct value value, size_t *length);
 bson_t *truce__stage_copy(struct value document);

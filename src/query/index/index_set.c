@@ -321,7 +321,7 @@ truce_status truce__index_refuse_duplicate(const char *collection, const struct 
 
     truce__index_key_values(spec, document, key, size, &values);
     truce__refuse(
-        CODE_DUPLICATE_KEY, error, "the key %s is taken in the unique index \"%s\" %s of %s",
+        CODE_DUPLICATE_KEY, error, "duplicate key %s in the unique index \"%s\" %s of %s",
         truce__value_show(truce__value_document(&values), shown, sizeof(shown)), spec->name,
         truce__value_show(truce__value_document(spec->key), pattern, sizeof(pattern)), collection);
     bson_destroy(&values);

@@ -5,7 +5,7 @@
  * Clients look for MongoDB's words and fields in two cases. The message of the store has all that
  * they need, so they are read from it:
  *
- *     the key {"email": "a@b"} is taken in the unique index "email_1" {"email": 1} of people
+ *     duplicate key {"email": "a@b"} in the unique index "email_1" {"email": 1} of people
  *             ^values                                        ^name     ^pattern
  *     -> errmsg: "E11000 duplicate key error ...", keyPattern, keyValue
  *
@@ -102,10 +102,10 @@ struct duplicate {
 
 static bool duplicate_read_message(const char *at, struct duplicate *duplicate)
 {
-    if (strncmp(at, "the key ", 8) != 0)
+    if (strncmp(at, "duplicate key ", 14) != 0)
         return false;
-    at += 8;
-    if (!duplicate_take(&at, " is taken in the unique index \"", &duplicate->values) ||
+    at += 14;
+    if (!duplicate_take(&at, " in the unique index \"", &duplicate->values) ||
         !duplicate_take(&at, "\" {", &duplicate->name))
         return false;
     at--; /* Moves back to the brace. */

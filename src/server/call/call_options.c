@@ -71,8 +71,10 @@ static truce_status options_check_concern(const bson_iter_t *field, bson_error_t
         return status;
     if (!strcmp(name, "w")) {
         if (!truce__field_to_number(field, &number) && !text && !document)
-            return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "w of writeConcern must be a number, a string, or an object");
+            return truce__refuse(
+                CODE_FAILED_TO_PARSE, error,
+                "w of writeConcern must be a number, a string, or an object, and is %s",
+                truce__type_name((uint8_t)bson_iter_type(field)));
         if (truce__field_is_number(field) && (number < 0 || number > CONCERN_MEMBERS_MAX))
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
                                  "w of writeConcern is %lld, but must be a number from 0 to %d",
@@ -80,10 +82,12 @@ static truce_status options_check_concern(const bson_iter_t *field, bson_error_t
     } else if (!strcmp(name, "j") || !strcmp(name, "fsync")) {
         if (!truce__field_is_number(field) && !BSON_ITER_HOLDS_BOOL(field))
             return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "%s of writeConcern must be numeric or a boolean value", name);
+                                 "%s of writeConcern must be a number or a boolean, and is %s",
+                                 name, truce__type_name((uint8_t)bson_iter_type(field)));
     } else if (!strcmp(name, "wtimeout") && !truce__field_is_number(field)) {
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "wtimeout of writeConcern must be a number");
+                             "wtimeout of writeConcern must be a number, and is %s",
+                             truce__type_name((uint8_t)bson_iter_type(field)));
     }
     return TRUCE_OK;
 }
@@ -95,7 +99,7 @@ static truce_status options_read_concern(struct call *call, const bson_iter_t *v
     truce_status status = TRUCE_OK;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "writeConcern must be a document");
+        return truce__field_wrong_type(value, "a document", error);
     while (!status && bson_iter_next(&field)) {
         int64_t number;
         bool no_wait = !strcmp(bson_iter_key(&field), "w") &&
@@ -118,11 +122,13 @@ static truce_status options_read_deadline(struct call *call, const bson_iter_t *
                                           bson_error_t *error)
 {
     int64_t number, whole;
+    char shown[60];
 
     if (!truce__field_to_number(value, &number))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "maxTimeMS must be a number");
+        return truce__field_wrong_type(value, "a number", error);
     if (!truce__field_to_whole(value, &whole) && number >= 0 && number <= INT32_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "maxTimeMS must be a whole number");
+        return truce__refuse(CODE_BAD_VALUE, error, "maxTimeMS must be a whole number, and is %s",
+                             truce__value_show(truce__value_of_iter(value), shown, sizeof shown));
     if (number < 0 || number > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "maxTimeMS is %lld, but must be a number from 0 to %d",
@@ -140,7 +146,7 @@ truce_status call_read_lsid(struct call_session *session, const bson_iter_t *val
     bson_iter_t field;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "lsid must be a document");
+        return truce__field_wrong_type(value, "a document", error);
     if (!bson_iter_find(&field, "id"))
         return truce__refuse(40414, error, "lsid must have the field 'id'");
     if (BSON_ITER_HOLDS_BINARY(&field))
@@ -165,10 +171,11 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
         return call_read_lsid(session, at, error);
     if (!strcmp(name, "txnNumber")) {
         if (!BSON_ITER_HOLDS_INT64(at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "txnNumber must be an integer of 64 bits (long)");
+            return truce__field_wrong_type(at, "an integer of 64 bits (long)", error);
         if (bson_iter_int64(at) < 0)
-            return truce__refuse(CODE_INVALID_OPTIONS, error, "txnNumber cannot be negative");
+            return truce__refuse(CODE_INVALID_OPTIONS, error,
+                                 "txnNumber is %lld, and cannot be negative",
+                                 (long long)bson_iter_int64(at));
         session->number = bson_iter_as_int64(at);
     } else if (!strcmp(name, "stmtId")) {
         if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < -1 ||
@@ -178,13 +185,13 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
         session->statement = (int32_t)bson_iter_as_int64(at);
     } else if (!strcmp(name, "stmtIds")) {
         if (!BSON_ITER_HOLDS_ARRAY(at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "stmtIds must be an array");
+            return truce__field_wrong_type(at, "an array", error);
         session->statements = call_view_of(call, at);
     } else if (!strcmp(name, "autocommit") || !strcmp(name, "startTransaction")) {
         bool *into = name[0] == 'a' ? &session->autocommit : &session->start;
 
         if (!BSON_ITER_HOLDS_BOOL(at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must be true or false", name);
+            return truce__field_wrong_type(at, "true or false", error);
         *into = bson_iter_bool(at);
         session->transaction = session->transaction || name[0] == 'a';
     }
@@ -199,8 +206,7 @@ static truce_status options_check_level(const bson_iter_t *level, bson_error_t *
                                          "snapshot"};
 
     if (!BSON_ITER_HOLDS_UTF8(level))
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "the level of readConcern must be a string");
+        return truce__field_wrong_type(level, "a string", error);
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
         if (!strcmp(bson_iter_utf8(level, NULL), levels[i]))
             return TRUCE_OK;
@@ -220,7 +226,7 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "readConcern must be a document");
+        return truce__field_wrong_type(value, "a document", error);
     while (bson_iter_next(&field)) {
         status = options_check_name("readConcern", &field, names, error);
         if (!status && !strcmp(bson_iter_key(&field), "level"))
@@ -235,8 +241,7 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
             uint32_t seconds, number;
 
             if (!BSON_ITER_HOLDS_TIMESTAMP(&field))
-                return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                     "atClusterTime must be a timestamp");
+                return truce__field_wrong_type(&field, "a timestamp", error);
             bson_iter_timestamp(&field, &seconds, &number);
             call->time = (uint64_t)seconds << 32 | number;
             if (!call->time)
@@ -287,7 +292,7 @@ static truce_status options_read_field(struct call *call, const bson_iter_t *at,
         return TRUCE_OK; /* As in call_fields, the same as an absent field. */
     if (!strcmp(name, "$db")) {
         if (!BSON_ITER_HOLDS_UTF8(at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a string");
+            return truce__field_wrong_type(at, "a string", error);
         bson_strncpy(call->database, bson_iter_utf8(at, NULL), sizeof call->database);
         status = truce__text_check(at, CODE_INVALID_NAMESPACE, error);
         return status ? status : truce__database_name_check(bson_iter_utf8(at, NULL), error);
@@ -318,7 +323,7 @@ static truce_status options_check_api(const struct call *call, bson_error_t *err
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (bson_iter_init_find(&flag, body, flags[i]) && !BSON_ITER_HOLDS_BOOL(&flag) &&
             !BSON_ITER_HOLDS_NULL(&flag))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must be true or false", flags[i]);
+            return truce__field_wrong_type(&flag, "true or false", error);
     if (!bson_iter_init_find(&version, body, "apiVersion") || BSON_ITER_HOLDS_NULL(&version))
         return bson_has_field(body, "apiStrict") || bson_has_field(body, "apiDeprecationErrors")
                    ? truce__refuse(CODE_API_VERSION_ERROR, error,
@@ -326,9 +331,11 @@ static truce_status options_check_api(const struct call *call, bson_error_t *err
                                    "apiVersion")
                    : TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&version))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "apiVersion must be a string");
+        return truce__field_wrong_type(&version, "a string", error);
     if (strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
-        return truce__refuse(CODE_API_VERSION_ERROR, error, "API version must be \"1\"");
+        return truce__refuse(CODE_API_VERSION_ERROR, error,
+                             "API version must be \"1\", not \"%.40s\"",
+                             bson_iter_utf8(&version, NULL));
     if (!call_is_strict(call) || call->command->traits & COMMAND_STABLE)
         return TRUCE_OK;
     return truce__refuse(CODE_API_STRICT, error,

@@ -287,15 +287,19 @@ static truce_status check_data(struct call *call, const struct order *made, bson
     if (status)
         return status;
     if (made->mode && !data.commands)
-        return truce__refuse(CODE_BAD_VALUE, error, "data must have failCommands, an array");
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "data.failCommands is missing: expected an array of command names, "
+                             "for example [\"insert\"]");
     if (data.code < 0 || data.code > INT32_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "errorCode must be a number from 0 to %d",
-                             INT32_MAX);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "errorCode must be a number from 0 to %d, and is %lld", INT32_MAX,
+                             (long long)data.code);
     if (data.block_ms < 0 || data.block_ms > TRUCE_SERVER_BLOCK_MS_MAX ||
         (data.blocks && !data.block_ms))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "with blockConnection blockTimeMS must be a number from 1 to %d",
-                             TRUCE_SERVER_BLOCK_MS_MAX);
+        return truce__refuse(
+            CODE_BAD_VALUE, error,
+            "with blockConnection, blockTimeMS must be a number from 1 to %d, and is %lld",
+            TRUCE_SERVER_BLOCK_MS_MAX, (long long)data.block_ms);
     return TRUCE_OK;
 }
 
@@ -308,8 +312,9 @@ static truce_status point_check_code(struct call *call, const struct order *made
     if (!status && !made->mode)
         return TRUCE_OK;
     if (!status && (write.code < least || write.code > INT32_MAX))
-        status = truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from %d to %d",
-                               fields[1].name, (int)least, INT32_MAX);
+        status =
+            truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from %d to %d, and is %lld",
+                          fields[1].name, (int)least, INT32_MAX, (long long)write.code);
     return status;
 }
 

@@ -364,8 +364,8 @@ static truce_status check_kept(const struct call *call, bson_error_t *error)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "txnNumber needs a session (lsid)");
     if (!(call->command->traits & COMMAND_RETRIES))
         return truce__refuse(CODE_NOT_RETRYABLE, error,
-                             "txnNumber is for transactions and writes that may be sent again; "
-                             "'%s' is no such write, and autocommit: false was not given",
+                             "'%s' does not accept txnNumber: it is not a retryable write. In a "
+                             "transaction, send autocommit: false",
                              call->command->name);
     return TRUCE_OK;
 }

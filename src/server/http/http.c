@@ -816,7 +816,9 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     http->watches = truce__thread_start(&http->watch, http_watch_late, http);
     if (!http->watches) {
         http_close(http);
-        return truce__fail(TRUCE_IO, error, "cannot start a thread for HTTP");
+        return truce__fail(
+            TRUCE_IO, error,
+            "cannot start a thread for HTTP: the system has no memory or no threads left");
     }
     snprintf(http->where, sizeof http->where, "%s://%s:%d", http->tls ? "https" : "http", authority,
              MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);

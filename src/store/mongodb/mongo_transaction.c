@@ -47,7 +47,8 @@
  */
 
 static uint32_t mongo_left_ms(const struct mongo_transaction *transaction);
-static truce_status mongo_none_matches(const char *collection, bson_error_t *error);
+static truce_status transaction_refuse_match(const truce_write *write, bool found,
+                                             bson_error_t *error);
 static truce_status mongo_statement(struct mongo_transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,
                                     bson_error_t *error);
@@ -178,12 +179,12 @@ static truce_status mongo_require(struct mongo_transaction *transaction, const t
     } else {
         status = find_id(transaction, write->collection, write->filter, &id, error);
         if (status)
-            return status == TRUCE_NOT_FOUND ? mongo_none_matches(write->collection, error)
+            return status == TRUCE_NOT_FOUND ? transaction_refuse_match(write, false, error)
                                              : status;
         status = touch_id(transaction, write->collection, write->filter, &id, &touched, error);
         bson_value_destroy(&id);
     }
-    return !status && !touched ? mongo_none_matches(write->collection, error) : status;
+    return !status && !touched ? transaction_refuse_match(write, false, error) : status;
 }
 
 /* Returns the meaning of a refused stub. A taken _id is what the guard looks for; a taken key of
@@ -196,7 +197,7 @@ static truce_status diagnose_stub(const truce_write *write, truce_status status,
     if (status != TRUCE_DUPLICATE)
         return status;
     if (!index || !strncmp(index, "index: _id_", 11))
-        return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches", write->collection);
+        return transaction_refuse_match(write, true, error);
     return truce__fail(TRUCE_INVALID, error,
                        "the absence of a document of %s cannot be guarded, because a unique index "
                        "allows only one document without its fields; make it sparse or partial",
@@ -251,8 +252,7 @@ static truce_status mongo_require_missing(struct mongo_transaction *transaction,
         if (!status) {
             bson_value_destroy(&found);
             bson_destroy(&by_id);
-            return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches",
-                               write->collection);
+            return transaction_refuse_match(write, true, error);
         }
         BSON_APPEND_VALUE(&by_id, "_id", &id);
         if (status == TRUCE_NOT_FOUND)
@@ -274,7 +274,7 @@ static truce_status mongo_look(struct mongo_transaction *transaction, const truc
 
     if (!status)
         bson_value_destroy(&id);
-    return status == TRUCE_NOT_FOUND ? mongo_none_matches(write->collection, error) : status;
+    return status == TRUCE_NOT_FOUND ? transaction_refuse_match(write, false, error) : status;
 }
 
 /* ---- transactions ---------------------------------------------------------------------------- */
@@ -392,9 +392,17 @@ truce_status truce__mongo_transaction_commit(struct mongo_transaction *transacti
 
 /* ---- statements ---- */
 
-static truce_status mongo_none_matches(const char *collection, bson_error_t *error)
+/* Reports that a document matches the filter of a write (`found`), or that none does. */
+static truce_status transaction_refuse_match(const truce_write *write, bool found,
+                                             bson_error_t *error)
 {
-    return truce__fail(TRUCE_CONFLICT, error, "no document of %s matches", collection);
+    char shown[200];
+
+    return truce__fail(
+        TRUCE_CONFLICT, error, "%s document of %s matches %s", found ? "a" : "no",
+        write->collection,
+        write->filter ? truce__value_show(truce__value_document(write->filter), shown, sizeof shown)
+                      : "{}");
 }
 
 /* Runs a statement; `write`: it changes something. `reply` is always initialized. */
@@ -434,7 +442,7 @@ static truce_status send_some(struct mongo_transaction *transaction, const truce
         status = truce__mongo_send(transaction->store, transaction->client, &batch, error);
     if (!status && (writes->kind == TRUCE_WRITE_UPDATE || writes->kind == TRUCE_WRITE_REMOVE) &&
         !outcomes->result.matched && !outcomes->result.upserted)
-        status = outcomes->status = mongo_none_matches(writes->collection, &outcomes->error);
+        status = outcomes->status = transaction_refuse_match(writes, false, &outcomes->error);
     return status;
 }
 
@@ -545,9 +553,9 @@ static truce_status ahead_check(struct mongo_transaction *transaction, const tru
                              "_id_",
                              write->collection, transaction->store->database, write->collection);
     if (!status && write->kind == TRUCE_WRITE_REQUIRE_MISSING)
-        return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches", write->collection);
+        return transaction_refuse_match(write, true, error);
     return status && !inserts && write->kind != TRUCE_WRITE_REQUIRE_MISSING
-               ? mongo_none_matches(write->collection, error)
+               ? transaction_refuse_match(write, false, error)
                : TRUCE_OK;
 }
 
@@ -604,7 +612,9 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
         status = send_next(&transaction, writes + sent, count - sent, together, outcomes + sent,
                            &sent, error);
     if (!status && *together != wanted)
-        status = truce__fail(TRUCE_CONFLICT, error, "a document does not match");
+        status = truce__fail(
+            TRUCE_CONFLICT, error,
+            "a write of the transaction matched no document; its writes were sent together");
     else if (status)
         status = copy_first_error(outcomes, count, status, error);
     else
