@@ -485,8 +485,8 @@ static const char *convert_regex(const struct wrapper *w, struct buffer *payload
     char sorted[16];
 
     if (!holds_both(&w->first, "pattern", "options", &pattern, &options))
-        return "$regularExpression needs {\"pattern\": \"...\", \"options\": \"...\"}, and no other "
-               "field";
+        return "$regularExpression needs {\"pattern\": \"...\", \"options\": \"...\"}, and no "
+               "other field";
     text = plain_text_of(&pattern);
     flags = plain_text_of(&options);
     if (!text || !flags || strlen(flags) >= sizeof sorted)

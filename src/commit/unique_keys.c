@@ -443,9 +443,9 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
         if (!status && !same_keys(&before, &after))
             status = truce__fail(
                 TRUCE_INVALID, error,
-                "the journal cannot reserve the new value of the unique index \"%s\" in %s. Declare "
-                "the keys of the collection (`truce commit unique %s`, or truce_unique_declare), or "
-                "use a store that commits natively",
+                "the journal cannot reserve the new value of the unique index \"%s\" in %s. "
+                "Declare the keys of the collection (`truce commit unique %s`, or "
+                "truce_unique_declare), or use a store that commits natively",
                 spec->name, truce__entry_show(entry, text, sizeof text), entry->collection);
     }
     truce__field_keys_release(&before);

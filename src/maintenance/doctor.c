@@ -949,8 +949,8 @@ static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson
          BCON_NEW("last", "{", "$gt", BCON_DATE_TIME(now_ms + DAY_MS), "}"),
          "set the clocks of the workers, then truce cron pause NAME and truce cron resume NAME",
          "cron line has", "cron lines have",
-         " fired for a time that is more than a day ahead: a worker's clock was wrong, and the next "
-         "job comes after that time"},
+         " fired for a time that is more than a day ahead: a worker's clock was wrong, and the "
+         "next job comes after that time"},
         {"paused-cron", QUEUE_CRONS, DOCTOR_NOTE, BCON_NEW("paused", BCON_BOOL(true)),
          "truce cron resume NAME", "cron line is", "cron lines are", " paused"},
     };

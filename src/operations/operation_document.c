@@ -266,9 +266,10 @@ static const struct operation_row revision_operation = {
     .value = "the collection",
     .answer =
         "the current `version` and `document`. For a write also `outcome`: \"saved\", \"merged\", "
-        "\"unchanged\", or \"conflict\". A conflict writes nothing, and has a `reason`, `conflict`, the "
-        "differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112, and the "
-        "commit changes nothing. \"not found\": the document does not exist",
+        "\"unchanged\", or \"conflict\". A conflict writes nothing, and has a `reason`, "
+        "`conflict`, the differences of both sides, and `inbox`, its _id in the inbox. In a commit "
+        "it is an error 112, and the commit changes nothing. \"not found\": the document does not "
+        "exist",
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
@@ -592,8 +593,8 @@ static const struct operation_row resolve_operation = {
     .target = "collection",
     .value = "the collection",
     .answer =
-        "as in truceRevision. With the outcome \"conflict\", the conflict stays open, compared with the "
-        "current document. \"not found\": no such open conflict exists",
+        "as in truceRevision. With the outcome \"conflict\", the conflict stays open, compared "
+        "with the current document. \"not found\": no such open conflict exists",
     .fields = resolve_fields,
     .size = sizeof(struct resolve_given),
     .run = document_run_resolve,
@@ -722,9 +723,8 @@ static const struct operation_row item_operation = {
     OPERATION("truceItem", ROLE_WRITE, "changes items of an array or a map in one atomic write"),
     .target = "collection",
     .value = "the collection",
-    .answer =
-        "`matched`, `modified`: numbers of items; `added`: whether an item was added. \"not found\": no document "
-        "matches",
+    .answer = "`matched`, `modified`: numbers of items; `added`: whether an item was added. \"not "
+              "found\": no document matches",
     .fields = item_fields,
     .size = sizeof(struct item_given),
     .run = run_item,

@@ -27,8 +27,8 @@ static const struct operation_field claim_fields[] = {
     {GIVEN(claim_given, most, FIELD_NUMBER), "the maximum number of jobs; absent: 1", 1,
      JOB_CLAIMS_MAX},
     {GIVEN(claim_given, waitMS, FIELD_NUMBER),
-     "if no job is ready, the command waits this long for one, in milliseconds; only its connection is "
-     "busy during the wait",
+     "if no job is ready, the command waits this long for one, in milliseconds; only its "
+     "connection is busy during the wait",
      0, WAIT_MS_MAX},
     {GIVEN(claim_given, leaseMS, FIELD_NUMBER),
      "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 100,
@@ -121,9 +121,9 @@ static const struct operation_row claim_operation = {
     .target = "queue",
     .value = "the queue",
     .answer =
-        "`jobs`: each the job's document with `token`, which together with `_id` identifies the claim, "
-        "`attempt`, and `epoch`, a fencing token that increases with each claim. \"not found\": "
-        "no job came, or the queue is paused",
+        "`jobs`: each the job's document with `token`, which together with `_id` identifies the "
+        "claim, `attempt`, and `epoch`, a fencing token that increases with each claim. \"not "
+        "found\": no job came, or the queue is paused",
     .fields = claim_fields,
     .size = sizeof(struct claim_given),
     .run = run_claim,
@@ -233,8 +233,8 @@ static const struct operation_row heartbeat_operation = {
     .size = sizeof(struct heartbeat_given),
     .run = run_heartbeat,
     .ways = OPERATION_REPEATABLE,
-    .example =
-        "{truceHeartbeat: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}}",
+    .example = "{truceHeartbeat: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}}",
 };
 
 /* ---- the ends -------------------------------------------------------------------------------- */
@@ -275,8 +275,8 @@ static const struct operation_row done_operation = {
     .size = sizeof(struct end_given),
     .run = run_done,
     .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_TRANSACTS,
-    .example =
-        "{truceDone: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, result: {sent: true}}",
+    .example = "{truceDone: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}, result: {sent: true}}",
 };
 
 static const struct operation_field fail_fields[] = {
@@ -314,8 +314,8 @@ static const struct operation_row fail_operation = {
     .size = sizeof(struct end_given),
     .run = run_fail,
     .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
-    .example =
-        "{truceFail: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no answer', delayMS: 60000}",
+    .example = "{truceFail: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}, error: 'no answer', delayMS: 60000}",
 };
 
 static const struct operation_field discard_fields[] = {
@@ -349,8 +349,8 @@ static const struct operation_row discard_operation = {
     .size = sizeof(struct end_given),
     .run = run_discard,
     .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
-    .example =
-        "{truceDiscard: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no such address'}",
+    .example = "{truceDiscard: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}, error: 'no such address'}",
 };
 
 static const struct operation_field snooze_fields[] = {
@@ -384,8 +384,8 @@ static const struct operation_row snooze_operation = {
     .size = sizeof(struct end_given),
     .run = run_snooze,
     .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
-    .example =
-        "{truceSnooze: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, delayMS: 60000}",
+    .example = "{truceSnooze: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}, delayMS: 60000}",
 };
 
 /* ---- truceJobCommit -------------------------------------------------------------------------- */
@@ -436,7 +436,9 @@ static const struct operation_row job_commit_operation = {
     .run = run_job_commit,
     .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
-        "{truceJobCommit: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}]}",
+        "{truceJobCommit: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+        "'0123456789abcdef0123456a'}, changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: "
+        "1}}}]}",
 };
 
 /* ---- truceJobStep ---------------------------------------------------------------------------- */
@@ -518,7 +520,9 @@ static const struct operation_row step_operation = {
     .run = job_run_step,
     .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example =
-        "{truceJobStep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'book', changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}], result: {booked: true}}",
+        "{truceJobStep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+        "'0123456789abcdef0123456a'}, name: 'book', changes: [{update: 'accounts', id: 'a', with: "
+        "{$inc: {mails: 1}}}], result: {booked: true}}",
 };
 
 /* ---- truceJobSleep, truceJobWait ------------------------------------------------------------- */
@@ -565,8 +569,8 @@ static const struct operation_row sleep_operation = {
     .fields = sleep_fields,
     .size = sizeof(struct suspend_given),
     .run = job_run_sleep,
-    .example =
-        "{truceJobSleep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'a day', delayMS: 86400000}",
+    .example = "{truceJobSleep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}, name: 'a day', delayMS: 86400000}",
 };
 
 static const struct operation_field wait_fields[] = {
@@ -607,8 +611,8 @@ static const struct operation_row wait_operation = {
     .fields = wait_fields,
     .size = sizeof(struct suspend_given),
     .run = job_run_wait,
-    .example =
-        "{truceJobWait: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'approved', timeoutMS: 86400000}",
+    .example = "{truceJobWait: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: "
+               "'0123456789abcdef0123456a'}, name: 'approved', timeoutMS: 86400000}",
 };
 
 const struct operation_row *const job_operations[] = {&claim_operation,

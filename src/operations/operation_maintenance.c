@@ -62,8 +62,8 @@ static const struct operation_row sweep_operation = {
     .value = "1",
     .answer =
         "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
-        "`failed`; `more`: true if you need to send the command again; `findings`: items that could not be "
-        "repaired",
+        "`failed`; `more`: true if you need to send the command again; `findings`: items that "
+        "could not be repaired",
     .fields = sweep_fields,
     .size = sizeof(struct sweep_given),
     .run = maintenance_run_sweep,

@@ -47,8 +47,8 @@ static const struct operation_field declare_fields[] = {
      "the recovery pass completes an update after this time in milliseconds; absent: 60,000", 1,
      INT32_MAX},
     {GIVEN(declare_given, settleMS, FIELD_NUMBER),
-     "the command waits this long, in milliseconds, until all other processes have seen the rule; absent: "
-     "5,000; 1 if no other process uses the store",
+     "the command waits this long, in milliseconds, until all other processes have seen the rule; "
+     "absent: 5,000; 1 if no other process uses the store",
      1, 60000},
     {{0}}};
 
@@ -84,9 +84,9 @@ static const struct operation_row declare_operation = {
     .target = "rule",
     .value = "the name of the rule",
     .answer =
-        "nothing more, also if the same rule exists. For existing data, run truceSyncRepair. An error: "
-        "11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle, or another "
-        "rule copies to one of the fields",
+        "nothing more, also if the same rule exists. For existing data, run truceSyncRepair. An "
+        "error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle, "
+        "or another rule copies to one of the fields",
     .fields = declare_fields,
     .size = sizeof(struct declare_given),
     .run = operation_sync_run_declare,
@@ -430,8 +430,8 @@ static const struct operation_row status_operation = {
               "returns the rules of the database and their pending work"),
     .value = "1",
     .answer =
-        "`rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, "
-        "since}: the numbers of sources and dependents with a flag, and the time of the oldest flag",
+        "`rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, since}: "
+        "the numbers of sources and dependents with a flag, and the time of the oldest flag",
     .fields = truce__no_fields,
     .run = operation_sync_run_status,
     .ways = OPERATION_REPEATABLE,
@@ -519,8 +519,8 @@ static const struct operation_row repair_operation = {
     .value = "the name of the rule",
     .answer =
         "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `repaired`; and "
-        "`findings`: the first 1,000, each {dependent, source, divergence, repaired}. \"not found\": no such "
-        "rule exists",
+        "`findings`: the first 1,000, each {dependent, source, divergence, repaired}. \"not "
+        "found\": no such rule exists",
     .fields = repair_fields,
     .size = sizeof(struct repair_given),
     .run = operation_sync_run_repair,

@@ -140,7 +140,8 @@ static const struct cli_command cli_publish = {
         "which --feed-keep switches on, as truce serve does.\n"
         "\n"
         "If no queue of the broker receives a message, or the exchange or topic does not exist,\n"
-        "the command ends, and jobs and changes stay. It retries after other failures, with growing\n"
+        "the command ends, and jobs and changes stay. It retries after other failures, with "
+        "growing\n"
         "delays.",
     .options =
         (const struct cli_option[]){

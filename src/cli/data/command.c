@@ -46,7 +46,8 @@ static const struct cli_command cli_command_command = {
     .help =
         "REQUEST is a document whose first field is the name of the operation. The reply is the\n"
         "reply of truce serve: docs/commands.md describes the operations, and\n"
-        "truce command '{truceHelp: 1}' lists them. MongoDB's data commands run, too: find, insert,\n"
+        "truce command '{truceHelp: 1}' lists them. MongoDB's data commands run, too: find, "
+        "insert,\n"
         "update, delete, aggregate, and others.",
     .example = "truce command '{truceEnqueue: \"mail\", payload: {to: \"ada@example.org\"}}'\n"
                "truce command '{truceQueues: 1}'\n"

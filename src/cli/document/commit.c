@@ -165,7 +165,8 @@ static const struct cli_command cli_commit_apply = {
         "  {\"change\": \"COLLECTION\", \"id\": ID, \"with\": {KEY: [OLD, NEW], ...}}\n"
         "  {\"enqueue\": \"QUEUE\", \"with\": PAYLOAD, \"delay_ms\": N, \"priority\": N,\n"
         "   \"unique\": \"KEY\", \"lane\": \"LANE\"}\n"
-        "  {\"post\": \"LEDGER\", \"id\": ID, \"with\": {ACCOUNT: AMOUNT, ...}, \"meta\": DOCUMENT}\n"
+        "  {\"post\": \"LEDGER\", \"id\": ID, \"with\": {ACCOUNT: AMOUNT, ...}, \"meta\": "
+        "DOCUMENT}\n"
         "Each \"if\" is optional, and so are the fields of enqueue and post. Operations such as\n"
         "{\"truceSet\": ...} are changes, too: `truce command '{truceHelp: 1}'`.\n"
         "Or it has a document with diffs of one collection\n"
@@ -177,7 +178,8 @@ static const struct cli_command cli_commit_apply = {
         "Exit code 1: a conflict or an unmet condition; nothing was changed.",
     .example =
         "truce insert accounts '{_id: \"a\", n: 9}' '{_id: \"b\", n: 0}'\n"
-        "truce commit apply '[{update: \"accounts\", id: \"a\", if: {n: {$gte: 5}}, with: {$inc: {n: -5}}},\n"
+        "truce commit apply '[{update: \"accounts\", id: \"a\", if: {n: {$gte: 5}}, with: {$inc: "
+        "{n: -5}}},\n"
         "                     {update: \"accounts\", id: \"b\", with: {$inc: {n: 5}}}]'",
     .options =
         (const struct cli_option[]){
@@ -197,7 +199,8 @@ static const struct cli_command cli_commit_list = {
         "Prints a line for each commit of the journal, and for each one with a key or an input.\n"
         "For a commit that was undone, it prints the reason.",
     .example =
-        "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
+        "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key "
+        "k1 --key-time $(date +%s000)\n"
         "truce commit list --state done",
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceCommits",
@@ -230,7 +233,8 @@ static const struct cli_command cli_commit_show = {
     .arguments = "ID",
     .summary = "show a commit by its id or idempotency key",
     .example =
-        "truce commit apply '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key 'order 17' --key-time $(date +%s000)\n"
+        "truce commit apply '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key 'order 17' "
+        "--key-time $(date +%s000)\n"
         "truce commit show 'order 17'",
     .store = CLI_STORE_READ,
     .row =
@@ -250,7 +254,8 @@ static const struct cli_command cli_commit_resolve = {
     .help = "A decided commit is completed; one whose lease has ended is undone. A commit in\n"
             "progress is not changed (exit code 1).",
     .example =
-        "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
+        "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key "
+        "k1 --key-time $(date +%s000)\n"
         "truce commit resolve $(truce find truce_commits | jq -r '._id.\"$oid\"')",
     .store = CLI_STORE_CHANGE,
     .row = &(

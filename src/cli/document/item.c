@@ -126,7 +126,8 @@ static const struct cli_command cli_item_to_map = {
     .summary = "convert arrays into maps while the collection is in use",
     .help =
         "Converts each document in one atomic write. The key of an item is its identity.\n"
-        "\"%\", \".\", and \"$\" are written as %25, %2E, and %24. If it is killed, start it again,\n"
+        "\"%\", \".\", and \"$\" are written as %25, %2E, and %24. If it is killed, start it "
+        "again,\n"
         "and it resumes. Documents with an item without identity, or with two items of one, stay\n"
         "unchanged (exit code 1).",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"

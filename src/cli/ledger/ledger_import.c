@@ -188,7 +188,8 @@ static const struct cli_command cli_ledger_import = {
         "\n"
         "--rules FILE describes how to read another CSV file:\n"
         "  {account: 'assets:bank', date: '$Booked', dateFormat: '%d.%m.%Y', amount: '$Amount',\n"
-        "   decimal: ',', separator: ';', currency: 'EUR', id: '$Reference', description: '$Text',\n"
+        "   decimal: ',', separator: ';', currency: 'EUR', id: '$Reference', description: "
+        "'$Text',\n"
         "   skip: {Status: 'pending'}, otherwise: 'expenses:unknown',\n"
         "   other: [{if: {Text: {$regex: 'RENT'}}, account: 'expenses:rent'}]}",
     .example =

@@ -46,7 +46,8 @@ static const struct cli_command cli_transfer_start = {
         "truce insert accounts '{_id: \"B\", balance: 0}'\n"
         "truce transfer start transactions 1 A B 100 --accounts accounts\n"
         "truce transfer start transactions 2 --entries '[{collection: \"accounts\", id: \"A\",\n"
-        "    effect: {$inc: {balance: -5}}}, {collection: \"accounts\", id: \"B\", when: \"after\",\n"
+        "    effect: {$inc: {balance: -5}}}, {collection: \"accounts\", id: \"B\", when: "
+        "\"after\",\n"
         "    effect: {$inc: {balance: 5}}}]'",
     .store = CLI_STORE_WRITE,
     .row = &(const struct cli_row){.name = "truceTransfer",

@@ -482,8 +482,10 @@ static const struct cli_command cli_copy = {
     .summary = "copy a store into another one, and verify the copy",
     .help =
         "Copies all collections, including truce's own, with their indexes: from a file to\n"
-        "MongoDB, back, or to another file. Documents are copied byte for byte. Then both sides are\n"
-        "read again and compared, and each collection's count and hash are printed. If it is killed\n"
+        "MongoDB, back, or to another file. Documents are copied byte for byte. Then both sides "
+        "are\n"
+        "read again and compared, and each collection's count and hash are printed. If it is "
+        "killed\n"
         "and started again, it resumes (its record in TO: truce_copies).\n"
         "\n"
         "TO must not have documents in these collections, unless you give --merge or\n"

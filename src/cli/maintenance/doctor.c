@@ -119,7 +119,8 @@ static const struct cli_command cli_doctor = {
     .help =
         "For a server, it examines versions, transactions, durability, members of the\n"
         "replica set, clocks, rights, and the shard keys that truce's documents need. For a\n"
-        "file, it examines the disk, the file system, permissions, the lock file, and the log. For\n"
+        "file, it examines the disk, the file system, permissions, the lock file, and the log. "
+        "For\n"
         "both, it examines indexes and interrupted commits. It changes nothing.\n"
         "\n"
         "Each finding is an error (a guarantee does not hold), a warning (a problem is likely),\n"

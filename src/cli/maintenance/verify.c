@@ -176,7 +176,8 @@ static const struct cli_command cli_verify = {
         "Checks that a history, of any store, is strictly serializable. FILE (- is standard\n"
         "input) has a transaction on each line:\n"
         "  {\"process\": 3, \"begin\": 17, \"end\": 25, \"status\": \"ok\",\n"
-        "   \"ops\": [[\"append\", \"x\", 5], [\"r\", \"x\", [1, 5]], [\"w\", \"y\", 3], [\"r\", \"y\", 3]]}\n"
+        "   \"ops\": [[\"append\", \"x\", 5], [\"r\", \"x\", [1, 5]], [\"w\", \"y\", 3], [\"r\", "
+        "\"y\", 3]]}\n"
         "begin and end are of one clock. status is ok, fail (not committed), or unknown.\n"
         "A key is a list (append) or a register (w). No value may be written to a key twice.\n"
         "A history of Jepsen is read, too, as JSON (lines, or an array) or as EDN:\n"
@@ -189,7 +190,8 @@ static const struct cli_command cli_verify = {
         "anomaly is drawn, without the values of other transactions: [=] committed, [=x not\n"
         "committed, [=? unknown. Exit code 1: there are anomalies.",
     .example =
-        "printf '%s\\n' '{\"process\": 1, \"begin\": 1, \"end\": 2, \"status\": \"ok\", \"ops\": [[\"append\", \"x\", 5]]}' > h.ndjson\n"
+        "printf '%s\\n' '{\"process\": 1, \"begin\": 1, \"end\": 2, \"status\": \"ok\", \"ops\": "
+        "[[\"append\", \"x\", 5]]}' > h.ndjson\n"
         "truce verify h.ndjson",
     .options =
         (const struct cli_option[]){

@@ -25,7 +25,8 @@ static const struct cli_command cli_cron_set = {
     .help =
         "CRON is the name of the entry. LINE is \"minute hour day month weekday\", or six fields\n"
         "that begin with the second, or @hourly, @daily, @weekly, @monthly, @yearly, or\n"
-        "\"@every 90s\" (s, m, h, d). The workers of the queue fire it, and so does `truce sweep`.\n"
+        "\"@every 90s\" (s, m, h, d). The workers of the queue fire it, and so does `truce "
+        "sweep`.\n"
         "Each time adds one job, for any number of workers. Setting the same line again keeps its\n"
         "next time.",
     .example =

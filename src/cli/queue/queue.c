@@ -14,7 +14,8 @@ static const struct cli_command cli_queue_add = {
     .arguments = "QUEUE PAYLOAD...",
     .summary = "add jobs to a queue",
     .help =
-        "PAYLOAD is a document. With --unique, if a live job has the key, the call adds nothing, or\n"
+        "PAYLOAD is a document. With --unique, if a live job has the key, the call adds nothing, "
+        "or\n"
         "follows --on-conflict. With --unique-scope kept, the key is taken as long as its job is\n"
         "stored, done or not: repeat such an add safely. Prints the job's id.",
     .example = "truce queue add people '{command: \"ADD_FRIEND\", users: [1, 2]}'\n"

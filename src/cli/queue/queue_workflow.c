@@ -406,7 +406,8 @@ static const struct cli_command cli_queue_signal = {
     .arguments = "ID NAME [EVENT]",
     .summary = "send an event to a job",
     .help =
-        "The first event of a name counts. EVENT is a document. A job waits by truceJobWait, or by\n"
+        "The first event of a name counts. EVENT is a document. A job waits by truceJobWait, or "
+        "by\n"
         "truce_job_wait (truce/queue.h).",
     .example = "id=$(truce queue add orders '{order: 7}' | cut -d' ' -f2)\n"
                "truce queue signal $id paid '{sum: 12}'",

@@ -256,8 +256,8 @@ static const struct cli_command cli_set_collect = {
             .set = "{collect: true}",
             .named = CLI_SET_NAMED,
             .say =
-                "collected {tombstones tombstone tombstones} of {documents document documents}, up to "
-                "watermark {watermark}"},
+                "collected {tombstones tombstone tombstones} of {documents document documents}, up "
+                "to watermark {watermark}"},
     .run = cli_row_run,
 };
 

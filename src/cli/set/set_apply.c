@@ -548,10 +548,10 @@ static const struct cli_command cli_set_apply = {
         "and started again on the same input, it resumes.\n"
         "Lines that are not messages go to FILE.rejects with their numbers and reasons, and the\n"
         "exit code is 1.",
-    .example =
-        "truce set define students --list classes --key student_id --name name\n"
-        "echo '{\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", \"sequence_number\": 1}' > m.ndjson\n"
-        "truce set apply m.ndjson students --workers 2",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "echo '{\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", "
+               "\"sequence_number\": 1}' > m.ndjson\n"
+               "truce set apply m.ndjson students --workers 2",
     .options =
         (const struct cli_option[]){
             {"workers", 'w', "NUMBER", "worker processes (default: 5)", false},

@@ -779,8 +779,8 @@ static const struct cli_command cli_tree_gc = {
             .set = "{collect: true}",
             .fields = "",
             .say =
-                "{settled version versions} completed, {removed item items} removed, {edits edit edits} "
-                "discarded"},
+                "{settled version versions} completed, {removed item items} removed, {edits edit "
+                "edits} discarded"},
     .run = cli_row_run,
 };
 

@@ -186,11 +186,11 @@ static truce_status configure_connection(struct kv *kv, int64_t busy_timeout_ms,
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     /* This hook also disables automatic checkpoints. */
     sqlite3_wal_hook(kv->db, count_wal_pages, kv);
-    snprintf(
-        sql, sizeof sql,
-        "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
-        "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
-        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", CACHE_KIB);
+    snprintf(sql, sizeof sql,
+             "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA "
+             "temp_store=MEMORY;PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA "
+             "cell_size_check=ON",
+             kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", CACHE_KIB);
     /* Only a connection that begins the log again can cut it. */
     if (writer) {
         size_t at = strlen(sql);

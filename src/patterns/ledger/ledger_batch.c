@@ -469,9 +469,9 @@ static truce_status ledger_batch_check_server(struct ledger_batch *batch, const 
         return TRUCE_OK;
     return truce__fail(
         TRUCE_INVALID, error,
-        "the server refuses number %lld of account \"%.100s\", which no transaction has: its unique "
-        "indexes combine elements of arrays. Begin a ledger whose numbers are documents: `truce "
-        "ledger currency LEDGER CODE DIGITS --slots COLLECTION`",
+        "the server refuses number %lld of account \"%.100s\", which no transaction has: its "
+        "unique indexes combine elements of arrays. Begin a ledger whose numbers are documents: "
+        "`truce ledger currency LEDGER CODE DIGITS --slots COLLECTION`",
         (long long)first.number, first.account);
 }
 

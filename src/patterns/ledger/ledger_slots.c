@@ -98,8 +98,8 @@ static truce_status slots_check_room(const truce_commit *commit, const bson_t *d
                ? TRUCE_OK
                : truce__fail(
                      TRUCE_LIMIT, error,
-                     "the commit would have %u documents, and the maximum is %d: a ledger with --slots "
-                     "allows %d entries in a commit without other changes",
+                     "the commit would have %u documents, and the maximum is %d: a ledger with "
+                     "--slots allows %d entries in a commit without other changes",
                      needed, TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
 }
 

@@ -1169,7 +1169,8 @@ static truce_status progress_run(struct recording *recording, bson_error_t *erro
     }
     return truce__fail(
         TRUCE_CONFLICT, error,
-        "consumer \"%s\" of set \"%s\": another process writes the same records repeatedly: try again",
+        "consumer \"%s\" of set \"%s\": another process writes the same records repeatedly: try "
+        "again",
         recording->consumer, recording->set->id);
 }
 

@@ -318,7 +318,8 @@ static truce_status compile_system_variable(struct expression_compiler *compiler
         if (!cluster_time)
             return truce__refuse(
                 10071200, compiler->error,
-                "$$CLUSTER_TIME is available only on a replica set (truce serve --replica-set NAME)");
+                "$$CLUSTER_TIME is available only on a replica set (truce serve --replica-set "
+                "NAME)");
         time.type = BSON_TYPE_TIMESTAMP;
         *node = truce__expression_constant(compiler, time);
         return TRUCE_OK;

@@ -587,11 +587,10 @@ static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson
     mongoc_uri_set_option_as_utf8(uri, MONGOC_URI_REPLICASET, name);
     status = mongo_reach(store, uri, &caught);
     if (status)
-        truce__fail(
-            status, error,
-            "the members of the replica set \"%s\" cannot be reached by the names in its configuration "
-            "(directConnection=true uses only this server): %.200s",
-            name, caught.message);
+        truce__fail(status, error,
+                    "the members of the replica set \"%s\" cannot be reached by the names in its "
+                    "configuration (directConnection=true uses only this server): %.200s",
+                    name, caught.message);
     return status;
 }
 
