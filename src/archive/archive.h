@@ -29,8 +29,8 @@ truce_status truce__archive_read(struct target *target, const struct segment_nam
                                  struct segment_pages *pages, struct buffer *bytes,
                                  struct segment *segment, bson_error_t *error);
 
-/* Returns the id of a store, which its copies have, too. Creates it if it has none. Called before an
- * archiver begins: the store stays open until then. */
+/* Returns the id of a store, which its copies have, too. Creates it if it has none. Called before
+ * an archiver begins: the store stays open until then. */
 truce_status truce__archive_store_id(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
                                      bson_error_t *error);
 

@@ -2,9 +2,9 @@
  * The segments of a target, and the id of a store.
  *
  * The id is a document of the store, {_id: "store", store: ObjectId, began: Date}, in the reserved
- * collection ARCHIVE_RECORDS. Copies and restored stores have the same id. An archive belongs to one
- * id. `began` is when an archiver began last. It is written so that the log is not empty: the archive
- * has a place in it, from which the next archiver continues (log_archive.c).
+ * collection ARCHIVE_RECORDS. Copies and restored stores have the same id. An archive belongs to
+ * one id. `began` is when an archiver began last. It is written so that the log is not empty: the
+ * archive has a place in it, from which the next archiver continues (log_archive.c).
  */
 #include <stdlib.h>
 #include <string.h>

@@ -65,8 +65,8 @@ const char *truce__date_show(int64_t date_ms, char text[DATE_TEXT_MAX]);
 truce_status truce__date_parse(const char *text, size_t length, const struct date_zone *zone,
                                int64_t *date_ms, bson_error_t *error);
 
-/* Reads a date that a person typed: 2024-01-31, or 2024-01-31T12:00 and what truce__date_parse reads
- * after this. Other orders of day and month are ambiguous, and fail. */
+/* Reads a date that a person typed: 2024-01-31, or 2024-01-31T12:00 and what truce__date_parse
+ * reads after this. Other orders of day and month are ambiguous, and fail. */
 truce_status truce__date_parse_typed(const char *text, size_t length, int64_t *date_ms,
                                      bson_error_t *error);
 

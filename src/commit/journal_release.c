@@ -77,7 +77,8 @@ void truce__step_write_free(struct step_write *made)
  * from:
  *
  *     {p: path, v: value (absent: unset), h: hash of the old value (absent: there was none),
- *      n: elements of the old list, a: [operators on the field "x", encoded by field_name_escape.h]}
+ *      n: elements of the old list, a: [operators on the field "x", encoded by
+ *      field_name_escape.h]}
  *
  *  CM1  The commit was decided before the release, so later writes come after it: elements that a
  *       plain writer pushed to the old list are appended to the new list.

@@ -37,7 +37,8 @@
  *  CP7  In memory, a failed try costs less than a wake-up, so `memory:` stores have no locks.
  *  CP8  In a simulated environment, one thread plays all clients, so there are no locks.
  *  CP9  The holder can leave the id of a commit to the next holder (journal.c, CK6). The id is left
- *       only if a commit waits, in the step that grants the lock, so no id remains without a holder.
+ *       only if a commit waits, in the step that grants the lock, so no id remains without a
+ *       holder.
  */
 
 #define PLACES         64 /* Powers of two. */

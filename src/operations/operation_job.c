@@ -429,8 +429,8 @@ static const struct operation_row job_commit_operation = {
     .target = "queue",
     .value = "the queue",
     .answer =
-        "`results`: for each operation among the changes {change: N, ...} with its reply. The errors "
-        "are those of truceCommit; nothing is changed then. " LOST,
+        "`results`: for each operation among the changes {change: N, ...} with its reply. The "
+        "errors are those of truceCommit; nothing is changed then. " LOST,
     .fields = job_commit_fields,
     .size = sizeof(struct end_given),
     .run = run_job_commit,

@@ -114,8 +114,8 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
 
 /* Returns the _id, borrowed from the document; null: it has none. */
 bson_value_t truce__document_id(const bson_t *document);
-/* Finds the _id of a document that was read whole. Fails with INVALID if it has none: documents of a
- * view, and only those, may lack it. */
+/* Finds the _id of a document that was read whole. Fails with INVALID if it has none: documents of
+ * a view, and only those, may lack it. */
 truce_status truce__document_need_id(const char *collection, const bson_t *document,
                                      bson_iter_t *id, bson_error_t *error);
 

@@ -33,7 +33,7 @@ enum book_form { BOOK_NDJSON, BOOK_CSV, BOOK_HLEDGER, BOOK_BEANCOUNT };
  * printing the error. */
 int cli_book_form(const struct cli *cli, const char *path, enum book_form *form);
 
-/* ---- out (book_export.c, book_export_journal.c) --------------------------------------------------- */
+/* ---- out (book_export.c, book_export_journal.c) ---------------------------------------------- */
 
 struct book_names; /* the accounts' names in beancount */
 
@@ -51,7 +51,7 @@ truce_status book_put(struct book_writer *writer, const struct buffer *out, bson
 truce_status cli_book_write(struct book_writer *writer, const bson_t *record, bson_error_t *error);
 void cli_book_writer_release(struct book_writer *writer);
 
-/* ---- in (book_import.c, book_import_journal.c, book_import_amount.c, book_import_csv.c) ---------------------- */
+/* ---- in (book_import.c, book_import_journal.c, book_import_amount.c, book_import_csv.c) ------ */
 
 typedef truce_status book_function(void *arg, int64_t line, const bson_t *record,
                                    bson_error_t *error);

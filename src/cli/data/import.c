@@ -629,7 +629,8 @@ static const struct cli_command cli_import = {
         "line sep=; as Excel writes it also sets the separator.\n"
         "\n"
         "Lines that are not documents, or that the store refuses (a duplicate key), go to a\n"
-        "reject file with line number and reason. The others are imported, and the exit code is 1.\n"
+        "reject file with line number and reason. The others are imported, and the exit code is "
+        "1.\n"
         "If it is killed and started again on the same file, it resumes. Progress is stored in\n"
         "the store (" IMPORTS ").",
     .example = "printf '%s\\n' '{\"_id\": 1, \"name\": \"Ada\"}' > students.ndjson\n"

@@ -16,7 +16,8 @@
 #define FIRST                                                                                      \
     "{\"_id\": 1, \"title\": \"On truces\", \"tags\": [\"db\"], \"body\": \"one\\ntwo\\n\"}"
 #define SECOND                                                                                     \
-    "{\"_id\": 1, \"title\": \"Truce\", \"tags\": [\"db\", \"c\"], \"body\": \"one\\ntwo\\nthree\\n\"}"
+    "{\"_id\": 1, \"title\": \"Truce\", \"tags\": [\"db\", \"c\"], "                               \
+    "\"body\": \"one\\ntwo\\nthree\\n\"}"
 #define THIRD "{\"_id\": 1, \"title\": \"Peace\", \"tags\": [\"db\"], \"body\": \"one\\ntwo\\n\"}"
 
 struct post {

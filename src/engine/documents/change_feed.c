@@ -20,9 +20,9 @@
  *
  * Invariants:
  *  1. The transaction that makes a change writes its entry, in every case. The functions that
- *     change documents (indexed_documents.c) and collections (collections.c) make the calls. Programs that
- *     do not know the feed cannot write (catalog.c). After a crash the feed therefore matches the
- *     documents.
+ *     change documents (indexed_documents.c) and collections (collections.c) make the calls.
+ *     Programs that do not know the feed cannot write (catalog.c). After a crash the feed therefore
+ *     matches the documents.
  *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the
  *     position after the last one.
  *  3. The horizon is below every entry and never decreases. A position after it without an entry

@@ -110,8 +110,8 @@ truce_status truce__engine_compact(struct engine *engine, const truce_compact_op
 
 /* ---- checking (integrity_check.c) ------------------------------------------------------------ */
 
-/* Checks the invariants of indexed_documents.c and catalog.c in one snapshot. Fails with CORRUPT and the
- * first violation. `*documents`, `*entries`: how many were checked (NULL is allowed). */
+/* Checks the invariants of indexed_documents.c and catalog.c in one snapshot. Fails with CORRUPT
+ * and the first violation. `*documents`, `*entries`: how many were checked (NULL is allowed). */
 truce_status truce__engine_check(struct engine *engine, int64_t *documents, int64_t *entries,
                                  bson_error_t *error);
 

@@ -11,8 +11,8 @@
  * other operations (writer.c), and may run again from `begin` after a failure. Its results count
  * only when truce__writer_run has returned TRUCE_OK.
  *
- * A refused document (indexed_documents.c checks before it writes) does not change, and the other ones are
- * written nevertheless. A crash leaves all of them or none.
+ * A refused document (indexed_documents.c checks before it writes) does not change, and the other
+ * ones are written nevertheless. A crash leaves all of them or none.
  */
 #include "base/assert.h"
 #include "engine/documents/indexed_documents.h"

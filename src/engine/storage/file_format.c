@@ -1,8 +1,8 @@
 /*
  * The format of the file and its version (file_format.h). A file is refused in two steps:
  *
- *     when a connection opens it    the kind, by its first bytes: a file of another program, or of a
- *                                   version of truce before the first release
+ *     when a connection opens it    the kind, by its first bytes: a file of another program, or of
+ *                                   a version of truce before the first release
  *     when the store opens it       `application_id`, the format's version in `user_version`, and
  *                                   the sizes in the header of SQLite
  *

@@ -209,8 +209,8 @@ static int open_flags(unsigned flags)
     return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
 }
 
-/* Opens a connection, and reads nothing but the header of the file. The caller closes the connection
- * also after a failure. */
+/* Opens a connection, and reads nothing but the header of the file. The caller closes the
+ * connection also after a failure. */
 static truce_status kv_connect(const char *path, unsigned flags, struct kv **kv,
                                bson_error_t *error)
 {

@@ -54,9 +54,9 @@ static inline struct bytes kv_body(const bson_t *document)
     return (struct bytes){bson_get_data(document), document->len};
 }
 
-/* Opens a connection that waits up to `busy_timeout_ms` for SQLite's own locks (truce__kv_busy_timeout).
- * Fails with INVALID if the file has a format from before the first release, and with CORRUPT if it
- * is an SQLite file of another program. */
+/* Opens a connection that waits up to `busy_timeout_ms` for SQLite's own locks
+ * (truce__kv_busy_timeout). Fails with INVALID if the file has a format from before the first
+ * release, and with CORRUPT if it is an SQLite file of another program. */
 truce_status truce__kv_open(const char *path, unsigned flags, int64_t busy_timeout_ms,
                             struct kv **kv, bson_error_t *error);
 void truce__kv_close(struct kv *kv);
@@ -103,8 +103,8 @@ void truce__kv_bound(struct kv *kv, struct budget *budget);
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 void truce__kv_snapshot_end(struct kv *kv);
 
-/* Does the same, but keeps SQLite's read transaction if it can. The next snapshot_begin continues it
- * if no process has committed since. Until then, or until snapshot_end, the connection rests: it
+/* Does the same, but keeps SQLite's read transaction if it can. The next snapshot_begin continues
+ * it if no process has committed since. Until then, or until snapshot_end, the connection rests: it
  * blocks checkpoints as a reader does. Returns whether it rests. */
 bool truce__kv_snapshot_rest(struct kv *kv);
 

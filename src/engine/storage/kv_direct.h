@@ -4,10 +4,10 @@
 /*
  * Rows and keys that a reading connection finds in the pages itself, without a statement of SQLite.
  *
- * The connection is in a snapshot, so SQLite's read transaction keeps all pages of the snapshot from
- * being overwritten. Pages come through the VFS, which compares their checksums and shares them.
- * Whatever is not as expected is left to SQLite: a row that is not there, a body on several pages,
- * a page that is damaged or cannot be read. SQLite then finds the row or the error.
+ * The connection is in a snapshot, so SQLite's read transaction keeps all pages of the snapshot
+ * from being overwritten. Pages come through the VFS, which compares their checksums and shares
+ * them. Whatever is not as expected is left to SQLite: a row that is not there, a body on several
+ * pages, a page that is damaged or cannot be read. SQLite then finds the row or the error.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -38,8 +38,9 @@ static inline bool lock_has_byte(int file, int64_t byte)
     return fcntl(file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
 }
 
-/* Opens the lock file, which must be a regular file with one name. Closed by truce__fork_guard_close.
- * Returns -1 with errno: EMLINK if it has several names, EINVAL if it is not a regular file. */
+/* Opens the lock file, which must be a regular file with one name. Closed by
+ * truce__fork_guard_close. Returns -1 with errno: EMLINK if it has several names, EINVAL if it is
+ * not a regular file. */
 int truce__lock_file_open(const char *path, int flags);
 
 #endif

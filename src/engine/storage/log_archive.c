@@ -25,10 +25,10 @@
  *     Commits of one millisecond share an entry, so the entries cover at least about a second.
  *  5. A lag is measured with the monotonic clock, which all processes of the machine share. A clock
  *     that is set changes no lag.
- *  6. If a place in the log was published, the last process that closes the store moves the log into
- *     the file, but does not remove it. The next archiver can then continue. Its comparison with the
- *     archive decides this (archiver.c). A wrong value in the page only leaves or removes a log that
- *     is in the file.
+ *  6. If a place in the log was published, the last process that closes the store moves the log
+ *     into the file, but does not remove it. The next archiver can then continue. Its comparison
+ *     with the archive decides this (archiver.c). A wrong value in the page only leaves or removes
+ *     a log that is in the file.
  */
 #include "engine/storage/log_archive.h"
 

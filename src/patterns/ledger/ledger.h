@@ -302,9 +302,9 @@ truce_status truce__ledger_fetch_in(struct ledger_reader *reader, const char *co
  * zeros: nothing. */
 truce_status truce__ledger_head(struct ledger_reader *reader, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
-/* Reads by one message whether a transaction has the id, and moves the states of the accounts, which
- * were remembered, to their last numbers. *usual: no transaction has the id, and the states are the
- * last ones. Otherwise read them one by one; the states may be wrong. */
+/* Reads by one message whether a transaction has the id, and moves the states of the accounts,
+ * which were remembered, to their last numbers. *usual: no transaction has the id, and the states
+ * are the last ones. Otherwise read them one by one; the states may be wrong. */
 truce_status truce__ledger_heads(struct ledger_reader *reader, const bson_value_t *id,
                                  struct ledger_known *const *accounts, uint32_t count, bool *usual,
                                  bson_error_t *error);
@@ -424,8 +424,8 @@ void truce__ledger_kept_free(struct ledger_kept *kept);
  * *stale: the states were remembered, so the refusal may be wrong. */
 truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_request *request,
                                 bson_t *document, bool *stale, bson_error_t *error);
-/* Reads the accounts of a post in a commit, and whether its id was posted before, by one message, if
- * this saves messages. *absent: no transaction has the id. */
+/* Reads the accounts of a post in a commit, and whether its id was posted before, by one message,
+ * if this saves messages. *absent: no transaction has the id. */
 truce_status truce__ledger_plan_together(struct ledger_plan *plan,
                                          const struct ledger_request *request, bool *absent,
                                          bson_error_t *error);
@@ -470,7 +470,7 @@ truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request 
 truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
                                     struct ledger_request *request, bson_error_t *error);
 
-/* ---- balances (ledger_statement.c) ---------------------------------------------------------------- */
+/* ---- balances (ledger_statement.c) ----------------------------------------------------------- */
 
 void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_balance *balance);
 
@@ -517,7 +517,7 @@ void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
 /* Returns true if the collection has the index of a ledger over accounts and numbers. */
 bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 
-/* ---- documents of other programs (ledger_foreign_documents.c) ---------------------------------------- */
+/* ---- documents of other programs (ledger_foreign_documents.c) -------------------------------- */
 
 /* Receives each document that is refused, with the reason. */
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);

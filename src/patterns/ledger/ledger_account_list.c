@@ -1,6 +1,6 @@
 /*
- * A list of accounts that need not fit into memory: each account with the greatest of its numbers, in
- * the order of names.
+ * A list of accounts that need not fit into memory: each account with the greatest of its numbers,
+ * in the order of names.
  *
  *     add --> table --(full)--> sorter --(full)--> temporary files
  *                                  |

@@ -474,7 +474,7 @@ truce_status truce_ledger_rules(truce_ledger *ledger, truce_commit *commit,
     return post_set_rules(ledger, commit, LEDGER_RULES, account, error);
 }
 
-/* ---- expired transactions (ledger_expiry.c) --------------------------------------------------- */
+/* ---- expired transactions (ledger_expiry.c) -------------------------------------------------- */
 
 const bson_value_t *truce__ledger_settles(const struct ledger_request *request)
 {

@@ -536,8 +536,8 @@ struct sign {
     const bson_t *progress;
 };
 
-/* Returns the end of the extended lease. It is later than the current end even if the clock does not
- * move, because the other processes see an extension only by its end (job_lease.c). The timeout
+/* Returns the end of the extended lease. It is later than the current end even if the clock does
+ * not move, because the other processes see an extension only by its end (job_lease.c). The timeout
  * limits it. */
 static int64_t sign_until(const truce_job *job, const bson_t *document)
 {

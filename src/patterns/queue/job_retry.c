@@ -2,7 +2,7 @@
  * Retries: the outcome of an attempt that did not do the job. Nothing here reads or writes the
  * store.
  *
- *     failed, attempts left    -> ready or delayed: the backoff, or the delay that the worker asks for
+ *     failed, attempts left    -> ready or delayed: the backoff, or the delay from the worker
  *     failed, no attempt left  -> dead: a dead letter, until an operator retries or discards it
  *     snoozed                  -> ready or delayed; the attempt does not count
  */

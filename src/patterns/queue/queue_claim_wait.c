@@ -2,7 +2,8 @@
  * Claims that wait until a job is ready (long polling).
  *
  * The wait ends when a job is added (truce_wait). It also ends after a pause. Some events wake
- * no waiting claim: the time of a delayed job, the end of a lease, a rate that allows the next job. On a store without truce_wait, the claim polls with growing pauses.
+ * no waiting claim: the time of a delayed job, the end of a lease, a rate that allows the next job.
+ * On a store without truce_wait, the claim polls with growing pauses.
  */
 #include "base/clock.h"
 #include "base/null.h"

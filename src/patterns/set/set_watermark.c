@@ -702,9 +702,9 @@ static void progress_release(struct progress *progress)
  * that fits the distance between numbers, at least some hundreds of numbers.
  *
  * SK1. Only recorded numbers are cached, never the absence of a number. If another client of a
- *      server removes records alone, the cache notices it within a minute, with the structure number
- *      (store/mongodb/mongo_structure.c): records cannot be relied on like definitions, because the
- *      archiver removes them. The cached numbers were applied anyway.
+ *      server removes records alone, the cache notices it within a minute, with the structure
+ *      number (store/mongodb/mongo_structure.c): records cannot be relied on like definitions,
+ *      because the archiver removes them. The cached numbers were applied anyway.
  * SK2. The cache has at most RANGES_KEPT ranges over all sources; then it starts over.
  * SK3. Distant numbers fill many documents with a few numbers each. A consumer that repeats one of
  *     them usually repeats its neighbours, newest first, so the documents on both sides are read

@@ -66,8 +66,8 @@ struct transfer_plan {
     bson_t document;
     /* The entries of a transfer that has none. */
     bson_t made;
-    /* One of these two with the user's field names (bson/field_name_escape.h); the entries borrow from
-     * it. */
+    /* One of these two with the user's field names (bson/field_name_escape.h); the entries borrow
+     * from it. */
     bson_t restored;
     struct transfer_entry *entries;
     uint32_t count;

@@ -60,13 +60,13 @@
  *      an id, however often the caller retries with any base. If a record may have been collected,
  *      the publication fails and says so.
  *
- *     tree_item.c         documents of items: stored form and what users see
- *     tree_edit.c         edits, records, the check for orphans and circles; publish and settle
- *     tree_read.c         snapshots, find, status
- *     tree_garbage_collection.c      holds, tags, erase, retention; removal of what no reader can see
- *     tree_history.c      diff, log, export, import
- *     tree_branch.c       branches; merges of items, rebase, revert, merges of branches
- *     tree_maintenance.c  the sweep and the check
+ *     tree_item.c                documents of items: stored form and what users see
+ *     tree_edit.c                edits, records, the check for orphans and cycles; publication
+ *     tree_read.c                snapshots, find, status
+ *     tree_garbage_collection.c  holds, tags, erase, retention; removes what no reader needs
+ *     tree_history.c             diff, log, export, import
+ *     tree_branch.c              branches; merges of items, rebase, revert, merges of branches
+ *     tree_maintenance.c         the sweep and the check
  */
 #include "patterns/tree/tree.h"
 

@@ -244,8 +244,8 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
                              tree_own_function *function, void *arg, bson_error_t *error);
 truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master *master,
                                       int64_t base, const char *message, const char *author);
-/* Renews an open record, so that no sweep gives it up. `*renewed_ms` is the last time in the record,
- * and gets the new one, which is always later. TRUCE_NOT_FOUND: it was
+/* Renews an open record, so that no sweep gives it up. `*renewed_ms` is the last time in the
+ * record, and gets the new one, which is always later. TRUCE_NOT_FOUND: it was
  * given up. */
 truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, int64_t *renewed_ms,
                                bson_error_t *error);

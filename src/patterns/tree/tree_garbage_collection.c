@@ -30,10 +30,10 @@
  *     {_id, tree, version, tag?, until?, ms?, lease?}
  *
  * The hold of a reader has a lease of `ms` milliseconds, which its reads renew. A renewal changes
- * `until`, even if the clock of the reader does not move. A collector removes a hold whose `until` has not
- * changed for `ms`, by the collector's monotonic clock (commit/lease_watch.h), so no clock can take
- * the version of a live reader. `lease` has the observations of collectors that ended. Open edits
- * have leases of the same kind, whose field `renewed` a renewal changes.
+ * `until`, even if the clock of the reader does not move. A collector removes a hold whose `until`
+ * has not changed for `ms`, by the collector's monotonic clock (commit/lease_watch.h), so no clock
+ * can take the version of a live reader. `lease` has the observations of collectors that ended.
+ * Open edits have leases of the same kind, whose field `renewed` a renewal changes.
  *
  * A reader that pauses for longer than its lease loses its version, and its read fails; it never
  * gets wrong items.
