@@ -47,7 +47,7 @@ struct target {
     /* For messages. */
     char *name;
     /* The pause between two calls of has_after, which a service charges for. */
-    int look_ms;
+    int check_ms;
 };
 
 /* Opens a directory. `create`: creates it if it is missing. Otherwise fails with NOT_FOUND. */

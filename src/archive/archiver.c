@@ -113,7 +113,7 @@ struct archiver {
     int retry_ms;
     int64_t removed_ms;
     /* When the archiver last looked for another archiver (monotonic). */
-    int64_t looked_ns;
+    int64_t checked_ns;
     /* The age of the archive when this archiver began, and when it began (monotonic). */
     int64_t found_age_ms, found_ms;
     unsigned call_ms;
@@ -537,10 +537,10 @@ static truce_status archiver_check_alone(struct archiver *archiver, bson_error_t
     bool found = false;
 
     if (!head->sequence || !archiver->continues ||
-        now_ns - archiver->looked_ns < archiver->target->look_ms * INT64_C(1000000))
+        now_ns - archiver->checked_ns < archiver->target->check_ms * INT64_C(1000000))
         return TRUCE_OK;
     truce__segment_name(&(struct segment_name){head->generation, head->sequence, head->kind}, name);
-    archiver->looked_ns = now_ns;
+    archiver->checked_ns = now_ns;
     /* invariant 4 */
     status = archiver->target->calls->has_after(archiver->target, name, &found, error);
     /* The next put reports a target that does not work. */

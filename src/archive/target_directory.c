@@ -27,7 +27,7 @@
 #include "archive/archive_target.h"
 #include "base/assert.h"
 
-#define LOOK_MS 100
+#define CHECK_MS 100
 
 struct target_directory {
     struct target base; /* first */
@@ -376,7 +376,7 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
     }
     made = bson_malloc0(sizeof *made);
     made->base =
-        (struct target){.calls = &directory_calls, .name = bson_strdup(path), .look_ms = LOOK_MS};
+        (struct target){.calls = &directory_calls, .name = bson_strdup(path), .check_ms = CHECK_MS};
     made->directory = directory;
     *target = &made->base;
     return TRUCE_OK;

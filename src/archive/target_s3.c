@@ -47,7 +47,7 @@
 /* The number of tries of a call that only reads, and the pause before the second, which doubles. */
 #define READ_TRIES    3
 #define READ_PAUSE_MS 300
-#define LOOK_MS       10000
+#define CHECK_MS      10000
 #define TEXT_MAX      4096
 
 /* ---- libcurl -------------------------------------------------------------------------------- */
@@ -610,7 +610,8 @@ truce_status truce__target_s3(const char *name, const struct target_timeouts *ti
         return truce__fail(TRUCE_INVALID, error,
                            "\"%s\" needs libcurl, which cannot be loaded: install libcurl4", name);
     made = bson_malloc0(sizeof *made);
-    made->base = (struct target){.calls = &s3_calls, .name = bson_strdup(name), .look_ms = LOOK_MS};
+    made->base =
+        (struct target){.calls = &s3_calls, .name = bson_strdup(name), .check_ms = CHECK_MS};
     made->timeouts = timeouts ? *timeouts : usual;
     made->bucket = bson_strndup(rest, size);
     made->prefix = slash && slash[1] ? bson_strdup_printf("%s/", slash + 1) : bson_strdup("");

@@ -33,7 +33,7 @@ static bool is_set(const int *flag)
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED);
 }
 
-truce_status truce__budget_look(struct budget *budget, bson_error_t *error)
+truce_status truce__budget_check(struct budget *budget, bson_error_t *error)
 {
     if (budget->over)
         return budget_end(budget, budget->over, error);
@@ -53,7 +53,7 @@ truce_status truce__budget_spend_many(struct budget *budget, uint32_t steps, bso
 {
     budget->spent += (budget->over ? 0 : BUDGET_STEPS - budget->left) + steps;
     budget->left = BUDGET_STEPS;
-    return truce__budget_look(budget, error);
+    return truce__budget_check(budget, error);
 }
 
 bool truce__budget_hold(struct budget *budget, size_t before, size_t after)

@@ -47,7 +47,7 @@ void truce__budget_watch(const int *flag);
 
 /* Checks the deadline and the flags. Returns TIMEOUT with MongoDB's code 50 for the deadline and
  * 11601 for the interrupt. */
-truce_status truce__budget_look(struct budget *budget, bson_error_t *error);
+truce_status truce__budget_check(struct budget *budget, bson_error_t *error);
 
 /* Returns the number of steps so far. */
 uint64_t truce__budget_spent(const struct budget *budget);

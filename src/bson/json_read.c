@@ -642,7 +642,7 @@ static converter *converter_of(const bson_t *document, struct wrapper *w)
     return NULL;
 }
 
-bool truce__json_looks_wrapped(const bson_t *document)
+bool truce__json_is_wrapper(const bson_t *document)
 {
     struct wrapper w;
     bson_iter_t iter;

@@ -14,6 +14,6 @@
 #define JSON_ESCAPE "$document"
 /* Returns whether the reader would treat the document as a wrapper, or refuse it as an invalid
  * one. */
-bool truce__json_looks_wrapped(const bson_t *document);
+bool truce__json_is_wrapper(const bson_t *document);
 
 #endif

@@ -189,7 +189,7 @@ static void write_nested(struct buffer *out, const uint8_t *bytes, uint32_t size
         truce__buffer_append_text(out, array ? "[]" : "{}");
         return;
     }
-    escaped = !array && truce__json_looks_wrapped(&document);
+    escaped = !array && truce__json_is_wrapper(&document);
     if (escaped)
         truce__buffer_append_text(out, "{\"" JSON_ESCAPE "\": ");
     truce__json_write(out, &document, array, form);

@@ -962,8 +962,8 @@ static truce_status open_snapshot(truce_commit *commit, bson_error_t *error)
 
 /* Checks that no document is held in the snapshot of the queries. *free: none is. Otherwise the
  * holder's commit was completed or waited for. */
-static truce_status queries_look_for_held(truce_commit *commit, const char *collection, bool *free,
-                                          bson_error_t *error)
+static truce_status queries_check_held(truce_commit *commit, const char *collection, bool *free,
+                                       bson_error_t *error)
 {
     bson_t document;
     truce_status status = find_held(commit, collection, &document, error);
@@ -991,7 +991,7 @@ static truce_status find_snapshot(truce_commit *commit, const char *collection, 
         if (first)
             status = open_snapshot(commit, error);
         if (!status)
-            status = queries_look_for_held(commit, collection, &free, error);
+            status = queries_check_held(commit, collection, &free, error);
         if (!status && !free && !first)
             status = truce__fail(TRUCE_CONFLICT, error,
                                  "another commit had locked a document of %s", collection);

@@ -342,7 +342,7 @@ static void check_watch(struct inspector *by, const bson_oid_t *id)
     bson_oid_copy(id, &by->watched[by->watched_count++]);
 }
 
-static bool needs_closer_look(const struct inspector *by, const bson_oid_t *id)
+static bool inspector_must_read(const struct inspector *by, const bson_oid_t *id)
 {
     if (by->watching)
         return true;
@@ -375,7 +375,7 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
                            : "the commit was decided but not completed";
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
     by->blocked = false;
-    closer = !pending && needs_closer_look(by, id);
+    closer = !pending && inspector_must_read(by, id);
     if (closer)
         status = each_post(by, commit, id, check_missing, &why);
     if (!status && closer)

@@ -391,7 +391,7 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
 }
 
 static truce_status read_free(struct worker *worker, const char *collection, const bson_value_t *id,
-                              bool looks, bson_t *document, bson_error_t *error)
+                              bool unguarded, bson_t *document, bson_error_t *error)
 {
     const truce_find_options options = {.early = worker->early, .latest = worker->latest};
     truce_status status;
@@ -405,7 +405,8 @@ static truce_status read_free(struct worker *worker, const char *collection, con
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))
             break;
-        else if (truce__is_only_read(worker->store) || (looks && truce__journal_at_work(document)))
+        else if (truce__is_only_read(worker->store) ||
+                 (unguarded && truce__journal_at_work(document)))
             break;
         else
             status = truce__intent_meet(worker, collection, document, error);
@@ -427,8 +428,9 @@ truce_status truce__journal_read(struct worker *worker, const char *collection,
     return read_free(worker, collection, id, false, document, error);
 }
 
-truce_status truce__journal_look(struct worker *worker, const char *collection,
-                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+truce_status truce__journal_read_unguarded(struct worker *worker, const char *collection,
+                                           const bson_value_t *id, bson_t *document,
+                                           bson_error_t *error)
 {
     return read_free(worker, collection, id, true, document, error);
 }
@@ -484,8 +486,8 @@ static truce_status see_before(const bson_t *document, bson_t *seen)
     return TRUCE_OK;
 }
 
-static truce_status seen_look(truce_store *store, const char *collection, const bson_t *document,
-                              bson_t *seen, bson_error_t *error)
+static truce_status seen_read_committed(truce_store *store, const char *collection,
+                                        const bson_t *document, bson_t *seen, bson_error_t *error)
 {
     bson_t commit, post;
     truce_status status;
@@ -511,7 +513,7 @@ truce_status truce__intent_see(truce_store *store, const char *collection, bson_
                                bson_error_t *error)
 {
     bson_t seen = BSON_INITIALIZER;
-    truce_status status = seen_look(store, collection, document, &seen, error);
+    truce_status status = seen_read_committed(store, collection, document, &seen, error);
 
     bson_destroy(document);
     if (status)

@@ -33,8 +33,8 @@
  * A document whose intent was not written by truce is shown as stored.
  */
 
-struct looked {
-    struct looked *next;
+struct searched {
+    struct searched *next;
     char *collection;
     bool held; /* Some of its documents had an intent. */
 };
@@ -44,7 +44,7 @@ struct snapshot {
     truce_store *overlay;  /* Over the inner store. */
     /* Protects the following fields, and the overlay except for its cursors. */
     pthread_mutex_t mutex;
-    struct looked *looked;
+    struct searched *searched;
 };
 
 /* ---- CV1 ------------------------------------------------------------------------------------- */
@@ -105,20 +105,21 @@ static truce_status show_one(struct snapshot *snapshot, const char *collection,
     return status;
 }
 
-static truce_status show_held(struct snapshot *snapshot, struct looked *looked, bson_error_t *error)
+static truce_status show_held(struct snapshot *snapshot, struct searched *searched,
+                              bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
     const bson_t *document;
     truce_cursor *cursor = NULL;
     truce_status status =
-        truce_find(snapshot->base.inner, looked->collection, filter, NULL, &cursor, error);
+        truce_find(snapshot->base.inner, searched->collection, filter, NULL, &cursor, error);
 
     while (!status) {
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        looked->held = true;
-        status = show_one(snapshot, looked->collection, document, error);
+        searched->held = true;
+        status = show_one(snapshot, searched->collection, document, error);
     }
     truce_cursor_close(cursor);
     bson_destroy(filter);
@@ -126,10 +127,10 @@ static truce_status show_held(struct snapshot *snapshot, struct looked *looked, 
 }
 
 /* Finds the held documents of a collection. Sets *held if there are any; otherwise leaves it. */
-static truce_status snapshot_look_at(struct snapshot *snapshot, const char *collection, bool *held,
-                                     bson_error_t *error)
+static truce_status snapshot_find_held(struct snapshot *snapshot, const char *collection,
+                                       bool *held, bson_error_t *error)
 {
-    struct looked **at = &snapshot->looked, *made;
+    struct searched **at = &snapshot->searched, *made;
     truce_status status;
     bool may = false;
 
@@ -151,8 +152,8 @@ static truce_status snapshot_look_at(struct snapshot *snapshot, const char *coll
 }
 
 /* Finds the held documents of collections that the pipeline names (CV3). */
-static truce_status look_at_named(struct snapshot *snapshot, struct value value, bool *held,
-                                  bson_error_t *error)
+static truce_status snapshot_find_named(struct snapshot *snapshot, struct value value, bool *held,
+                                        bson_error_t *error)
 {
     struct fields fields = truce__fields(value);
     truce_status status = TRUCE_OK;
@@ -162,13 +163,13 @@ static truce_status look_at_named(struct snapshot *snapshot, struct value value,
                      !strcmp(fields.key, "$unionWith");
 
         if (fields.value.type == BSON_TYPE_DOCUMENT || fields.value.type == BSON_TYPE_ARRAY) {
-            status = look_at_named(snapshot, fields.value, held, error);
+            status = snapshot_find_named(snapshot, fields.value, held, error);
         } else if (names && fields.value.type == BSON_TYPE_UTF8) {
             uint32_t length;
             const char *text = truce__value_text(fields.value, &length);
             char *name = bson_strndup(text, length);
 
-            status = snapshot_look_at(snapshot, name, held, error);
+            status = snapshot_find_held(snapshot, name, held, error);
             bson_free(name);
         }
     }
@@ -225,9 +226,9 @@ static truce_status snapshot_on_call(struct decorator *decorator, const struct d
     if (!snapshot_is_read(call) || is_of_commits(call->collection))
         return truce__decorated_run(decorator, call, error);
     pthread_mutex_lock(&snapshot->mutex);
-    status = snapshot_look_at(snapshot, call->collection, &held, error);
+    status = snapshot_find_held(snapshot, call->collection, &held, error);
     if (!status && call->verb == VERB_AGGREGATE)
-        status = look_at_named(snapshot, truce__value_document(call->document), &held, error);
+        status = snapshot_find_named(snapshot, truce__value_document(call->document), &held, error);
     if (!status && held)
         status = run_on_overlay(snapshot, call, error);
     pthread_mutex_unlock(&snapshot->mutex);
@@ -238,12 +239,12 @@ static void snapshot_release(struct decorator *decorator)
 {
     struct snapshot *snapshot = (struct snapshot *)decorator;
 
-    while (snapshot->looked) {
-        struct looked *next = snapshot->looked->next;
+    while (snapshot->searched) {
+        struct searched *next = snapshot->searched->next;
 
-        bson_free(snapshot->looked->collection);
-        bson_free(snapshot->looked);
-        snapshot->looked = next;
+        bson_free(snapshot->searched->collection);
+        bson_free(snapshot->searched);
+        snapshot->searched = next;
     }
     truce_store_close(snapshot->overlay);
     pthread_mutex_destroy(&snapshot->mutex);

@@ -149,7 +149,7 @@ truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error
 
 /* Reads the commit document after its insert was not answered (CJ1). If it is missing, the commit
  * needs a new id. */
-static truce_status look_for_insert(struct owner *owner, bson_error_t *error)
+static truce_status journal_check_insert(struct owner *owner, bson_error_t *error)
 {
     bson_t document;
     truce_status status = truce__owner_find(owner, &document, error);
@@ -180,7 +180,7 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     status = truce_insert(commit->store, COMMITS, &document, &options, error);
     bson_destroy(&document);
     if (truce__unanswered(status))
-        return look_for_insert(owner, error);
+        return journal_check_insert(owner, error);
     if (status)
         owner->inserted = false;
     return status;
@@ -289,7 +289,8 @@ static bool prepare_is_ours(const struct owner *owner, const bson_t *document)
 }
 
 /* Reads the document after its prepare was not answered (CJ1). */
-static truce_status look_for_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
+static truce_status journal_check_prepare(struct owner *owner, struct entry *entry,
+                                          bson_error_t *error)
 {
     bson_t document, plain = BSON_INITIALIZER;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
@@ -394,7 +395,7 @@ static truce_status prepare_document(struct owner *owner, struct entry *entry, b
         if (!status)
             status = prepare_taken(owner, entry, &document, error);
         else if (truce__unanswered(status))
-            status = look_for_prepare(owner, entry, error);
+            status = journal_check_prepare(owner, entry, error);
         else if (status == TRUCE_NOT_FOUND)
             status = why_not(owner, entry, error);
         else if (status == TRUCE_DUPLICATE)
@@ -455,7 +456,7 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
         if (!status)
             entry->prepared = true;
         else if (truce__unanswered(status))
-            status = look_for_prepare(owner, entry, error);
+            status = journal_check_prepare(owner, entry, error);
         else if (status == TRUCE_DUPLICATE)
             status = stub_refused(owner, entry, error);
     }
@@ -464,11 +465,11 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
 }
 
 /* Looks for the holder of a key that was just reserved (CU4). */
-static truce_status look_for_key(struct owner *owner, const struct entry *entry,
-                                 bson_error_t *error)
+static truce_status journal_find_key_holder(struct owner *owner, const struct entry *entry,
+                                            bson_error_t *error)
 {
     owner->held_in = entry->collection;
-    return truce__unique_look(owner->commit, entry, &owner->held, error);
+    return truce__unique_reserved_holder(owner->commit, entry, &owner->held, error);
 }
 
 /* Takes the entry's document, or inserts a stub (step 2). */
@@ -485,7 +486,7 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
     status = prepare_document(owner, entry, error);
     if (status == TRUCE_CONFLICT)
         truce__commit_lost(owner->commit, entry);
-    return !status && entry->reserved ? look_for_key(owner, entry, error) : status;
+    return !status && entry->reserved ? journal_find_key_holder(owner, entry, error) : status;
 }
 
 /* ---- steps 2, 5, and 7 as one bulk each ------------------------------------------------------ */
@@ -676,7 +677,8 @@ static void joined_mark(const struct owner *owner, bool prepared)
 
 /* Compares the document with what was read. CONFLICT: it differs. OK: it is equal, or has an
  * intent, or cannot be read; CK3 finds out then. */
-static truce_status joined_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
+static truce_status joined_compare(struct owner *owner, const struct entry *entry,
+                                   bson_error_t *error)
 {
     bson_t document;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
@@ -701,7 +703,7 @@ static truce_status why_not_all(struct owner *owner, truce_status status, bson_e
         const struct entry *entry = commit->entries[i];
 
         if (truce__commit_takes(entry) && !entry->stub)
-            status = joined_look(owner, entry, error);
+            status = joined_compare(owner, entry, error);
     }
     if (status)
         return status;
@@ -827,7 +829,8 @@ static bool owner_strip_joined(struct owner *owner)
 
 /* ---- step 3 ---------------------------------------------------------------------------------- */
 
-static truce_status decide_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
+static truce_status decide_check_entry(struct owner *owner, const struct entry *entry,
+                                       bson_error_t *error)
 {
     bson_t document;
     truce_status status = truce__owner_peek(owner, entry, &document, error);
@@ -851,7 +854,7 @@ static truce_status owner_requires(struct owner *owner, bson_error_t *error)
             const struct entry *entry = commit->entries[i];
 
             if (!truce__commit_takes(entry) && entry->token.found == (found == 1))
-                status = decide_look(owner, entry, error);
+                status = decide_check_entry(owner, entry, error);
         }
     }
     return status;
@@ -860,16 +863,16 @@ static truce_status owner_requires(struct owner *owner, bson_error_t *error)
 /* Holds all missing required documents but one (CJ6). */
 static void owner_hold_missing(truce_commit *commit)
 {
-    bool looked_at = false;
+    bool was_checked = false;
 
     for (uint32_t i = 0; i < commit->count; i++) {
         struct entry *entry = commit->entries[i];
 
         if (truce__commit_takes(entry) || entry->token.found)
             continue;
-        if (looked_at)
+        if (was_checked)
             entry->hold = true;
-        looked_at = true;
+        was_checked = true;
     }
 }
 

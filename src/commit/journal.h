@@ -154,8 +154,9 @@ truce_status truce__journal_read(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
 /* Does what truce__journal_read does, for a read without a guard. A document that this thread's own
  * commit took first is returned as stored (CT8). */
-truce_status truce__journal_look(struct worker *worker, const char *collection,
-                                 const bson_value_t *id, bson_t *document, bson_error_t *error);
+truce_status truce__journal_read_unguarded(struct worker *worker, const char *collection,
+                                           const bson_value_t *id, bson_t *document,
+                                           bson_error_t *error);
 
 /* Sleeps for a random time that grows with each wait in a row. TRUCE_LOCKED: the deadline passed.
  * `what` names what the worker waits for. */

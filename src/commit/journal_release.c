@@ -1125,8 +1125,8 @@ static truce_status release_seen(struct release *release, const bson_t *seen, bo
     return status ? status : write_over(release, error);
 }
 
-static truce_status look_and_release(struct release *release, bool last, bool *done,
-                                     bson_error_t *error)
+static truce_status release_read_and_write(struct release *release, bool last, bool *done,
+                                           bson_error_t *error)
 {
     bson_t document;
     /* latest: a document without the intent counts as released, and then the commit is done and
@@ -1157,7 +1157,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         status = release_seen(&release, seen, false, &done, error);
     }
     for (int i = 1; !status && !done; i++)
-        status = look_and_release(&release, i == TRIES, &done, error);
+        status = release_read_and_write(&release, i == TRIES, &done, error);
     if (status == TRUCE_NOT_FOUND) /* Another process released it. */
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)

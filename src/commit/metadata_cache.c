@@ -44,7 +44,7 @@ struct metadata_cache {
     /* The structure number of the store when the collections were read. */
     uint64_t structure;
     /* When documents that cached facts depend on were counted, and how often some were missing. */
-    int64_t looked_ns;
+    int64_t checked_ns;
     uint64_t removals;
 };
 
@@ -61,14 +61,14 @@ __attribute__((constructor)) static void metadata_watch_forks(void)
     truce__forks_watch(NULL, NULL, metadata_forked);
 }
 
-static void metadata_look(truce_store *store);
+static void metadata_check_relied(truce_store *store);
 
 /* Locks the mutex. The structure number may need the answer of a server. It is read first, so that
  * no other thread waits for it. */
 static void metadata_lock(truce_store *store)
 {
     (void)truce__store_structure(store);
-    metadata_look(store);
+    metadata_check_relied(store);
     pthread_mutex_lock(&lock);
 }
 
@@ -142,7 +142,7 @@ static struct collection *metadata_collection_of(truce_store *store, const char 
 
 /* A server does not report that another client emptied a collection. Therefore the documents that
  * define things are counted once a second. */
-#define LOOK_MS    1000
+#define CHECK_MS   1000
 #define RELIED_MAX 1000 /* in a collection */
 
 /* Returns whether one of the documents is missing. If the store fails, it is unknown. */
@@ -150,7 +150,7 @@ static bool metadata_misses(truce_store *store, const char *collection, const bs
 {
     bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(ids), "}");
     bson_error_t ignored;
-    truce_count_options options = {.deadline_ms = LOOK_MS};
+    truce_count_options options = {.deadline_ms = CHECK_MS};
     int64_t count;
     truce_status status = truce_count(store, collection, filter, &options, &count, &ignored);
 
@@ -167,8 +167,8 @@ static void metadata_take_relied(const truce_store *store, bson_t *relied)
     bson_init(relied);
     pthread_mutex_lock(&lock);
     cache = (struct metadata_cache *)store->cache;
-    if (cache && now_ns - cache->looked_ns >= LOOK_MS * INT64_C(1000000)) {
-        cache->looked_ns = now_ns;
+    if (cache && now_ns - cache->checked_ns >= CHECK_MS * INT64_C(1000000)) {
+        cache->checked_ns = now_ns;
         for (const struct collection *at = cache->collections; at; at = at->next)
             if (!bson_empty(&at->relied))
                 BSON_APPEND_ARRAY(relied, at->name, &at->relied);
@@ -182,7 +182,7 @@ static bool metadata_is_silent(const truce_store *store)
     return !(store->capabilities & TRUCE_CAN_COMPARE) && !truce__is_view(store);
 }
 
-static void metadata_look(truce_store *store)
+static void metadata_check_relied(truce_store *store)
 {
     bson_t relied, ids;
     bson_iter_t at;

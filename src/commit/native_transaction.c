@@ -375,7 +375,7 @@ static void native_make_plan(const truce_commit *commit, struct plan *plan)
 
 /* Reads the entry's document. A known one is compared with it (CONFLICT: run again); a blind one
  * takes it as its base. OK: nothing prevents the write now. `duplicate`: an index refused it. */
-static truce_status native_look_again(truce_commit *commit, struct entry *entry, bool duplicate,
+static truce_status native_read_again(truce_commit *commit, struct entry *entry, bool duplicate,
                                       bson_error_t *error)
 {
     truce_status status;
@@ -404,7 +404,7 @@ static truce_status native_read_diff_bases(truce_commit *commit, bson_error_t *e
 
     for (uint32_t i = 0; !status && i < commit->count; i++) {
         if (native_has_diff_base(commit->entries[i]))
-            status = native_look_again(commit, commit->entries[i], false, error);
+            status = native_read_again(commit, commit->entries[i], false, error);
     }
     return status;
 }
@@ -462,7 +462,7 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
         return status; /* The next try takes nothing, and looks for the holder. */
     if (entry->prepared)
         return not_as_taken(commit, entry, error);
-    status = native_look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
+    status = native_read_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
     *again = !status && !entry->known && !commit->owner; /* Nothing that was read has changed. */
     return status || *again ? status
                             : truce__entry_conflict(entry, "was locked by another commit", error);

@@ -22,73 +22,73 @@
  *       stubs of a commit that changes nothing.
  */
 
-static void many_forget(truce_read_request *looks, size_t count)
+static void many_forget(truce_read_request *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        bson_reinit(&looks[i].document);
-        looks[i].found = false;
+        bson_reinit(&requests[i].document);
+        requests[i].found = false;
     }
 }
 
-static truce_status first_look(struct worker *worker, truce_read_request *looks, size_t count,
-                               size_t *missing, bson_error_t *error)
+static truce_status many_read_first(struct worker *worker, truce_read_request *requests,
+                                    size_t count, size_t *missing, bson_error_t *error)
 {
     *missing = 0;
     for (size_t i = 0; i < count; i++) {
         truce_status status;
 
-        bson_destroy(&looks[i].document);
-        status = truce__journal_look(worker, looks[i].collection, looks[i].id, &looks[i].document,
-                                     error);
+        bson_destroy(&requests[i].document);
+        status = truce__journal_read_unguarded(worker, requests[i].collection, requests[i].id,
+                                               &requests[i].document, error);
         if (status && status != TRUCE_NOT_FOUND)
             return status;
-        looks[i].found = !status;
-        *missing += !looks[i].found;
+        requests[i].found = !status;
+        *missing += !requests[i].found;
     }
     return TRUCE_OK;
 }
 
 /* Reads a document again. *same: it is unchanged and has no intent. */
-static truce_status many_look_again(struct worker *worker, const truce_read_request *look,
+static truce_status many_read_again(struct worker *worker, const truce_read_request *request,
                                     bool *same, bson_error_t *error)
 {
     truce_status status;
     bson_t filter, document;
 
-    truce__filter_id(look->id, &filter);
+    truce__filter_id(request->id, &filter);
     /* latest: the second read claims that all documents had this state at one time, and nothing
      * compares them later */
-    status = truce_find_one(worker->store, look->collection, &filter, &truce__find_latest,
+    status = truce_find_one(worker->store, request->collection, &filter, &truce__find_latest,
                             &document, error);
     bson_destroy(&filter);
     if (!status && truce__journal_at_work(&document)) /* As the first read did. */
-        status = truce__intent_see(worker->store, look->collection, &document, error);
+        status = truce__intent_see(worker->store, request->collection, &document, error);
     *same = status == TRUCE_NOT_FOUND
-                ? !look->found
+                ? !request->found
                 /* an intent would be a difference */
-                : !status && look->found && bson_equal(&document, &look->document);
+                : !status && request->found && bson_equal(&document, &request->document);
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND || status == TRUCE_UNKNOWN ? TRUCE_OK : status;
 }
 
-static truce_status second_look(struct worker *worker, const truce_read_request *looks,
-                                size_t count, bool *same, bson_error_t *error)
+static truce_status many_read_second(struct worker *worker, const truce_read_request *requests,
+                                     size_t count, bool *same, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     *same = true;
     for (int found = 0; found <= 1; found++) {
         for (size_t i = 0; !status && *same && i < count; i++) {
-            if (looks[i].found == (found == 1))
-                status = many_look_again(worker, &looks[i], same, error);
+            if (requests[i].found == (found == 1))
+                status = many_read_again(worker, &requests[i], same, error);
         }
     }
     return status;
 }
 
 /* Reads by a commit that changes nothing; the journal holds the missing documents (CR3). */
-static truce_status hold_and_look(struct worker *worker, truce_read_request *looks, size_t count,
-                                  uint32_t lease_ms, bool *same, bson_error_t *error)
+static truce_status many_read_held(struct worker *worker, truce_read_request *requests,
+                                   size_t count, uint32_t lease_ms, bool *same, bson_error_t *error)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = lease_ms};
     truce_commit *commit = NULL;
@@ -98,12 +98,12 @@ static truce_status hold_and_look(struct worker *worker, truce_read_request *loo
         return status;
     commit->worker.deadline_ns = worker->deadline_ns;
     for (size_t i = 0; i < count; i++) {
-        bson_destroy(&looks[i].document);
-        status =
-            truce_commit_read(commit, looks[i].collection, looks[i].id, &looks[i].document, error);
+        bson_destroy(&requests[i].document);
+        status = truce_commit_read(commit, requests[i].collection, requests[i].id,
+                                   &requests[i].document, error);
         if (status && status != TRUCE_NOT_FOUND)
             break;
-        looks[i].found = !status;
+        requests[i].found = !status;
         status = TRUCE_OK;
     }
     if (!status)
@@ -113,49 +113,50 @@ static truce_status hold_and_look(struct worker *worker, truce_read_request *loo
     return status == TRUCE_CONFLICT ? TRUCE_OK : status;
 }
 
-static truce_status look_twice(struct worker *worker, truce_read_request *looks, size_t count,
-                               uint32_t lease_ms, bool *same, bson_error_t *error)
+static truce_status many_read_twice(struct worker *worker, truce_read_request *requests,
+                                    size_t count, uint32_t lease_ms, bool *same,
+                                    bson_error_t *error)
 {
     size_t missing;
-    truce_status status = first_look(worker, looks, count, &missing, error);
+    truce_status status = many_read_first(worker, requests, count, &missing, error);
 
     if (status)
         return status;
     if (missing > 1)
-        return hold_and_look(worker, looks, count, lease_ms, same, error);
-    return second_look(worker, looks, count, same, error);
+        return many_read_held(worker, requests, count, lease_ms, same, error);
+    return many_read_second(worker, requests, count, same, error);
 }
 
-static truce_status look_at_snapshot(struct worker *worker, truce_read_request *looks, size_t count,
-                                     bool *same, bson_error_t *error)
+static truce_status many_read_snapshot(struct worker *worker, truce_read_request *requests,
+                                       size_t count, bool *same, bson_error_t *error)
 {
     truce_status status;
 
     for (size_t i = 0; i < count; i++)
-        bson_destroy(&looks[i].document);
-    status = worker->store->ops->read_many(worker->store, looks, count, error);
+        bson_destroy(&requests[i].document);
+    status = worker->store->ops->read_many(worker->store, requests, count, error);
     *same = true;
     for (size_t i = 0; !status && i < count; i++) {
-        if (!looks[i].found || truce__intent_absent(&looks[i].document))
+        if (!requests[i].found || truce__intent_absent(&requests[i].document))
             continue;
-        if (truce__is_only_read(worker->store) || truce__journal_at_work(&looks[i].document)) {
-            status =
-                truce__intent_see(worker->store, looks[i].collection, &looks[i].document, error);
-            looks[i].found = !status;
+        if (truce__is_only_read(worker->store) || truce__journal_at_work(&requests[i].document)) {
+            status = truce__intent_see(worker->store, requests[i].collection, &requests[i].document,
+                                       error);
+            requests[i].found = !status;
             status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
             continue;
         }
         *same = false;
-        status = truce__intent_meet(worker, looks[i].collection, &looks[i].document, error);
+        status = truce__intent_meet(worker, requests[i].collection, &requests[i].document, error);
     }
     return status == TRUCE_UNKNOWN ? TRUCE_OK : status;
 }
 
-truce_status truce_read_many(truce_store *store, truce_read_request *looks, size_t count,
+truce_status truce_read_many(truce_store *store, truce_read_request *requests, size_t count,
                              const truce_read_many_options *options, bson_error_t *error)
 {
     if (count)
-        RETURN_IF_NULL(looks, error);
+        RETURN_IF_NULL(requests, error);
 
     bool snapshot = store->capabilities & TRUCE_CAN_SNAPSHOT_READ;
     uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : COMMIT_LOOK_LEASE_MS;
@@ -165,24 +166,24 @@ truce_status truce_read_many(truce_store *store, truce_read_request *looks, size
     bool same = false;
 
     for (size_t i = 0; i < count; i++) {
-        bson_init(&looks[i].document);
-        looks[i].found = false;
+        bson_init(&requests[i].document);
+        requests[i].found = false;
         if (!status)
-            status = ROOM_CHECK(&looks[i], "truce_read_request", error);
+            status = ROOM_CHECK(&requests[i], "truce_read_request", error);
     }
     if (status)
         return status;
     DEADLINE_SCOPE(options && options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS);
     truce__worker_init(&worker, store, options ? options->deadline_ms : 0);
     while (!status) {
-        status = snapshot ? look_at_snapshot(&worker, looks, count, &same, &why)
-                          : look_twice(&worker, looks, count, lease_ms, &same, &why);
+        status = snapshot ? many_read_snapshot(&worker, requests, count, &same, &why)
+                          : many_read_twice(&worker, requests, count, lease_ms, &same, &why);
         if (status || same)
             break;
         status = truce__worker_wait(&worker, "a consistent state of the documents", &why);
     }
     if (status)
-        many_forget(looks, count);
+        many_forget(requests, count);
     if (status && error)
         *error = why;
     return status;

@@ -195,7 +195,7 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
 
 /* Reads the document after a write that found nothing: a conflict for a known entry, a new base for
  * a blind one. */
-static truce_status single_look_again(truce_commit *commit, struct entry *entry,
+static truce_status single_read_again(truce_commit *commit, struct entry *entry,
                                       bson_error_t *error)
 {
     bson_t document;
@@ -231,7 +231,7 @@ static truce_status single_refused(truce_commit *commit, struct entry *entry, bs
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
 {
     struct entry *entry = commit->entries[0];
-    truce_status status = entry->known ? TRUCE_OK : single_look_again(commit, entry, error);
+    truce_status status = entry->known ? TRUCE_OK : single_read_again(commit, entry, error);
     bool took = false;
 
     if (!status && !truce__entry_comparable(commit->store, entry))
@@ -245,7 +245,7 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
         }
         if (status || took)
             return status;
-        status = single_look_again(commit, entry, error);
+        status = single_read_again(commit, entry, error);
         if (!status)
             status = truce__worker_wait(&commit->worker, "the document", error);
     }

@@ -889,8 +889,8 @@ truce_status truce__unique_filters(truce_store *store, const char *collection,
 }
 
 /* Looks for the holder of reserved keys (CU4). */
-truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
-                                bson_error_t *error)
+truce_status truce__unique_reserved_holder(truce_commit *commit, const struct entry *entry,
+                                           bson_t *held, bson_error_t *error)
 {
     struct search search = {.commit = commit, .entry = entry, .new_only = true, .held = held};
 

@@ -26,8 +26,8 @@ truce_status truce__unique_holder(truce_commit *commit, const struct entry *entr
                                   bson_error_t *error);
 /* Does what truce__unique_holder does, for values that base does not have, after they were
  * reserved. Only looks into the indexes on the values themselves. */
-truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
-                                bson_error_t *error);
+truce_status truce__unique_reserved_holder(truce_commit *commit, const struct entry *entry,
+                                           bson_t *held, bson_error_t *error);
 
 /* Appends a filter for each uniquely indexed value of `after`, which document `id` gets: another
  * document that matches one of them may hold the value. */

@@ -38,7 +38,7 @@
  *  6. Each number of the table `promises`, which all processes share, is at least the number of the
  *     last promised commit (durable.h) that changed, inserted, or removed a document with that
  *     hash. The committing process sets it before the commit. A reader that takes a document from a
- *     known entry, or from a snapshot older than its look into the table, waits for that number and
+ *     known entry, or from a snapshot older than its lookup in the table, waits for that number and
  *     for no other commit. (Programs without truce promise nothing.)
  *  7. Transactions of this process that may change the file are counted: `started` before their
  *     changes can be visible, `ended` when they are visible. `since` of an entry is at least the
@@ -354,28 +354,28 @@ uint64_t truce__cache_promised(const struct cache *cache, const char *collection
 
 /* `snapshot`: see invariant 7. */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
-                       struct bytes key, struct buffer *body, struct cache_look *look)
+                       struct bytes key, struct buffer *body, struct cache_lookup *lookup)
 {
     struct name name = cache_name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry = NULL;
     bool found = false;
 
-    *look = (struct cache_look){0};
+    *lookup = (struct cache_lookup){0};
     if (key.size > CACHE_KEY_MAX)
         return false;
     pthread_mutex_lock(&shard->mutex);
-    look->version = shard->version;
-    look->may_fill = cache_is_current(cache);
-    if (look->may_fill)
+    lookup->version = shard->version;
+    lookup->may_fill = cache_is_current(cache);
+    if (lookup->may_fill)
         entry = cache_find(shard, &name);
     /* invariant 2, 3 */
     if (entry && entry->changing)
-        look->may_fill = false;
+        lookup->may_fill = false;
     else if (entry && entry->since <= snapshot) {
         if (body)
             truce__buffer_append(body, entry->body, entry->body_size);
-        look->promised = promised_of(cache, name.hash);
+        lookup->promised = promised_of(cache, name.hash);
         entry->used = true;
         found = true;
     }
@@ -384,9 +384,9 @@ bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *colle
 }
 
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
-                      struct buffer *body, struct cache_look *look)
+                      struct buffer *body, struct cache_lookup *lookup)
 {
-    return truce__cache_view(cache, UINT64_MAX, collection, key, body, look);
+    return truce__cache_view(cache, UINT64_MAX, collection, key, body, lookup);
 }
 
 uint64_t truce__cache_snapshot(struct cache *cache)
@@ -405,17 +405,17 @@ static void cache_put_in(struct cache *cache, struct shard *shard, const struct 
 }
 
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
-                       const struct cache_look *look, int64_t row, struct bytes body)
+                       const struct cache_lookup *lookup, int64_t row, struct bytes body)
 {
     struct name name = cache_name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     size_t needed = sizeof(struct entry) + name.size + key.size + body.size;
 
-    if (!look->may_fill || body.size > CACHE_BODY_MAX)
+    if (!lookup->may_fill || body.size > CACHE_BODY_MAX)
         return;
     pthread_mutex_lock(&shard->mutex);
     /* invariant 3 */
-    if (shard->version == look->version && !cache_find(shard, &name) &&
+    if (shard->version == lookup->version && !cache_find(shard, &name) &&
         cache_make_room(shard, needed))
         cache_put_in(cache, shard, &name, row, body);
     pthread_mutex_unlock(&shard->mutex);

@@ -33,7 +33,7 @@ void truce__cache_free(struct cache *cache);
 
 /* ---- readers -------------------------------------------------------------------------------- */
 
-struct cache_look {
+struct cache_lookup {
     /* If found: the document is durable when this number is (durable.h). */
     uint64_t promised;
     /* If not found: to be remembered until the file is read. */
@@ -44,7 +44,7 @@ struct cache_look {
 /* Appends the document to `body`. Returns false if it is not cached; the caller begins its snapshot
  * after this call, not before. */
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
-                      struct buffer *body, struct cache_look *look);
+                      struct buffer *body, struct cache_lookup *lookup);
 
 /* Returns a number (durable.h) that is at least that of the last commit that wrote the document.
  * Called after a snapshot has begun: its version of the document is durable when the number is. */
@@ -58,11 +58,11 @@ uint64_t truce__cache_snapshot(struct cache *cache);
  * snapshot. `body` NULL: only finds out whether it is cached. A document that is found before and
  * after a snapshot of the file has begun is the same one, and that snapshot shows it. */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
-                       struct bytes key, struct buffer *body, struct cache_look *look);
+                       struct bytes key, struct buffer *body, struct cache_lookup *lookup);
 
-/* Inserts what the snapshot showed, unless the document may have changed since the look. */
+/* Inserts what the snapshot showed, unless the document may have changed since the lookup. */
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
-                       const struct cache_look *look, int64_t row, struct bytes body);
+                       const struct cache_lookup *lookup, int64_t row, struct bytes body);
 
 /* ---- for the leader of the writer ----------------------------------------------------------- */
 

@@ -142,7 +142,7 @@ uint64_t truce__engine_version(struct engine *engine)
     if (!engine->cache || engine->snapshot || truce__engine_usable(engine, &ignored) ||
         truce__durable_usable(&engine->durable, NULL))
         return 0;
-    if (truce__file_identity_check_sometimes(&engine->lock, &engine->readers.looked_ms, &ignored))
+    if (truce__file_identity_check_sometimes(&engine->lock, &engine->readers.checked_ms, &ignored))
         return 0;
     return truce__kv_data_version(engine->kv);
 }

@@ -172,11 +172,11 @@ static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error
 static truce_status open_checks_check_log(const struct lock *lock, const char *path,
                                           bson_error_t *error)
 {
-    struct file_look file, log;
-    truce_status status = truce__log_identity_look(path, &file, error);
+    struct file_facts file, log;
+    truce_status status = truce__log_identity_read(path, &file, error);
 
     if (!status)
-        status = truce__log_identity_look(lock->log, &log, error);
+        status = truce__log_identity_read(lock->log, &log, error);
     if (!status && !file.size && log.size)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" is %s, and its log \"%s\" is not: restore the file, or move the "

@@ -66,8 +66,8 @@ void truce__read_only_free(struct read_only_reader *read_only_reader)
 /* ---- checking the files --------------------------------------------------------------------- */
 
 /* Fails with IO if this cannot be determined. */
-static truce_status look_at_log(const struct read_only_reader *read_only_reader, bool *has,
-                                bson_error_t *error)
+static truce_status read_only_check_log(const struct read_only_reader *read_only_reader, bool *has,
+                                        bson_error_t *error)
 {
     char *log = bson_strdup_printf("%s-wal", read_only_reader->path);
     truce_status status = TRUCE_OK;
@@ -149,7 +149,7 @@ static bool try_begin(struct read_only_reader *read_only_reader, truce_status *s
     if (read_only_reader->file >= 0 &&
         !lock_set_byte(read_only_reader->file, BYTE_READ_ONLY, F_RDLCK))
         return false;
-    *status = look_at_log(read_only_reader, &has, error);
+    *status = read_only_check_log(read_only_reader, &has, error);
     live = !*status && (others_are_present(read_only_reader) || has);
     if (!live && !*status)
         *status = read_only_check_file(read_only_reader, error);

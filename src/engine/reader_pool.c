@@ -225,8 +225,8 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
 
 /* Decides between the file alone and the file with its log. A connection that was opened for the
  * other case is closed. */
-static truce_status readers_look_around(struct readers *readers, struct reader *reader,
-                                        bson_error_t *error)
+static truce_status readers_begin_pass(struct readers *readers, struct reader *reader,
+                                       bson_error_t *error)
 {
     unsigned epoch = reader->pass.epoch;
     truce_status status = truce__read_only_begin(readers->read_only_reader, &reader->pass, error);
@@ -249,7 +249,7 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
     if (!reader->kv) {
         status = readers_open_one(readers, reader, error);
         /* The connection may have opened another log. */
-        atomic_store(&readers->looked_ms, 0);
+        atomic_store(&readers->checked_ms, 0);
     }
     if (!status)
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
@@ -260,7 +260,7 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
                    ? truce__fail(TRUCE_CORRUPT, error, "%s", changed.message)
                    : status;
     if (durable->lock->page)
-        status = truce__file_identity_check_sometimes(durable->lock, &readers->looked_ms, error);
+        status = truce__file_identity_check_sometimes(durable->lock, &readers->checked_ms, error);
     if (!status)
         status = truce__durable_wait(durable, early ? 0 : truce__durable_promised(durable), error);
     if (!status && (!reader->catalog || reader->catalog->version != version))
@@ -274,7 +274,7 @@ static truce_status readers_begin(struct readers *readers, bool early, struct re
                                   bson_error_t *error)
 {
     truce_status status =
-        readers->read_only_reader ? readers_look_around(readers, reader, error) : TRUCE_OK;
+        readers->read_only_reader ? readers_begin_pass(readers, reader, error) : TRUCE_OK;
 
     if (status)
         return status;

@@ -51,7 +51,7 @@ struct readers {
     atomic_uint turn;
     atomic_uint waiters;
     /* When the files were last checked (file_identity.h). */
-    atomic_llong looked_ms;
+    atomic_llong checked_ms;
     /* Reads are frequent; connections may rest; a checkpoint is moving pages. */
     atomic_bool frequent, may_rest, moving;
     pthread_mutex_t mutex;

@@ -44,7 +44,7 @@
 #include "base/limits.h"
 #include "base/thread.h"
 
-#define LOOK_MS 200
+#define CHECK_MS 200
 /* A log up to this size may also result without long reads. */
 #define LOG_LONG (UINT64_C(256) << 20)
 /* The number of checks without snapshots before the thread sleeps. */
@@ -153,7 +153,7 @@ static void sleep_once(struct snapshots *snapshots, bool readers, int *idle)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000L;
+    until.tv_nsec += CHECK_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&snapshots->change, &snapshots->mutex, &until);
@@ -361,7 +361,7 @@ void truce__snapshot_leave(struct snapshot *snapshot)
     pthread_mutex_unlock(&snapshot->mutex);
 }
 
-void truce__snapshot_look(struct snapshot *snapshot, struct snapshot_facts *state)
+void truce__snapshot_check(struct snapshot *snapshot, struct snapshot_facts *state)
 {
     state->age_ms = (truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000;
     state->log = truce__pins_log(snapshot->all->pins.lock) - snapshot->log_at;

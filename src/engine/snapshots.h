@@ -98,6 +98,6 @@ struct snapshot_facts {
     uint64_t log;
     bool ended;
 };
-void truce__snapshot_look(struct snapshot *snapshot, struct snapshot_facts *state);
+void truce__snapshot_check(struct snapshot *snapshot, struct snapshot_facts *state);
 
 #endif

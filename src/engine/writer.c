@@ -359,7 +359,7 @@ enum turn {
 /* Takes back the published group (OUR_TURN, with the lock). If another process has taken it,
  * settles the records of a dead lock holder and releases the lock; `*settled`: this succeeded.
  * Called when the lock was found free while the group of this process is or was published. */
-static enum turn look_in_turn(struct writer *writer, struct write_op *group, bool *settled)
+static enum turn turn_check_records(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
 
@@ -388,11 +388,11 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
     struct records *records = &writer->combine.records;
     int64_t until_ns = first_deadline(group);
     /* Whether to check if the lock is free. */
-    bool looks = true;
+    bool tries = true;
     truce_status status;
 
     for (;;) {
-        enum record_state state = truce__records_look(records);
+        enum record_state state = truce__records_state(records);
         int64_t left = until_ns - truce__clock_monotonic_ns();
         bool over = left <= 0 || truce__lock_interrupted(writer->lock), settled;
 
@@ -418,18 +418,18 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
             }
             break;
         }
-        status = looks ? truce__lock_try(writer->lock) : TRUCE_LOCKED;
+        status = tries ? truce__lock_try(writer->lock) : TRUCE_LOCKED;
         if (!status) {
-            if (look_in_turn(writer, group, &settled) == OUR_TURN)
+            if (turn_check_records(writer, group, &settled) == OUR_TURN)
                 return OUR_TURN;
-            looks = !settled;
+            tries = !settled;
             continue;
         }
         if (status != TRUCE_LOCKED && truce__records_withdraw(records))
             /* Waiting for the lock then returns the reason. */
             return NO_TURN;
         truce__records_sleep(records, state, PUBLISHED_NAP_NS);
-        looks = true;
+        tries = true;
     }
 }
 

@@ -366,7 +366,7 @@ static truce_status pass_write_batch(struct pass *pass, bson_error_t *error)
 /* ---- documents that only the target has ------------------------------------------------------ */
 
 /* Removes the ids that `from` has from the batch, which was read from `to`. */
-static truce_status look_back(struct pass *pass, bson_error_t *error)
+static truce_status pass_drop_present(struct pass *pass, bson_error_t *error)
 {
     bson_t *filter = pass_ids_of(&pass->batch, ITEM_MISSING),
            *only_id = BCON_NEW("_id", BCON_INT32(1));
@@ -425,7 +425,7 @@ static truce_status walk_extras(struct pass *pass, bson_error_t *error)
         status = batch_fill(pass, cursor, error);
         if (status || !pass->batch.count)
             break;
-        status = look_back(pass, error);
+        status = pass_drop_present(pass, error);
         if (!status)
             status = settle_extras(pass, error);
     }

@@ -62,7 +62,7 @@ struct seen {
 
 static bool doctor_has_index(const bson_t *indexes, const char *field);
 
-static struct seen indexes_look_at(const bson_iter_t *iter)
+static struct seen doctor_read_index(const bson_iter_t *iter)
 {
     struct seen seen = {.name = "?", .first = ""};
     bson_iter_t index, key;
@@ -131,7 +131,7 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
 
     if (bson_iter_init(&iter, indexes))
         while (bson_iter_next(&iter)) {
-            struct seen seen = indexes_look_at(&iter);
+            struct seen seen = doctor_read_index(&iter);
 
             judge_own(doctor, collection, &seen);
             keyed = keyed || (!strcmp(seen.first, "key") && seen.single && seen.unique &&
@@ -580,9 +580,9 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
 
 /* Looks for a flag that a running process removes again. It is a note, because a process may be
  * running now. */
-static truce_status look_for_flag(struct doctor *doctor, truce_store *store, const char *collection,
-                                  const char *flag, const char *one, const char *many,
-                                  bson_error_t *error)
+static truce_status doctor_check_flag(struct doctor *doctor, truce_store *store,
+                                      const char *collection, const char *flag, const char *one,
+                                      const char *many, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}");
     int64_t count = 0;
@@ -596,7 +596,8 @@ static truce_status look_for_flag(struct doctor *doctor, truce_store *store, con
 }
 
 /* Looks for requests that are due and that no process runs. */
-static truce_status look_at_requests(struct doctor *doctor, truce_store *store, bson_error_t *error)
+static truce_status doctor_check_requests(struct doctor *doctor, truce_store *store,
+                                          bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("state", BCON_UTF8("waiting"), "due", "{", "$lt",
                               BCON_DATE_TIME(truce__clock_wall_ms() - LATE_MS), "}");
@@ -614,8 +615,8 @@ static truce_status look_at_requests(struct doctor *doctor, truce_store *store, 
     return status;
 }
 
-static truce_status look_at_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
-                                 bson_error_t *error)
+static truce_status doctor_check_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
+                                      bson_error_t *error)
 {
     const char *source = truce__field_text(rule, "source"),
                *dependent = truce__field_text(rule, "dependent"),
@@ -636,18 +637,18 @@ static truce_status look_at_rule(struct doctor *doctor, truce_store *store, cons
         status = need_index(doctor, store, dependent, reference,
                             "each change of a source finds its copies", &there, error);
     if (!status)
-        status = look_for_flag(doctor, store, source, "syncing",
-                               "document has changed, and not all copies are updated",
-                               "documents have changed, and not all copies are updated", error);
+        status = doctor_check_flag(doctor, store, source, "syncing",
+                                   "document has changed, and not all copies are updated",
+                                   "documents have changed, and not all copies are updated", error);
     if (!status)
-        status = look_for_flag(doctor, store, dependent, "unchecked",
-                               "document has copies that were not compared",
-                               "documents have copies that were not compared", error);
+        status = doctor_check_flag(doctor, store, dependent, "unchecked",
+                                   "document has copies that were not compared",
+                                   "documents have copies that were not compared", error);
     return status;
 }
 
-static truce_status look_at_book(struct doctor *doctor, truce_store *store, const bson_t *book,
-                                 bson_error_t *error)
+static truce_status doctor_check_book(struct doctor *doctor, truce_store *store, const bson_t *book,
+                                      bson_error_t *error)
 {
     const char *name = truce__field_text(book, "_id");
     int64_t before_ms = truce__clock_wall_ms() - truce__field_count(book, "resume_ms") - LATE_MS,
@@ -728,8 +729,8 @@ static truce_status need_origin(struct doctor *doctor, truce_store *store, const
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status look_at_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
-                                 bson_error_t *error)
+static truce_status doctor_check_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
+                                      bson_error_t *error)
 {
     int64_t unsettled = truce__field_count(tree, "current") - truce__field_count(tree, "settled");
     truce_status status;
@@ -749,11 +750,12 @@ static truce_status look_at_tree(struct doctor *doctor, truce_store *store, cons
     return status ? status : need_origin(doctor, store, tree, error);
 }
 
-typedef truce_status look_function(struct doctor *doctor, truce_store *store,
-                                   const bson_t *document, bson_error_t *error);
+typedef truce_status doctor_check_function(struct doctor *doctor, truce_store *store,
+                                           const bson_t *document, bson_error_t *error);
 
-static truce_status look_at_each(struct doctor *doctor, truce_store *store, const char *collection,
-                                 look_function *look, bson_error_t *error)
+static truce_status doctor_check_each(struct doctor *doctor, truce_store *store,
+                                      const char *collection, doctor_check_function *check,
+                                      bson_error_t *error)
 {
     static const bson_t everything = BSON_INITIALIZER;
     truce_cursor *cursor = NULL;
@@ -764,7 +766,7 @@ static truce_status look_at_each(struct doctor *doctor, truce_store *store, cons
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        status = look(doctor, store, document, error);
+        status = check(doctor, store, document, error);
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -775,13 +777,13 @@ static truce_status look_at_each(struct doctor *doctor, truce_store *store, cons
 static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store,
                                            bson_error_t *error)
 {
-    truce_status status = look_at_requests(doctor, store, error);
+    truce_status status = doctor_check_requests(doctor, store, error);
 
     if (!status)
-        status = look_at_each(doctor, store, SYNC_RULES, look_at_rule, error);
+        status = doctor_check_each(doctor, store, SYNC_RULES, doctor_check_rule, error);
     if (!status)
-        status = look_at_each(doctor, store, TRANSFERS, look_at_book, error);
-    return status ? status : look_at_each(doctor, store, TREES, look_at_tree, error);
+        status = doctor_check_each(doctor, store, TRANSFERS, doctor_check_book, error);
+    return status ? status : doctor_check_each(doctor, store, TREES, doctor_check_tree, error);
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
@@ -861,7 +863,8 @@ static void queues_check_queue(struct doctor *doctor, truce_store *store, const 
             PLURAL(RECENT_MS / 60000, "minute", "minutes"));
 }
 
-static truce_status look_at_queues(struct doctor *doctor, truce_store *store, bson_error_t *error)
+static truce_status doctor_check_queues(struct doctor *doctor, truce_store *store,
+                                        bson_error_t *error)
 {
     bson_iter_t iter;
     bson_t stats;
@@ -901,8 +904,8 @@ struct late {
 };
 
 /* Reports one finding if there are any. Destroys the filter. */
-static truce_status look_for_late(struct doctor *doctor, truce_store *store,
-                                  const struct late *late, bson_error_t *error)
+static truce_status doctor_check_late(struct doctor *doctor, truce_store *store,
+                                      const struct late *late, bson_error_t *error)
 {
     int64_t count = 0;
     truce_status status = truce_count(store, late->collection, late->filter, NULL, &count, error);
@@ -916,7 +919,8 @@ static truce_status look_for_late(struct doctor *doctor, truce_store *store,
 
 #define SWEEPS "start a worker of their queue, or run truce sweep regularly (truce sweep --loop)"
 
-static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson_error_t *error)
+static truce_status doctor_check_jobs(struct doctor *doctor, truce_store *store,
+                                      bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
     const struct late all[] = {
@@ -958,7 +962,7 @@ static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!status)
-            status = look_for_late(doctor, store, &all[i], error);
+            status = doctor_check_late(doctor, store, &all[i], error);
         else
             bson_destroy(all[i].filter);
     }
@@ -978,7 +982,8 @@ static void diagnose_cron(struct doctor *doctor, const bson_t *cron)
         (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
 }
 
-static truce_status look_at_crons(struct doctor *doctor, truce_store *store, bson_error_t *error)
+static truce_status doctor_check_crons(struct doctor *doctor, truce_store *store,
+                                       bson_error_t *error)
 {
     bson_t *filter =
                BCON_NEW("next", "{", "$lt", BCON_DATE_TIME(truce__clock_wall_ms() - LATE_MS), "}"),
@@ -1013,7 +1018,8 @@ static bool is_of_live_jobs(bson_iter_t *index)
     return true;
 }
 
-static truce_status look_at_index(struct doctor *doctor, truce_store *store, bson_error_t *error)
+static truce_status doctor_check_index(struct doctor *doctor, truce_store *store,
+                                       bson_error_t *error)
 {
     bson_iter_t iter;
     bson_t indexes;
@@ -1041,13 +1047,13 @@ static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *sto
 
     bson_destroy(&job);
     if (!status)
-        status = look_at_index(doctor, store, error);
+        status = doctor_check_index(doctor, store, error);
     if (!status)
-        status = look_at_queues(doctor, store, error);
+        status = doctor_check_queues(doctor, store, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    status = look_at_jobs(doctor, store, error); /* cron lines may exist before any job */
-    return status ? status : look_at_crons(doctor, store, error);
+    status = doctor_check_jobs(doctor, store, error); /* cron lines may exist before any job */
+    return status ? status : doctor_check_crons(doctor, store, error);
 }
 
 /* ---- the doctor ------------------------------------------------------------------------------ */
@@ -1137,7 +1143,7 @@ static bool doctor_has_index(const bson_t *indexes, const char *field)
 }
 
 /* Checks the index by which sweeps find intents. */
-static truce_status doctor_look_for_held(struct doctor *doctor, truce_store *store,
+static truce_status doctor_check_intents(struct doctor *doctor, truce_store *store,
                                          const char *name, bson_error_t *error)
 {
     truce_find_options options = {.deadline_ms = SCAN_MS};
@@ -1169,8 +1175,8 @@ static truce_status doctor_look_for_held(struct doctor *doctor, truce_store *sto
     return TRUCE_OK;
 }
 
-static truce_status look_at_collection(struct doctor *doctor, truce_store *store, const char *name,
-                                       bson_error_t *error)
+static truce_status doctor_check_collection(struct doctor *doctor, truce_store *store,
+                                            const char *name, bson_error_t *error)
 {
     truce_status status;
     bson_t indexes;
@@ -1189,13 +1195,13 @@ static truce_status look_at_collection(struct doctor *doctor, truce_store *store
                              "run truce archive, unless this store is a copy",
                              "no process archives the store: later commits are not in its archive");
     if (!status && strncmp(name, "system.", 7) != 0 && !doctor_has_index(&indexes, "_intent"))
-        status = doctor_look_for_held(doctor, store, name, error);
+        status = doctor_check_intents(doctor, store, name, error);
     bson_destroy(&indexes);
     return status;
 }
 
-static truce_status look_at_collections(struct doctor *doctor, truce_store *store,
-                                        bson_error_t *error)
+static truce_status doctor_check_collections(struct doctor *doctor, truce_store *store,
+                                             bson_error_t *error)
 {
     bson_t collections;
     bson_iter_t iter, field;
@@ -1206,7 +1212,8 @@ static truce_status look_at_collections(struct doctor *doctor, truce_store *stor
         while (!status && bson_iter_next(&iter))
             if (bson_iter_recurse(&iter, &field) && bson_iter_find(&field, "name") &&
                 BSON_ITER_HOLDS_UTF8(&field))
-                status = look_at_collection(doctor, store, bson_iter_utf8(&field, NULL), error);
+                status =
+                    doctor_check_collection(doctor, store, bson_iter_utf8(&field, NULL), error);
     bson_destroy(&collections);
     return status;
 }
@@ -1220,7 +1227,8 @@ static truce_status count_commits(truce_store *store, const bson_t *filter, int6
     return truce_count(store, COMMITS, filter, NULL, count, error);
 }
 
-static truce_status look_at_commits(struct doctor *doctor, truce_store *store, bson_error_t *error)
+static truce_status doctor_check_commits(struct doctor *doctor, truce_store *store,
+                                         bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms(), late, owed, old;
     bson_t *pending = BCON_NEW("state", BCON_UTF8("pending"), "lease.until", "{", "$lt",
@@ -1291,8 +1299,8 @@ static truce_status gather_sets(truce_store *store, bson_t *facts, bson_error_t 
 /* ---- all ------------------------------------------------------------------------------------ */
 
 /* Examines one database: its collections, and the data of its patterns. */
-static truce_status look_at_database(void *arg, truce_store *view, const char *name,
-                                     bson_error_t *error)
+static truce_status doctor_check_database(void *arg, truce_store *view, const char *name,
+                                          bson_error_t *error)
 {
     const struct doctor *whole = arg;
     struct maintenance_reporter reporter = {whole->function, whole->arg, name, "subject"};
@@ -1301,9 +1309,9 @@ static truce_status look_at_database(void *arg, truce_store *view, const char *n
 
     doctor.function = truce__maintenance_report;
     doctor.arg = &reporter;
-    status = look_at_collections(&doctor, view, error);
+    status = doctor_check_collections(&doctor, view, error);
     if (!status)
-        status = look_at_commits(&doctor, view, error);
+        status = doctor_check_commits(&doctor, view, error);
     if (!status)
         status = truce__doctor_queues(&doctor, view, error);
     return status ? status : truce__doctor_patterns(&doctor, view, error);
@@ -1327,5 +1335,5 @@ truce_status truce_doctor(truce_store *store, truce_doctor_function *function, v
     truce__doctor_server(&doctor);
     truce__doctor_shards(&doctor);
     truce__doctor_file(&doctor);
-    return truce__each_database(store, look_at_database, &doctor, error);
+    return truce__each_database(store, doctor_check_database, &doctor, error);
 }

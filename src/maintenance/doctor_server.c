@@ -196,7 +196,7 @@ struct member {
     int64_t optime_ms;
 };
 
-static struct member look_at_member(const bson_iter_t *iter)
+static struct member doctor_check_member(const bson_iter_t *iter)
 {
     struct member member = {.name = "?", .state = "", .healthy = true};
     bson_iter_t field;
@@ -227,7 +227,7 @@ static void diagnose_members(struct doctor *doctor)
         return;
     if (bson_iter_recurse(&list, &iter))
         while (bson_iter_next(&iter)) {
-            struct member member = look_at_member(&iter);
+            struct member member = doctor_check_member(&iter);
 
             if (!strcmp(member.state, "PRIMARY"))
                 newest_ms = member.optime_ms;
@@ -235,7 +235,7 @@ static void diagnose_members(struct doctor *doctor)
     if (!bson_iter_recurse(&list, &iter))
         return;
     while (bson_iter_next(&iter)) {
-        struct member member = look_at_member(&iter);
+        struct member member = doctor_check_member(&iter);
 
         if (!member.healthy)
             truce__doctor_report(doctor, DOCTOR_WARNING, "members", member.name,

@@ -75,7 +75,7 @@ struct salvage {
     uint32_t end;       /* the last page in use, as far as known. */
     bool free_is_known; /* whether the free pages are known. */
     struct salvage_batch batch;
-    int64_t looked_at;
+    int64_t examined;
     truce_status status; /* The first failure of `to`, which ends the salvage. */
     bson_error_t *error;
 };
@@ -349,10 +349,10 @@ static uint32_t salvage_number_at(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-static void salvage_look_at(struct salvage *salvage)
+static void salvage_examine_page(struct salvage *salvage)
 {
-    if (salvage->options->progress && !(++salvage->looked_at % PROGRESS_EACH))
-        salvage->options->progress(salvage->looked_at, 2 * (int64_t)salvage->recovery.pages,
+    if (salvage->options->progress && !(++salvage->examined % PROGRESS_EACH))
+        salvage->options->progress(salvage->examined, 2 * (int64_t)salvage->recovery.pages,
                                    salvage->options->arg);
 }
 
@@ -626,7 +626,7 @@ static void note_parents(struct salvage *salvage)
         int64_t row;
 
         truce__page_recovery_page(&salvage->recovery, number, &page);
-        salvage_look_at(salvage);
+        salvage_examine_page(salvage);
         if (page.kind != PAGE_RECOVERY_INNER || page.state != PAGE_RECOVERY_SOUND ||
             salvage->recovery.marks[number] & PAGE_RECOVERY_FREE)
             continue;
@@ -716,7 +716,7 @@ static bool has_form(struct salvage *salvage, const struct salvage_table *table,
 }
 
 /* Searches pages that no page leads to for the rest of the schema, or of the catalog. */
-static void salvage_look_for(struct salvage *salvage, struct salvage_table *table)
+static void salvage_search_pages(struct salvage *salvage, struct salvage_table *table)
 {
     struct page_recovery_page page;
 
@@ -787,10 +787,10 @@ static void find_tables(struct salvage *salvage)
 {
     salvage->schema.root = 1;
     salvage_walk(salvage, &salvage->schema, 1, INT64_MIN, INT64_MAX, 0);
-    salvage_look_for(salvage, &salvage->schema);
+    salvage_search_pages(salvage, &salvage->schema);
     if (salvage->catalog.root)
         salvage_walk(salvage, &salvage->catalog, salvage->catalog.root, INT64_MIN, INT64_MAX, 0);
-    salvage_look_for(salvage, &salvage->catalog);
+    salvage_search_pages(salvage, &salvage->catalog);
 }
 
 static void salvage_take_all(struct salvage *salvage)
@@ -806,7 +806,7 @@ static void salvage_take_all(struct salvage *salvage)
             add_gap(salvage, table, INT64_MIN, INT64_MAX);
     }
     for (uint32_t number = 2; number <= salvage->end && !salvage->status; number++) {
-        salvage_look_at(salvage);
+        salvage_examine_page(salvage);
         if (is_unreached(salvage, number, &page))
             take_stray(salvage, &page);
     }

@@ -21,7 +21,7 @@
 
 #define NOWHERE UINT32_MAX
 /* Comparisons of elements, after which the order is reported as a conflict. */
-#define LOOKS_MAX 10000000
+#define COMPARISONS_MAX 10000000
 
 enum side { BASE, MINE, THEIRS, SIDES };
 
@@ -261,15 +261,15 @@ static bool keeps_every_move(struct arena *arena, const struct order *orders, co
     const uint32_t *mine = ranks_of(arena, &orders[MINE], bound);
     const uint32_t *theirs = ranks_of(arena, &orders[THEIRS], bound);
     const uint32_t *made = ranks_of(arena, merged, bound);
-    uint64_t looks = 0;
+    uint64_t comparisons = 0;
 
     for (uint32_t i = 0; i < base->count; i++) {
         uint32_t x = base->places[i];
 
         if (!moved[x])
             continue;
-        looks += base->count;
-        if (looks > LOOKS_MAX)
+        comparisons += base->count;
+        if (comparisons > COMPARISONS_MAX)
             return false;
         for (uint32_t k = 0; k < base->count; k++) {
             uint32_t y = base->places[k];

@@ -479,39 +479,39 @@ static const struct operation_field read_many_fields[] = {
      .needed = true},
     {{0}}};
 
-struct look_given {
+struct read_request_given {
     const char *collection;
     const bson_value_t *id;
 };
 
-static const struct operation_field look_fields[] = {
-    {GIVEN(look_given, collection, FIELD_TEXT), "the collection", .needed = true},
-    {GIVEN(look_given, id, FIELD_VALUE), "the _id", .needed = true},
+static const struct operation_field read_request_fields[] = {
+    {GIVEN(read_request_given, collection, FIELD_TEXT), "the collection", .needed = true},
+    {GIVEN(read_request_given, id, FIELD_VALUE), "the _id", .needed = true},
     {{0}}};
 
-static truce_status commit_read_looks(struct operation_call *call, const bson_t *array,
-                                      truce_read_request *looks, bson_error_t *error)
+static truce_status commit_read_requests(struct operation_call *call, const bson_t *array,
+                                         truce_read_request *requests, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_iter_t at;
 
     (void)bson_iter_init(&at, array);
     for (size_t i = 0; !status && bson_iter_next(&at); i++) {
-        struct look_given given = {0};
+        struct read_request_given given = {0};
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&at))
             return truce__element_wrong_type("documents", &at, "a document", error);
-        status = truce__operation_nested(call, truce__field_view(call->arena, &at), look_fields,
-                                         &given, error);
+        status = truce__operation_nested(call, truce__field_view(call->arena, &at),
+                                         read_request_fields, &given, error);
         if (!status)
             status = truce__operation_collection(call, given.collection, false, error);
-        looks[i] = (truce_read_request){.collection = given.collection, .id = given.id};
+        requests[i] = (truce_read_request){.collection = given.collection, .id = given.id};
     }
     return status;
 }
 
-static truce_status commit_append_looks(truce_read_request *looks, uint32_t count, bson_t *reply,
-                                        bson_error_t *error)
+static truce_status commit_append_documents(truce_read_request *requests, uint32_t count,
+                                            bson_t *reply, bson_error_t *error)
 {
     bool fits = true;
     bson_t array;
@@ -522,9 +522,9 @@ static truce_status commit_append_looks(truce_read_request *looks, uint32_t coun
         const char *key;
 
         bson_uint32_to_string(i, &key, buffer, sizeof buffer);
-        fits = fits && array.len + looks[i].document.len < TRUCE_DOCUMENT_BYTES_MAX;
-        if (fits && looks[i].found)
-            BSON_APPEND_DOCUMENT(&array, key, &looks[i].document);
+        fits = fits && array.len + requests[i].document.len < TRUCE_DOCUMENT_BYTES_MAX;
+        if (fits && requests[i].found)
+            BSON_APPEND_DOCUMENT(&array, key, &requests[i].document);
         else
             BSON_APPEND_NULL(&array, key);
     }
@@ -540,22 +540,22 @@ static truce_status commit_run_read_many(struct operation_call *call, const void
 {
     const struct read_many_given *given = arg;
     uint32_t count = bson_count_keys(given->documents);
-    truce_read_request *looks;
+    truce_read_request *requests;
     truce_status status;
 
     if (!count || count > READ_MANY_MAX)
         return truce__refuse(CODE_INVALID_LENGTH, error,
                              "'documents' must have 1 to %d elements, and has %u", READ_MANY_MAX,
                              count);
-    looks = truce__arena_take(call->arena, count * sizeof *looks);
-    status = commit_read_looks(call, given->documents, looks, error);
+    requests = truce__arena_take(call->arena, count * sizeof *requests);
+    status = commit_read_requests(call, given->documents, requests, error);
     if (status)
         return status;
-    status = truce_read_many(call->store, looks, count, NULL, error);
+    status = truce_read_many(call->store, requests, count, NULL, error);
     if (!status)
-        status = commit_append_looks(looks, count, reply, error);
+        status = commit_append_documents(requests, count, reply, error);
     for (uint32_t i = 0; i < count; i++)
-        bson_destroy(&looks[i].document);
+        bson_destroy(&requests[i].document);
     return status;
 }
 

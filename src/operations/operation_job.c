@@ -11,7 +11,7 @@
 #include "operations/operation_queue.h"
 #include "patterns/queue/queue.h"
 
-#define LOOK_MS     500
+#define CHECK_MS    500
 #define WAIT_MS_MAX 600000
 /* The bytes of a reply that are not for its jobs. */
 #define REPLY_ROOM (64 * 1024)
@@ -50,7 +50,7 @@ static truce_status operation_job_claim(struct operation_call *call, truce_queue
     while (status == TRUCE_NOT_FOUND &&
            (left_ms = (until_ns - (now_ns = truce__clock_monotonic_ns())) / 1000000) > 0 &&
            !call->host->is_gone(call)) {
-        status = truce_queue_claim_wait(queue, (uint32_t)(left_ms < LOOK_MS ? left_ms : LOOK_MS),
+        status = truce_queue_claim_wait(queue, (uint32_t)(left_ms < CHECK_MS ? left_ms : CHECK_MS),
                                         jobs, error);
         call->waited_ns += truce__clock_monotonic_ns() - now_ns;
         *count = status ? 0 : 1;

@@ -431,8 +431,8 @@ static truce_status queue_act(struct operation_call *call, truce_queue *queue,
     return status;
 }
 
-static truce_status run_look_after(struct operation_call *call, const void *arg, bson_t *reply,
-                                   bson_error_t *error)
+static truce_status run_queue_action(struct operation_call *call, const void *arg, bson_t *reply,
+                                     bson_error_t *error)
 {
     const struct queue_given *given = arg;
     int action = truce__operation_word(given->action, actions);
@@ -472,7 +472,7 @@ static const struct operation_row look_after_operation = {
         "job does not allow the action",
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
-    .run = run_look_after,
+    .run = run_queue_action,
     .ways = OPERATION_COMMITS,
     .example = "{truceQueue: 'mail', action: 'pause'}",
 };

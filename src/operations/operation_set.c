@@ -341,7 +341,7 @@ static truce_status operation_set_apply(struct operation_call *call, truce_set *
     return status;
 }
 
-static truce_status operation_set_look(const struct set_given *given, truce_set *set,
+static truce_status operation_set_show(const struct set_given *given, truce_set *set,
                                        const bson_t *key, bson_t *reply, bson_error_t *error)
 {
     bson_t found;
@@ -388,7 +388,7 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
         status = operation_set_apply(call, handle->thing, given, operations, count, reply, error);
     else if (bson_init_static(&one, given->named.key->value.v_doc.data,
                               given->named.key->value.v_doc.data_len))
-        status = operation_set_look(given, handle->thing, &one, reply, error);
+        status = operation_set_show(given, handle->thing, &one, reply, error);
     truce__operation_give(call, handle);
     return status;
 }

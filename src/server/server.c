@@ -109,14 +109,14 @@ static void *server_accept_all(void *arg)
 {
     struct server *server = arg;
     /* poll() ignores an fd of -1 */
-    struct pollfd looks[] = {{.fd = server->listener, .events = POLLIN},
-                             {.fd = local_socket_file(server->local), .events = POLLIN}};
+    struct pollfd polled[] = {{.fd = server->listener, .events = POLLIN},
+                              {.fd = local_socket_file(server->local), .events = POLLIN}};
 
     while (!server_is_stopping(server)) {
-        if (poll(looks, 2, ACCEPT_MS) > 0)
+        if (poll(polled, 2, ACCEPT_MS) > 0)
             for (int i = 0; i < 2; i++)
-                if (looks[i].revents)
-                    server_accept(server, looks[i].fd);
+                if (polled[i].revents)
+                    server_accept(server, polled[i].fd);
         connections_join_ended(server);
         cursors_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);

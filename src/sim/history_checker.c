@@ -26,7 +26,7 @@ static void document_name(int document, char *id)
     id[1] = 0;
 }
 
-static void history_look(truce_store *store, int document, struct sim_version *version)
+static void history_read(truce_store *store, int document, struct sim_version *version)
 {
     bson_t filter = BSON_INITIALIZER, found;
     bson_error_t error;
@@ -79,7 +79,7 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
         struct sim_version now;
         int *count = &history->count[d];
 
-        history_look(store, d, &now);
+        history_read(store, d, &now);
         if (*count > 0 && history_same(&history->versions[d][*count - 1], &now))
             continue;
         if (*count == SIM_VERSIONS) {

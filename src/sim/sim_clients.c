@@ -158,7 +158,7 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
 static truce_status clients_run_snapshot(struct client *client, struct sim_txn *txn,
                                          bson_error_t *error)
 {
-    truce_read_request looks[SIM_DOCUMENTS];
+    truce_read_request requests[SIM_DOCUMENTS];
     bson_value_t ids[SIM_DOCUMENTS];
     char texts[SIM_DOCUMENTS][2];
     int documents[SIM_DOCUMENTS], count = 0;
@@ -168,17 +168,18 @@ static truce_status clients_run_snapshot(struct client *client, struct sim_txn *
         if (txn->script->ops[d] == SIM_NONE)
             continue;
         clients_id_of(d, &ids[count], texts[count]);
-        looks[count].collection = "docs";
-        looks[count].id = &ids[count];
+        requests[count].collection = "docs";
+        requests[count].id = &ids[count];
         documents[count++] = d;
     }
-    status = truce_read_many(&client->store, looks, (size_t)count,
+    status = truce_read_many(&client->store, requests, (size_t)count,
                              &(truce_read_many_options){.deadline_ms = DEADLINE_MS}, error);
     for (int i = 0; i < count; i++) {
         if (!status)
-            txn->read[documents[i]] = truce__history_version(
-                &client->run->history, documents[i], looks[i].found ? &looks[i].document : NULL);
-        bson_destroy(&looks[i].document);
+            txn->read[documents[i]] =
+                truce__history_version(&client->run->history, documents[i],
+                                       requests[i].found ? &requests[i].document : NULL);
+        bson_destroy(&requests[i].document);
     }
     return status;
 }

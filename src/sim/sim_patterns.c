@@ -49,7 +49,7 @@ static void sim_patterns_insert(struct run *run, const char *collection, const c
     bson_destroy(index);
 }
 
-static bool patterns_look(struct run *run, const char *collection, bson_t *document)
+static bool patterns_check(struct run *run, const char *collection, bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER;
     bson_error_t error;
@@ -504,7 +504,7 @@ void truce__patterns_observe(struct run *run, const char *collection)
 
     if (strcmp(collection, pattern->collection) != 0 || run->patterns.wrong)
         return;
-    if (!patterns_look(run, pattern->collection, &document))
+    if (!patterns_check(run, pattern->collection, &document))
         truce__sim_fail(run, "the document is missing", &document);
     else
         pattern->observe(run, &document);
@@ -515,7 +515,7 @@ const char *truce__patterns_check(struct run *run, char *detail, size_t size)
 {
     bson_t document;
 
-    if (patterns_look(run, patterns_pattern_of(run)->collection, &document))
+    if (patterns_check(run, patterns_pattern_of(run)->collection, &document))
         patterns_pattern_of(run)->check(run, &document);
     bson_destroy(&document);
     snprintf(detail, size, "%s", run->patterns.detail);

@@ -44,7 +44,7 @@ int truce__sim_plains(const struct run *run)
     return run->result->plains < run->scenario->plains ? places_of(run) : 0;
 }
 
-static bool plain_look(struct run *run, int place, bson_t *document)
+static bool plain_check(struct run *run, int place, bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER;
     bson_error_t error;
@@ -98,7 +98,7 @@ void truce__sim_plain(struct run *run, int place)
     bson_iter_t iter;
 
     run->changes++;
-    if (plain_look(run, place, &document)) {
+    if (plain_check(run, place, &document)) {
         bson_t filter = BSON_INITIALIZER;
 
         plain_path_of(run, place, &document, path);
@@ -165,7 +165,7 @@ static void observe_place(struct run *run, int place)
     char path[32];
     int count;
 
-    if (!plain_look(run, place, &document)) { /* the document was removed */
+    if (!plain_check(run, place, &document)) { /* the document was removed */
         *plain = (struct sim_plain){0};
         bson_destroy(&document);
         return;

@@ -347,11 +347,11 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     return status;
 }
 
-static truce_status sim_read_many(truce_store *store, truce_read_request *looks, size_t count,
+static truce_status sim_read_many(truce_store *store, truce_read_request *requests, size_t count,
                                   bson_error_t *error)
 {
     (void)store;
-    (void)looks;
+    (void)requests;
     (void)count;
     return truce__fail(TRUCE_INVALID, error, "the simulator's store has no snapshots");
 }

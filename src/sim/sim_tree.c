@@ -127,7 +127,7 @@ static void tree_wrong(struct run *run, const char *what, const struct seen *see
     bson_destroy(about);
 }
 
-static truce_status sim_tree_look(struct client *client, truce_tree *tree, int verb,
+static truce_status sim_tree_read(struct client *client, truce_tree *tree, int verb,
                                   bson_error_t *error)
 {
     truce_tree_at at = {.version = verb == READ_FIRST, .hold = verb == READ_HELD};
@@ -161,7 +161,7 @@ static truce_status call_tree(struct client *client, int number, int txn, bson_e
     if (verb == COLLECT)
         status = truce_tree_collect(tree, NULL, error);
     else if (verb >= READ)
-        status = sim_tree_look(client, tree, verb, error);
+        status = sim_tree_read(client, tree, verb, error);
     else
         status = sim_tree_publish(client, tree, verb, mark, &version, error);
     client->run->patterns.about[txn] = version;

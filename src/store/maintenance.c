@@ -134,7 +134,7 @@ static void maintenance_pass_over(struct walk *walk, const bson_value_t *id)
 }
 
 /* Repairs one document. A status other than OK ends the walk. */
-static truce_status maintenance_look_after(struct walk *walk, const bson_t *document,
+static truce_status maintenance_repair_one(struct walk *walk, const bson_t *document,
                                            bson_error_t *error)
 {
     bson_error_t reason = {0};
@@ -170,7 +170,7 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
             maintenance_gather(sweep, collection, filter, &walk.passed, most, found, &count, error);
         for (uint32_t i = 0; i < count; i++) {
             if (!status)
-                status = maintenance_look_after(&walk, found[i], error);
+                status = maintenance_repair_one(&walk, found[i], error);
             bson_destroy(found[i]);
         }
     } while (!status && count == most && walk.mended < sweep->batch &&

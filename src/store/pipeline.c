@@ -542,7 +542,7 @@ static void pipeline_find_free(struct source *base)
 static truce_status time_left(struct pipeline_cursor *cursor, uint32_t *left_ms,
                               bson_error_t *error)
 {
-    truce_status status = truce__budget_look(&cursor->budget, error);
+    truce_status status = truce__budget_check(&cursor->budget, error);
     int64_t left_ns;
 
     *left_ms = 0;

@@ -718,14 +718,14 @@ truce_status truce_explain_count(truce_store *store, const char *collection, con
     return truce__store_explain(store, collection, filter, &as_find, true, plan, error);
 }
 
-static void check_looks(const truce_read_request *looks, size_t count)
+static void check_read_requests(const truce_read_request *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        truce_assert(looks[i].found == !bson_empty(&looks[i].document));
+        truce_assert(requests[i].found == !bson_empty(&requests[i].document));
 }
 
-truce_status truce__store_look(truce_store *store, truce_read_request *looks, size_t count,
-                               bson_error_t *error)
+truce_status truce__store_read_many(truce_store *store, truce_read_request *requests, size_t count,
+                                    bson_error_t *error)
 {
     bson_error_t caught = {0};
     truce_status status = TRUCE_OK;
@@ -734,18 +734,18 @@ truce_status truce__store_look(truce_store *store, truce_read_request *looks, si
         status = truce__fail(TRUCE_INVALID, error, "a store of the kind \"%s\" has no snapshots",
                              store->ops->scheme);
     for (size_t i = 0; i < count && !status; i++)
-        status = truce__collection_name_check(looks[i].collection, error);
+        status = truce__collection_name_check(requests[i].collection, error);
     if (!status)
         status = store_begin(store, error);
     if (status) {
         for (size_t i = 0; i < count; i++) {
-            bson_init(&looks[i].document);
-            looks[i].found = false;
+            bson_init(&requests[i].document);
+            requests[i].found = false;
         }
         return status;
     }
-    status = store->ops->read_many(store, looks, count, &caught);
-    check_looks(looks, count);
+    status = store->ops->read_many(store, requests, count, &caught);
+    check_read_requests(requests, count);
     return truce__pass_error(status, &caught, error);
 }
 

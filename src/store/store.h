@@ -44,8 +44,8 @@ uint64_t truce__store_version(truce_store *store);
 bool truce__store_sees_drops(const truce_store *store);
 
 /* Calls read_many of the backend, with checks. TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
-truce_status truce__store_look(truce_store *store, truce_read_request *looks, size_t count,
-                               bson_error_t *error);
+truce_status truce__store_read_many(truce_store *store, truce_read_request *requests, size_t count,
+                                    bson_error_t *error);
 
 /* Calls explain of the backend, with checks: for a find, or for a count with these options. */
 truce_status truce__store_explain(truce_store *store, const char *collection, const bson_t *filter,

@@ -470,7 +470,7 @@ TEST(ends_if_another_archiver_uses_the_bucket)
     if (!own_open())
         return;
     REQUIRE(own_insert(1, 10));
-    own.target->look_ms = 20;
+    own.target->check_ms = 20;
     pthread_create(&own.thread, NULL, own_run, NULL);
     own_wait(&own.bases, 1);
     truce__clock_sleep_ms(50);

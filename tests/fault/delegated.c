@@ -694,7 +694,7 @@ TEST(invalid_writes_are_returned_and_not_executed)
         take_and_run();
         answer(commit());
         die();
-        CHECK_INT(truce__records_look(records), ==, RECORD_RETURNED);
+        CHECK_INT(truce__records_state(records), ==, RECORD_RETURNED);
         CHECK(truce__records_refused(records));
         truce__records_close(records);
     }
@@ -722,7 +722,7 @@ TEST(returns_a_write_with_invalid_bytes_after_it_unexecuted)
     take_and_run();
     answer(commit());
     die();
-    CHECK_INT(truce__records_look(records), ==, RECORD_RETURNED);
+    CHECK_INT(truce__records_state(records), ==, RECORD_RETURNED);
     truce__records_close(records);
     CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();

@@ -141,7 +141,7 @@ static void look_at_money(struct random *random, int worker)
         ids[i].value.v_int32 = i;
         looks[i] = (truce_read_request){.collection = "accounts", .id = &ids[i]};
     }
-    expect(!truce__store_look(store, looks, SCHOOL_ACCOUNTS, &error), "look", &error);
+    expect(!truce__store_read_many(store, looks, SCHOOL_ACCOUNTS, &error), "look", &error);
     for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {
         bson_iter_t iter;
 

@@ -158,7 +158,7 @@ static void check_all(truce_store *from)
 }
 
 /* Few are all in the cache, most of the time. */
-static void check_looks(truce_store *from)
+static void check_read_requests(truce_store *from)
 {
     truce_read_request looks[FEW];
     bson_value_t ids[FEW];
@@ -195,12 +195,12 @@ static void run_bank(const char *uri, int number)
 
         check_all(store);
         for (int i = 0; accounts == FEW && i < 1000; i++)
-            check_looks(store);
+            check_read_requests(store);
         CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);
         first = ask(view, "[{'$sort': {'money': 1, '_id': 1}}, {'$limit': 1}]", "_id");
         check_all(view);
         for (int i = 0; accounts == FEW && i < 10; i++)
-            check_looks(view);
+            check_read_requests(view);
         second = ask(view, "[{'$sort': {'money': 1, '_id': 1}}, {'$limit': 1}]", "_id");
         CHECK_INT(first, ==, second);
         truce_store_close(view);

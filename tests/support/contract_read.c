@@ -346,7 +346,7 @@ CONTRACT(finds_by_id_see_several_documents_of_one_snapshot)
     if (!contract_needs(c, TRUCE_CAN_SNAPSHOT_READ))
         return;
     contract_fill(c, "things", THINGS);
-    CHECK_DONE(truce__store_look(c->store, looks, 4, &c->error));
+    CHECK_DONE(truce__store_read_many(c->store, looks, 4, &c->error));
     CHECK(looks[0].found && !looks[1].found && !looks[2].found && looks[3].found);
     CHECK_BSON(J("{'_id': 1, 'a': 3, 'b': 'x'}"), &looks[0].document);
     CHECK_BSON(J("{'_id': 1, 'a': 3, 'b': 'x'}"), &looks[3].document);
@@ -354,7 +354,7 @@ CONTRACT(finds_by_id_see_several_documents_of_one_snapshot)
         bson_destroy(&looks[i].document);
     looks[1].collection = "a$b";
     CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
-                  truce__store_look(c->store, looks, 4, &c->error));
+                  truce__store_read_many(c->store, looks, 4, &c->error));
     for (int i = 0; i < 4; i++) {
         CHECK(!looks[i].found);
         bson_destroy(&looks[i].document);

@@ -42,14 +42,14 @@ TEST(keeps_an_exhausted_budget_exhausted)
     bson_error_t error;
 
     now_ns = 100;
-    CHECK_OK(truce__budget_look(&budget, &error), error);
+    CHECK_OK(truce__budget_check(&budget, &error), error);
     now_ns = 101;
     CHECK_OK(truce__budget_spend(&budget, BUDGET_STEPS - 1, &error), error);
     CHECK_STATUS(TRUCE_TIMEOUT, truce__budget_spend(&budget, 1, &error), error);
     CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
     now_ns = 0;
     CHECK_STATUS(TRUCE_TIMEOUT, truce__budget_spend(&budget, 1, &error), error);
-    CHECK_STATUS(TRUCE_TIMEOUT, truce__budget_look(&budget, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__budget_check(&budget, &error), error);
 }
 
 TEST(an_interrupt_ends_it_without_a_deadline)

@@ -33,10 +33,10 @@ static void open_cache(void)
     open_cache_of(32 << 20);
 }
 
-static struct cache_look miss(const char *key)
+static struct cache_lookup miss(const char *key)
 {
     struct buffer body = {0};
-    struct cache_look result = {0};
+    struct cache_lookup result = {0};
 
     CHECK(!truce__cache_get(cache, "c", text(key), &body, &result));
     CHECK_INT(body.size, ==, 0);
@@ -45,14 +45,14 @@ static struct cache_look miss(const char *key)
 }
 
 /* A read of the file that showed `body`. */
-static void fill(const char *key, const struct cache_look *before, const char *body)
+static void fill(const char *key, const struct cache_lookup *before, const char *body)
 {
     truce__cache_fill(cache, "c", text(key), before, 1, text(body));
 }
 
 static void read_from_file(const char *key, const char *body)
 {
-    struct cache_look before = miss(key);
+    struct cache_lookup before = miss(key);
 
     fill(key, &before, body);
 }
@@ -60,7 +60,7 @@ static void read_from_file(const char *key, const char *body)
 static bool shows(const char *collection, const char *key, const char *expected)
 {
     struct buffer body = {0};
-    struct cache_look ignored;
+    struct cache_lookup ignored;
     bool found = truce__cache_get(cache, collection, text(key), &body, &ignored);
 
     found = found && body.size == strlen(expected) && !memcmp(body.bytes, expected, body.size);
@@ -107,7 +107,7 @@ TEST(finds_a_cached_read_only_under_its_key)
 
 TEST(a_cache_is_not_used_before_its_process_held_the_lock)
 {
-    struct cache_look before;
+    struct cache_lookup before;
 
     atomic_store(&begun, 7);
     cache = truce__cache_new(&begun, &promises, &commits, 32 << 20);
@@ -167,7 +167,7 @@ TEST(a_document_with_a_very_long_key_is_not_kept)
 
 TEST(shows_uncommitted_changes_only_to_the_leader)
 {
-    struct cache_look before;
+    struct cache_lookup before;
 
     open_cache();
     read_from_file("k", "one");
@@ -186,7 +186,7 @@ TEST(shows_uncommitted_changes_only_to_the_leader)
 
 TEST(does_not_cache_a_read_from_before_a_change)
 {
-    struct cache_look before;
+    struct cache_lookup before;
 
     open_cache();
     before = miss("k");
@@ -207,7 +207,7 @@ TEST(does_not_cache_a_read_from_before_a_change)
 
 TEST(two_that_read_the_same_put_it_in_once)
 {
-    struct cache_look one, other;
+    struct cache_lookup one, other;
 
     open_cache();
     one = miss("k");
@@ -254,7 +254,7 @@ TEST(forgets_changed_documents_after_a_rolled_back_savepoint)
 
 TEST(a_collection_that_changes_as_a_whole_is_forgotten)
 {
-    struct cache_look early, before;
+    struct cache_lookup early, before;
 
     open_cache();
     early = miss("early");
@@ -299,7 +299,7 @@ TEST(treats_very_many_changes_as_a_change_of_everything)
 
 TEST(stops_using_the_cache_when_another_process_commits)
 {
-    struct cache_look early, late;
+    struct cache_lookup early, late;
 
     open_cache();
     early = miss("early");
@@ -391,7 +391,7 @@ TEST(changes_that_do_not_fit_are_not_known)
 static bool shows_to(uint64_t moment, const char *key, const char *expected)
 {
     struct buffer body = {0};
-    struct cache_look ignored;
+    struct cache_lookup ignored;
     bool found = truce__cache_view(cache, moment, "c", text(key), &body, &ignored);
 
     CHECK(found || body.size == 0);

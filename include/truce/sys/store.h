@@ -184,7 +184,7 @@ typedef struct truce_store_ops {
      * computed documents are void. */
     truce_status (*rewrite)(truce_store *store, truce_rewrite *rewrite, bson_error_t *error);
     /* Reads all documents from one snapshot. Requires TRUCE_CAN_SNAPSHOT_READ. */
-    truce_status (*read_many)(truce_store *store, truce_read_request *looks, size_t count,
+    truce_status (*read_many)(truce_store *store, truce_read_request *requests, size_t count,
                               bson_error_t *error);
     truce_status (*index_create)(truce_store *store, const char *collection, const bson_t *index,
                                  bson_error_t *error);

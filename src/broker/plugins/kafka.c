@@ -25,7 +25,7 @@
 #define KAFKA_PORT       9092
 #define KAFKA_TIMEOUT_MS 15000
 #define KAFKA_FIRST_MS   2000
-#define KAFKA_LOOK_MS    500
+#define KAFKA_CHECK_MS   500
 #define KAFKA_REASON     512
 /* The calls of `waiting` without an assignment after which a failed connection is an error. */
 #define KAFKA_JOIN_TURNS 4
@@ -272,9 +272,9 @@ static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_
         return plugin_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
                            rd_kafka_err2str(rd_kafka_last_error()));
     do { /* a callback may know the reason before the time is over */
-        code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_LOOK_MS);
+        code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_CHECK_MS);
         kafka_call_back(kafka);
-        waited_ms += KAFKA_LOOK_MS;
+        waited_ms += KAFKA_CHECK_MS;
     } while ((code == RD_KAFKA_RESP_ERR__TIMED_OUT || code == RD_KAFKA_RESP_ERR__TRANSPORT) &&
              !kafka->status && waited_ms < timeout_ms);
     if (!code && found->topic_cnt)

@@ -109,7 +109,7 @@ static size_t record_size(const struct records *records, const char *text, size_
 {
     struct csv_scan scan = {.separator = records->separator};
 
-    return cli_csv_end(text, left, &scan) ? scan.looked : left;
+    return cli_csv_end(text, left, &scan) ? scan.scanned : left;
 }
 
 static int64_t lines_in(const char *text, size_t size)

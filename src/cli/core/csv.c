@@ -46,8 +46,8 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
 {
     char separator = scan->separator ? scan->separator : ',';
 
-    while (scan->looked < size) {
-        char c = text[scan->looked++];
+    while (scan->scanned < size) {
+        char c = text[scan->scanned++];
         bool doubled = scan->closed && c == '"';
 
         if (scan->quoted) {
@@ -58,7 +58,7 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
         if (c == '\n')
             return true;
         if (scan->returned) { /* a CR ended the record. */
-            scan->looked--;
+            scan->scanned--;
             return true;
         }
         scan->returned = c == '\r';

@@ -58,7 +58,7 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
  * scan->looked. Zero the struct before the first call for a record. A later call with more bytes
  * continues where the last one ended. */
 struct csv_scan {
-    size_t looked;
+    size_t scanned;
     bool quoted, closed, inside; /* in quotes; directly after quotes; in a cell that has begun. */
     /* directly after a CR, which ends a record with or without an LF. */
     bool returned;

@@ -159,14 +159,15 @@ truce_status cli_text_file(const char *path, char **text, bson_error_t *error)
 static truce_status ndjson_find_end(struct ndjson *input, size_t *length, int64_t *whole,
                                     bool *newline, bson_error_t *error)
 {
-    size_t looked = 0;
+    size_t scanned = 0;
     int64_t dropped = 0;
     truce_status status;
 
     for (;;) {
         const uint8_t *start = input->window.bytes + input->next;
         size_t have = input->filled - input->next;
-        const uint8_t *found = have > looked ? memchr(start + looked, '\n', have - looked) : NULL;
+        const uint8_t *found =
+            have > scanned ? memchr(start + scanned, '\n', have - scanned) : NULL;
 
         if (found || input->at_end) {
             *length = found ? (size_t)(found - start) : have;
@@ -174,11 +175,11 @@ static truce_status ndjson_find_end(struct ndjson *input, size_t *length, int64_
             *newline = found != NULL;
             return TRUCE_OK;
         }
-        looked = have;
+        scanned = have;
         if (have > NDJSON_LINE_MAX) {
             dropped += (int64_t)(have - NDJSON_TEXT_MAX);
             input->filled -= have - NDJSON_TEXT_MAX;
-            looked = NDJSON_TEXT_MAX;
+            scanned = NDJSON_TEXT_MAX;
         }
         status = ndjson_fill(input, error);
         if (status)
@@ -323,7 +324,7 @@ static truce_status too_long(const struct ndjson *input, const char *what, const
 }
 
 struct element_scan {
-    size_t looked;
+    size_t scanned;
     int64_t depth;
     bool text, escaped; /* in a string; after its backslash */
 };
@@ -332,8 +333,8 @@ struct element_scan {
  * length. */
 static bool find_element_end(const uint8_t *text, size_t size, struct element_scan *scan)
 {
-    for (; scan->looked < size; scan->looked++) {
-        uint8_t c = text[scan->looked];
+    for (; scan->scanned < size; scan->scanned++) {
+        uint8_t c = text[scan->scanned];
 
         if (scan->text) {
             scan->text = c != '"' || scan->escaped;
@@ -356,7 +357,7 @@ static truce_status ndjson_take_element(struct ndjson *input, struct ndjson_line
     while (
         !find_element_end(input->window.bytes + input->next, input->filled - input->next, &scan) &&
         !input->at_end) {
-        truce_status status = scan.looked > NDJSON_LINE_MAX
+        truce_status status = scan.scanned > NDJSON_LINE_MAX
                                   ? too_long(input, "document", "a quote or a bracket", error)
                                   : ndjson_fill(input, error);
 
@@ -364,7 +365,7 @@ static truce_status ndjson_take_element(struct ndjson *input, struct ndjson_line
             return status;
     }
     input->between = true;
-    ndjson_take(input, line, scan.looked);
+    ndjson_take(input, line, scan.scanned);
     input->ended = input->next == input->filled && (scan.text || scan.depth);
     if (input->ended)
         line->wrong = "the text ends before the array does";
@@ -439,18 +440,18 @@ static truce_status next_record(struct ndjson *input, struct ndjson_line *line, 
         bool ended = cli_csv_end(text, input->filled - input->next, &scan);
 
         if (!ended && !input->at_end) {
-            status = scan.looked > NDJSON_LINE_MAX ? too_long(input, "record", "a quote", error)
-                                                   : ndjson_fill(input, error);
+            status = scan.scanned > NDJSON_LINE_MAX ? too_long(input, "record", "a quote", error)
+                                                    : ndjson_fill(input, error);
             continue;
         }
-        if (!scan.looked)
+        if (!scan.scanned)
             return TRUCE_OK;
-        if (scan.looked <= 2 && ndjson_is_blank(text, scan.looked - ended)) {
-            ndjson_consume(input, scan.looked);
+        if (scan.scanned <= 2 && ndjson_is_blank(text, scan.scanned - ended)) {
+            ndjson_consume(input, scan.scanned);
             scan = (struct csv_scan){.separator = input->separator};
             continue;
         }
-        ndjson_take(input, line, scan.looked);
+        ndjson_take(input, line, scan.scanned);
         line->wrong = ndjson_check_text(input, line, (int64_t)line->size);
         line->size -= ended;
         line->size -= line->size && line->text[line->size - 1] == '\r';

@@ -13,8 +13,8 @@
 #define LONGEST_MS (INT64_C(1) << 40)
 
 /* Looks for a match. NOT_FOUND: no document matches yet. */
-static truce_status wait_look(const struct cli *cli, const bson_t *filter, bson_t *found,
-                              bson_error_t *error)
+static truce_status wait_find_match(const struct cli *cli, const bson_t *filter, bson_t *found,
+                                    bson_error_t *error)
 {
     truce_find_options options = {.limit = 1};
 
@@ -73,7 +73,7 @@ static int wait_run(struct cli *cli)
     while (!status || status == TRUCE_TIMEOUT) {
         if (for_match) {
             bson_destroy(&found);
-            status = wait_look(cli, &filter, &found, &error);
+            status = wait_find_match(cli, &filter, &found, &error);
             if (status != TRUCE_NOT_FOUND)
                 break;
         }

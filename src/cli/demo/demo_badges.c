@@ -39,7 +39,7 @@ struct badges {
     pid_t children[READERS + 1];
 };
 
-struct looks {
+struct observations {
     int64_t reads, absent, twice, moved, changes;
 };
 
@@ -176,8 +176,8 @@ static truce_status badges_insert_employee(const struct badges *demo, bson_error
     return status;
 }
 
-static truce_status badges_play(struct badges *demo, enum way way, struct looks *looks,
-                                bson_error_t *error)
+static truce_status badges_play(struct badges *demo, enum way way,
+                                struct observations *observations, bson_error_t *error)
 {
     struct tally *tally = demo->tally;
     truce_status status;
@@ -198,11 +198,11 @@ static truce_status badges_play(struct badges *demo, enum way way, struct looks 
     truce__clock_sleep_ms(demo->duration_ms);
     for (int i = 0; i <= READERS; i++)
         pool_end(&demo->children[i]);
-    *looks = (struct looks){.reads = atomic_load(&tally->reads),
-                            .absent = atomic_load(&tally->absent),
-                            .twice = atomic_load(&tally->twice),
-                            .moved = atomic_load(&tally->moved),
-                            .changes = atomic_load(&tally->changes)};
+    *observations = (struct observations){.reads = atomic_load(&tally->reads),
+                                          .absent = atomic_load(&tally->absent),
+                                          .twice = atomic_load(&tally->twice),
+                                          .moved = atomic_load(&tally->moved),
+                                          .changes = atomic_load(&tally->changes)};
     if (atomic_load(&tally->failures))
         return truce__fail(TRUCE_IO, error, "a process failed: %.400s", tally->failure);
     return TRUCE_OK;
@@ -210,24 +210,25 @@ static truce_status badges_play(struct badges *demo, enum way way, struct looks 
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static bool badges_right(const struct looks *looks)
+static bool badges_right(const struct observations *observations)
 {
-    return looks->reads && looks->changes && !looks->absent && !looks->twice && !looks->moved;
+    return observations->reads && observations->changes && !observations->absent &&
+           !observations->twice && !observations->moved;
 }
 
-static void badges_print_json(const struct looks *looks)
+static void badges_print_json(const struct observations *observations)
 {
     bson_t answer = BSON_INITIALIZER, part;
 
     BSON_APPEND_UTF8(&answer, "story", "badges");
     for (enum way way = USUAL; way < WAYS; way++) {
         bson_append_document_begin(&answer, way_names[way], -1, &part);
-        BSON_APPEND_INT64(&part, "reads", looks[way].reads);
-        BSON_APPEND_INT64(&part, "absent", looks[way].absent);
-        BSON_APPEND_INT64(&part, "twice", looks[way].twice);
-        BSON_APPEND_INT64(&part, "moved", looks[way].moved);
-        BSON_APPEND_INT64(&part, "changes", looks[way].changes);
-        BSON_APPEND_BOOL(&part, "right", badges_right(&looks[way]));
+        BSON_APPEND_INT64(&part, "reads", observations[way].reads);
+        BSON_APPEND_INT64(&part, "absent", observations[way].absent);
+        BSON_APPEND_INT64(&part, "twice", observations[way].twice);
+        BSON_APPEND_INT64(&part, "moved", observations[way].moved);
+        BSON_APPEND_INT64(&part, "changes", observations[way].changes);
+        BSON_APPEND_BOOL(&part, "right", badges_right(&observations[way]));
         bson_append_document_end(&answer, &part);
     }
     cli_print(&answer, JSON_RELAXED);
@@ -236,27 +237,27 @@ static void badges_print_json(const struct looks *looks)
 
 static int badges_report(struct badges *demo)
 {
-    struct looks looks[WAYS] = {{0}};
+    struct observations observations[WAYS] = {{0}};
     bson_error_t error;
 
     for (enum way way = USUAL; way < WAYS; way++) {
-        truce_status status = badges_play(demo, way, &looks[way], &error);
+        truce_status status = badges_play(demo, way, &observations[way], &error);
 
         if (status)
             return cli_error(demo->cli, way_names[way], status, &error);
     }
     if (demo->cli->json) {
-        badges_print_json(looks);
+        badges_print_json(observations);
     } else {
         printf("badges       1 process changes a badge, %d processes read it\n", READERS);
         for (enum way way = USUAL; way < WAYS; way++)
             printf("             %-14s %" PRId64 " reads without the badge, %" PRId64
                    " with it in another place, of %" PRId64 "; %" PRId64 " changes: %s\n",
-                   way_names[way], looks[way].absent + looks[way].twice, looks[way].moved,
-                   looks[way].reads, looks[way].changes,
-                   badges_right(&looks[way]) ? "right" : "wrong");
+                   way_names[way], observations[way].absent + observations[way].twice,
+                   observations[way].moved, observations[way].reads, observations[way].changes,
+                   badges_right(&observations[way]) ? "right" : "wrong");
     }
-    return cli_output_end(badges_right(&looks[TRUCE]) ? CLI_DONE : CLI_NO);
+    return cli_output_end(badges_right(&observations[TRUCE]) ? CLI_DONE : CLI_NO);
 }
 
 int demo_badges(struct cli *cli)

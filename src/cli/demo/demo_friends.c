@@ -210,7 +210,7 @@ static bool has_friend(truce_store *store, int32_t person, int32_t other)
     return !status && count == 1;
 }
 
-static void friends_look(truce_store *store, struct findings *findings)
+static void friends_check(truce_store *store, struct findings *findings)
 {
     findings->one_sided = findings->friendships = findings->missing = 0;
     for (int64_t n = 0; n < JOBS; n++) {
@@ -254,12 +254,12 @@ static truce_status friends_finish(const struct friends *demo, enum way way,
 
     if (status)
         return status;
-    friends_look(store, findings);
+    friends_check(store, findings);
     one_sided = findings->one_sided;
     if (way == TRUCE)
         status = do_the_rest(store, findings, error);
     if (way == TRUCE)
-        friends_look(store, findings);
+        friends_check(store, findings);
     findings->one_sided = one_sided > findings->one_sided ? one_sided : findings->one_sided;
     truce_store_close(store);
     return status;

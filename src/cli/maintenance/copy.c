@@ -74,14 +74,14 @@ static int copy_open_one(struct copying *copying, const char *uri, enum cli_stor
 static int open_to(struct copying *copying)
 {
     bool dry = copying->options.mode == TRUCE_COPY_COMPARE;
-    const truce_store_options look = {
+    const truce_store_options read_only = {
         .read_only = true, .must_exist = true, .database = copying->cli->database};
     bson_error_t error;
     truce_status status;
 
     if (!dry)
         return copy_open_one(copying, copying->to_uri, CLI_STORE_INPUT, &copying->to);
-    status = truce_store_open(copying->to_uri, &look, &copying->to, &error);
+    status = truce_store_open(copying->to_uri, &read_only, &copying->to, &error);
     if (status == TRUCE_NOT_FOUND)
         status = truce_store_open("memory:", NULL, &copying->to, &error);
     if (!status)

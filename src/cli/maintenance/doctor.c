@@ -90,7 +90,7 @@ static bool doctor_is_negative(const bson_t *reply)
 }
 
 /* Opens the file read-only if the process may only read it. */
-static enum cli_store_use look_use(const struct cli *cli)
+static enum cli_store_use doctor_store_use(const struct cli *cli)
 {
     const char *path = cli->uri && !strncmp(cli->uri, "file:", 5) ? cli->uri + 5 : cli->uri;
 
@@ -108,7 +108,7 @@ static int doctor_run(struct cli *cli)
     /* a server is examined even if the database has no collections yet */
     may_be_empty =
         cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
-    code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : look_use(cli), &cli->store);
+    code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : doctor_store_use(cli), &cli->store);
     return code ? code : cli_row_run(cli);
 }
 

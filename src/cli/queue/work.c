@@ -120,7 +120,7 @@ truce_status work_claim(struct work *work, struct work_job *at, bool waits, bson
         status = claim_by_weight(work, at, sleeps ? WORK_SLICE_MS : 0, error);
     if (status)
         atomic_fetch_sub(&work->begun, 1);
-    at->begun_ns = at->extended_ns = at->looked_ns = truce__clock_monotonic_ns();
+    at->begun_ns = at->extended_ns = at->checked_ns = truce__clock_monotonic_ns();
     return status;
 }
 
@@ -180,9 +180,9 @@ static bool work_is_cancelled(const struct work *work, struct work_job *at)
     bson_error_t ignored;
     bool cancelled;
 
-    if (!work_is_over(at->looked_ns, CANCELLED_MS))
+    if (!work_is_over(at->checked_ns, CANCELLED_MS))
         return false;
-    at->looked_ns = truce__clock_monotonic_ns();
+    at->checked_ns = truce__clock_monotonic_ns();
     request = BCON_NEW("truceJobs", BCON_UTF8(at->source->name), "id", BCON_OID(&at->id), "state",
                        BCON_UTF8("cancelled"));
     cancelled = !cli_row_call(work->cli, request, &reply, &ignored);
@@ -193,7 +193,7 @@ static bool work_is_cancelled(const struct work *work, struct work_job *at)
     return cancelled;
 }
 
-void work_look_after(const struct work *work, struct work_job *at)
+void work_keep_job(const struct work *work, struct work_job *at)
 {
     if (!at->lost)
         keep_lease(work, at);
@@ -579,14 +579,14 @@ static void take_jobs(struct program_run *run)
         work_stop(work, cli_error(work->cli, NULL, status, &error));
 }
 
-static void look_after_jobs(struct program_run *run)
+static void work_keep_open_jobs(struct program_run *run)
 {
     int64_t grace_ms = run->work->grace_ms;
 
     for (int64_t i = 0; i < run->count; i++) {
         struct open_job *job = &run->jobs[i];
 
-        work_look_after(run->work, &job->at);
+        work_keep_job(run->work, &job->at);
         if (!job->notified_ns && (job->at.lost || job->at.timed_out))
             send_cancel(run, job);
         else if (job->notified_ns && work_is_over(job->notified_ns, grace_ms))
@@ -597,7 +597,7 @@ static void look_after_jobs(struct program_run *run)
 /* ---- end of the command ---------------------------------------------------------------------- */
 
 /* Ends the program if it must end: SIGTERM now, SIGKILL after the grace time. */
-static void look_after_child(struct program_run *run)
+static void work_end_child(struct program_run *run)
 {
     struct work *work = run->work;
     struct work_child *child = &run->child;
@@ -701,8 +701,8 @@ static void work_keeping_open(struct work *work)
         take_jobs(&run);
         (void)work_child_move(&run.child, work_open_pause_of(&run));
         work_open_hear(&run);
-        look_after_jobs(&run);
-        look_after_child(&run);
+        work_keep_open_jobs(&run);
+        work_end_child(&run);
         if (work_child_has_ended(&run.child))
             work_close_run(&run);
     }

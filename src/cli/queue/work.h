@@ -38,7 +38,7 @@ struct work_job {
     bson_oid_t id, token;
     int64_t epoch, attempt, timeout_ms; /* 0: no timeout. */
     const struct work_source *source;
-    int64_t begun_ns, extended_ns, looked_ns;
+    int64_t begun_ns, extended_ns, checked_ns;
     bool lost, timed_out;
 };
 
@@ -57,7 +57,7 @@ void work_payload(const struct work_job *at, bson_t *payload);
 truce_status work_snooze(struct work *work, const struct work_job *at, int64_t delay_ms,
                          bson_error_t *error);
 /* Extends the lease, and detects that the job is lost or timed out. */
-void work_look_after(const struct work *work, struct work_job *at);
+void work_keep_job(const struct work *work, struct work_job *at);
 
 static inline bool work_is_over(int64_t since_ns, int64_t ms)
 {

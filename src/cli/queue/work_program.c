@@ -568,7 +568,7 @@ static void wait_for_it(struct attempt *attempt)
     bool killed = false;
 
     while (!program_has_ended(attempt, slice_ms)) {
-        work_look_after(attempt->work, &attempt->at);
+        work_keep_job(attempt->work, &attempt->at);
         attempt->abandoned = attempt->abandoned || atomic_load(attempt->work->stop);
         /* the program may end by itself within the grace time */
         if (attempt->abandoned && !grace_ns)

@@ -102,7 +102,7 @@ static void end_by_command(void *arg)
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
-#define PARENT_LOOK_MS 500
+#define PARENT_CHECK_MS 500
 
 /* The process that the server must not outlive. */
 struct serve_parent {
@@ -116,14 +116,14 @@ struct serve_parent {
 static void *serve_watch_parent(void *arg)
 {
     const struct serve_parent *parent = arg;
-    struct pollfd look = {.fd = parent->file, .events = POLLIN};
+    struct pollfd polled = {.fd = parent->file, .events = POLLIN};
 
     if (parent->file >= 0)
-        while (poll(&look, 1, -1) < 0 && errno == EINTR)
+        while (poll(&polled, 1, -1) < 0 && errno == EINTR)
             continue;
     else
         while (!kill(parent->id, 0) || errno != ESRCH)
-            (void)poll(NULL, 0, PARENT_LOOK_MS);
+            (void)poll(NULL, 0, PARENT_CHECK_MS);
     end_by_command(NULL);
     return NULL;
 }

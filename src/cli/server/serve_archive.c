@@ -11,7 +11,7 @@
 
 #define SYNC_TIMEOUT_MS 10000
 #define AGAIN_MS        10000
-#define LOOK_MS         100
+#define CHECK_MS        100
 
 struct serve_archive {
     char *path;
@@ -97,8 +97,8 @@ static void *serve_archive_run(void *arg)
             break;
         snprintf(message, sizeof message, "the archiver ended: %s", error.message);
         log_write_store(TRUCE_LOG_WARNING, message, archive->log);
-        for (int ms = 0; ms < AGAIN_MS && !atomic_load(stop); ms += LOOK_MS)
-            truce__clock_sleep_ms(LOOK_MS);
+        for (int ms = 0; ms < AGAIN_MS && !atomic_load(stop); ms += CHECK_MS)
+            truce__clock_sleep_ms(CHECK_MS);
         if (atomic_load(stop))
             break;
     }

@@ -16,7 +16,7 @@
 
 #define SERVE_CONSUME_FILES_MAX 32
 #define SERVE_CONSUME_AGAIN_MS  10000
-#define SERVE_CONSUME_LOOK_MS   100
+#define SERVE_CONSUME_CHECK_MS  100
 
 struct serve_consumer {
     /* The options of the file. */
@@ -78,8 +78,8 @@ static void *serve_consume_run(void *arg)
         if (truce_consume(thread->consumer->store, &options, NULL, &error))
             serve_consume_note(error.message, thread);
         for (int ms = 0; ms < SERVE_CONSUME_AGAIN_MS && !atomic_load(&thread->consume->stop);
-             ms += SERVE_CONSUME_LOOK_MS)
-            truce__clock_sleep_ms(SERVE_CONSUME_LOOK_MS);
+             ms += SERVE_CONSUME_CHECK_MS)
+            truce__clock_sleep_ms(SERVE_CONSUME_CHECK_MS);
     }
     return NULL;
 }

@@ -278,7 +278,7 @@ static void reset_bulk(struct write_op *base)
 }
 
 /* Checks the reads before anything is written, so that a conflict needs no undo. */
-static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+static truce_status bulk_check_reads(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_write_outcome *first = &bulk->outcomes[0];
 
@@ -288,7 +288,7 @@ static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_er
         first->status = truce__read_validate(bulk->options->checks, bulk->view, writer,
                                              &bulk->context, &first->error);
     else
-        first->status = truce__receipt_look(&bulk->receipt, writer, &bulk->context, &first->error);
+        first->status = truce__receipt_check(&bulk->receipt, writer, &bulk->context, &first->error);
     bulk->first = first->status;
     if (!truce__documents_failed(first->status))
         return TRUCE_OK;
@@ -318,7 +318,7 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
     truce_status status = TRUCE_OK;
 
     bulk->context.arena = &writer->arena;
-    status = look_first(bulk, writer, error);
+    status = bulk_check_reads(bulk, writer, error);
     if (status || bulk->first)
         return status;
     if (savepoint)

@@ -10,8 +10,8 @@
 #include "query/input_check.h"
 #include "query/match/validator.h"
 
-static truce_status names_look(struct writer *writer, const struct name_document *document,
-                               bool *there, bson_error_t *error)
+static truce_status names_find_document(struct writer *writer, const struct name_document *document,
+                                        bool *there, bson_error_t *error)
 {
     struct query_context context = {.arena = &writer->arena};
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(document->id));
@@ -44,7 +44,7 @@ static truce_status names_free(struct writer *writer, const char *name, bson_err
     truce_status status = TRUCE_OK;
 
     if (names && names->document_of(names, name, &document))
-        status = names_look(writer, &document, &there, error);
+        status = names_find_document(writer, &document, &there, error);
     return !there ? status
                   : truce__refuse(CODE_COMMAND_NOT_SUPPORTED_ON_VIEW, error,
                                   "Namespace %s is a view, not a collection", document.id);

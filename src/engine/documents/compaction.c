@@ -39,7 +39,7 @@
 #define PINNED_MS 1000
 /* The time to wait for anything else that blocks a checkpoint. */
 #define BLOCKED_MS 30000
-#define LOOK_MS    5
+#define CHECK_MS   5
 
 struct table {
     /* 0: the documents. */
@@ -136,12 +136,12 @@ static truce_status run_shrink(struct write_op *base, struct writer *writer, bso
 
 /* ---- between steps -------------------------------------------------------------------------- */
 
-static truce_status compaction_look(struct compaction *compaction, bson_error_t *error)
+static truce_status compaction_report_progress(struct compaction *compaction, bson_error_t *error)
 {
     if (compaction->options->progress)
         compaction->options->progress(compaction->done, compaction->total,
                                       compaction->options->arg);
-    return truce__budget_look(&compaction->budget, error);
+    return truce__budget_check(&compaction->budget, error);
 }
 
 /* Pauses so that a checkpoint can be made. `*waited_ms`: the time waited so far. */
@@ -155,9 +155,9 @@ static truce_status wait_for_checkpoint(struct compaction *compaction, int *wait
         return TRUCE_OK;
     }
     truce__checkpointer_ask(&compaction->engine->checkpointer);
-    truce__clock_sleep_ms(LOOK_MS);
-    *waited_ms += LOOK_MS;
-    return compaction_look(compaction, error);
+    truce__clock_sleep_ms(CHECK_MS);
+    *waited_ms += CHECK_MS;
+    return compaction_report_progress(compaction, error);
 }
 
 /* Waits until the log is short enough to continue. */
@@ -175,7 +175,7 @@ static truce_status wait_for_log(struct compaction *compaction, bson_error_t *er
 /* Takes a step, and leaves other threads as much time as it took. */
 static truce_status take_step(struct compaction *compaction, struct step *step, bson_error_t *error)
 {
-    truce_status status = compaction_look(compaction, error);
+    truce_status status = compaction_report_progress(compaction, error);
     int64_t begun_ns, took_ms;
 
     if (!status)

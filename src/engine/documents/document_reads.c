@@ -76,7 +76,7 @@ static truce_status reads_fail_damaged(const char *name, bson_error_t *error)
 /* Appends the document with that key of its _id to `found`, from a snapshot of current data;
  * NOT_FOUND if it does not exist. Either result is durable when `*promised` is. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
-                               const struct cache_look *cached, uint64_t *promised,
+                               const struct cache_lookup *cached, uint64_t *promised,
                                struct buffer *found, bson_error_t *error)
 {
     struct reader *reader;
@@ -104,7 +104,7 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
 {
     struct reader *reader;
     struct bytes body;
-    struct cache_look look;
+    struct cache_lookup lookup;
     int64_t row;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
     bool cached = false;
@@ -112,7 +112,8 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
     if (status)
         return status;
     if (engine->cache)
-        cached = truce__cache_view(engine->cache, engine->cache_snapshot, name, key, found, &look);
+        cached =
+            truce__cache_view(engine->cache, engine->cache_snapshot, name, key, found, &lookup);
     if (!cached)
         status = read_look_up(engine, reader, name, key, &row, &body, error);
     if (!cached && !status)
@@ -125,13 +126,13 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
  * belongs to them. */
 static truce_status check_files(struct engine *engine, bson_error_t *error)
 {
-    return truce__file_identity_check_sometimes(&engine->lock, &engine->readers.looked_ms, error);
+    return truce__file_identity_check_sometimes(&engine->lock, &engine->readers.checked_ms, error);
 }
 
 static truce_status get_point(struct engine *engine, const char *name, struct value id, bool early,
                               struct buffer *found, bson_error_t *error)
 {
-    struct cache_look look = {0};
+    struct cache_lookup lookup = {0};
     struct buffer key = {0};
     struct bytes wanted;
     truce_status status = TRUCE_OK;
@@ -141,13 +142,13 @@ static truce_status get_point(struct engine *engine, const char *name, struct va
     early = early || engine->snapshot;
     if (engine->snapshot)
         status = view_point(engine, name, wanted, found, error);
-    else if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &look))
-        status = read_point(engine, name, wanted, &look, &look.promised, found, error);
+    else if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &lookup))
+        status = read_point(engine, name, wanted, &lookup, &lookup.promised, found, error);
     else
         status = check_files(engine, error);
     truce__buffer_release(&key);
     if (!early && (!status || status == TRUCE_NOT_FOUND)) {
-        truce_status settled = truce__durable_wait(&engine->durable, look.promised, error);
+        truce_status settled = truce__durable_wait(&engine->durable, lookup.promised, error);
 
         status = settled ? settled : status;
     }
@@ -179,26 +180,27 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 /* ---- several documents by their _ids -------------------------------------------------------- */
 
 /* Makes the key of its _id in `key`. */
-static struct bytes read_key_of(const truce_read_request *look, struct buffer *key)
+static struct bytes read_key_of(const truce_read_request *request, struct buffer *key)
 {
     bson_t wrapped = BSON_INITIALIZER;
 
-    BSON_APPEND_VALUE(&wrapped, "", look->id);
+    BSON_APPEND_VALUE(&wrapped, "", request->id);
     key->size = 0;
     truce__key_append(key, truce__value_field(truce__value_document(&wrapped), "", 0), false);
     bson_destroy(&wrapped);
     return (struct bytes){key->bytes, key->size};
 }
 
-static truce_status take_look(truce_read_request *look, struct bytes body, bson_error_t *error)
+static truce_status read_keep_document(truce_read_request *request, struct bytes body,
+                                       bson_error_t *error)
 {
     bson_t borrowed;
 
     if (!bson_init_static(&borrowed, body.data, body.size))
-        return reads_fail_damaged(look->collection, error);
-    bson_destroy(&look->document);
-    bson_copy_to(&borrowed, &look->document);
-    look->found = true;
+        return reads_fail_damaged(request->collection, error);
+    bson_destroy(&request->document);
+    bson_copy_to(&borrowed, &request->document);
+    request->found = true;
     return TRUCE_OK;
 }
 
@@ -206,11 +208,11 @@ static truce_status take_look(truce_read_request *look, struct bytes body, bson_
  * snapshot of the file began. */
 struct read_cached {
     uint64_t snapshot;
-    struct cache_look *looks;
+    struct cache_lookup *lookups;
 };
 
 /* Takes the documents that are cached, of one snapshot. Returns whether these are all. */
-static bool take_cached(struct engine *engine, truce_read_request *looks,
+static bool take_cached(struct engine *engine, truce_read_request *requests,
                         const struct read_cached *cached, size_t count, uint64_t *promised)
 {
     struct buffer key = {0}, body = {0};
@@ -218,14 +220,14 @@ static bool take_cached(struct engine *engine, truce_read_request *looks,
 
     *promised = 0;
     for (size_t i = 0; i < count; i++) {
-        struct cache_look *look = &cached->looks[i];
+        struct cache_lookup *lookup = &cached->lookups[i];
 
         body.size = 0;
-        all = truce__cache_view(engine->cache, cached->snapshot, looks[i].collection,
-                                read_key_of(&looks[i], &key), &body, look) &&
-              !take_look(&looks[i], (struct bytes){body.bytes, body.size}, NULL) && all;
-        if (*promised < look->promised)
-            *promised = look->promised;
+        all = truce__cache_view(engine->cache, cached->snapshot, requests[i].collection,
+                                read_key_of(&requests[i], &key), &body, lookup) &&
+              !read_keep_document(&requests[i], (struct bytes){body.bytes, body.size}, NULL) && all;
+        if (*promised < lookup->promised)
+            *promised = lookup->promised;
     }
     truce__buffer_release(&key);
     truce__buffer_release(&body);
@@ -233,41 +235,43 @@ static bool take_cached(struct engine *engine, truce_read_request *looks,
 }
 
 /* Returns whether a document that the cache had is that of the reader's snapshot, too. */
-static bool read_still_cached(struct engine *engine, const truce_read_request *look,
+static bool read_still_cached(struct engine *engine, const truce_read_request *request,
                               struct bytes key, uint64_t snapshot)
 {
-    struct cache_look again;
+    struct cache_lookup again;
 
-    return look->found &&
-           truce__cache_view(engine->cache, snapshot, look->collection, key, NULL, &again);
+    return request->found &&
+           truce__cache_view(engine->cache, snapshot, request->collection, key, NULL, &again);
 }
 
-/* Reads one document, from the cache if possible. `number`: of the look. `cached` is from before
+/* Reads one document, from the cache if possible. `number`: of the request. `cached` is from before
  * the reader's snapshot; NULL: the cache is not used. */
-static truce_status read_look(struct engine *engine, struct reader *reader,
-                              truce_read_request *look, const struct read_cached *cached,
-                              size_t number, bson_error_t *error)
+static truce_status read_one_of_many(struct engine *engine, struct reader *reader,
+                                     truce_read_request *request, const struct read_cached *cached,
+                                     size_t number, bson_error_t *error)
 {
-    struct bytes key = read_key_of(look, &reader->key), body;
+    struct bytes key = read_key_of(request, &reader->key), body;
     truce_status status;
     int64_t row;
 
     /* invariant 1 */
-    if (cached && read_still_cached(engine, look, key, cached->snapshot))
+    if (cached && read_still_cached(engine, request, key, cached->snapshot))
         return TRUCE_OK;
-    if (look->found)
-        bson_reinit(&look->document);
-    look->found = false;
-    status = read_look_up(engine, reader, look->collection, key, &row, &body, error);
+    if (request->found)
+        bson_reinit(&request->document);
+    request->found = false;
+    status = read_look_up(engine, reader, request->collection, key, &row, &body, error);
     if (status)
         return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     if (cached)
-        truce__cache_fill(engine->cache, look->collection, key, &cached->looks[number], row, body);
-    return take_look(look, body, error);
+        truce__cache_fill(engine->cache, request->collection, key, &cached->lookups[number], row,
+                          body);
+    return read_keep_document(request, body, error);
 }
 
-static truce_status read_looks(struct engine *engine, truce_read_request *looks,
-                               const struct read_cached *cached, size_t count, bson_error_t *error)
+static truce_status read_many_documents(struct engine *engine, truce_read_request *requests,
+                                        const struct read_cached *cached, size_t count,
+                                        bson_error_t *error)
 {
     struct reader *reader;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
@@ -275,43 +279,44 @@ static truce_status read_looks(struct engine *engine, truce_read_request *looks,
     if (status)
         return status;
     for (size_t i = 0; i < count && !status; i++)
-        status = read_look(engine, reader, &looks[i], cached, i, error);
+        status = read_one_of_many(engine, reader, &requests[i], cached, i, error);
     truce__engine_read_end(engine, reader);
     return status;
 }
 
 /* Reads current data: what the cache has, and the rest from a snapshot of the file. */
-static truce_status read_many_current(struct engine *engine, truce_read_request *looks,
+static truce_status read_many_current(struct engine *engine, truce_read_request *requests,
                                       size_t count, bson_error_t *error)
 {
     struct read_cached cached = {.snapshot = truce__cache_snapshot(engine->cache),
-                                 .looks = bson_malloc(count * sizeof *cached.looks)};
+                                 .lookups = bson_malloc(count * sizeof *cached.lookups)};
     truce_status status;
     uint64_t promised;
 
-    if (take_cached(engine, looks, &cached, count, &promised)) {
+    if (take_cached(engine, requests, &cached, count, &promised)) {
         status = check_files(engine, error);
         if (!status)
             status = truce__durable_wait(&engine->durable, promised, error);
     } else
-        status = read_looks(engine, looks, &cached, count, error);
-    bson_free(cached.looks);
+        status = read_many_documents(engine, requests, &cached, count, error);
+    bson_free(cached.lookups);
     return status;
 }
 
-truce_status truce__engine_read_many(struct engine *engine, truce_read_request *looks, size_t count,
-                                     bson_error_t *error)
+truce_status truce__engine_read_many(struct engine *engine, truce_read_request *requests,
+                                     size_t count, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(engine, error);
 
     for (size_t i = 0; i < count; i++) {
-        bson_init(&looks[i].document);
-        looks[i].found = false;
+        bson_init(&requests[i].document);
+        requests[i].found = false;
     }
     if (status)
         return status;
-    return engine->cache && !engine->snapshot ? read_many_current(engine, looks, count, error)
-                                              : read_looks(engine, looks, NULL, count, error);
+    return engine->cache && !engine->snapshot
+               ? read_many_current(engine, requests, count, error)
+               : read_many_documents(engine, requests, NULL, count, error);
 }
 
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)

@@ -121,7 +121,7 @@ static truce_status modify_change(struct modify *modify, struct writer *writer)
 {
     struct gather gather = {0};
     truce_status status =
-        truce__receipt_look(&modify->receipt, writer, &modify->context, &modify->error);
+        truce__receipt_check(&modify->receipt, writer, &modify->context, &modify->error);
 
     writer->unvalidated = modify->options->unvalidated;
     if (!status)

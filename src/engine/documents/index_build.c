@@ -133,8 +133,8 @@ struct repeats {
     bool done;
 };
 
-static truce_status look_for_repeats(struct build *build, struct kv *kv, uint32_t entries_max,
-                                     struct repeats *repeats, bson_error_t *error)
+static truce_status build_check_repeats(struct build *build, struct kv *kv, uint32_t entries_max,
+                                        struct repeats *repeats, bson_error_t *error)
 {
     struct bytes from = {repeats->key.bytes, repeats->key.size};
     struct kv_cursor cursor = {0};
@@ -300,7 +300,7 @@ static truce_status check_and_make_ready(struct build *build, struct writer *wri
     truce_status status = find_built(build, writer, &collection, error);
 
     while (!status && build->spec->unique && !repeats.done && !repeats.repeated)
-        status = look_for_repeats(build, writer->kv, CHUNK, &repeats, error);
+        status = build_check_repeats(build, writer->kv, CHUNK, &repeats, error);
     if (!status && repeats.repeated)
         status = refuse_repeat(build, writer->kv, collection->id, &repeats, error);
     truce__buffer_release(&repeats.key);
@@ -396,8 +396,8 @@ static truce_status build_run(struct engine *engine, struct build *build,
     return status;
 }
 
-static truce_status look_in_snapshot(struct engine *engine, struct build *build,
-                                     struct repeats *repeats, bson_error_t *error)
+static truce_status build_scan_snapshot(struct engine *engine, struct build *build,
+                                        struct repeats *repeats, bson_error_t *error)
 {
     const struct collection *collection;
     struct reader *reader;
@@ -411,7 +411,7 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
             truce__fail(TRUCE_CONFLICT, error,
                         "the index \"%s\" was dropped while it was being built", build->spec->name);
     if (!status)
-        status = look_for_repeats(build, reader->kv, 4 * CHUNK, repeats, error);
+        status = build_check_repeats(build, reader->kv, 4 * CHUNK, repeats, error);
     if (!status && repeats->repeated)
         status = refuse_repeat(build, reader->kv, collection->id, repeats, error);
     truce__readers_end(&engine->readers, reader);
@@ -424,7 +424,7 @@ static truce_status build_check_all(struct engine *engine, struct build *build, 
     truce_status status = TRUCE_OK;
 
     while (!status && build->spec->unique && !repeats.done)
-        status = look_in_snapshot(engine, build, &repeats, error);
+        status = build_scan_snapshot(engine, build, &repeats, error);
     truce__buffer_release(&repeats.key);
     return status;
 }

@@ -28,7 +28,7 @@
 #include "engine/documents/open_documents.h"
 
 #define LOOKS         5
-#define LOOK_AGAIN_MS 20
+#define READ_AGAIN_MS 20
 #define STEPS_OF_PAGE 64
 /* For a key that is looked up in an index. */
 #define STEPS_OF_KEY   16
@@ -87,16 +87,16 @@ static void integrity_report(struct integrity *examine, const char *rule, const 
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-static truce_status look_at_page(struct kv *kv, uint32_t page, bool *there, bool *sound,
-                                 bson_error_t *error)
+static truce_status integrity_check_page(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                         bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     *sound = false;
     for (int i = 0; i < LOOKS && !*sound && !status; i++) {
         if (i)
-            truce__clock_sleep_ms(LOOK_AGAIN_MS);
-        status = truce__kv_page_look(kv, page, there, sound, error);
+            truce__clock_sleep_ms(READ_AGAIN_MS);
+        status = truce__kv_page_read_state(kv, page, there, sound, error);
         if (!*there)
             break;
     }
@@ -113,7 +113,7 @@ static truce_status integrity_pages(struct integrity *examine, bson_error_t *err
 
         status = truce__budget_spend(&examine->budget, STEPS_OF_PAGE, error);
         if (!status)
-            status = look_at_page(examine->reader->kv, page, &there, &sound, error);
+            status = integrity_check_page(examine->reader->kv, page, &there, &sound, error);
         if (status || !there)
             break;
         snprintf(text, sizeof text, "page %u of the file cannot be read, or has a wrong checksum",

@@ -37,8 +37,8 @@ truce_status truce__engine_distinct(struct engine *engine, const char *collectio
 truce_status truce__engine_explain(struct engine *engine, const char *collection,
                                    const bson_t *filter, const truce_find_options *options,
                                    bool count, bson_t *plan, bson_error_t *error);
-truce_status truce__engine_read_many(struct engine *engine, truce_read_request *looks, size_t count,
-                                     bson_error_t *error);
+truce_status truce__engine_read_many(struct engine *engine, truce_read_request *requests,
+                                     size_t count, bson_error_t *error);
 
 /* Returns when everything that was found `early` is durable. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);

@@ -223,9 +223,10 @@ static truce_status query_test(const struct selector *selector, struct query_con
 }
 
 /* Finds the document with the selector's _id if it matches; otherwise NOT_FOUND. */
-static truce_status query_look(const struct selector *selector, struct writer *writer,
-                               const struct collection *collection, struct query_context *context,
-                               struct found *found, bson_error_t *error)
+static truce_status query_find_by_id(const struct selector *selector, struct writer *writer,
+                                     const struct collection *collection,
+                                     struct query_context *context, struct found *found,
+                                     bson_error_t *error)
 {
     struct bytes key = {selector->id_key.bytes, selector->id_key.size}, body;
     truce_status status = truce__writer_look_up(writer, collection, key, &found->row, &body, error);
@@ -247,7 +248,7 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
     *gather = (struct gather){.rows_only = selection->limit != 1 && !selection->keep};
     if (!selection->selector->id_key.size || selection->hint)
         return plan_and_scan(selection, writer->kv, collection, context, gather, error);
-    status = query_look(selection->selector, writer, collection, context, &found, error);
+    status = query_find_by_id(selection->selector, writer, collection, context, &found, error);
     if (!status)
         gather_add(gather, &found);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -460,7 +461,7 @@ static truce_status query_count_entries(struct query *query, struct kv *kv,
 
         if (!to.size)
             to = (struct bytes){above_all, sizeof above_all};
-        status = truce__budget_look(&query->budget, error);
+        status = truce__budget_check(&query->budget, error);
         if (!status)
             status = truce__kv_keys_within(kv, scan->index, from, to, counting->enough ? left : 0,
                                            &entries, error);

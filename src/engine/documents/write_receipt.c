@@ -22,8 +22,8 @@ static const bson_t *receipt_first_document(const struct receipt *receipt)
     return receipt->found.count ? receipt->found.items[0].document : NULL;
 }
 
-truce_status truce__receipt_look(struct receipt *receipt, struct writer *writer,
-                                 struct query_context *context, bson_error_t *error)
+truce_status truce__receipt_check(struct receipt *receipt, struct writer *writer,
+                                  struct query_context *context, bson_error_t *error)
 {
     const struct selection selection = {.selector = &receipt->selector, .limit = 1};
     truce_receipt *given = receipt->given;

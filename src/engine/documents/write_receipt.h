@@ -20,8 +20,8 @@ void truce__receipt_release(struct receipt *receipt);
 
 /* Reads the receipt. Fails with CONFLICT if it is not what the caller expects; nothing was written
  * yet. */
-truce_status truce__receipt_look(struct receipt *receipt, struct writer *writer,
-                                 struct query_context *context, bson_error_t *error);
+truce_status truce__receipt_check(struct receipt *receipt, struct writer *writer,
+                                  struct query_context *context, bson_error_t *error);
 
 /* Writes the receipt. After any failure the transaction must be rolled back: its writes would have
  * no receipt. */

@@ -341,18 +341,19 @@ static bool page_is_empty(const uint8_t *page)
     return !page[0] && !memcmp(page, page + 1, KV_PAGE_BYTES - 1);
 }
 
-static int page_look(struct kv_page_file *file, struct kv_page_look *look)
+static int page_read_state(struct kv_page_file *file, struct kv_page_state *state)
 {
-    sqlite3_int64 offset = (sqlite3_int64)(look->page - 1) * KV_PAGE_BYTES, size = 0;
+    sqlite3_int64 offset = (sqlite3_int64)(state->page - 1) * KV_PAGE_BYTES, size = 0;
     int result = file->real->pMethods->xFileSize(file->real, &size);
 
-    look->there = offset < size;
-    look->sound = false;
-    if (result || !look->there)
+    state->there = offset < size;
+    state->sound = false;
+    if (result || !state->there)
         return result;
     /* If the file ends within a page, it was cut. */
-    result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
-    look->sound = !result && (page_is_sound(look->bytes, look->page) || page_is_empty(look->bytes));
+    result = file->real->pMethods->xRead(file->real, state->bytes, KV_PAGE_BYTES, offset);
+    state->sound =
+        !result && (page_is_sound(state->bytes, state->page) || page_is_empty(state->bytes));
     return SQLITE_OK;
 }
 
@@ -401,8 +402,8 @@ static int page_control(sqlite3_file *base, int what, void *arg)
     case KV_PAGE_CACHE:
         file->cache = *(struct page_cache **)arg;
         return SQLITE_OK;
-    case KV_PAGE_LOOK:
-        return page_look(file, arg);
+    case KV_PAGE_STATE:
+        return page_read_state(file, arg);
     case KV_PAGE_BOUND:
         file->budget = *(struct budget **)arg;
         return SQLITE_OK;

@@ -56,8 +56,8 @@ enum {
     KV_PAGE_FRAME = 0x74720007,
     /* enum kv_kind *: the kind of the file, by its first bytes. */
     KV_PAGE_KIND = 0x74720002,
-    /* struct kv_page_look *: reads a page. */
-    KV_PAGE_LOOK = 0x74720003,
+    /* struct kv_page_state *: reads a page. */
+    KV_PAGE_STATE = 0x74720003,
     /* const struct kv_watch *: is called when a sync fails. */
     KV_PAGE_WATCH = 0x74720004,
     /* const bool *: whether frames of the log are compared with their checksums. */
@@ -75,7 +75,7 @@ enum {
 };
 
 /* A page as it is in the file, regardless of the log. */
-struct kv_page_look {
+struct kv_page_state {
     /* In: the page number, from 1. */
     uint32_t page;
     /* Out: whether the file is long enough. */

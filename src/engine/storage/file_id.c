@@ -4,22 +4,22 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-static bool file_id_identify(int directory, const char *path, int flags, struct file_look *facts)
+static bool file_id_identify(int directory, const char *path, int flags, struct file_facts *facts)
 {
     const unsigned mask = STATX_INO | STATX_BTIME | STATX_SIZE;
     struct statx found;
 
     if (statx(directory, path, flags, mask, &found))
         return false;
-    *facts = (struct file_look){.id = {.device = makedev(found.stx_dev_major, found.stx_dev_minor),
-                                       .number = found.stx_ino},
-                                .size = (int64_t)found.stx_size};
+    *facts = (struct file_facts){.id = {.device = makedev(found.stx_dev_major, found.stx_dev_minor),
+                                        .number = found.stx_ino},
+                                 .size = (int64_t)found.stx_size};
     if (found.stx_mask & STATX_BTIME)
         facts->id.born = (uint64_t)found.stx_btime.tv_sec * 1000000000u + found.stx_btime.tv_nsec;
     return true;
 }
 
-bool truce__file_look(const char *path, struct file_look *facts)
+bool truce__file_read_facts(const char *path, struct file_facts *facts)
 {
     return file_id_identify(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, facts);
 }
@@ -36,8 +36,8 @@ bool truce__file_modified_ns(const char *path, int64_t *ns)
 
 bool truce__file_id(const char *path, struct file_id *id)
 {
-    struct file_look facts;
-    bool found = truce__file_look(path, &facts);
+    struct file_facts facts;
+    bool found = truce__file_read_facts(path, &facts);
 
     if (found)
         *id = facts.id;
@@ -46,7 +46,7 @@ bool truce__file_id(const char *path, struct file_id *id)
 
 bool truce__file_id_of(int descriptor, struct file_id *id)
 {
-    struct file_look facts;
+    struct file_facts facts;
     bool found = file_id_identify(descriptor, "", AT_EMPTY_PATH, &facts);
 
     if (found)

@@ -13,14 +13,14 @@ struct file_id {
 };
 
 /* A file and its size. */
-struct file_look {
+struct file_facts {
     struct file_id id;
     int64_t size;
 };
 
 /* Read the facts or the identity of a file. They return false, with errno, if the file is missing
  * or cannot be read. They do not follow symbolic links. */
-bool truce__file_look(const char *path, struct file_look *facts);
+bool truce__file_read_facts(const char *path, struct file_facts *facts);
 /* Reads when the file was last modified. After this call, Linux 6.13 and later give the next write
  * an exact time (multigrain timestamps). A query before each write makes each write slower. */
 bool truce__file_modified_ns(const char *path, int64_t *ns);

@@ -47,7 +47,7 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/write_lock.h"
 
-#define LOOK_MS 50
+#define CHECK_MS 50
 
 struct file_state {
     int64_t size, time_ns;
@@ -191,7 +191,7 @@ truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llon
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-    if (now_ms - atomic_load_explicit(last_ms, memory_order_relaxed) < LOOK_MS)
+    if (now_ms - atomic_load_explicit(last_ms, memory_order_relaxed) < CHECK_MS)
         return TRUCE_OK;
     atomic_store_explicit(last_ms, now_ms, memory_order_relaxed);
     status = truce__file_identity_check(lock, error);
@@ -234,7 +234,7 @@ static bool file_state_is_left(const struct lock *lock)
  *     name is looked up.
  *  2. `found` was read before the lookup of the name: a change between the two changes a time that
  *     is not recorded.
- *  3. After LOOK_MS the name is looked up in any case. If a directory of the path was moved,
+ *  3. After CHECK_MS the name is looked up in any case. If a directory of the path was moved,
  *     nothing about the file has changed, and some file systems have no such times.
  */
 
@@ -257,8 +257,8 @@ static int64_t changed_ns(const struct stat *found)
 bool truce__path_identity_same(const struct path_identity *path_identity, const struct stat *found)
 {
     return path_identity->changed_ns && path_identity->changed_ns == changed_ns(found) &&
-           path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000 - path_identity->looked_ms <
-               LOOK_MS;
+           path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000 - path_identity->checked_ms <
+               CHECK_MS;
 }
 
 void truce__path_identity_record(struct path_identity *path_identity, const struct stat *found)
@@ -266,9 +266,9 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
     int64_t changed = changed_ns(found);
     bool settled = path_identity_now_ns(CLOCK_REALTIME_COARSE) - changed > TICK_NS;
 
-    *path_identity =
-        (struct path_identity){.changed_ns = settled ? changed : 0,
-                               .looked_ms = path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000};
+    *path_identity = (struct path_identity){
+        .changed_ns = settled ? changed : 0,
+        .checked_ms = path_identity_now_ns(CLOCK_MONOTONIC_COARSE) / 1000000};
 }
 
 /* ---- log identity --------------------------------------------------------------------------- */
@@ -328,12 +328,12 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
 #define TIMES_WRONG_MAX   8
 #define LOG_IDLE_NS       INT64_C(20000000)
 
-truce_status truce__log_identity_look(const char *name, struct file_look *facts,
+truce_status truce__log_identity_read(const char *name, struct file_facts *facts,
                                       bson_error_t *error)
 {
-    if (truce__file_look(name, facts))
+    if (truce__file_read_facts(name, facts))
         return TRUCE_OK;
-    *facts = (struct file_look){0};
+    *facts = (struct file_facts){0};
     if (errno == ENOENT)
         return TRUCE_OK;
     return truce__fail(TRUCE_IO, error, "cannot stat \"%s\": %s", name, strerror(errno));
@@ -342,14 +342,14 @@ truce_status truce__log_identity_look(const char *name, struct file_look *facts,
 truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error)
 {
     struct lock_page *page = lock->page;
-    struct file_look log, index;
+    struct file_facts log, index;
     truce_status status;
 
     if (!lock->alone && atomic_load(&page->log_known))
         return TRUCE_OK;
-    status = truce__log_identity_look(lock->log, &log, error);
+    status = truce__log_identity_read(lock->log, &log, error);
     if (!status)
-        status = truce__log_identity_look(lock->index, &index, error);
+        status = truce__log_identity_read(lock->index, &index, error);
     if (status)
         return status;
     atomic_store(&page->log_known, false);
@@ -373,18 +373,18 @@ static truce_status identity_conclude(struct lock *lock, bson_error_t *error)
 
 /* Checks that the path still leads to the log and its index. `log` is the file under the name of
  * the log. */
-static truce_status identity_check_names(struct lock *lock, struct file_look *log,
+static truce_status identity_check_names(struct lock *lock, struct file_facts *log,
                                          bson_error_t *error)
 {
     struct lock_page *page = lock->page;
-    struct file_look index;
+    struct file_facts index;
     truce_status status = truce__lock_usable(lock, error);
 
     if (status || !atomic_load(&page->log_known))
         return status;
-    status = truce__log_identity_look(lock->log, log, error);
+    status = truce__log_identity_read(lock->log, log, error);
     if (!status)
-        status = truce__log_identity_look(lock->index, &index, error);
+        status = truce__log_identity_read(lock->index, &index, error);
     if (status)
         return status;
     if (truce__file_id_equal(&log->id, &page->log) &&
@@ -398,7 +398,7 @@ static truce_status identity_check_names(struct lock *lock, struct file_look *lo
  * if this cannot be determined now. Any thread. */
 static truce_status log_identity_check(struct lock *lock, bson_error_t *error)
 {
-    struct file_look log;
+    struct file_facts log;
 
     return identity_check_names(lock, &log, error);
 }
@@ -437,7 +437,7 @@ static bool is_log_as_left(const struct lock *lock)
 truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                bson_error_t *error)
 {
-    struct file_look log;
+    struct file_facts log;
     truce_status status = identity_check_names(lock, &log, error);
     bool left = status || is_log_as_left(lock), whole = true;
 
@@ -524,12 +524,12 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
 {
     struct lock_page *page = lock->page;
     uint32_t least = atomic_load(&page->log_least);
-    struct file_look log;
+    struct file_facts log;
     truce_status status;
 
     if (!atomic_load(&page->log_known) || !file_state_is_left(lock))
         return TRUCE_OK;
-    status = truce__log_identity_look(lock->log, &log, error);
+    status = truce__log_identity_read(lock->log, &log, error);
     if (status)
         return status;
     if (log.size && !truce__file_id_equal(&log.id, &page->log))

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-struct file_look;
+struct file_facts;
 struct kv;
 struct lock;
 
@@ -47,7 +47,7 @@ bool truce__file_identity_fits(const struct lock *lock);
 struct path_identity {
     /* The change time of the file when its name was last looked up; 0: unknown. */
     int64_t changed_ns;
-    int64_t looked_ms;
+    int64_t checked_ms;
 };
 
 /* Returns whether the file is under its name, as far as fstat (`found`) can tell without a
@@ -61,7 +61,7 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
 
 /* Reads facts about the file under a name; all are 0 if there is no file. Fails with IO if they
  * cannot be read. */
-truce_status truce__log_identity_look(const char *name, struct file_look *facts,
+truce_status truce__log_identity_read(const char *name, struct file_facts *facts,
                                       bson_error_t *error);
 
 /* Records which files the log and its index are. The caller is alone, or nothing is recorded yet;

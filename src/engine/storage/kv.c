@@ -967,7 +967,7 @@ truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_er
     truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
     kv->failed = true;
     if (result == SQLITE_INTERRUPT && kv->budget && kv->budget->over)
-        return truce__budget_look(kv->budget, error);
+        return truce__budget_check(kv->budget, error);
     if (is_disk_full(kv, result))
         return truce__refuse(CODE_OUT_OF_DISK_SPACE, error, "cannot %s \"%s\": the disk is full",
                              what, kv->path);
@@ -1015,7 +1015,7 @@ static void kv_remember(struct kv *kv, int64_t table, int64_t row, struct bytes 
         truce__seen_add(kv->seen, table, row, body.data, body.size);
 }
 
-bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+bool truce__kv_check_body(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
     if (body.size > TRUCE_DOCUMENT_BYTES_MAX && table != kv->wide)
         return false;

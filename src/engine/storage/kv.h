@@ -304,8 +304,8 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 
 /* Reads a page of the file itself. Finds out whether it is there, and whether its checksum is right
  * or the log has a newer version of the page. Called in a snapshot. */
-truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
-                                 bson_error_t *error);
+truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                       bson_error_t *error);
 
 /* Reads a page of the file itself as it is there, with its checksum. `*there`: the file has it.
  * `*sound`: its checksum is right, or it was never written. A checkpoint may be writing it. */

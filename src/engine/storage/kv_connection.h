@@ -126,7 +126,7 @@ truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, cons
 truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
 
 /* Checks a body that was not seen before. */
-bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body);
+bool truce__kv_check_body(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
 /* Loads the fingerprint of a row into the processor's cache while the row is read. */
 static inline void kv_expect(const struct kv *kv, int64_t table, int64_t row)
@@ -138,7 +138,7 @@ static inline void kv_expect(const struct kv *kv, int64_t table, int64_t row)
 static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
     return !kv->sound || truce__seen_has(kv->seen, table, row, body.data, body.size) ||
-           truce__kv_look_at(kv, table, row, body);
+           truce__kv_check_body(kv, table, row, body);
 }
 
 /* Ends the loan of bytes by the previous call. */

@@ -178,8 +178,8 @@ static uint32_t direct_part_of(uint32_t frame)
 
 /* Looks for the newest frame of the page in one part of the index. `*frame` is 0 if it has none.
  * Returns false if the part is not mapped, or not valid. */
-static bool direct_look_in_part(const struct kv_direct *direct, uint32_t part, uint32_t page,
-                                uint32_t *frame)
+static bool direct_find_frame_in_part(const struct kv_direct *direct, uint32_t part, uint32_t page,
+                                      uint32_t *frame)
 {
     const uint8_t *base = part < KV_PAGE_PARTS_MAX ? direct->parts[part] : NULL;
     uint32_t before = part ? FIRST_FRAMES + (part - 1) * PART_FRAMES : 0;
@@ -219,7 +219,7 @@ static bool direct_find_frame(const struct kv_direct *direct, uint32_t page, uin
     if (direct->log_from > direct->log_upto)
         return true;
     for (;; part--) {
-        if (!direct_look_in_part(direct, part, page, frame))
+        if (!direct_find_frame_in_part(direct, part, page, frame))
             return false;
         if (*frame || part <= least)
             return true;

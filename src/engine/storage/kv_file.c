@@ -175,27 +175,27 @@ static truce_status is_in_log(struct kv *kv, uint32_t page, bool *is, bson_error
     return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }
 
-truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
-                                 bson_error_t *error)
+truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                       bson_error_t *error)
 {
-    struct kv_page_look look = {.page = page};
-    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_LOOK, &look);
+    struct kv_page_state state = {.page = page};
+    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_STATE, &state);
 
-    *there = look.there;
-    *sound = look.sound;
+    *there = state.there;
+    *sound = state.sound;
     if (result)
         return truce__kv_fail(kv, result, "read", error);
-    return look.sound || !look.there ? TRUCE_OK : is_in_log(kv, page, sound, error);
+    return state.sound || !state.there ? TRUCE_OK : is_in_log(kv, page, sound, error);
 }
 
 truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
                                  bool *sound, bson_error_t *error)
 {
-    struct kv_page_look look = {.page = page};
-    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_LOOK, &look);
+    struct kv_page_state state = {.page = page};
+    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_STATE, &state);
 
-    *there = look.there;
-    *sound = look.sound;
-    memcpy(bytes, look.bytes, KV_PAGE_BYTES);
+    *there = state.there;
+    *sound = state.sound;
+    memcpy(bytes, state.bytes, KV_PAGE_BYTES);
     return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }

@@ -99,7 +99,7 @@ static truce_status table_change(struct kv *kv, sqlite3_stmt *statement, bson_er
 
 /* Steps a statement that returns one row or none. On a row it stays there, so that its columns can
  * be read. */
-static truce_status table_look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+static truce_status table_step_row(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
 {
     int result = sqlite3_step(statement);
     truce_status status = TRUCE_OK;
@@ -178,7 +178,7 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
     if (status)
         return status;
     bind_number(statement, 1, row);
-    status = table_look(kv, statement, error);
+    status = table_step_row(kv, statement, error);
     if (status)
         return status;
     return kv_lend_body(kv, statement, table, row, 0, body, error);
@@ -239,7 +239,7 @@ truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows,
     truce_status status = truce__kv_statement(kv, ROWS_MEASURE, table, 0, &statement, error);
 
     if (!status)
-        status = table_look(kv, statement, error);
+        status = table_step_row(kv, statement, error);
     if (status)
         return status;
     *rows = sqlite3_column_int64(statement, 0);
@@ -254,7 +254,7 @@ truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, b
     truce_status status = truce__kv_statement(kv, ROWS_COUNT, table, 0, &statement, error);
 
     if (!status)
-        status = table_look(kv, statement, error);
+        status = table_step_row(kv, statement, error);
     if (status)
         return status;
     *rows = sqlite3_column_int64(statement, 0);
@@ -273,7 +273,7 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
     bind_bytes(statement, 1, from);
     bind_bytes(statement, 2, to);
     bind_number(statement, 3, most ? most : -1);
-    status = table_look(kv, statement, error);
+    status = table_step_row(kv, statement, error);
     if (status)
         return status;
     *entries = sqlite3_column_int64(statement, 0);
@@ -295,7 +295,7 @@ truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, i
     if (status)
         return status;
     bind_bytes(statement, 1, key);
-    status = table_look(kv, statement, error);
+    status = table_step_row(kv, statement, error);
     if (status)
         return status;
     *row = sqlite3_column_int64(statement, 0);
@@ -313,7 +313,7 @@ truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, 
         return status;
     bind_bytes(statement, 1, key);
     bind_number(statement, 2, row);
-    status = table_look(kv, statement, error);
+    status = table_step_row(kv, statement, error);
     if (!status)
         sqlite3_reset(statement);
     return status;
@@ -359,7 +359,7 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
     if (status)
         return status;
     bind_bytes(statement, 1, key);
-    status = table_look(kv, statement, error);
+    status = table_step_row(kv, statement, error);
     if (status)
         return status;
     *row = sqlite3_column_int64(statement, 0);
@@ -430,7 +430,7 @@ static truce_status table_walk(struct kv *kv, kv_take_function *take, bson_error
         return status;
     bind_number(statement, 1, kv->taken);
     kv->take = take;
-    status = table_look(kv, statement, error);
+    status = table_step_row(kv, statement, error);
     if (!status)
         sqlite3_reset(statement);
     return status;

@@ -431,15 +431,16 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
  * cannot be determined. */
 static truce_status is_old_log(const struct lock *lock, bool *is, bson_error_t *error)
 {
-    struct file_look log;
-    truce_status status = truce__log_identity_look(lock->log, &log, error);
+    struct file_facts log;
+    truce_status status = truce__log_identity_read(lock->log, &log, error);
 
     *is = !status && log.size && truce__file_id_equal(&log.id, &lock->page->log);
     return status;
 }
 
 /* Reads the log again after a frame had a wrong checksum. The checksum may be right now. */
-static truce_status look_at_log_again(struct lock *lock, const char *path, bson_error_t *error)
+static truce_status lock_file_read_log_again(struct lock *lock, const char *path,
+                                             bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool sound;
@@ -466,7 +467,7 @@ static truce_status match_content(struct lock *lock, const char *path, bson_erro
     if (status || !is_old)
         return status;
     if (truce__file_identity_fits(lock))
-        return look_at_log_again(lock, path, error);
+        return lock_file_read_log_again(lock, path, error);
     return truce__fail(TRUCE_CORRUPT, error,
                        "another program overwrote \"%s\", and \"%s-wal\" is the log of the earlier "
                        "content: restore that content, or move the log away",

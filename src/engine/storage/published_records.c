@@ -138,7 +138,7 @@ bool truce__records_publish(struct records *records, struct bytes request, bool 
     return true;
 }
 
-enum record_state truce__records_look(struct records *records)
+enum record_state truce__records_state(struct records *records)
 {
     return (enum record_state)atomic_load(&records_own(records)->state);
 }

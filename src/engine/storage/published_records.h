@@ -72,7 +72,7 @@ void truce__records_release(struct records *records);
 bool truce__records_publish(struct records *records, struct bytes request, bool relaxed);
 
 /* Returns the state of the record; FREE if a program has cut the file. */
-enum record_state truce__records_look(struct records *records);
+enum record_state truce__records_state(struct records *records);
 /* Sleeps until the state differs from `seen`, another process wakes this one, or the time is
  * over. */
 void truce__records_sleep(struct records *records, enum record_state seen, int64_t nanoseconds);

@@ -430,7 +430,7 @@ static truce_status check_rev(const bson_t *document, bson_error_t *error)
     return truce__token_of(document, &token, error);
 }
 
-static truce_status item_look(struct run *run, bson_error_t *error)
+static truce_status item_read_document(struct run *run, bson_error_t *error)
 {
     const truce_item *item = run->call->item;
     bson_t document;
@@ -465,7 +465,7 @@ static truce_status item_run_alone(const struct item_call *call, truce_item_resu
         if (!status)
             status = try_direct(&run, &why);
         if (!status && !run.settled)
-            status = item_look(&run, &why);
+            status = item_read_document(&run, &why);
     }
     if (status && error)
         *error = why;

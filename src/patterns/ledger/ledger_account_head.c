@@ -634,7 +634,8 @@ truce_status truce__ledger_transaction(struct ledger_reader *reader, const bson_
                                        bson_t *document, bson_error_t *error)
 {
     reader->worker.waits = 0;
-    return truce__journal_look(&reader->worker, reader->ledger->collection, id, document, error);
+    return truce__journal_read_unguarded(&reader->worker, reader->ledger->collection, id, document,
+                                         error);
 }
 
 truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_value_t *of,

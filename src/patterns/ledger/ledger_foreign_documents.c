@@ -292,9 +292,9 @@ static truce_status load_account(struct foreign *run, const char *account,
 }
 
 /* Finds whether another document precedes it on that account (LF1). */
-static truce_status look_in_front(struct foreign *run, const bson_t *document,
-                                  const struct ledger_change *change, enum outcome *outcome,
-                                  bson_error_t *error)
+static truce_status ledger_find_earlier(struct foreign *run, const bson_t *document,
+                                        const struct ledger_change *change, enum outcome *outcome,
+                                        bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
@@ -364,7 +364,7 @@ static truce_status gather_changes(struct foreign *run, const bson_t *document, 
         (void)!truce__ledger_change(at.value, &planned->change);
         planned->source = at.value;
         planned->place = draft->count++;
-        status = look_in_front(run, document, &planned->change, outcome, error);
+        status = ledger_find_earlier(run, document, &planned->change, outcome, error);
     }
     qsort(draft->planned, draft->count, sizeof *draft->planned, foreign_compare_numbers);
     return status;

@@ -597,11 +597,11 @@ truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_err
 
 bool truce_job_cancelled(truce_job *job)
 {
-    int64_t now_ns = truce__clock_monotonic_ns(), last = atomic_load(&job->looked_ns);
+    int64_t now_ns = truce__clock_monotonic_ns(), last = atomic_load(&job->checked_ns);
     bson_t *filter, found;
 
     if (atomic_load(&job->cancelled) || now_ns - last < CANCELLED_MS * NS_IN_MS ||
-        !atomic_compare_exchange_strong(&job->looked_ns, &last, now_ns))
+        !atomic_compare_exchange_strong(&job->checked_ns, &last, now_ns))
         return atomic_load(&job->cancelled);
     filter = BCON_NEW("_id", BCON_OID(&job->id), "state", BCON_UTF8("cancelled"));
     if (truce_find_one(job->queue->store, QUEUE, filter, NULL, &found, NULL) == TRUCE_OK)

@@ -72,7 +72,7 @@ struct truce_job {
     /* The end in a commit of the caller, which may take effect or not. */
     enum job_end said;
     atomic_bool cancelled;
-    atomic_int_fast64_t looked_ns;
+    atomic_int_fast64_t checked_ns;
 };
 
 /* Returns the refusal of the options, or ensures the indexes. Every call begins with it. */

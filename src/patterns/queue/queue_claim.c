@@ -1035,7 +1035,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
     bson_init(&job->steps);
     if (truce__value_subdocument(&job->document, "steps", &steps))
         bson_concat(&job->steps, &steps);
-    atomic_store(&job->looked_ns, truce__clock_monotonic_ns());
+    atomic_store(&job->checked_ns, truce__clock_monotonic_ns());
     return job;
 }
 

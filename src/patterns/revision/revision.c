@@ -1012,25 +1012,25 @@ truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit
     return revision_revision_save(revision, commit, mine, version, base, true, result, error);
 }
 
-struct look {
+struct reading {
     const truce_revision *revision;
     const bson_value_t *id;
     bson_t *document;
     int64_t number;
 };
 
-static truce_status look_in(truce_commit *commit, void *arg, bson_error_t *error)
+static truce_status revision_read_in_commit(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct look *look = arg;
+    struct reading *reading = arg;
     bson_t found;
     truce_status status =
-        truce_commit_read(commit, look->revision->collection, look->id, &found, error);
+        truce_commit_read(commit, reading->revision->collection, reading->id, &found, error);
 
     if (!status) {
-        bson_reinit(look->document);
+        bson_reinit(reading->document);
         truce__document_append_without(&found, (const char *const[]){"_rev", "_intent", NULL},
-                                       look->document);
-        status = truce__revision_number(look->revision, &found, &look->number, error);
+                                       reading->document);
+        status = truce__revision_number(reading->revision, &found, &reading->number, error);
     }
     bson_destroy(&found);
     return status;
@@ -1042,13 +1042,13 @@ truce_status truce_revision_get(truce_revision *revision, truce_commit *commit,
 {
     RETURN_IF_NULL(document, error);
 
-    struct look look = {.revision = revision, .id = id, .document = document};
+    struct reading reading = {.revision = revision, .id = id, .document = document};
     truce_status status;
 
     bson_init(document);
-    status = revision_run(revision, commit, look_in, &look, error);
+    status = revision_run(revision, commit, revision_read_in_commit, &reading, error);
     if (version)
-        *version = status ? TRUCE_REVISION_NEW : look.number;
+        *version = status ? TRUCE_REVISION_NEW : reading.number;
     return status;
 }
 

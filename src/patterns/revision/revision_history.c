@@ -283,16 +283,16 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
 {
     truce_status status = truce_find_one(revision->store, revision->kept, key, NULL, found, error);
     bson_value_t of = revision_history_id_of(key);
-    truce_read_request look = {.collection = revision->kept, .id = &of};
+    truce_read_request request = {.collection = revision->kept, .id = &of};
 
     if (status || !bson_has_field(found, "_intent") || bson_has_field(found, "document"))
         return status;
     status =
-        truce_read_many(revision->store, &look, 1,
+        truce_read_many(revision->store, &request, 1,
                         &(truce_read_many_options){.deadline_ms = revision->deadline_ms}, error);
     bson_destroy(found);
-    bson_steal(found, &look.document);
-    return status || look.found
+    bson_steal(found, &request.document);
+    return status || request.found
                ? status
                : truce__fail(TRUCE_NOT_FOUND, error, "the version is no longer stored");
 }

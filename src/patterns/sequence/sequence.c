@@ -99,7 +99,7 @@ static bool sequence_find_taken(const bson_t *document, const bson_oid_t *by, in
            !__builtin_sub_overflow(truce__field_number(document, "value"), taken - 1, first);
 }
 
-static truce_status sequence_look(truce_store *store, const char *name, const bson_oid_t *by,
+static truce_status sequence_read(truce_store *store, const char *name, const bson_oid_t *by,
                                   int64_t *first, bool *found, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
@@ -146,7 +146,7 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
         if (status && status != TRUCE_DUPLICATE && status != TRUCE_UNKNOWN &&
             status != TRUCE_CONFLICT)
             return status;
-        status = sequence_look(store, name, by, first, &found, error);
+        status = sequence_read(store, name, by, first, &found, error);
         if (found)
             return TRUCE_OK;
         if (status && status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)

@@ -187,8 +187,8 @@ int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 
 /* Reads the document of a key: only its lists, watermark, revision, and intent. Returns
  * TRUCE_NOT_FOUND if there is no document. */
-truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
-                             bson_error_t *error);
+truce_status truce__set_read_document(truce_set *set, const bson_t *key, bson_t *document,
+                                      bson_error_t *error);
 
 /* Sleeps before try number `round`, with jitter; does nothing before the first. */
 void truce__set_pause(int round);

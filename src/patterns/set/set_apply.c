@@ -222,7 +222,7 @@ truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
         bson_destroy(document);
         status = truce__set_element_show(set, key, document, error);
     } else {
-        status = truce__set_look(set, key, &found, error);
+        status = truce__set_read_document(set, key, &found, error);
         if (!status)
             status = plain_document(set, &found, document, error);
         bson_destroy(&found);
@@ -1213,7 +1213,7 @@ static struct set_group *batch_group_of(const struct set_window *window, const b
     return NULL;
 }
 
-static truce_status batch_look(struct set_window *window, bson_error_t *error)
+static truce_status window_read_documents(struct set_window *window, bson_error_t *error)
 {
     const truce_set *set = window->batch->set;
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
@@ -1328,7 +1328,7 @@ static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
     batch_finish(batch, group);
 }
 
-static void look_and_write(struct set_window *window)
+static void window_read_and_write(struct set_window *window)
 {
     static const bson_t none = BSON_INITIALIZER;
     struct set_batch *batch = window->batch;
@@ -1340,7 +1340,7 @@ static void look_and_write(struct set_window *window)
     window->drafts_count = window->bytes = 0;
     for (size_t i = 0; i < window->count; i++)
         window->groups[i]->seen = false;
-    status = batch_look(window, &why);
+    status = window_read_documents(window, &why);
     for (size_t i = 0; !status && i < window->count && window->bytes < WINDOW_BYTES; i++) {
         if (!window->groups[i]->seen && !window->groups[i]->done)
             merge_group(window, window->groups[i], &none);
@@ -1403,7 +1403,7 @@ static void batch_run_rounds(struct set_batch *batch)
             if (rewrites)
                 set_rewrite_window(&window);
             else
-                look_and_write(&window);
+                window_read_and_write(&window);
         }
     }
     bson_free(window.drafts);

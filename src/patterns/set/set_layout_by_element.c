@@ -396,8 +396,8 @@ static void keep_found(struct shown *shown, const bson_t *found)
     shown->found[shown->found_count++] = bson_copy(found);
 }
 
-static truce_status element_look_at_all(truce_set *set, const bson_t *key, struct shown *shown,
-                                        bson_error_t *error)
+static truce_status element_read_all(truce_set *set, const bson_t *key, struct shown *shown,
+                                     bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER;
     truce_find_options options = {.sort = &sort};
@@ -428,7 +428,7 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
 {
     struct shown shown = {.lists = {BSON_INITIALIZER, BSON_INITIALIZER}};
     int64_t watermark = 0;
-    truce_status status = element_look_at_all(set, key, &shown, error);
+    truce_status status = element_read_all(set, key, &shown, error);
 
     bson_init(document);
     if (!status)
@@ -730,7 +730,7 @@ struct proof {
     int64_t watermark;
     struct worker worker;
     /* Unproved elements up to the watermark. */
-    bson_t *looked[WINDOW];
+    bson_t *read[WINDOW];
     size_t count;
     /* A document changed concurrently. */
     bool again;
@@ -740,7 +740,7 @@ struct proof {
 
 /* Proves the elements that were read, or removes those that are not above the guard, which is read
  * after them (SE2). Frees the elements. Sets proof->again if one changed concurrently. */
-static truce_status prove_looked(struct proof *proof, bson_error_t *error)
+static truce_status prove_elements(struct proof *proof, bson_error_t *error)
 {
     static const truce_bulk_options options = {.unordered = true};
     truce_write writes[WINDOW];
@@ -753,11 +753,11 @@ static truce_status prove_looked(struct proof *proof, bson_error_t *error)
     for (size_t i = 0; i < proof->count; i++) {
         struct set_state state;
 
-        truce__set_element_read(proof->set, proof->looked[i], &state);
+        truce__set_element_read(proof->set, proof->read[i], &state);
         bson_init(&filters[i]);
         bson_init(&updates[i]);
-        append_unproved(proof->set, proof->looked[i], &filters[i]);
-        truce__set_change_append(proof->looked[i], &proved, &updates[i]);
+        append_unproved(proof->set, proof->read[i], &filters[i]);
+        truce__set_change_append(proof->read[i], &proved, &updates[i]);
         writes[i] = (truce_write){.kind = state.stored.seq <= guard ? TRUCE_WRITE_REMOVE
                                                                     : TRUCE_WRITE_UPDATE,
                                   .collection = proof->set->elements,
@@ -773,7 +773,7 @@ static truce_status prove_looked(struct proof *proof, bson_error_t *error)
         truce_write_result_release(&outcomes[i].result);
         bson_destroy(&filters[i]);
         bson_destroy(&updates[i]);
-        bson_destroy(proof->looked[i]);
+        bson_destroy(proof->read[i]);
     }
     proof->count = 0;
     bson_destroy(&proved);
@@ -781,7 +781,7 @@ static truce_status prove_looked(struct proof *proof, bson_error_t *error)
     return status;
 }
 
-static truce_status guard_look(struct proof *proof, bson_error_t *error)
+static truce_status proof_read_guard(struct proof *proof, bson_error_t *error)
 {
     truce_set *set = proof->set;
     bson_t filter = BSON_INITIALIZER, inner;
@@ -811,17 +811,17 @@ static truce_status guard_look(struct proof *proof, bson_error_t *error)
         truce__set_element_read(set, document, &state);
         if (!state.stored.seq || state.stored.seq > proof->watermark)
             continue;
-        proof->looked[proof->count++] = bson_copy(document);
+        proof->read[proof->count++] = bson_copy(document);
         if (proof->count == WINDOW)
-            status = prove_looked(proof, error);
+            status = prove_elements(proof, error);
     }
     if (cursor)
         truce_cursor_close(cursor);
     bson_destroy(&filter);
     if (!status && proof->count)
-        status = prove_looked(proof, error);
+        status = prove_elements(proof, error);
     for (size_t i = 0; i < proof->count; i++)
-        bson_destroy(proof->looked[i]);
+        bson_destroy(proof->read[i]);
     proof->count = 0;
     return status;
 }
@@ -875,7 +875,7 @@ static truce_status collect_key(truce_set *set, const bson_t *key, int64_t water
     truce__worker_init(&proof->worker, set->store, HELD_MS);
     for (int round = 0; !status && proof->again && !proof->skipped && round < ROUNDS; round++) {
         proof->again = false;
-        status = guard_look(proof, error);
+        status = proof_read_guard(proof, error);
     }
     /* Otherwise the next collection takes the key. */
     if (!status && !proof->again) {

@@ -249,8 +249,8 @@ void truce__set_state_read(const truce_set *set, const bson_t *document, struct 
     state_of_list(set, operation_field_of(document, set->deleted), false, name, state);
 }
 
-truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
-                             bson_error_t *error)
+truce_status truce__set_read_document(truce_set *set, const bson_t *key, bson_t *document,
+                                      bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};

@@ -797,7 +797,7 @@ bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
 }
 
 /* SK3. An error is ignored here: the number is read again when it is needed. */
-static void recorded_look_around(truce_set *set, const char *source, int64_t seq, int shift)
+static void recorded_read_around(truce_set *set, const char *source, int64_t seq, int shift)
 {
     for (int from = 0; from <= 1; from++) {
         struct progress progress;
@@ -843,7 +843,7 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
         progress_release(&progress);
     }
     if (fate->recorded && narrowest > BLOCK_SHIFT && narrowest < WIDE_SHIFT_MAX)
-        recorded_look_around(set, source, seq, narrowest);
+        recorded_read_around(set, source, seq, narrowest);
     return status;
 }
 
@@ -976,7 +976,7 @@ static truce_status progress_take_place(struct recording *recording, const bson_
     return TRUCE_OK;
 }
 
-static truce_status progress_look(struct recording *recording, bson_error_t *error)
+static truce_status recording_read_progress(struct recording *recording, bson_error_t *error)
 {
     truce_set *set = recording->set;
     bson_t filter = BSON_INITIALIZER, in, list;
@@ -1140,7 +1140,7 @@ static truce_status progress_attempt(struct recording *recording, bool hint, boo
     *done = true;
     list_places(recording, hint);
     if (recording->places_count)
-        status = progress_look(recording, error);
+        status = recording_read_progress(recording, error);
     for (size_t i = 0; !status && i < recording->count; i++) {
         if (!is_recorded(recording, &recording->pieces[i]))
             *done &= progress_put(recording, &recording->pieces[i]);

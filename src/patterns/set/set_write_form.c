@@ -657,7 +657,7 @@ static truce_status form_settle(truce_set *set, const struct set_operation *oper
 {
     struct set_state state;
     bson_t document;
-    truce_status status = truce__set_look(set, operation->given->key, &document, error);
+    truce_status status = truce__set_read_document(set, operation->given->key, &document, error);
 
     *observed = (struct observed){.verdict = SET_OPEN};
     if (!status) {

@@ -171,13 +171,13 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
         status = truce__check_value(id, "_id", error);
     if (!status) {
         bson_destroy(document);
-        status = truce__journal_look(&work.worker, collection, id, document, error);
+        status = truce__journal_read_unguarded(&work.worker, collection, id, document, error);
     }
     if (!status)
         status = truce__sync_bring_up_by_all(&work, collection, document, error);
     if (!status && work.copies) {
         bson_destroy(document);
-        status = truce__journal_look(&work.worker, collection, id, document, error);
+        status = truce__journal_read_unguarded(&work.worker, collection, id, document, error);
     }
     if (status)
         bson_reinit(document);
@@ -646,7 +646,7 @@ static void index_again(truce_store *store, const struct sync_rules *rules)
 }
 
 /* Replaces the rules by those that were read at that time; NULL: forgets the rules. */
-static void rule_put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns,
+static void rule_put(truce_sync *sync, struct sync_rules *fresh, int64_t checked_ns,
                      uint64_t structure)
 {
     struct sync_rules *before;
@@ -654,7 +654,7 @@ static void rule_put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_
     pthread_mutex_lock(&sync->mutex);
     before = sync->rules;
     sync->rules = fresh;
-    sync->read_ns = looked_ns;
+    sync->read_ns = checked_ns;
     sync->structure = structure;
     if (before && --before->holders)
         before = NULL;

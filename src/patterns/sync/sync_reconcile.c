@@ -243,9 +243,9 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
 }
 
 /* Reads the document and its flag; `over`: nothing must be done. */
-static truce_status settle_look(struct sync_work *work, const char *collection,
-                                const bson_value_t *id, const char *flag, int round,
-                                bson_t *document, bool *over, bson_error_t *error)
+static truce_status settle_read_flag(struct sync_work *work, const char *collection,
+                                     const bson_value_t *id, const char *flag, int round,
+                                     bson_t *document, bool *over, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -427,7 +427,7 @@ static truce_status reconcile_flag(struct sync_work *work, const char *collectio
     bool over = false;
 
     for (int round = 0; !status && !over; round++) {
-        status = settle_look(work, collection, id, flag->name, round, &document, &over, error);
+        status = settle_read_flag(work, collection, id, flag->name, round, &document, &over, error);
         over = over || (!status && passed_on(&fulfilled, &document, flag->name));
         if (!status && !over && !truce__sync_token(&document, flag->name)) {
             status = flag->adopt(work, collection, &document, error);

@@ -156,7 +156,8 @@ static truce_status commit_put(truce_commit *commit, const struct at_once *once,
 
 /* Looks for the transfer in a commit, and reports it if it exists. TRUCE_NOT_FOUND: it does not
  * exist and may be made. TRUCE_INVALID: it does not exist and could not be proved. */
-static truce_status commit_look(truce_commit *commit, struct at_once *once, bson_error_t *error)
+static truce_status transfer_check_commit(truce_commit *commit, struct at_once *once,
+                                          bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);
     bson_t there;
@@ -178,7 +179,7 @@ static truce_status commit_make(truce_commit *commit, void *arg, bson_error_t *e
     truce_status status;
 
     once->exists = once->other = false;
-    status = once->blind ? TRUCE_NOT_FOUND : commit_look(commit, once, error);
+    status = once->blind ? TRUCE_NOT_FOUND : transfer_check_commit(commit, once, error);
     if (status != TRUCE_NOT_FOUND || once->exists)
         return status;
     status = once->state == TRANSFER_DONE ? add_entries(commit, &once->plan, error) : TRUCE_OK;
@@ -224,13 +225,14 @@ static truce_status commit_keep_refusal(struct at_once *once, const char *reason
  * documents. TRUCE_INVALID: an undo does not revert its effect. */
 static truce_status commit_prove(struct at_once *once, bool credits, bson_error_t *error)
 {
-    struct transfer_look *looks = bson_malloc0(once->plan.count * sizeof *looks);
-    truce_status status = truce__transfer_look(once->transfers, &once->plan, looks, error);
+    struct transfer_document *documents = bson_malloc0(once->plan.count * sizeof *documents);
+    truce_status status =
+        truce__transfer_read_documents(once->transfers, &once->plan, documents, error);
 
     if (!status)
-        status = truce__transfer_prove(&once->plan, looks, credits, error);
-    truce__transfer_looks_release(looks, once->plan.count);
-    bson_free(looks);
+        status = truce__transfer_prove(&once->plan, documents, credits, error);
+    truce__transfer_documents_release(documents, once->plan.count);
+    bson_free(documents);
     return status;
 }
 
@@ -705,7 +707,7 @@ truce_status truce_transfer_get(truce_transfers *transfers, const bson_value_t *
         return status;
     truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
     bson_destroy(document);
-    status = truce__journal_look(&worker, transfers->collection, id, document, error);
+    status = truce__journal_read_unguarded(&worker, transfers->collection, id, document, error);
     truce__names_restore_own(document);
     return status;
 }

@@ -139,15 +139,17 @@ enum transfer_made { TRANSFER_MADE, TRANSFER_MOVED /* the fence */, TRANSFER_REF
 
 /* The part of a document that an entry needs: fence, marks, and the fields that the effect and the
  * undo change. */
-struct transfer_look {
+struct transfer_document {
     bool found;
     bson_t document;
 };
 
 /* Reads one for each entry; the caller releases them in any case. */
-truce_status truce__transfer_look(truce_transfers *transfers, const struct transfer_plan *plan,
-                                  struct transfer_look *looks, bson_error_t *error);
-void truce__transfer_looks_release(struct transfer_look *looks, uint32_t count);
+truce_status truce__transfer_read_documents(truce_transfers *transfers,
+                                            const struct transfer_plan *plan,
+                                            struct transfer_document *documents,
+                                            bson_error_t *error);
+void truce__transfer_documents_release(struct transfer_document *documents, uint32_t count);
 /* Returns the fence, borrowed from the document; EOD: it has none. */
 bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_t *document);
 /* Returns whether it has an undo other than the opposite of its $inc. */
@@ -156,7 +158,7 @@ bool truce__transfer_needs_proof(const struct transfer_plan *plan);
  * is impossible with its values (`credits`: of an entry after the decision). TRUCE_INVALID: an undo
  * does not revert its effect. */
 truce_status truce__transfer_prove(const struct transfer_plan *plan,
-                                   const struct transfer_look *looks, bool credits,
+                                   const struct transfer_document *documents, bool credits,
                                    bson_error_t *error);
 
 /* A transfer in one step, as one commit. */

@@ -397,10 +397,10 @@ bool truce__transfer_same(const bson_t *built, const bson_t *kept)
 
 /* Reads the documents that take part: one find for each collection, with the fields that matter. */
 
-void truce__transfer_looks_release(struct transfer_look *looks, uint32_t count)
+void truce__transfer_documents_release(struct transfer_document *documents, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        bson_destroy(&looks[i].document);
+        bson_destroy(&documents[i].document);
 }
 
 bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_t *document)
@@ -415,7 +415,7 @@ bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static bool look_add_field(const char *field, size_t length, void *arg)
+static bool plan_add_field(const char *field, size_t length, void *arg)
 {
     bson_t *projection = arg;
     bson_iter_t iter;
@@ -427,8 +427,8 @@ static bool look_add_field(const char *field, size_t length, void *arg)
 
 /* Appends {_id: {$in: [...]}} and the fields, for the entries in the collection of entry `first`.
  */
-static void look_ask_for(const truce_transfers *transfers, const struct transfer_plan *plan,
-                         uint32_t first, bson_t *filter, bson_t *projection)
+static void plan_make_filter(const truce_transfers *transfers, const struct transfer_plan *plan,
+                             uint32_t first, bson_t *filter, bson_t *projection)
 {
     bson_t condition, ids;
     uint32_t index = 0;
@@ -447,15 +447,15 @@ static void look_ask_for(const truce_transfers *transfers, const struct transfer
             continue;
         length = bson_uint32_to_string(index++, &key, buffer, sizeof buffer);
         bson_append_value(&ids, key, (int)length, &entry->id);
-        (void)transfer_each_field(&entry->effect, look_add_field, projection);
+        (void)transfer_each_field(&entry->effect, plan_add_field, projection);
         if (!entry->after)
-            (void)transfer_each_field(&entry->undo, look_add_field, projection);
+            (void)transfer_each_field(&entry->undo, plan_add_field, projection);
     }
     bson_append_array_end(&condition, &ids);
     bson_append_document_end(filter, &condition);
 }
 
-static bool look_same_id(const bson_value_t *id, const bson_t *document)
+static bool plan_same_id(const bson_value_t *id, const bson_t *document)
 {
     bson_t *holder = BCON_NEW("x", BCON_INT32(0));
     bool same;
@@ -467,22 +467,22 @@ static bool look_same_id(const bson_value_t *id, const bson_t *document)
     return same;
 }
 
-static void look_place(const struct transfer_plan *plan, uint32_t first, const bson_t *document,
-                       struct transfer_look *looks)
+static void plan_place_document(const struct transfer_plan *plan, uint32_t first,
+                                const bson_t *document, struct transfer_document *documents)
 {
     for (uint32_t i = first; i < plan->count; i++) {
         if (strcmp(plan->entries[i].collection, plan->entries[first].collection) ||
-            !look_same_id(&plan->entries[i].id, document))
+            !plan_same_id(&plan->entries[i].id, document))
             continue;
-        bson_destroy(&looks[i].document);
-        bson_copy_to(document, &looks[i].document);
-        looks[i].found = true;
+        bson_destroy(&documents[i].document);
+        bson_copy_to(document, &documents[i].document);
+        documents[i].found = true;
     }
 }
 
-static truce_status look_read_collection(truce_transfers *transfers,
+static truce_status plan_read_collection(truce_transfers *transfers,
                                          const struct transfer_plan *plan, uint32_t first,
-                                         struct transfer_look *looks, bson_error_t *error)
+                                         struct transfer_document *documents, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
@@ -490,7 +490,7 @@ static truce_status look_read_collection(truce_transfers *transfers,
     const bson_t *document;
     truce_status status;
 
-    look_ask_for(transfers, plan, first, &filter, &projection);
+    plan_make_filter(transfers, plan, first, &filter, &projection);
     status = truce_find(transfers->store, plan->entries[first].collection, &filter, &options,
                         &cursor, error);
     while (!status) {
@@ -498,7 +498,7 @@ static truce_status look_read_collection(truce_transfers *transfers,
         if (!status && !document)
             break;
         if (!status)
-            look_place(plan, first, document, looks);
+            plan_place_document(plan, first, document, documents);
     }
     truce_cursor_close(cursor);
     bson_destroy(&projection);
@@ -506,7 +506,7 @@ static truce_status look_read_collection(truce_transfers *transfers,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static bool look_is_first(const struct transfer_plan *plan, uint32_t at)
+static bool plan_is_first(const struct transfer_plan *plan, uint32_t at)
 {
     for (uint32_t i = 0; i < at; i++) {
         if (!strcmp(plan->entries[i].collection, plan->entries[at].collection))
@@ -515,26 +515,28 @@ static bool look_is_first(const struct transfer_plan *plan, uint32_t at)
     return true;
 }
 
-truce_status truce__transfer_look(truce_transfers *transfers, const struct transfer_plan *plan,
-                                  struct transfer_look *looks, bson_error_t *error)
+truce_status truce__transfer_read_documents(truce_transfers *transfers,
+                                            const struct transfer_plan *plan,
+                                            struct transfer_document *documents,
+                                            bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < plan->count; i++) {
-        bson_init(&looks[i].document);
-        looks[i].found = false;
+        bson_init(&documents[i].document);
+        documents[i].found = false;
     }
     for (uint32_t i = 0; i < plan->count && !status; i++) {
-        if (look_is_first(plan, i))
-            status = look_read_collection(transfers, plan, i, looks, error);
+        if (plan_is_first(plan, i))
+            status = plan_read_collection(transfers, plan, i, documents, error);
     }
     return status;
 }
 
 /* ---- can it come to its end? ----------------------------------------------------------------- */
 
-static truce_status look_apply(const bson_t *update, const bson_t *before, bson_t *after,
-                               bson_error_t *error)
+static truce_status plan_apply_update(const bson_t *update, const bson_t *before, bson_t *after,
+                                      bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
@@ -577,7 +579,7 @@ static truce_status prove_undo(const struct transfer_entry *entry, const bson_t 
 {
     bson_error_t why = {0};
     bson_t back;
-    truce_status status = look_apply(&entry->undo, after, &back, &why);
+    truce_status status = plan_apply_update(&entry->undo, after, &back, &why);
 
     if (status)
         status = truce__fail(TRUCE_INVALID, error, "the undo of %s: %s", text, why.message);
@@ -590,25 +592,25 @@ static truce_status prove_undo(const struct transfer_entry *entry, const bson_t 
     return status;
 }
 
-static truce_status prove_one(const struct transfer_entry *entry, const struct transfer_look *look,
-                              bson_error_t *error)
+static truce_status prove_one(const struct transfer_entry *entry,
+                              const struct transfer_document *document, bson_error_t *error)
 {
     bson_error_t why = {0};
     bson_t after;
     char text[200];
-    truce_status status = look_apply(&entry->effect, &look->document, &after, &why);
+    truce_status status = plan_apply_update(&entry->effect, &document->document, &after, &why);
 
     truce__transfer_show(entry->collection, &entry->id, text, sizeof text);
     if (status)
         status = truce__fail(TRUCE_REFUSED, error, "the effect on %s: %s", text, why.message);
     else if (!entry->after && !undo_is_plain(entry))
-        status = prove_undo(entry, &look->document, &after, text, error);
+        status = prove_undo(entry, &document->document, &after, text, error);
     bson_destroy(&after);
     return status;
 }
 
 truce_status truce__transfer_prove(const struct transfer_plan *plan,
-                                   const struct transfer_look *looks, bool credits,
+                                   const struct transfer_document *documents, bool credits,
                                    bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -617,12 +619,12 @@ truce_status truce__transfer_prove(const struct transfer_plan *plan,
     for (uint32_t i = 0; i < plan->count && !status; i++) {
         const struct transfer_entry *entry = &plan->entries[i];
 
-        if (!looks[i].found)
+        if (!documents[i].found)
             status =
                 truce__fail(TRUCE_REFUSED, error, "%s does not exist",
                             truce__transfer_show(entry->collection, &entry->id, text, sizeof text));
         else if (!entry->after || credits)
-            status = prove_one(entry, &looks[i], error);
+            status = prove_one(entry, &documents[i], error);
     }
     return status;
 }

@@ -100,8 +100,8 @@ static truce_status step_write_one(const struct transfer_step *step, const bson_
 /* ---- looks ----------------------------------------------------------------------------------- */
 
 /* Reads the document when no commit holds it. TRUCE_OK with `there` false: it does not exist. */
-static truce_status step_look(const struct transfer_step *step, bson_t *document, bool *there,
-                              bson_error_t *error)
+static truce_status step_read_document(const struct transfer_step *step, bson_t *document,
+                                       bool *there, bson_error_t *error)
 {
     truce_status status = truce__journal_read(step->worker, step->entry->collection,
                                               &step->entry->id, document, error);
@@ -157,7 +157,7 @@ static truce_status step_check(const struct transfer_step *step, enum transfer_m
     bool there, matches = true;
     bson_t document;
     char text[200];
-    truce_status status = step_look(step, &document, &there, error);
+    truce_status status = step_read_document(step, &document, &there, error);
 
     truce__transfer_show(step->entry->collection, &step->entry->id, text, sizeof text);
     *settled = !status;
@@ -254,7 +254,7 @@ static truce_status transfer_unmarked(const struct transfer_step *step, bool *se
 {
     bson_t document;
     bool there;
-    truce_status status = step_look(step, &document, &there, error);
+    truce_status status = step_read_document(step, &document, &there, error);
 
     *settled = !status && (!there || !has_mark(step, &document));
     bson_destroy(&document);
@@ -275,7 +275,7 @@ static truce_status transfer_fence_off(const struct transfer_step *step, bool *f
     step_begin_filter(step, false, &filter);
     status = step_write_one(step, &filter, NULL, &fence, 1, fenced, error);
     if (!status && !*fenced) {
-        status = step_look(step, &document, &there, error);
+        status = step_read_document(step, &document, &there, error);
         /* A missing document cannot change. */
         *fenced = !status && !there;
         bson_destroy(&document);
@@ -299,7 +299,7 @@ struct drive {
     struct worker worker;
     struct transfer_plan plan;
     /* Those of the plan; NULL: there is no plan yet. */
-    struct transfer_look *looks;
+    struct transfer_document *documents;
     /* The transfer as it was read last, or inserted. */
     bson_t current;
     /* Its state, or the one that it was brought to since. */
@@ -416,27 +416,27 @@ static truce_status drive_make_plan(struct drive *drive, bson_t *document, bson_
     truce_status status = truce__transfer_plan(drive->transfers, document, &drive->plan, error);
 
     if (!status)
-        drive->looks = bson_malloc0(drive->plan.count * sizeof *drive->looks);
+        drive->documents = bson_malloc0(drive->plan.count * sizeof *drive->documents);
     for (uint32_t i = 0; !status && i < drive->plan.count; i++)
-        bson_init(&drive->looks[i].document);
+        bson_init(&drive->documents[i].document);
     return status;
 }
 
 static truce_status read_fences(struct drive *drive, bson_error_t *error)
 {
-    truce__transfer_looks_release(drive->looks, drive->plan.count);
-    return truce__transfer_look(drive->transfers, &drive->plan, drive->looks, error);
+    truce__transfer_documents_release(drive->documents, drive->plan.count);
+    return truce__transfer_read_documents(drive->transfers, &drive->plan, drive->documents, error);
 }
 
 /* Reads the fences and then the transfer (TF2). */
-static truce_status drive_look_again(struct drive *drive, bson_error_t *error)
+static truce_status drive_read_again(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_t copy;
 
     if (drive->rounds++ > 1)
         status = truce__worker_wait(&drive->worker, "a transfer", error);
-    if (!status && !drive->looks) {
+    if (!status && !drive->documents) {
         status = read_current(drive, error);
         if (!status) {
             bson_copy_to(&drive->current, &copy);
@@ -456,7 +456,7 @@ static struct transfer_step step_of(struct drive *drive, uint32_t at)
         .worker = &drive->worker,
         .transfer = drive->id,
         .entry = &drive->plan.entries[at],
-        .fence = truce__transfer_fence(drive->transfers, &drive->looks[at].document),
+        .fence = truce__transfer_fence(drive->transfers, &drive->documents[at].document),
     };
 }
 
@@ -613,7 +613,7 @@ static truce_status drive_run(struct drive *drive, bson_error_t *error)
 
         status = drive_go_on(drive, &changed, error);
         if (!status && !changed)
-            status = drive_look_again(drive, error);
+            status = drive_read_again(drive, error);
     }
     /* Reads the reason. */
     if (!status && truce__transfer_state(&drive->current) != drive->state)
@@ -633,9 +633,9 @@ static void drive_begin(struct drive *drive, truce_transfers *transfers, const b
 
 static void drive_end(struct drive *drive)
 {
-    if (drive->looks)
-        truce__transfer_looks_release(drive->looks, drive->plan.count);
-    bson_free(drive->looks);
+    if (drive->documents)
+        truce__transfer_documents_release(drive->documents, drive->plan.count);
+    bson_free(drive->documents);
     truce__transfer_plan_release(&drive->plan);
     bson_destroy(&drive->current);
 }
@@ -691,7 +691,7 @@ static truce_status drive_start(struct drive *drive, bool *exists, bson_error_t 
 
     if (status)
         return status;
-    status = truce__transfer_prove(&drive->plan, drive->looks, true, &why);
+    status = truce__transfer_prove(&drive->plan, drive->documents, true, &why);
     if (status == TRUCE_INVALID)
         return refuse_new(drive, &why, exists, error);
     return drive_insert(drive, status ? TRANSFER_CANCELED : TRANSFER_PENDING,
@@ -711,7 +711,7 @@ truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_
             status = drive_start(&drive, exists, error);
     } else {
         *exists = true;
-        status = drive_look_again(&drive, error);
+        status = drive_read_again(&drive, error);
     }
     if (!status)
         status = drive_run(&drive, error);
@@ -731,7 +731,7 @@ static truce_status turn_back(struct drive *drive, bson_error_t *error)
 
         status = drive_enter(drive, TRANSFER_CANCELING, "it was canceled", &changed, error);
         if (!status && !changed)
-            status = drive_look_again(drive, error);
+            status = drive_read_again(drive, error);
     }
     if (!status && drive->state != TRANSFER_CANCELING && drive->state != TRANSFER_CANCELED)
         status = truce__fail(
@@ -750,7 +750,7 @@ truce_status truce__transfer_undo(truce_transfers *transfers, const bson_value_t
     truce_status status;
 
     drive_begin(&drive, transfers, id);
-    status = drive_look_again(&drive, error);
+    status = drive_read_again(&drive, error);
     if (!status)
         status = turn_back(&drive, error);
     if (!status)

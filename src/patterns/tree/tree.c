@@ -154,7 +154,7 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     /* The read decides about an earlier read, hold, or stamp, so it must be the latest value (TR5
      * to TR7). */
     worker.latest = true;
-    status = truce__journal_look(&worker, TREES, &id, &document, error);
+    status = truce__journal_read_unguarded(&worker, TREES, &id, &document, error);
     if (!status && bson_has_field(&document, "dropped"))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
@@ -189,7 +189,7 @@ bool truce__tree_accepts(const struct tree_master *master, const bson_t *documen
 {
     struct tree_item item;
 
-    truce__tree_look(document, &item);
+    truce__tree_item_parse(document, &item);
     return truce__tree_counts(master, &item);
 }
 
@@ -404,7 +404,7 @@ static truce_status tree_take(truce_tree *tree, const char *field, const char *k
     return TRUCE_OK;
 }
 
-static truce_status tree_look(truce_tree *tree, bson_error_t *error)
+static truce_status tree_read_master(truce_tree *tree, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name)), found;
     truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
@@ -436,13 +436,13 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
         return status;
     pthread_mutex_lock(&tree->mutex);
     if (tree->structure != structure) {
-        status = tree_look(tree, error);
+        status = tree_read_master(tree, error);
         if (status == TRUCE_NOT_FOUND && make && tree->collection) {
             status = truce__view_guard(tree->store, "write", tree->collection, error);
             if (!status)
                 status = truce__tree_make(tree, error);
             if (!status)
-                status = tree_look(tree, error);
+                status = tree_read_master(tree, error);
         }
         if (!status)
             tree->structure = structure;

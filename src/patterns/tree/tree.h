@@ -105,7 +105,7 @@ struct tree_item {
     } pieces[TREE_OWN_FIELDS + 1];
 };
 
-void truce__tree_look(const bson_t *document, struct tree_item *item);
+void truce__tree_item_parse(const bson_t *document, struct tree_item *item);
 /* Writes the document as users see it: item->size + 5 bytes. */
 void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
 /* Appends the fields that users see to an empty document. */

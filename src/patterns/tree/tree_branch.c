@@ -804,7 +804,7 @@ truce_status truce_tree_revert(truce_tree_edit *edit, int64_t version, bson_erro
 /* Merges of a branch with its origin (TR10 of tree.c). */
 
 /* The items, of any size, that are read at once. */
-#define LOOK_ITEMS 50
+#define MERGE_BATCH_ITEMS 50
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
@@ -954,7 +954,7 @@ static truce_status join_gather(struct gathering *gathering, truce_tree_snapshot
 static truce_status merge_portion(struct joining *joining, const struct value *ids, size_t count,
                                   bson_error_t *error)
 {
-    struct tree_three_way items[LOOK_ITEMS] = {0};
+    struct tree_three_way items[MERGE_BATCH_ITEMS] = {0};
     struct gathering base = {items, count, offsetof(struct tree_three_way, base)},
                      incoming = {items, count, offsetof(struct tree_three_way, incoming)},
                      standing = {items, count, offsetof(struct tree_three_way, standing)};
@@ -1002,10 +1002,11 @@ static truce_status join_merge_items(struct joining *joining, bson_error_t *erro
     truce_status status = find_ids(joining, error);
     uint32_t conflicts;
 
-    for (size_t at = 0; !status && at < joining->ids.count; at += LOOK_ITEMS)
-        status = merge_portion(
-            joining, joining->ids.all + at,
-            joining->ids.count - at < LOOK_ITEMS ? joining->ids.count - at : LOOK_ITEMS, error);
+    for (size_t at = 0; !status && at < joining->ids.count; at += MERGE_BATCH_ITEMS)
+        status = merge_portion(joining, joining->ids.all + at,
+                               joining->ids.count - at < MERGE_BATCH_ITEMS ? joining->ids.count - at
+                                                                           : MERGE_BATCH_ITEMS,
+                               error);
     conflicts = joining->merging.conflicts;
     if (!status && conflicts)
         status = truce__fail(

@@ -158,7 +158,7 @@ static bool shape_refuse_orphan(const bson_t *item, void *arg)
     return false;
 }
 
-static truce_status look_for_orphans(struct shape *shape, const struct node *node)
+static truce_status shape_check_orphans(struct shape *shape, const struct node *node)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
@@ -170,7 +170,7 @@ static truce_status look_for_orphans(struct shape *shape, const struct node *nod
     return status ? status : shape->status;
 }
 
-static truce_status shape_look(struct shape *shape, bson_error_t *error)
+static truce_status shape_begin(struct shape *shape, bson_error_t *error)
 {
     const truce_tree_edit *edit = shape->edit;
     truce_status status =
@@ -184,7 +184,7 @@ static truce_status shape_look(struct shape *shape, bson_error_t *error)
         (void)truce__value_set_add_number(&shape->own, shape->nodes[i].id, (uint32_t)i + 1);
     for (size_t i = 0; !status && i < shape->count; i++)
         status = shape->nodes[i].removed
-                     ? look_for_orphans(shape, &shape->nodes[i])
+                     ? shape_check_orphans(shape, &shape->nodes[i])
                      : shape_climb_to_root(shape, &shape->nodes[i], (uint32_t)i + 1);
     return status;
 }
@@ -196,7 +196,7 @@ static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
     truce_status status = truce__tree_open(edit->tree, edit->base, &shape.base, error);
 
     if (!status)
-        status = shape_look(&shape, error);
+        status = shape_begin(&shape, error);
     truce__tree_leave(&shape.base);
     bson_free(shape.nodes);
     truce__arena_release(&shape.arena);
@@ -754,7 +754,7 @@ static void forget_ids(struct settling *settling)
 }
 
 /* Reads the items of the version that have no stamp. */
-static truce_status tree_settle_look(struct settling *settling, bson_error_t *error)
+static truce_status tree_settle_read_items(struct settling *settling, bson_error_t *error)
 {
     bson_t filter, *only_id = BCON_NEW("_id", BCON_INT32(1));
     truce_find_options options = {.projection = only_id};
@@ -790,8 +790,8 @@ static bool take_first(struct settling *settling, const struct tree_master *mast
 }
 
 /* Reports whether it is still the first. */
-static truce_status settle_look_again(struct settling *settling, bool *mine,
-                                      struct tree_master *master, bson_error_t *error)
+static truce_status settle_is_first(struct settling *settling, bool *mine,
+                                    struct tree_master *master, bson_error_t *error)
 {
     truce_status status = truce__tree_master(settling->tree, master, error);
 
@@ -844,11 +844,11 @@ static truce_status stamp_record(struct settling *settling, bson_error_t *error)
 static truce_status stamp_all(struct settling *settling, struct tree_master *master, bool *mine,
                               bson_error_t *error)
 {
-    truce_status status = tree_settle_look(settling, error);
+    truce_status status = tree_settle_read_items(settling, error);
 
     truce__tree_master_release(master);
     if (!status)
-        status = settle_look_again(settling, mine, master, error);
+        status = settle_is_first(settling, mine, master, error);
     return status || !*mine ? status : settle_stamp(settling, error);
 }
 
@@ -1069,8 +1069,8 @@ static truce_status find_request(const truce_tree_edit *edit, const struct tree_
 
 /* Looks for a publication under the caller's id (TR12): reads the master, THEN the records of its
  * versions, THEN whether a record may have been removed in the meantime. */
-static truce_status look_for_request(truce_tree_edit *edit, struct found_request *found,
-                                     bson_error_t *error)
+static truce_status edit_find_request(truce_tree_edit *edit, struct found_request *found,
+                                      bson_error_t *error)
 {
     struct tree_master master = {0}, now = {0};
     truce_status status = truce__tree_master(edit->tree, &master, error);
@@ -1098,7 +1098,7 @@ bool truce__tree_id_published(truce_tree_edit *edit)
 {
     struct found_request found = {0};
 
-    return edit->has_id && !look_for_request(edit, &found, NULL) && found.version;
+    return edit->has_id && !edit_find_request(edit, &found, NULL) && found.version;
 }
 
 static void take_found(truce_tree_edit *edit, const struct found_request *found,
@@ -1128,7 +1128,7 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
                            "tree \"%s\" and the commit belong to different stores",
                            edit->tree->name);
     if (edit->has_id && !edit->published) {
-        status = look_for_request(edit, &found, error);
+        status = edit_find_request(edit, &found, error);
         if (!status && found.version)
             take_found(edit, &found, published);
         if (status || found.version)
@@ -1146,7 +1146,7 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
         status = tree_publish_publish_in(edit, commit, error);
     else if (!status && !edit->published)
         status = publish_alone(edit, error);
-    if (status == TRUCE_CONFLICT && edit->has_id && !look_for_request(edit, &found, NULL) &&
+    if (status == TRUCE_CONFLICT && edit->has_id && !edit_find_request(edit, &found, NULL) &&
         found.version) {
         take_found(edit, &found, published);
         return TRUCE_OK;

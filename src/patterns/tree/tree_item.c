@@ -84,7 +84,7 @@ static void end_piece(struct tree_item *item, const uint8_t *from, const uint8_t
     item->size += (uint32_t)(to - from);
 }
 
-void truce__tree_look(const bson_t *document, struct tree_item *item)
+void truce__tree_item_parse(const bson_t *document, struct tree_item *item)
 {
     struct fields fields = truce__fields(truce__value_document(document));
     const uint8_t *from = fields.at, *at = fields.at;

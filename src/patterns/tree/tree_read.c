@@ -174,7 +174,7 @@ static truce_status walk_add(struct walk *walk, const bson_t *document, bson_err
     truce_status status = TRUCE_OK;
     bson_t shown;
 
-    truce__tree_look(document, &item);
+    truce__tree_item_parse(document, &item);
     if (item.version > walk->handing.snapshot->version)
         return TRUCE_OK;
     if (walk->best_id.type && !truce__value_equal(walk->best_id, item.id))

@@ -303,7 +303,7 @@ void log_append(struct log *log, bson_t *array, int64_t *all)
 /* Returns false if the line cannot be written now. */
 static bool write_out(struct log *log, const struct event *event, bool keeps)
 {
-    struct pollfd look = {.fd = log->file, .events = POLLOUT};
+    struct pollfd polled = {.fd = log->file, .events = POLLOUT};
     char time[DATE_TEXT_MAX];
     ssize_t written;
 
@@ -313,7 +313,7 @@ static bool write_out(struct log *log, const struct event *event, bool keeps)
     truce_assert(log->line.size <= LOG_LINE_MAX);
     if (keeps)
         log_keep(log);
-    if (poll(&look, 1, 0) != 1 || !(look.revents & POLLOUT))
+    if (poll(&polled, 1, 0) != 1 || !(polled.revents & POLLOUT))
         return false;
     do
         written = write(log->file, log->line.bytes, log->line.size);

@@ -15,11 +15,11 @@ static void wait_a_while(struct connection *connection)
 {
     int64_t until_ns =
         truce__clock_monotonic_ns() + connection->server->login_delay_ms * INT64_C(1000000);
-    struct pollfd look = {.fd = connection->socket, .events = POLLRDHUP};
+    struct pollfd polled = {.fd = connection->socket, .events = POLLRDHUP};
     int64_t left_ms;
 
     while ((left_ms = (until_ns - truce__clock_monotonic_ns()) / 1000000) > 0)
-        if (poll(&look, 1, (int)left_ms) > 0)
+        if (poll(&polled, 1, (int)left_ms) > 0)
             return;
 }
 

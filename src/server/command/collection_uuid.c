@@ -48,26 +48,26 @@ static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
     return size == 16 && !memcmp(bytes, uuid, 16);
 }
 
-struct look {
+struct search {
     const char *found; /* The place with the UUID, borrowed from the list; NULL: none. */
     bool any;          /* At least one collection has a UUID. */
     bool there;        /* At least one collection exists. */
 };
 
-static struct look collection_look_at(const bson_t *list, const uint8_t uuid[16])
+static struct search collection_find_uuid(const bson_t *list, const uint8_t uuid[16])
 {
-    struct look look = {0};
+    struct search search = {0};
     struct fields fields = truce__fields(truce__value_document(list));
 
-    while (!look.found && truce__fields_next(&fields)) {
+    while (!search.found && truce__fields_next(&fields)) {
         bson_t facts;
 
         truce__value_bson(fields.value, &facts);
-        look.there = true;
-        if (has_uuid(&facts, uuid, &look.any))
-            look.found = truce__field_text(&facts, "name");
+        search.there = true;
+        if (has_uuid(&facts, uuid, &search.any))
+            search.found = truce__field_text(&facts, "name");
     }
-    return look;
+    return search;
 }
 
 static truce_status collection_refuse(struct call *call, const char *database,
@@ -94,7 +94,7 @@ static truce_status collection_compare(struct call *call, const char *database,
 {
     static const truce_list_options options = {.unmeasured = true, .uuids = true};
     char place[PLACE_MAX];
-    struct look look;
+    struct search search;
     bson_t list;
     truce_status status =
         truce__place_of(call->server->database, database, collection, place, error);
@@ -103,12 +103,12 @@ static truce_status collection_compare(struct call *call, const char *database,
         return status;
     status = truce_collection_list(call->store, &options, &list, error);
     if (!status) {
-        look = collection_look_at(&list, uuid);
-        if (look.there && !look.any)
+        search = collection_find_uuid(&list, uuid);
+        if (search.there && !search.any)
             status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                                    "collectionUUID is supported only by a store in a file");
-        else if (!look.found || strcmp(look.found, place) != 0)
-            status = collection_refuse(call, database, collection, uuid, look.found, error);
+        else if (!search.found || strcmp(search.found, place) != 0)
+            status = collection_refuse(call, database, collection, uuid, search.found, error);
     }
     bson_destroy(&list);
     return status;

@@ -269,14 +269,14 @@ truce_status serve_change_stream(struct call *call, const bson_t *pipeline, cons
 
 static bool has_hung_up(const struct connection *connection)
 {
-    struct pollfd look = {.fd = connection->socket, .events = POLLRDHUP};
+    struct pollfd polled = {.fd = connection->socket, .events = POLLRDHUP};
 
-    return poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR);
+    return poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
 /* Checks whether the wait must end. A failure ends the stream; `*enough`: the server stops. */
-static truce_status change_stream_look_around(struct call *call, const struct cursor_entry *entry,
-                                              bool *enough, bson_error_t *error)
+static truce_status change_stream_check_end(struct call *call, const struct cursor_entry *entry,
+                                            bool *enough, bson_error_t *error)
 {
     *enough = server_is_stopping(call->server);
     if (has_hung_up(call->connection)) /* No client will read the stream. */
@@ -308,7 +308,7 @@ static truce_status read_or_wait(struct call *call, struct cursor_entry *entry, 
             status = change_stream_read(entry->stream, most, batch, &count, error);
         if (status || count || change_stream_is_over(entry->stream) || left_ms <= 0)
             return status;
-        status = change_stream_look_around(call, entry, &enough, error);
+        status = change_stream_check_end(call, entry, &enough, error);
         if (status || enough)
             return status;
     }

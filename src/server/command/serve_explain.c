@@ -57,8 +57,8 @@ struct explained {
 
 /* ---- the read -------------------------------------------------------------------------------- */
 
-static truce_status explained_look(struct call *call, struct explained *explained,
-                                   bson_error_t *error)
+static truce_status explained_read_plan(struct call *call, struct explained *explained,
+                                        bson_error_t *error)
 {
     static const bson_t all = BSON_INITIALIZER;
     int64_t since_ns = truce__clock_monotonic_ns();
@@ -219,7 +219,7 @@ static void explained_append_end(const struct call *call, bson_t *reply)
 static truce_status explained_report(struct call *call, struct explained *explained, bson_t *reply,
                                      bson_error_t *error)
 {
-    truce_status status = explained_look(call, explained, error);
+    truce_status status = explained_read_plan(call, explained, error);
 
     if (!status) {
         BSON_APPEND_UTF8(reply, "explainVersion", "1");
@@ -303,19 +303,19 @@ static void append_pipeline(const struct call *call, const struct explained *exp
 
 /* The store runs the head of the pipeline. A $sort without a suitable index stays with the
  * pipeline. */
-static truce_status look_at_head(struct call *call, const struct pipeline_head *head,
-                                 struct explained *explained, bson_error_t *error)
+static truce_status explained_read_head(struct call *call, const struct pipeline_head *head,
+                                        struct explained *explained, bson_error_t *error)
 {
     truce_status status;
 
     explained->filter = head->filter;
     explained->options.sort = head->sort;
     explained->options.limit = head->limit;
-    status = explained_look(call, explained, error);
+    status = explained_read_plan(call, explained, error);
     if (!status && !head->same_sort && explain_plan_sorts(&explained->plan)) {
         bson_destroy(&explained->plan);
         explained->options.sort = NULL;
-        status = explained_look(call, explained, error);
+        status = explained_read_plan(call, explained, error);
     }
     return status;
 }
@@ -337,7 +337,7 @@ static truce_status explain_stages(struct call *call, struct explained *explaine
     explained->options = (truce_find_options){.hint = aggregate->hint,
                                               .deadline_ms = aggregate->options.deadline_ms,
                                               .allow_disk_use = aggregate->disk};
-    status = look_at_head(call, &head, explained, error);
+    status = explained_read_head(call, &head, explained, error);
     if (!status)
         append_pipeline(call, explained, compiled, head.stages_taken, aggregate->shown, reply);
     bson_destroy(&explained->plan);

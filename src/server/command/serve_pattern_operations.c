@@ -132,11 +132,11 @@ static truce_status host_check_collection(const struct operation_call *operation
 static bool host_is_gone(const struct operation_call *operation)
 {
     const struct call *call = operation->host_arg;
-    struct pollfd look = {.fd = call->connection->socket, .events = POLLRDHUP};
+    struct pollfd polled = {.fd = call->connection->socket, .events = POLLRDHUP};
 
     /* recv() would not do: with TLS, a client that ends leaves bytes to read. */
     return server_is_stopping(call->server) ||
-           (poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR));
+           (poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 static const char *host_message(const struct operation_call *operation, const char *message)

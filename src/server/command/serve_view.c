@@ -147,8 +147,8 @@ static truce_status view_too_deep(bson_error_t *error)
                          "View depth limit exceeded; maximum depth is %d", TRUCE_VIEW_DEPTH_MAX);
 }
 
-static truce_status look_below(void *arg, const char *database, const char *collection, bool writes,
-                               bson_error_t *error)
+static truce_status view_measure_below(void *arg, const char *database, const char *collection,
+                                       bool writes, bson_error_t *error)
 {
     struct below *below = arg;
     uint32_t height = 0;
@@ -167,7 +167,7 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
                                  uint32_t *height)
 {
     struct below below = {graph, depth + 1, 0};
-    const struct place_guard guard = {look_below, &below};
+    const struct place_guard guard = {view_measure_below, &below};
     struct call *call = graph->call;
     truce_status status = TRUCE_OK;
     bson_t placed;
@@ -175,7 +175,7 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
     if (depth > TRUCE_VIEW_DEPTH_MAX)
         return view_too_deep(graph->error);
     if (view->on) {
-        status = look_below(&below, call->database, view->on, false, graph->error);
+        status = view_measure_below(&below, call->database, view->on, false, graph->error);
         if (!status) {
             status = truce__place_pipeline(call->server->database, call->database, view->pipeline,
                                            &guard, &placed, graph->error);

@@ -137,7 +137,8 @@ static void watch_more(struct watch_stream *stream)
 }
 
 /* Looks whether a process has written to one of the collections. */
-static truce_status watch_look(struct watch_stream *stream, bool *changed, bson_error_t *error)
+static truce_status watch_check_writes(struct watch_stream *stream, bool *changed,
+                                       bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -161,7 +162,7 @@ static void watch_notice(struct watch_stream *stream)
     truce_status status = TRUCE_OK;
 
     if (truce__clock_monotonic_ns() - stream->noticed_ns > NOTICE_GAP_MS * INT64_C(1000000))
-        status = watch_look(stream, &changed, &error);
+        status = watch_check_writes(stream, &changed, &error);
     if (status) {
         bson_t *reply = BCON_NEW("ok", BCON_DOUBLE(0), "errmsg", BCON_UTF8(error.message), "code",
                                  BCON_INT32((int32_t)error.code), "status",
@@ -180,10 +181,10 @@ static void watch_notice(struct watch_stream *stream)
 /* Returns whether the client has hung up or the server is stopping. */
 static bool watch_must_end(const struct watch_stream *stream)
 {
-    struct pollfd look = {.fd = stream->own->connection.socket, .events = POLLRDHUP};
+    struct pollfd polled = {.fd = stream->own->connection.socket, .events = POLLRDHUP};
 
     return server_is_stopping(stream->own->connection.server) ||
-           (poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR));
+           (poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
@@ -351,7 +352,7 @@ static enum MHD_Result watch_notices(struct MHD_Connection *c, struct http_conne
         result = http_bad(c, "'notify' excludes 'collection', 'pipeline', and 'resumeAfter'");
     } else {
         stream->view = truce__database_open(server->store, server->database, database);
-        if (watch_look(stream, &changed, &error)) {
+        if (watch_check_writes(stream, &changed, &error)) {
             result = http_bad(c, error.message);
         } else {
             truce__buffer_append_text(&stream->text, ":\n\n");

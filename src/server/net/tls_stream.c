@@ -115,7 +115,7 @@ void tls_free(struct tls *tls)
  * limit. */
 static bool stream_ready(int socket, short events, int64_t until_ns)
 {
-    struct pollfd look = {.fd = socket, .events = events};
+    struct pollfd polled = {.fd = socket, .events = events};
     int ready;
 
     do {
@@ -124,7 +124,7 @@ static bool stream_ready(int socket, short events, int64_t until_ns)
 
         if (until_ns && left_ms <= 0)
             return false;
-        ready = poll(&look, 1, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
+        ready = poll(&polled, 1, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
     } while (ready < 0 && errno == EINTR);
     return ready > 0;
 }

@@ -1038,8 +1038,8 @@ static bool change_stream_take_place(void *arg, const struct feed_entry *entry)
 }
 
 /* Finds the event of the token, and whether it ended the stream. */
-static truce_status look_at_event(struct change_stream *watch, const struct feed_state *state,
-                                  bson_error_t *error)
+static truce_status change_stream_find_event(struct change_stream *watch,
+                                             const struct feed_state *state, bson_error_t *error)
 {
     struct entry_search search = {.scope = &watch->scope, .position = watch->at.position};
     int64_t reached;
@@ -1070,7 +1070,7 @@ static truce_status set_out_within(struct change_stream *watch, const struct fee
     watch->skip_at = watch->at.position;
     watch->skip = watch->at.fragment + 1;
     watch->reached = watch->at.position - 1;
-    return look_at_event(watch, state, error);
+    return change_stream_find_event(watch, state, error);
 }
 
 static truce_status set_out(struct change_stream *watch,
@@ -1104,7 +1104,8 @@ static truce_status set_out(struct change_stream *watch,
     watch->reached = watch->at.position;
     if (watch->at.place == STREAM_FRAGMENT)
         return set_out_within(watch, &state, error);
-    return watch->at.place == STREAM_EVENT ? look_at_event(watch, &state, error) : TRUCE_OK;
+    return watch->at.place == STREAM_EVENT ? change_stream_find_event(watch, &state, error)
+                                           : TRUCE_OK;
 }
 
 static truce_status compile_stages(struct change_stream *watch, const bson_t *stages,

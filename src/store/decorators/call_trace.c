@@ -126,17 +126,17 @@ static void add_outcomes(bson_t *parent, const truce_write_outcome *outcomes, si
     bson_append_array_end(parent, &array);
 }
 
-static void add_looks(bson_t *parent, const struct decorated_call *call, bool answered)
+static void trace_add_requests(bson_t *parent, const struct decorated_call *call, bool answered)
 {
     bson_t array, child;
 
     BSON_APPEND_ARRAY_BEGIN(parent, "looks", &array);
     for (size_t i = 0; i < call->number; i++) {
         element_begin(&array, i, &child);
-        BSON_APPEND_UTF8(&child, "collection", call->looks[i].collection);
-        BSON_APPEND_VALUE(&child, "_id", call->looks[i].id);
+        BSON_APPEND_UTF8(&child, "collection", call->requests[i].collection);
+        BSON_APPEND_VALUE(&child, "_id", call->requests[i].id);
         if (answered)
-            trace_show_add_document(&child, "document", &call->looks[i].document);
+            trace_show_add_document(&child, "document", &call->requests[i].document);
         bson_append_document_end(&array, &child);
     }
     bson_append_array_end(parent, &array);
@@ -204,7 +204,7 @@ static void trace_add_arguments(bson_t *parent, const struct decorated_call *cal
         add_aggregation(parent, call);
         break;
     case VERB_READ_MANY:
-        add_looks(parent, call, false);
+        trace_add_requests(parent, call, false);
         break;
     case VERB_BULK:
         trace_show_add_bulk(parent, call);
@@ -253,8 +253,8 @@ static void trace_add_answer(bson_t *parent, const struct decorated_call *call)
         BSON_APPEND_DOCUMENT(parent, "document", *call->next);
     if (call->count)
         BSON_APPEND_INT64(parent, "count", *call->count);
-    if (call->looks)
-        add_looks(parent, call, true);
+    if (call->requests)
+        trace_add_requests(parent, call, true);
     if (call->outcomes)
         add_outcomes(parent, call->outcomes, call->number);
     if (call->verb == VERB_DISTINCT)

@@ -129,8 +129,8 @@ static truce_status database_explain(truce_store *store, const char *collection,
     return name_places(database, status, error);
 }
 
-static truce_status database_read_many(truce_store *store, truce_read_request *looks, size_t count,
-                                       bson_error_t *error)
+static truce_status database_read_many(truce_store *store, truce_read_request *requests,
+                                       size_t count, bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
     truce_read_request *placed =
@@ -139,8 +139,8 @@ static truce_status database_read_many(truce_store *store, truce_read_request *l
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < count && !status; i++) {
-        placed[i] = (truce_read_request){.collection = places[i], .id = looks[i].id};
-        status = map_name(database, looks[i].collection, places[i], error);
+        placed[i] = (truce_read_request){.collection = places[i], .id = requests[i].id};
+        status = map_name(database, requests[i].collection, places[i], error);
     }
     if (status)
         for (size_t i = 0; i < count; i++)
@@ -148,10 +148,10 @@ static truce_status database_read_many(truce_store *store, truce_read_request *l
     else
         status = database->inner->ops->read_many(database->inner, placed, count, error);
     for (size_t i = 0; i < count; i++) {
-        bool moved = bson_steal(&looks[i].document, &placed[i].document);
+        bool moved = bson_steal(&requests[i].document, &placed[i].document);
 
         truce_assert(moved);
-        looks[i].found = placed[i].found;
+        requests[i].found = placed[i].found;
     }
     bson_free(places);
     bson_free(placed);

@@ -85,7 +85,7 @@ static truce_status decorator_run(truce_store *inner, const struct decorated_cal
         return truce__store_explain(inner, call->collection, call->filter, call->how.find,
                                     call->flag, call->answer, error);
     case VERB_READ_MANY:
-        return truce__store_look(inner, call->looks, call->number, error);
+        return truce__store_read_many(inner, call->requests, call->number, error);
     case VERB_SNAPSHOT:
         return truce__store_snapshot(inner, call->how.snapshot, call->view, error);
     case VERB_BULK:
@@ -222,10 +222,10 @@ static truce_status decorator_explain(truce_store *store, const char *collection
                 .answer = plan);
 }
 
-static truce_status decorator_read_many(truce_store *store, truce_read_request *looks,
+static truce_status decorator_read_many(truce_store *store, truce_read_request *requests,
                                         size_t number, bson_error_t *error)
 {
-    return PASS(VERB_READ_MANY, .looks = looks, .number = number);
+    return PASS(VERB_READ_MANY, .requests = requests, .number = number);
 }
 
 static truce_status decorator_snapshot(truce_store *store, const truce_snapshot_options *options,

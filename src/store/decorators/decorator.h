@@ -70,7 +70,7 @@ struct decorated_call {
         const truce_list_options *list;
     } how;
     const truce_write *writes;
-    truce_read_request *looks;
+    truce_read_request *requests;
     size_t number; /* How many writes or reads. */
     truce_rewrite *rewrite;
     uint32_t timeout_ms;

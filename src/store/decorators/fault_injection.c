@@ -123,9 +123,9 @@ static void fault_forget(bool answered, const struct decorated_call *call)
         *call->count = 0;
     if (call->result)
         truce_write_result_release(call->result);
-    for (size_t i = 0; call->looks && i < call->number; i++) {
-        forget_document(answered, &call->looks[i].document);
-        call->looks[i].found = false;
+    for (size_t i = 0; call->requests && i < call->number; i++) {
+        forget_document(answered, &call->requests[i].document);
+        call->requests[i].found = false;
     }
     forget_outcomes(answered, call);
     forget_opened(answered, call);

@@ -318,10 +318,10 @@ static truce_status file_rewrite_documents(truce_store *store, truce_rewrite *re
     return truce__engine_rewrite(file_engine_of(store), rewrite, error);
 }
 
-static truce_status file_read_many(truce_store *store, truce_read_request *looks, size_t number,
+static truce_status file_read_many(truce_store *store, truce_read_request *requests, size_t number,
                                    bson_error_t *error)
 {
-    return truce__engine_read_many(file_engine_of(store), looks, number, error);
+    return truce__engine_read_many(file_engine_of(store), requests, number, error);
 }
 
 /* ---- aggregation ----------------------------------------------------------------------------- */
@@ -554,7 +554,7 @@ static void state_of_view(truce_store *view, truce_snapshot_state *state)
 {
     struct snapshot_facts known;
 
-    truce__snapshot_look(file_engine_of(view)->snapshot, &known);
+    truce__snapshot_check(file_engine_of(view)->snapshot, &known);
     *state = (truce_snapshot_state){
         .age_ms = known.age_ms, .log_bytes = known.log, .ended = known.ended};
 }

@@ -138,7 +138,7 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
 truce_status truce__memory_explain(truce_store *base, const char *name, const bson_t *filter,
                                    const truce_find_options *options, bool count, bson_t *plan,
                                    bson_error_t *error);
-truce_status truce__memory_read_many(truce_store *base, truce_read_request *looks, size_t count,
+truce_status truce__memory_read_many(truce_store *base, truce_read_request *requests, size_t count,
                                      bson_error_t *error);
 
 /* ---- memory_write.c ---- */

@@ -584,8 +584,7 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
     return status;
 }
 
-static void memory_read_look(const struct memory_collection *collection,
-                             truce_read_request *look_at)
+static void memory_read_one(const struct memory_collection *collection, truce_read_request *look_at)
 {
     bson_t wrapped = BSON_INITIALIZER;
     struct value id, other;
@@ -605,19 +604,20 @@ static void memory_read_look(const struct memory_collection *collection,
     bson_destroy(&wrapped);
 }
 
-truce_status truce__memory_read_many(truce_store *base, truce_read_request *looks, size_t count,
+truce_status truce__memory_read_many(truce_store *base, truce_read_request *requests, size_t count,
                                      bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
 
     pthread_mutex_lock(&store->mutex);
     for (size_t i = 0; i < count; i++) {
-        const struct memory_collection *collection = truce__memory_find(store, looks[i].collection);
+        const struct memory_collection *collection =
+            truce__memory_find(store, requests[i].collection);
 
-        bson_init(&looks[i].document);
-        looks[i].found = false;
+        bson_init(&requests[i].document);
+        requests[i].found = false;
         if (collection)
-            memory_read_look(collection, &looks[i]);
+            memory_read_one(collection, &requests[i]);
     }
     pthread_mutex_unlock(&store->mutex);
     return TRUCE_OK;

@@ -67,8 +67,8 @@ static truce_status memory_change(struct writing *writing, struct memory_collect
 static truce_status memory_upsert(struct writing *writing, const char *name,
                                   const struct match *match, const struct update *update,
                                   bson_t *made, truce_write_result *result, bson_error_t *error);
-static truce_status memory_receipt_look(struct writing *writing, truce_receipt *receipt,
-                                        bson_error_t *error);
+static truce_status memory_receipt_check(struct writing *writing, truce_receipt *receipt,
+                                         bson_error_t *error);
 static truce_status memory_receipt_put(struct writing *writing, truce_receipt *receipt,
                                        const truce_write_outcome *outcomes, size_t count,
                                        const bson_t *document, bson_error_t *error);
@@ -172,7 +172,7 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
     *result = (truce_write_result){0};
     memory_writing_begin(&writing, base, options->deadline_ms);
     writing.unvalidated = options->unvalidated;
-    status = memory_receipt_look(&writing, options->receipt, error);
+    status = memory_receipt_check(&writing, options->receipt, error);
     if (!status)
         status = modifying_compile(&modifying, filter, update, options, error);
     query.match = modifying.match;
@@ -617,7 +617,7 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
         outcomes[i] =
             (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
     memory_writing_begin(&writing, base, options->deadline_ms);
-    first = status = memory_receipt_look(&writing, options->receipt, error);
+    first = status = memory_receipt_check(&writing, options->receipt, error);
     if (!status)
         first = do_writes(&writing, writes, count, options, outcomes, error);
     if (!status)
@@ -686,8 +686,8 @@ static size_t receipt_at(const struct writing *writing, const truce_receipt *rec
 
 /* Checks a receipt (truce/sys/store.h); NULL: none. CONFLICT: the stored document differs from the
  * expected one. */
-static truce_status memory_receipt_look(struct writing *writing, truce_receipt *receipt,
-                                        bson_error_t *error)
+static truce_status memory_receipt_check(struct writing *writing, truce_receipt *receipt,
+                                         bson_error_t *error)
 {
     size_t at = receipt ? receipt_at(writing, receipt) : SIZE_MAX;
     const struct memory_collection *collection;

@@ -270,10 +270,9 @@ truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t 
 /* Reads whether the writes of an atomic bulk will succeed: whether their filters match, and whether
  * the documents to insert exist. Nothing is written, so the transaction may continue after such a
  * failure. A write that depends on an earlier one of the bulk is not checked. */
-truce_status truce__mongo_transaction_look_ahead(struct mongo_transaction *transaction,
-                                                 const truce_write *writes, size_t count,
-                                                 truce_write_outcome *outcomes,
-                                                 bson_error_t *error);
+truce_status truce__mongo_transaction_predict(struct mongo_transaction *transaction,
+                                              const truce_write *writes, size_t count,
+                                              truce_write_outcome *outcomes, bson_error_t *error);
 /* Runs the writes of an atomic bulk as statements. After a failure, the transaction must not be
  * committed. */
 truce_status truce__mongo_transaction_write(struct mongo_transaction *transaction,
@@ -296,7 +295,7 @@ truce_status truce__mongo_guard_refused(truce_status status, const char *collect
 truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error);
-truce_status truce__mongo_read_many(truce_store *base, truce_read_request *looks, size_t count,
+truce_status truce__mongo_read_many(truce_store *base, truce_read_request *requests, size_t count,
                                     bson_error_t *error);
 /* Checks that the server really implements transactions. OK, or INVALID with its answer. */
 truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error);

@@ -613,30 +613,30 @@ static void view_close_view(truce_store *base)
 }
 
 /* Reads the documents one after the other, all at the view's time. */
-static truce_status view_read_many(truce_store *base, truce_read_request *looks, size_t count,
+static truce_status view_read_many(truce_store *base, truce_read_request *requests, size_t count,
                                    bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < count; i++) {
-        bson_init(&looks[i].document);
-        looks[i].found = false;
+        bson_init(&requests[i].document);
+        requests[i].found = false;
     }
     for (size_t i = 0; i < count && !status; i++) {
         bson_t filter = BSON_INITIALIZER;
 
-        BSON_APPEND_VALUE(&filter, "_id", looks[i].id);
-        bson_destroy(&looks[i].document);
-        status =
-            truce_find_one(base, looks[i].collection, &filter, NULL, &looks[i].document, error);
-        looks[i].found = !status;
+        BSON_APPEND_VALUE(&filter, "_id", requests[i].id);
+        bson_destroy(&requests[i].document);
+        status = truce_find_one(base, requests[i].collection, &filter, NULL, &requests[i].document,
+                                error);
+        requests[i].found = !status;
         if (status == TRUCE_NOT_FOUND)
             status = TRUCE_OK;
         bson_destroy(&filter);
     }
     for (size_t i = 0; i < count && status; i++) {
-        bson_reinit(&looks[i].document);
-        looks[i].found = false;
+        bson_reinit(&requests[i].document);
+        requests[i].found = false;
     }
     return status;
 }

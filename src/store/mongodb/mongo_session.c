@@ -52,8 +52,8 @@ static truce_status session_bulk(truce_store *base, const truce_write *writes, s
     session_begin_call(session, options->deadline_ms);
     session->wrote = true;
     if (!session->transaction.failed && options->atomic) {
-        status = truce__mongo_transaction_look_ahead(&session->transaction, writes, count, outcomes,
-                                                     &why);
+        status =
+            truce__mongo_transaction_predict(&session->transaction, writes, count, outcomes, &why);
         if (status && (why.domain != TRUCE_ERROR_SERVER || why.code == CODE_DUPLICATE_KEY)) {
             if (error)
                 *error = why;

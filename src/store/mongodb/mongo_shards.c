@@ -253,9 +253,9 @@ static void aim_at(const bson_t *filter, const bson_t *document, const bson_t *k
     bson_destroy(&values);
 }
 
-static truce_status shards_look(struct mongo_store *store, const char *collection,
-                                const bson_t *filter, const truce_modify_options *options,
-                                const bson_t *key, bson_t *document, bson_error_t *error)
+static truce_status shards_find_target(struct mongo_store *store, const char *collection,
+                                       const bson_t *filter, const truce_modify_options *options,
+                                       const bson_t *key, bson_t *document, bson_error_t *error)
 {
     bson_t projection = BSON_INITIALIZER;
     truce_find_options find = {.sort = options->sort, .limit = 1, .projection = &projection};
@@ -282,7 +282,7 @@ truce_status truce__mongo_aim(struct mongo_store *store, const char *collection,
     bson_init(aimed);
     *changed = !status && !bson_empty(&key) && !options->upsert && !names_all(filter, &key);
     if (*changed) {
-        status = shards_look(store, collection, filter, options, &key, &document, error);
+        status = shards_find_target(store, collection, filter, options, &key, &document, error);
         if (!status)
             aim_at(filter, &document, &key, aimed);
         bson_destroy(&document);

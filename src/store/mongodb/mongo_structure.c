@@ -24,13 +24,13 @@
 #include "bson/value.h"
 #include "store/mongodb/mongo.h"
 
-#define LOOK_NS         INT64_C(1000000000)
-#define STRUCTURE_NS    (60 * INT64_C(1000000000))
-#define LOOK_MS         1000
-#define LOOK_NEVER      INT64_MAX
-#define COLLECTIONS_MAX 1000 /* whose UUIDs are compared. */
-#define BATCH_MAX       100000
-#define UUID_BYTES      16
+#define LIST_INTERVAL_NS INT64_C(1000000000)
+#define STRUCTURE_NS     (60 * INT64_C(1000000000))
+#define LIST_WAIT_MS     1000
+#define LIST_NEVER       INT64_MAX
+#define COLLECTIONS_MAX  1000 /* whose UUIDs are compared. */
+#define BATCH_MAX        100000
+#define UUID_BYTES       16
 
 struct uuid {
     char *name;
@@ -50,9 +50,9 @@ struct mongo_structure {
     /* The names of collections whose indexes were ensured, and the last list. */
     bson_t watched;
     struct uuid_list last;
-    /* When the last list was requested; 0: the next operation requests one; LOOK_NEVER: the server
+    /* When the last list was requested; 0: the next operation requests one; LIST_NEVER: the server
      * has no UUIDs, or too many collections. */
-    _Atomic int64_t looked_ns;
+    _Atomic int64_t listed_ns;
     int64_t opened_ns;
 };
 
@@ -86,13 +86,13 @@ void truce__mongo_structure_free(struct mongo_structure *structure)
 
 void truce__mongo_structure_watch(struct mongo_structure *structure, const char *collection)
 {
-    int64_t looked_ns = atomic_load(&structure->looked_ns);
+    int64_t listed_ns = atomic_load(&structure->listed_ns);
 
     pthread_mutex_lock(&structure->mutex);
-    if (looked_ns != LOOK_NEVER && bson_count_keys(&structure->watched) < COLLECTIONS_MAX &&
+    if (listed_ns != LIST_NEVER && bson_count_keys(&structure->watched) < COLLECTIONS_MAX &&
         !bson_has_field(&structure->watched, collection)) {
         BSON_APPEND_NULL(&structure->watched, collection);
-        atomic_compare_exchange_strong(&structure->looked_ns, &looked_ns, 0);
+        atomic_compare_exchange_strong(&structure->listed_ns, &listed_ns, 0);
     }
     pthread_mutex_unlock(&structure->mutex);
 }
@@ -159,7 +159,7 @@ static int uuid_compare(const void *a, const void *b)
 static truce_status structure_read(struct mongo_store *store, struct uuid_list *list)
 {
     struct mongo_command command = {
-        .what = "list the collections", .wait_ms = LOOK_MS, .outside = true};
+        .what = "list the collections", .wait_ms = LIST_WAIT_MS, .outside = true};
     bson_iter_t at, batch;
     bson_error_t ignored;
     truce_status status;
@@ -231,7 +231,7 @@ static bool structure_forget_missing(struct mongo_structure *structure,
     return missing;
 }
 
-static void structure_look(struct mongo_store *store)
+static void structure_refresh(struct mongo_store *store)
 {
     struct mongo_structure *structure = store->structure;
     struct uuid_list list = {0}, last;
@@ -239,8 +239,8 @@ static void structure_look(struct mongo_store *store)
     bool missing;
 
     if (status == TRUCE_INVALID || list.count == COLLECTIONS_MAX || (list.without && !list.count))
-        atomic_store(&structure->looked_ns, LOOK_NEVER);
-    if (status || atomic_load(&structure->looked_ns) == LOOK_NEVER) {
+        atomic_store(&structure->listed_ns, LIST_NEVER);
+    if (status || atomic_load(&structure->listed_ns) == LIST_NEVER) {
         uuid_list_free(&list);
         return;
     }
@@ -258,13 +258,13 @@ uint64_t truce__mongo_structure_number(truce_store *base)
 {
     struct mongo_store *store = (struct mongo_store *)base;
     struct mongo_structure *structure = store->structure;
-    int64_t now_ns = truce__clock_monotonic_ns(), looked_ns = atomic_load(&structure->looked_ns);
+    int64_t now_ns = truce__clock_monotonic_ns(), listed_ns = atomic_load(&structure->listed_ns);
 
-    if (looked_ns != LOOK_NEVER && now_ns - looked_ns >= LOOK_NS &&
-        atomic_compare_exchange_strong(&structure->looked_ns, &looked_ns, now_ns)) {
-        structure_look(store);
+    if (listed_ns != LIST_NEVER && now_ns - listed_ns >= LIST_INTERVAL_NS &&
+        atomic_compare_exchange_strong(&structure->listed_ns, &listed_ns, now_ns)) {
+        structure_refresh(store);
         /* Calls that follow, with a mutex perhaps, do not wait for a slow server again. */
-        atomic_compare_exchange_strong(&structure->looked_ns, &now_ns, truce__clock_monotonic_ns());
+        atomic_compare_exchange_strong(&structure->listed_ns, &now_ns, truce__clock_monotonic_ns());
     }
     return 1 + atomic_load(&store->changes) +
            (uint64_t)((now_ns - structure->opened_ns) / STRUCTURE_NS);

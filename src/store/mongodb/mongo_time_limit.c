@@ -100,7 +100,7 @@ uint32_t truce__mongo_wait_ms(const struct mongo_store *store)
 
 /* ---- a server ------------------------------------------------------------------------------- */
 
-#define LOOK_MS 10
+#define CHECK_MS 10
 
 /* Returns whether libmongoc selects a server that accepts writes without waiting. The only server
  * of a direct connection is selected in any role. */
@@ -157,7 +157,7 @@ bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *clien
         if (found || truce__clock_monotonic_ns() >= end_ns ||
             truce__store_interrupted(&store->base, NULL))
             break;
-        truce__clock_sleep_ms(LOOK_MS);
+        truce__clock_sleep_ms(CHECK_MS);
     }
     if (!found && why && !strchr(why->message, '['))
         limit_give_reason(client, why);

@@ -266,8 +266,8 @@ static truce_status mongo_require_missing(struct mongo_transaction *transaction,
     return hold_missing(transaction, write, &id, error);
 }
 
-static truce_status mongo_look(struct mongo_transaction *transaction, const truce_write *write,
-                               bson_error_t *error)
+static truce_status mongo_require_match(struct mongo_transaction *transaction,
+                                        const truce_write *write, bson_error_t *error)
 {
     bson_value_t id = {0};
     truce_status status = find_id(transaction, write->collection, write->filter, &id, error);
@@ -435,7 +435,7 @@ static truce_status send_some(struct mongo_transaction *transaction, const truce
     if (writes->kind == TRUCE_WRITE_REQUIRE)
         status = outcomes->status = mongo_require(transaction, writes, &outcomes->error);
     else if (writes->kind == TRUCE_WRITE_LOOK)
-        status = outcomes->status = mongo_look(transaction, writes, &outcomes->error);
+        status = outcomes->status = mongo_require_match(transaction, writes, &outcomes->error);
     else if (writes->kind == TRUCE_WRITE_REQUIRE_MISSING)
         status = outcomes->status = mongo_require_missing(transaction, writes, &outcomes->error);
     else
@@ -559,9 +559,9 @@ static truce_status ahead_check(struct mongo_transaction *transaction, const tru
                : TRUCE_OK;
 }
 
-truce_status truce__mongo_transaction_look_ahead(struct mongo_transaction *transaction,
-                                                 const truce_write *writes, size_t count,
-                                                 truce_write_outcome *outcomes, bson_error_t *error)
+truce_status truce__mongo_transaction_predict(struct mongo_transaction *transaction,
+                                              const truce_write *writes, size_t count,
+                                              truce_write_outcome *outcomes, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -682,8 +682,8 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
 
 /* ---- read_many ------------------------------------------------------------------------------- */
 
-static truce_status transaction_look(struct mongo_transaction *transaction, truce_read_request *one,
-                                     bson_error_t *error)
+static truce_status transaction_read_one(struct mongo_transaction *transaction,
+                                         truce_read_request *one, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter, equal, reply, view;
     bson_iter_t iter, found;
@@ -720,8 +720,8 @@ static truce_status transaction_look(struct mongo_transaction *transaction, truc
     return status;
 }
 
-static truce_status look_once(struct mongo_store *store, truce_read_request *looks, size_t count,
-                              bson_error_t *error)
+static truce_status transaction_read_many(struct mongo_store *store, truce_read_request *requests,
+                                          size_t count, bson_error_t *error)
 {
     struct mongo_transaction transaction;
     truce_status status = truce__mongo_transaction_begin(store, 0, true, &transaction, error);
@@ -729,14 +729,14 @@ static truce_status look_once(struct mongo_store *store, truce_read_request *loo
     if (status)
         return status;
     for (size_t i = 0; i < count && !status; i++)
-        status = transaction_look(&transaction, &looks[i], error);
+        status = transaction_read_one(&transaction, &requests[i], error);
     if (!status)
         status = truce__mongo_transaction_commit(&transaction, error);
     truce__mongo_transaction_release(&transaction);
     return status;
 }
 
-truce_status truce__mongo_read_many(truce_store *base, truce_read_request *looks, size_t count,
+truce_status truce__mongo_read_many(truce_store *base, truce_read_request *requests, size_t count,
                                     bson_error_t *error)
 {
     struct mongo_store *store = (struct mongo_store *)base;
@@ -744,22 +744,22 @@ truce_status truce__mongo_read_many(truce_store *base, truce_read_request *looks
     truce_status status;
 
     for (size_t i = 0; i < count; i++) {
-        bson_init(&looks[i].document);
-        looks[i].found = false;
+        bson_init(&requests[i].document);
+        requests[i].found = false;
     }
-    while ((status = look_once(store, looks, count, error)) == TRUCE_CONFLICT ||
+    while ((status = transaction_read_many(store, requests, count, error)) == TRUCE_CONFLICT ||
            status == TRUCE_UNKNOWN) {
         for (size_t i = 0; i < count; i++) {
-            bson_reinit(&looks[i].document);
-            looks[i].found = false;
+            bson_reinit(&requests[i].document);
+            requests[i].found = false;
         }
         if (truce__clock_monotonic_ns() > until_ns)
             break;
         truce__backoff_sleep(0, 20, 20);
     }
     for (size_t i = 0; status && i < count; i++) {
-        bson_reinit(&looks[i].document);
-        looks[i].found = false;
+        bson_reinit(&requests[i].document);
+        requests[i].found = false;
     }
     return status;
 }
@@ -772,7 +772,7 @@ truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_erro
 
     bson_oid_init(&id.value.v_oid, NULL);
     bson_init(&probe.document);
-    status = look_once(store, &probe, 1, error);
+    status = transaction_read_many(store, &probe, 1, error);
     bson_destroy(&probe.document);
     return status;
 }

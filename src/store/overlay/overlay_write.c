@@ -56,8 +56,8 @@ static bool overlay_unique_holds(const struct field_keys *keys, const struct uni
     return false;
 }
 
-static truce_status unique_look_at(const struct unique_key *key, const bson_t *other,
-                                   bson_error_t *error)
+static truce_status overlay_check_unique(const struct unique_key *key, const bson_t *other,
+                                         bson_error_t *error)
 {
     struct field_keys keys = {.bounded = true};
     truce_status status = TRUCE_OK;
@@ -73,7 +73,7 @@ static truce_status unique_look_at(const struct unique_key *key, const bson_t *o
     return status;
 }
 
-static truce_status unique_look_for(const struct unique_key *key, bson_error_t *error)
+static truce_status overlay_find_duplicate(const struct unique_key *key, bson_error_t *error)
 {
     const bson_t *other;
     truce_cursor *cursor;
@@ -88,7 +88,7 @@ static truce_status unique_look_for(const struct unique_key *key, bson_error_t *
     do {
         status = truce_cursor_next(cursor, &other, error);
         if (!status && other)
-            status = unique_look_at(key, other, error);
+            status = overlay_check_unique(key, other, error);
     } while (!status && other);
     truce_cursor_close(cursor);
     return status;
@@ -110,7 +110,7 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
         for (uint32_t j = 0; j < keys.count && !status; start = keys.ends[j++]) {
             key.bytes = keys.bytes.bytes + start;
             key.size = keys.ends[j] - start;
-            status = unique_look_for(&key, error);
+            status = overlay_find_duplicate(&key, error);
         }
         truce__field_keys_release(&keys);
     }
@@ -373,8 +373,8 @@ static truce_status not_as_said(const truce_write *write, bool found, bson_error
 }
 
 /* Checks whether the write matches its guards. `kept` gets the document that it will change. */
-static truce_status atomic_look(struct overlay *overlay, const truce_write *write,
-                                struct kept *kept, bson_error_t *error)
+static truce_status atomic_check_guards(struct overlay *overlay, const truce_write *write,
+                                        struct kept *kept, bson_error_t *error)
 {
     bool wanted = write->kind != TRUCE_WRITE_REQUIRE_MISSING, found;
     bson_t document;
@@ -396,8 +396,8 @@ static truce_status atomic_look(struct overlay *overlay, const truce_write *writ
 }
 
 /* Reads the document under the _id before an insert replaces it. */
-static truce_status look_before_insert(struct overlay *overlay, const truce_write *write,
-                                       struct kept *kept, bson_error_t *error)
+static truce_status overlay_read_before_insert(struct overlay *overlay, const truce_write *write,
+                                               struct kept *kept, bson_error_t *error)
 {
     bson_t filter, document;
     truce_status status;
@@ -427,8 +427,8 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
 
     kept->part = truce__overlay_part(overlay, write->collection);
     status = write->kind == TRUCE_WRITE_INSERT
-                 ? look_before_insert(overlay, write, kept, error)
-                 : atomic_look(overlay, write, changes ? kept : NULL, error);
+                 ? overlay_read_before_insert(overlay, write, kept, error)
+                 : atomic_check_guards(overlay, write, changes ? kept : NULL, error);
     keep_kind(kept);
     if (!status && (changes || write->kind == TRUCE_WRITE_INSERT))
         return truce__overlay_write(overlay, write, outcome, error);
@@ -687,8 +687,8 @@ static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t
     entry->size = size;
 }
 
-static truce_status look_at_changed(struct overlay *overlay, struct collection_part *part,
-                                    const bson_t *document, bson_error_t *error)
+static truce_status overlay_check_changed(struct overlay *overlay, struct collection_part *part,
+                                          const bson_t *document, bson_error_t *error)
 {
     struct entry *entry = truce__overlay_entry(part, document);
     truce_status status;
@@ -700,8 +700,8 @@ static truce_status look_at_changed(struct overlay *overlay, struct collection_p
 }
 
 /* Checks the targets in the scratch after the change. */
-static truce_status overlay_write_look_after(struct overlay *overlay, struct collection_part *part,
-                                             const struct targets *targets, bson_error_t *error)
+static truce_status overlay_check_targets(struct overlay *overlay, struct collection_part *part,
+                                          const struct targets *targets, bson_error_t *error)
 {
     const bson_t *document;
     truce_cursor *cursor;
@@ -723,15 +723,15 @@ static truce_status overlay_write_look_after(struct overlay *overlay, struct col
     do {
         status = truce_cursor_next(cursor, &document, error);
         if (!status && document)
-            status = look_at_changed(overlay, part, document, error);
+            status = overlay_check_changed(overlay, part, document, error);
     } while (!status && document);
     truce_cursor_close(cursor);
     return status;
 }
 
 /* Checks a new document, of which only the _id is known. */
-static truce_status look_after_new(struct overlay *overlay, struct collection_part *part,
-                                   const bson_value_t *id, bool unvalidated, bson_error_t *error)
+static truce_status overlay_check_new(struct overlay *overlay, struct collection_part *part,
+                                      const bson_value_t *id, bool unvalidated, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER, *only = &document;
     const struct targets targets = {.documents = &only, .count = 1, .unvalidated = unvalidated};
@@ -745,7 +745,7 @@ static truce_status look_after_new(struct overlay *overlay, struct collection_pa
     if (!status && !found && !truce__overlay_entry(part, &document))
         truce__overlay_add(overlay, part, &document, NULL);
     if (!status)
-        status = overlay_write_look_after(overlay, part, &targets, error);
+        status = overlay_check_targets(overlay, part, &targets, error);
     bson_destroy(&document);
     return status;
 }
@@ -795,7 +795,7 @@ static truce_status overlay_write_insert(struct overlay *overlay, struct collect
         truce__overlay_add(overlay, part, write->document, NULL);
     if (!status)
         status = write_scratch(overlay, part, write, outcome, error);
-    return status ? status : overlay_write_look_after(overlay, part, &targets, error);
+    return status ? status : overlay_check_targets(overlay, part, &targets, error);
 }
 
 static truce_status overlay_write_change(struct overlay *overlay, struct collection_part *part,
@@ -821,10 +821,10 @@ static truce_status overlay_write_change(struct overlay *overlay, struct collect
     if (!status)
         status = write_scratch(overlay, part, &narrowed, outcome, error);
     if (!status && outcome->result.upserted)
-        status =
-            look_after_new(overlay, part, &outcome->result.upserted_id, targets.unvalidated, error);
+        status = overlay_check_new(overlay, part, &outcome->result.upserted_id, targets.unvalidated,
+                                   error);
     else if (!status && targets.count)
-        status = overlay_write_look_after(overlay, part, &targets, error);
+        status = overlay_check_targets(overlay, part, &targets, error);
     targets_release(&targets);
     bson_destroy(&filter);
     return status;
@@ -909,9 +909,9 @@ truce_status truce__overlay_modify(truce_store *base, const char *collection, co
         status = modify_scratch(overlay, part, targets.count ? &narrowed : filter, update,
                                 &straight, document, result, error);
     if (!status && result->upserted)
-        status = look_after_new(overlay, part, &result->upserted_id, targets.unvalidated, error);
+        status = overlay_check_new(overlay, part, &result->upserted_id, targets.unvalidated, error);
     else if (!status && targets.count)
-        status = overlay_write_look_after(overlay, part, &targets, error);
+        status = overlay_check_targets(overlay, part, &targets, error);
     if (status) {
         bson_reinit(document);
         truce_write_result_release(result);
