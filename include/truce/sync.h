@@ -174,7 +174,8 @@ typedef struct truce_sync_finding {
 typedef struct truce_sync_report {
     /* Dependents examined. */
     int64_t dependents;
-    /* Dependents that differ, without those under way (with a flag). */
+    /* Dependents that differ from their source. Dependents with a flag are counted in `under_way`
+     * instead. */
     int64_t differ;
     int64_t orphans, unreadable, under_way, repaired;
     uint64_t reserved[4];

@@ -57,7 +57,7 @@ typedef void archive_event_function(enum archive_event event, const struct segme
                                     const char *text, void *arg);
 
 struct archive_options {
-    /* The pause between two looks at the log. */
+    /* The pause between two reads of the log. */
     int interval_ms;
     /* The maximum size of the log that is pinned while the target is not available. */
     int64_t log_limit;

@@ -33,7 +33,7 @@
  *  3. Only durable frames are archived.
  *  4. A segment is put once, under the next number. If the target has another segment of this
  *     number, another archiver uses the target, and this one ends. The archiver also ends if
- *     the target has a later segment, for which it looks from time to time. Another machine may
+ *     the target has a later segment, for which it checks from time to time. Another machine may
  *     archive a copy of the store, which has the same id.
  *  5. The head that the archiver has in memory changes only after the target has the segment.
  *  6. A base begins with a `replay` before which every frame is in the file, and ends with a place
@@ -78,7 +78,8 @@
 /* A new base begins when the segments of the log since the last base are as large as that base, and
  * at least 64 MB. */
 #define BASE_LOG_PAGES 16384
-/* The pause between two looks for segments that are too old, and between two notes of the age. */
+/* The pause between two searches for segments that are too old, and between two notes of the
+ * age. */
 #define REMOVE_MS INT64_C(3600000)
 /* After so many gaps in succession the archiver gives up. */
 #define GAPS_MAX 5
@@ -112,7 +113,7 @@ struct archiver {
     int64_t failing_since_ns;
     int retry_ms;
     int64_t removed_ms;
-    /* When the archiver last looked for another archiver (monotonic). */
+    /* When the archiver last checked for another archiver (monotonic). */
     int64_t checked_ns;
     /* The age of the archive when this archiver began, and when it began (monotonic). */
     int64_t found_age_ms, found_ms;

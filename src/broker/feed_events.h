@@ -37,14 +37,16 @@ struct feed_events;
 /* One event. */
 struct feed_event {
     char id[FEED_TOKEN_TEXT];
-    /* The key by which its order is kept: the _id of the document. NULL: none, as for a drop. */
+    /* The key that keeps the order of events: the _id of the document. NULL for an event without a
+     * document, such as a drop. */
     char *key;
     /* The CloudEvent. */
     bson_t document;
 };
 
-/* Begins at the stored position. `engine` NULL: that of the store. INVALID: the store is no file,
- * has no feed, or the position belongs to another broker. EXPIRED: invariant BF4. */
+/* Begins at the stored position. If `engine` is NULL, uses the engine of the store. Fails with
+ * INVALID if the store is not a file, has no feed, or the stored position belongs to another
+ * broker. Fails with EXPIRED if changes are missing (BF4). */
 truce_status truce__feed_events_new(truce_store *store, struct engine *engine,
                                     const truce_publish_options *options,
                                     const struct broker_address *address,
@@ -52,11 +54,12 @@ truce_status truce__feed_events_new(truce_store *store, struct engine *engine,
 /* Frees the reader of events. NULL is allowed. */
 void truce__feed_events_free(struct feed_events *changes);
 
-/* Fills the batch with the next events, at most `most`. It is empty if no event is left. */
+/* Fills the batch with at most `most` of the next events. The batch is empty if no event is
+ * left. */
 truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, bson_error_t *error);
 size_t truce__feed_events_count(const struct feed_events *changes);
 const struct feed_event *truce__feed_events_event(const struct feed_events *changes, size_t i);
-/* Drops the batch; the next one begins with its first event again. */
+/* Drops the batch. The next batch begins with the same event. */
 void truce__feed_events_drop(struct feed_events *changes);
 /* Stores the position after the batch, whose events were confirmed, and empties the batch. Without
  * events, the position is stored from time to time, and at the end. */

@@ -836,7 +836,7 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
 
 /* ---- cursors --------------------------------------------------------------------------------- */
 
-/* A cursor of the caller, who may close it after the commit and after the store. */
+/* A cursor of the caller. The caller may close it after the commit and after the store. */
 struct answer {
     truce_cursor base;    /* first */
     truce_cursor *under;  /* NULL: the commit has ended. */

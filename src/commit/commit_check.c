@@ -427,7 +427,7 @@ static void check_overwritten(struct inspector *by, const bson_t *commit, const 
  * commits whose owners are probably dead. It watches them together.
  */
 
-#define WATCH_MS_MAX 1000 /* between two looks */
+#define WATCH_MS_MAX 1000 /* between two checks */
 
 static void check_unwatched(struct inspector *by, const bson_oid_t *id)
 {
@@ -500,7 +500,7 @@ static truce_status commit_check_check_commit(struct check *check, const char *c
 
 /*
  * The documents that the decided commits of a batch change are read together, collection by
- * collection. A closer look at a commit reads its documents one by one. It takes place if a
+ * collection. A closer check of a commit reads its documents one by one. It runs if a
  * document is missing, and if another document may have a unique value that the commit reserved.
  */
 

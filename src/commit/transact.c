@@ -157,7 +157,7 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
     return over ? out_of_time(error) : TRUCE_OK;
 }
 
-/* Returns whether taking first is unsuitable (CT3). */
+/* Returns whether the next try must run without locking the documents first (CT3). */
 static bool is_unsuited(const truce_commit *commit, truce_status status)
 {
     if (commit->applied && commit->outcome == TRUCE_OK)

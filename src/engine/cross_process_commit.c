@@ -20,8 +20,8 @@
 
 /* The operations in one record. Their answers fit, unless many of them are long. */
 #define OPERATIONS_MAX 8
-/* How often one turn looks for published writes. Writes that are published during a pass are taken
- * by the next one. */
+/* How often one turn searches for published writes. Writes that are published during a pass are
+ * taken by the next one. */
 #define PASSES 3
 /* The number of groups that are not published after a refusal. It doubles with each refusal. */
 #define PAUSE_LEAST 8

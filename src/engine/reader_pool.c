@@ -119,7 +119,7 @@ static struct reader *readers_find_free(struct readers *readers)
     return NULL;
 }
 
-/* Waits for a slot. A waiter counts itself before it looks again, and a thread that frees a slot
+/* Waits for a slot. A waiter counts itself before it checks again, and a thread that frees a slot
  * reads the count afterwards. One of the two sees the other. */
 static struct reader *wait_for_free(struct readers *readers)
 {

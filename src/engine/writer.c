@@ -6,10 +6,10 @@
  *
  * A thread puts its operation into the queue. If there is no leader, it becomes the leader. The
  * leader acquires the lock file and takes all queued operations as its group (up to an operation
- * that must run alone). It runs the group in one transaction, commits, releases the lock, and makes
- * the first operation that was queued since the next leader. Then it waits until its commit is on
- * disk (durable.c), and wakes its group. No thread waits in order to fill a group: while one group
- * runs the next one gathers by itself, and while that one runs the first is being synced.
+ * that must run alone). It runs the group in one transaction, commits, and releases the lock. The
+ * first operation that was queued in the meantime becomes the next leader. The old leader waits
+ * until its commit is on disk (durable.c), and wakes its group. No thread waits in order to fill a
+ * group: the next group gathers while a group runs, and a group is synced while the next one runs.
  *
  * If another process holds the lock, the leader does not wait for it. It publishes the operations
  * at the head of the queue, as far as other processes can execute them

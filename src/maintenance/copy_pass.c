@@ -150,7 +150,7 @@ static bson_t *pass_filter_of(struct value id)
     return filter;
 }
 
-/* ---- looking up ------------------------------------------------------------------------------ */
+/* ---- lookups --------------------------------------------------------------------------------- */
 
 static void pass_meet(struct pass *pass, struct item *item, const bson_t *there)
 {

@@ -615,7 +615,7 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
     }
 }
 
-/* ---- one look at each page ------------------------------------------------------------------- */
+/* ---- one read of each page ------------------------------------------------------------------- */
 
 static void note_parents(struct salvage *salvage)
 {

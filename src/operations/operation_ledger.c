@@ -182,7 +182,7 @@ static const struct operation_row rules_operation = {
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
-        "nothing more. The rules are valid from the next transaction on; an absent field is no "
+        "nothing more. The rules apply from the next transaction. Omitting a field removes its "
         "rule. An error: 125 (not found) the account is not open; 2 (invalid) an account with "
         "pending transactions cannot be closed",
     .fields = rules_fields,

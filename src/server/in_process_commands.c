@@ -25,7 +25,7 @@
 #include "store/store.h"
 #include "truce/sys/store.h"
 
-#define EXPIRE_MS 1000 /* between two looks for state that is no longer used */
+#define EXPIRE_MS 1000 /* between two searches for state that is no longer used */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 

@@ -1218,7 +1218,7 @@ export interface CommitOperations<R> {
    *
    * ledger: the collection of the ledger
    *
-   * Reply: nothing more. The rules are valid from the next transaction on; an absent field is no
+   * Reply: nothing more. The rules apply from the next transaction. Omitting a field removes its
    * rule. An error: 125 (not found) the account is not open; 2 (invalid) an account with pending
    * transactions cannot be closed
    */

@@ -501,7 +501,7 @@ class CommitOperations(Runs[R]):
         credit_only: the account accepts no debits
         closed: the account accepts no transactions
 
-        Reply: nothing more. The rules are valid from the next transaction on; an absent field is no
+        Reply: nothing more. The rules apply from the next transaction. Omitting a field removes its
         rule. An error: 125 (not found) the account is not open; 2 (invalid) an account with pending
         transactions cannot be closed
         """

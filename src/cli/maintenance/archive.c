@@ -206,7 +206,7 @@ static const struct cli_command cli_archive = {
              false},
             {"log-limit", 0, "MB", "maximum size of a log that is not archived (default: 1000)",
              false},
-            {"interval", 0, "DURATION", "pause between two looks at the log (default: 250ms)",
+            {"interval", 0, "DURATION", "pause between two reads of the log (default: 250ms)",
              false},
             {"once", 0, NULL, "archive the current state, and end", false},
             {0}},

@@ -127,7 +127,7 @@ static int salvage_run(struct cli *cli)
     code = cli_store_open(cli, CLI_STORE_INPUT, &to);
     if (code)
         return code;
-    cli_progress_begin(cli, &salvaging.shown, "looked at");
+    cli_progress_begin(cli, &salvaging.shown, "examined");
     status = truce_salvage(from, to, &options, &report, &error);
     cli_progress_end(&salvaging.shown);
     if (status)

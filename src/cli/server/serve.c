@@ -488,7 +488,7 @@ static const struct cli_command cli_serve = {
             {"archive-log-limit", 0, "MB", "maximum log that is not archived (default: 1000)",
              false},
             {"archive-interval", 0, "DURATION",
-             "pause between two looks at the log (default: 250ms)", false},
+             "pause between two reads of the log (default: 250ms)", false},
             {"archive-sync", 0, NULL, "acknowledge writes after they are archived", false},
             {"archive-sync-timeout", 0, "DURATION", "maximum wait for the archive (default: 10s)",
              false},

@@ -29,7 +29,7 @@
 
 /* The time for moving pages. A part takes about as long. */
 #define STEP_MS 4
-/* The pages between two looks at the clock. */
+/* The pages between two reads of the clock. */
 #define STEP_PAGES 16
 /* The maximum pause after a step. */
 #define PAUSE_MS 20

@@ -27,8 +27,8 @@ truce_status truce__kv_alone(const char *path, bson_error_t *error)
 }
 
 /* Returns whether the path leads to another file now. The path was resolved at the opening. A link
- * that leads to the moved file is another name, and the next opening looks for the log under that
- * name. */
+ * that leads to the moved file is another name, and the next opening searches for the log under
+ * that name. */
 static bool file_has_moved(struct kv *kv)
 {
     struct stat named;

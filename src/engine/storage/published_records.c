@@ -20,8 +20,8 @@
  *  3. Answers are complete before the commit, so they exist even if the lock holder dies right
  *     after it.
  *  4. A write is ANSWERED after the commit that did it. It is RETURNED only if no commit has done
- *     it, and no commit in the log that is not visible yet will do it. A mark that is committed
- *     later takes its place there.
+ *     it, and no commit in the log that is not visible yet will do it: the process commits first,
+ *     and its commit overwrites the place of such a commit in the log.
  *  5. The proof is of the last group that contained writes of other processes. Therefore every
  *     TAKEN record is settled before another such group.
  *  6. No number is used twice: each store starts at a random number out of 2^63.
@@ -110,8 +110,8 @@ static bool records_change_state(struct record *record, unsigned from, unsigned 
     return atomic_compare_exchange_strong(&record->state, &from, to);
 }
 
-/* Makes the record free, and returns whether it is. The record may be in use by a closed or dead
- * store, or by one that gave up what was taken. */
+/* Makes the record free, and returns whether it is. The record may belong to a closed store, to a
+ * dead process, or to a store that stopped waiting for its write. */
 static bool make_free(struct record *record)
 {
     unsigned state = atomic_load(&record->state);

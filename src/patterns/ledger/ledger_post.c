@@ -28,10 +28,10 @@
 
 /* ---- combined posts -------------------------------------------------------------------------- */
 
-#define NAP_NS    INT64_C(1000000000) /* Between two looks of a waiting thread. */
+#define NAP_NS    INT64_C(1000000000) /* Between two checks of a waiting thread. */
 #define GATHER_NS INT64_C(100000)
 
-/* LEADS: this thread should look which posts can start. */
+/* LEADS: this thread decides which posts can start. */
 enum waiting_state { WAITING, LEADS, TRAVELS, DONE };
 
 struct ledger_waiting {

@@ -872,9 +872,9 @@ static truce_status queue_next_due(truce_store *store, const char *queue, int64_
 
 /* ---- intervals ------------------------------------------------------------------------------- */
 
-#define PROMOTE_MS   50   /* Between looks for delayed jobs while others are ready. */
+#define PROMOTE_MS   50   /* Between searches for delayed jobs while others are ready. */
 #define RESCUE_MS    1000 /* Between passes over leases; less if leases are short. */
-#define FIRE_MS      500  /* Between looks for due cron lines. */
+#define FIRE_MS      500  /* Between searches for due cron lines. */
 #define SETTINGS_MS  500  /* Between reads of the queue's settings. */
 #define FIRE_IDLE_MS 20   /* The same while the queue has no ready job. */
 #define BULK_TRIES   4

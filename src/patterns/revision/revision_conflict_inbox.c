@@ -15,7 +15,7 @@
  * 1. A decision never overwrites a stored change that its author did not see: it conflicts with the
  *    change, or is merged.
  * 2. If they conflict, or the revision is unknown, nothing is saved, and the entry stays open
- *    against the stored document or its removal. So every entry can be decided after another look.
+ *    against the stored document or its removal. So every entry can be decided after another read.
  */
 #include "base/clock.h"
 #include "base/fingerprint.h"

@@ -657,7 +657,7 @@ static void set_submit(truce_set *set, struct set_call *call)
  * all documents of a window are written or none. For other stores, and for documents whose rewrite
  * failed with a duplicate or without an answer, a window takes three steps:
  *
- *     look     one find for all keys of the window
+ *     read     one find for all keys of the window
  *     merge    the winners with the stored lists, in this process
  *     write    one bulk call with an update for each document that changes, guarded by the whole
  *              state that was read:
@@ -1151,7 +1151,7 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
     bson_destroy(&merge.change);
 }
 
-/* ---- look ---- */
+/* ---- read ---- */
 
 /* Appends {key: {$in: [...]}}, or {$or: [{...}, ...]} for a key of several fields. */
 static void append_keys(const struct set_window *window, bson_t *filter)

@@ -15,7 +15,7 @@
 #include "store/store.h"
 #include "truce/id.h"
 
-/* ---- looking at documents -------------------------------------------------------------------- */
+/* ---- checks of documents --------------------------------------------------------------------- */
 
 struct value truce__sync_at(const bson_t *document, const char *path)
 {

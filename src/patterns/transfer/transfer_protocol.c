@@ -97,7 +97,7 @@ static truce_status step_write_one(const struct transfer_step *step, const bson_
     return status;
 }
 
-/* ---- looks ----------------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 /* Reads the document when no commit holds it. TRUCE_OK with `there` false: it does not exist. */
 static truce_status step_read_document(const struct transfer_step *step, bson_t *document,
@@ -391,7 +391,7 @@ static truce_status drive_enter(struct drive *drive, enum transfer_state to, con
     return truce__repeatable(status) ? TRUCE_OK : status;
 }
 
-/* ---- looks ----------------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 static truce_status read_current(struct drive *drive, bson_error_t *error)
 {

@@ -808,8 +808,8 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
  * Erase removes the contents of an item from every version of a tree, of its origin, and of all
  * their branches.
  *
- * A branch or merge that has read the item already looks for erased items after it becomes visible
- * (tree_branch.c). Erase therefore marks the items first, and then lists the trees.
+ * A branch or merge that has read the item already searches for erased items after it becomes
+ * visible (tree_branch.c). Erase therefore marks the items first, and then lists the trees.
  */
 
 /* Removes the content of one version of an item. The update uses operators, so that a stamp that is

@@ -47,7 +47,7 @@ static bool item_is_own(const char *field)
     return tree_classify_field(field, (uint32_t)strlen(field)) > SHOWN_VERSION;
 }
 
-/* ---- one look -------------------------------------------------------------------------------- */
+/* ---- one pass -------------------------------------------------------------------------------- */
 
 static void item_take(struct tree_item *item, enum field field, struct value value)
 {

@@ -708,7 +708,7 @@ const char *truce_tree_snapshot_token(const truce_tree_snapshot *snapshot)
     return snapshot->token;
 }
 
-/* ---- the second look ------------------------------------------------------------------------- */
+/* ---- the second read ------------------------------------------------------------------------- */
 
 truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *error)
 {

@@ -7,7 +7,7 @@
  * At most TOP_COLLECTIONS_MAX collections are counted, by the names in successful commands. A new
  * one replaces the least recently used one. A dropped collection is removed.
  *
- * Invariant: counting waits only for other counters and looks at few slots of a half-empty hash
+ * Invariant: counting waits only for other counters and reads few slots of a half-empty hash
  * table.
  */
 #include "server/call/call.h"

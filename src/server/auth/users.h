@@ -9,9 +9,9 @@
  *                    "SCRAM-SHA-256": {...}},
  *      roles: [{role: "readWrite", db: "school"}], customData: {...}, tokens: [...]}
  *
- * In the store it is USER_RECORDS, whichever database is the server's own. A change of one is a
- * single write of one document. One that is removed and made again has another userId: who was
- * logged in as the former is not the latter.
+ * The collection has the name USER_RECORDS in the store, whichever database the server serves. A
+ * change of a user writes one document. A user that is removed and created again gets a new userId,
+ * so an existing login does not apply to the new user.
  */
 #include "server/auth/roles.h"
 #include "server/auth/scram.h"

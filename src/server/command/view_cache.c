@@ -3,7 +3,7 @@
  *
  *     database "school"    token of @school.system.views    [{adults, on, pipeline}, {pupils, ...}]
  *
- * Every command that names a collection looks here whether the name is a view. So a lookup must
+ * Every command that names a collection checks here whether the name is a view. So a lookup must
  * be cheap, and correct although other processes create views, too. The store counts the writes
  * to a collection by any process (truce__store_token). While the token is the one from before the
  * list was read, the list is current.

@@ -14,7 +14,7 @@
 #define WAIT_MS       1000  /* The wait of one getMore. */
 #define KEEP_ALIVE_MS 15000 /* The idle time after which the server sends a comment. */
 #define BLOCK_BYTES   (64 * 1024)
-#define NOTICE_MS     200  /* The time between two looks for notices. */
+#define NOTICE_MS     200  /* The time between two checks for notices. */
 #define NOTICE_GAP_MS 1000 /* The time between two notices of a stream. */
 #define NOTICES_MAX   16
 
@@ -136,7 +136,7 @@ static void watch_more(struct watch_stream *stream)
     bson_destroy(&reply);
 }
 
-/* Looks whether a process has written to one of the collections. */
+/* Checks whether a process has written to one of the collections. */
 static truce_status watch_check_writes(struct watch_stream *stream, bool *changed,
                                        bson_error_t *error)
 {

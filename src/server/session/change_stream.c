@@ -1241,7 +1241,7 @@ truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int
                                 int64_t left_ms, bson_error_t *error)
 {
     int64_t slice_ms = watch->passed ? PASSED_SLICE_MS : SLICE_MS;
-    bson_error_t ignored; /* the caller looks for events and for reasons to end */
+    bson_error_t ignored; /* the caller checks for events and for reasons to end */
 
     slice_ms = left_ms < slice_ms ? left_ms : slice_ms;
     if (watch->passed)

@@ -101,9 +101,9 @@ bool change_stream_is_over(const struct change_stream *watch);
  * there is one. */
 void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to);
 enum change_stream_reach change_stream_reach(const struct change_stream *watch);
-/* Waits until the feed grows, for at most `left_ms` and a time after which the caller looks whether
- * the wait must end. `*seen` is 0 at first; then it may return at once. `most`: of the read that
- * follows. */
+/* Waits until the feed grows, for at most `left_ms` and a time after which the caller checks
+ * whether the wait must end. `*seen` is 0 at first; then it may return at once. `most`: of the read
+ * that follows. */
 truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int64_t most,
                                 int64_t left_ms, bson_error_t *error);
 

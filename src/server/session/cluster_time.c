@@ -16,16 +16,17 @@
  *     reserve        ...........U[======== R seconds ====]U'      this server's from now on
  *
  * Invariants:
- *  1. A tick is greater than every tick before it, of this server.
- *  2. A tick is within a range that this server has reserved, on the disk, before it was given.
- *  3. Ranges do not overlap, as `until` only grows, by a write that fails if another server was
- *     first. So ticks of all servers of one store, one after the other or at once, differ; those
- *     of the later one are greater.
+ *  1. A tick is greater than every earlier tick of this server.
+ *  2. A tick is within a range that this server had reserved on the disk before it gave out the
+ *  tick.
+ *  3. `until` only grows: a server raises it with a compare-and-set, which fails if another server
+ *     was faster. Ranges therefore do not overlap, and no two servers of a store give out the same
+ *     tick. A server that starts after another has ended gives out greater ticks.
  *  4. A server's time is not before `until` as it was when the server started.
  *
- * One write serves R seconds of snapshots. A store in memory is gone with its server, and so is
- * what was read at its times. A store that is read-only reserves nothing: it does not change, so
- * all its snapshots are the same.
+ * One write serves R seconds of snapshots. A store in memory ends with its server, so its times are
+ * never used again. A read-only store reserves nothing: it does not change, so all its snapshots
+ * are the same.
  */
 #include "base/clock.h"
 #include "base/status.h"

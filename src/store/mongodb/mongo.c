@@ -65,7 +65,7 @@
 #define CONNECT_MS_MAX 10000
 /* libmongoc's pause between two attempts to reach a server. */
 #define CONNECT_PAUSE_MS 500
-/* How often a lost server is looked for, also if each call has less time than libmongoc waits. */
+/* How often a lost server is searched, also if each call has less time than libmongoc waits. */
 #define HEARTBEAT_MS 2000
 /* The minimum length of a secret option value; shorter values are words or numbers. */
 #define SECRET_LEAST 8

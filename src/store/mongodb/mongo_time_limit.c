@@ -7,7 +7,7 @@
  *                     libmongoc repeats by itself. Each stream is wrapped, because a libmongoc
  *                     connection has only one time-out, for long reads and short writes alike
  *     a server        is awaited in steps of libmongoc, which all take the same time (SELECT_MS).
- *                     If less time is left, the call looks at the known servers in short intervals
+ *                     If less time is left, the call checks the known servers in short intervals
  *                     and does not let libmongoc wait
  *
  * The server gets the time of the call (wtimeout), and its answer GRACE_MS more. After the deadline
