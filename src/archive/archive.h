@@ -29,6 +29,11 @@ truce_status truce__archive_read(struct target *target, const struct segment_nam
                                  struct segment_pages *pages, struct buffer *bytes,
                                  struct segment *segment, bson_error_t *error);
 
+/* Removes the segments before the newest complete base whose age is `old_ms` or less
+ * (archive_retention.c). `*removed` is their number, also after a failure. */
+truce_status truce__archive_remove_old(struct target *target, int64_t old_ms, uint64_t *removed,
+                                       bson_error_t *error);
+
 /* Returns the id of a store, which its copies have, too. Creates it if it has none. Called before
  * an archiver begins: the store stays open until then. */
 truce_status truce__archive_store_id(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],

@@ -38,8 +38,8 @@
  *  5. The head that the archiver has in memory changes only after the target has the segment.
  *  6. A base begins with a `replay` before which every frame is in the file, and ends with a place
  *     that was read after its last page.
- *  7. Retention removes only segments before `replay` of a complete base that is older than the
- *     period, in their order.
+ *  7. Retention (archive_retention.c) removes only segments before `replay` of a complete base that
+ *     is older than the period, in their order.
  *  8. Retention does not read the wall clock, which can be set. Each segment has the age of the
  *     archive, which is a sum of monotonic times. The time while an archiver runs counts. So does
  *     the time between the last segment and the next archiver, if both are of the same boot. The
@@ -61,7 +61,7 @@
 #include <string.h>
 
 #include "archive/archive.h"
-#include "archive/commit_times.h"
+#include "archive/unarchived_commit_times.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -684,52 +684,19 @@ static void consider_base(struct archiver *archiver)
 
 /* ---- retention ------------------------------------------------------------------------------ */
 
-/* Finds the newest complete base that is older than the period. */
-static truce_status find_old_base(struct archiver *archiver, const struct archive_list *list,
-                                  struct segment_head *found, bson_error_t *error)
-{
-    int64_t old_ms = archiver_age_ms(archiver) - archiver->options->keep_ms;
-    truce_status status = TRUCE_OK;
-
-    found->sequence = 0;
-    for (size_t i = list->count; i-- && !status && !found->sequence;) {
-        if (list->names[i].kind != SEGMENT_END)
-            continue;
-        status = truce__archive_read(archiver->target, &list->names[i], NULL, &archiver->bytes,
-                                     &archiver->segment, error);
-        if (!status && archiver->segment.head.age_ms <= old_ms)
-            *found = archiver->segment.head;
-    }
-    return status;
-}
-
 static truce_status archiver_remove_old(struct archiver *archiver, bson_error_t *error)
 {
-    struct archive_list list = {0};
-    struct segment_head base;
-    char name[SEGMENT_NAME_BYTES];
+    int64_t old_ms = archiver_age_ms(archiver) - archiver->options->keep_ms;
     uint64_t removed = 0;
+    char text[24];
     truce_status status;
 
     truce_assert(!archiver->pending);
     archiver->removed_ms = archiver_now_ms();
-    status = truce__archive_list(archiver->target, &list, error);
-    if (!status)
-        status = find_old_base(archiver, &list, &base, error);
-    for (size_t i = 0; !status && base.sequence && i < list.count; i++) {
-        const struct segment_name *segment = &list.names[i];
-
-        if (segment->generation > base.generation ||
-            (segment->generation == base.generation && segment->sequence >= base.base_replay))
-            break;
-        truce__segment_name(segment, name);
-        status = archiver->target->calls->remove(archiver->target, name, error);
-        removed += !status;
-    }
-    truce__archive_list_release(&list);
+    status = truce__archive_remove_old(archiver->target, old_ms, &removed, error);
     if (removed) {
-        snprintf(name, sizeof name, "%" PRIu64, removed);
-        archiver_report(archiver, ARCHIVE_REMOVED, name);
+        snprintf(text, sizeof text, "%" PRIu64, removed);
+        archiver_report(archiver, ARCHIVE_REMOVED, text);
     }
     archiver->target_failed = status == TRUCE_IO;
     return status;

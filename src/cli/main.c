@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static int main_run(struct cli *cli, char **words)
@@ -35,14 +34,13 @@ static void fill_standard(void)
 int main(int argc, char **argv)
 {
     struct cli *cli = bson_malloc0(sizeof *cli);
-    const char *uri = getenv("TRUCE_STORE");
     int code;
 
     fill_standard();
     cli_commands = cli_command_table();
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
-    cli->uri = uri && *uri ? uri : NULL;
+    cli_store_choose(cli, NULL);
     code = main_run(cli, argc ? argv + 1 : argv);
     truce_store_close(cli->store);
     bson_free(cli->config_text);

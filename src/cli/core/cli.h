@@ -220,6 +220,9 @@ int cli_error(const struct cli *cli, const char *what, truce_status status,
 
 /* ---- the store ----------------------------------------------------------------------------- */
 
+/* Chooses the store of the call: `option`, the value of --store; NULL: that of TRUCE_STORE. */
+void cli_store_choose(struct cli *cli, const char *option);
+
 /*
  * Opens the URI of --store or TRUCE_STORE. Returns CLI_DONE, or the exit code after printing the
  * error. A process that forked opens a store of its own.

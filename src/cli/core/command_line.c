@@ -206,8 +206,7 @@ int cli_call_give(struct cli *cli, const struct cli_option *option, const char *
         return cli_usage(cli, "more than %d options", CLI_OPTIONS_MAX);
     cli->given[cli->given_count++] = (struct cli_given){option, value, line};
     if (!strcmp(option->name, "store")) {
-        cli->uri = value;
-        cli->uri_given = true;
+        cli_store_choose(cli, value);
     } else if (!strcmp(option->name, "database") && cli_is_common(option)) {
         cli->database = value;
     } else if (!strcmp(option->name, "json")) {

@@ -1,5 +1,9 @@
 /*
- * Opens the store.
+ * Chooses the store, and opens it.
+ *
+ * The store is the one of --store, or of the line `store` in the file of --config. Without them, it
+ * is the one of the environment variable TRUCE_STORE. Commands with a store as their argument (copy,
+ * archive, doctor) use that one.
  *
  * A refused call must not create a store. If the file does not exist yet, a child process first
  * runs the rest of the command on an empty store in memory and captures what it prints. An empty
@@ -8,6 +12,7 @@
  * this process runs the command.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -30,6 +35,14 @@ const char *cli_store_path(const char *uri)
                    !strncmp(uri, "mongodb+srv:", 12)
                ? NULL
                : uri;
+}
+
+void cli_store_choose(struct cli *cli, const char *option)
+{
+    const char *variable = getenv("TRUCE_STORE");
+
+    cli->uri_given = option != NULL;
+    cli->uri = option ? option : variable && *variable ? variable : NULL;
 }
 
 static bool open_is_server(const char *uri)

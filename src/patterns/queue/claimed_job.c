@@ -271,16 +271,6 @@ int64_t truce_job_epoch(const truce_job *job)
     return job->epoch;
 }
 
-/* ---- ownership ------------------------------------------------------------------------------- */
-
-static truce_status update_mine(truce_job *job, truce_commit *commit, const bson_t *update,
-                                bson_error_t *error)
-{
-    bson_value_t id = truce_id_oid(&job->id);
-
-    return truce_commit_update(commit, QUEUE, &id, NULL, update, error);
-}
-
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 enum end_kind { END_DONE, END_FAIL, END_SNOOZE, END_DISCARD };
@@ -528,55 +518,28 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
     return status;
 }
 
-/* ---- extensions and progress ----------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
-struct sign {
+struct reporting {
     truce_job *job;
-    /* NULL: extend the lease. */
     const bson_t *progress;
 };
 
-/* Returns the end of the extended lease. It is later than the current end even if the clock does
- * not move, because the other processes see an extension only by its end (job_lease.c). The timeout
- * limits it. */
-static int64_t sign_until(const truce_job *job, const bson_t *document)
+static truce_status progress_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    int64_t until_ms = truce__clock_wall_ms() + job->queue->lease_ms, current_ms;
-
-    if (truce__job_date(document, "undone.at", &current_ms) && until_ms <= current_ms)
-        until_ms = current_ms + 1;
-    if (job->timeout_ms && until_ms > job->since_ms + job->timeout_ms)
-        until_ms = job->since_ms + job->timeout_ms;
-    return until_ms;
-}
-
-static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    const struct sign *sign = arg;
-    truce_job *job = sign->job;
+    const struct reporting *reporting = arg;
+    bson_value_t id = truce_id_oid(&reporting->job->id);
     bson_t document, update = BSON_INITIALIZER, set;
-    truce_status status = truce__job_read_mine(job, commit, &document, error);
+    truce_status status = truce__job_read_mine(reporting->job, commit, &document, error);
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    if (sign->progress)
-        truce__names_append(&set, "progress", sign->progress);
-    else
-        BSON_APPEND_DATE_TIME(&set, "undone.at", sign_until(job, &document));
+    truce__names_append(&set, "progress", reporting->progress);
     bson_append_document_end(&update, &set);
     if (!status)
-        status = update_mine(job, commit, &update, error);
+        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
     bson_destroy(&update);
     bson_destroy(&document);
     return status;
-}
-
-truce_status truce_job_extend(truce_job *job, bson_error_t *error)
-{
-    DEADLINE_SCOPE(job->queue->deadline_ms);
-    WAIT_LIMIT_SCOPE();
-    struct sign sign = {job};
-
-    return truce__queue_run(job->queue, NULL, sign_in, &sign, error);
 }
 
 truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_error_t *error)
@@ -585,14 +548,14 @@ truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_err
 
     DEADLINE_SCOPE(job->queue->deadline_ms);
     WAIT_LIMIT_SCOPE();
-    struct sign sign = {job, progress};
+    struct reporting reporting = {job, progress};
     truce_status status = truce__document_check(progress, "progress", error);
 
     if (!status && progress->len > JOB_METADATA_BYTES_MAX)
         status = truce__fail(TRUCE_LIMIT, error,
                              "the progress has %u bytes, more than the maximum of %d",
                              progress->len, JOB_METADATA_BYTES_MAX);
-    return status ? status : truce__queue_run(job->queue, NULL, sign_in, &sign, error);
+    return status ? status : truce__queue_run(job->queue, NULL, progress_in, &reporting, error);
 }
 
 bool truce_job_cancelled(truce_job *job)

@@ -1,5 +1,5 @@
 /*
- * Leases: the end of a lease, and the release of its job.
+ * Leases: their extension by the worker (heartbeat), their end, and the release of the job.
  *
  * A worker extends the lease of its job until it ends the job. A lease is over (QJ4 in queue.c) if
  * its token and its end, undone.at, have not changed for the length of the lease. Then a commit
@@ -22,9 +22,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/object_id.h"
+#include "base/wait_limit.h"
 #include "bson/value.h"
 #include "commit/lease_watch.h"
 #include "commit/metadata_cache.h"
@@ -37,6 +39,47 @@
 #define DAY_MS             INT64_C(86400000)
 #define NS_IN_MS           INT64_C(1000000)
 #define RESCUE_DEADLINE_MS 50 /* The next pass takes a job that a commit holds. */
+
+/* ---- extensions (heartbeats) ----------------------------------------------------------------- */
+
+/* Returns the end of the extended lease. It is later than the current end even if the clock does
+ * not move, because the other processes see an extension only by its end. The timeout
+ * limits it. */
+static int64_t lease_extended_end(const truce_job *job, const bson_t *document)
+{
+    int64_t until_ms = truce__clock_wall_ms() + job->queue->lease_ms, current_ms;
+
+    if (truce__job_date(document, "undone.at", &current_ms) && until_ms <= current_ms)
+        until_ms = current_ms + 1;
+    if (job->timeout_ms && until_ms > job->since_ms + job->timeout_ms)
+        until_ms = job->since_ms + job->timeout_ms;
+    return until_ms;
+}
+
+static truce_status lease_extend_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    truce_job *job = arg;
+    bson_value_t id = truce_id_oid(&job->id);
+    bson_t document, update = BSON_INITIALIZER, set;
+    truce_status status = truce__job_read_mine(job, commit, &document, error);
+
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    BSON_APPEND_DATE_TIME(&set, "undone.at", lease_extended_end(job, &document));
+    bson_append_document_end(&update, &set);
+    if (!status)
+        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    bson_destroy(&update);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_job_extend(truce_job *job, bson_error_t *error)
+{
+    DEADLINE_SCOPE(job->queue->deadline_ms);
+    WAIT_LIMIT_SCOPE();
+
+    return truce__queue_run(job->queue, NULL, lease_extend_in, job, error);
+}
 
 /* ---- leases that are over -------------------------------------------------------------------- */
 

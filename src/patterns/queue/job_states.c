@@ -164,11 +164,3 @@ void truce__job_update_commit(bson_t *update, const bson_t *document, const bson
 {
     queue_append_end(update, document, "done", result, true, now_ms);
 }
-
-bool truce__job_is_of(const truce_job *job, const bson_t *document)
-{
-    bson_oid_t token;
-
-    return !strcmp(truce__job_state(document), "running") && truce__job_token(document, &token) &&
-           bson_oid_equal(&token, &job->token); /* QJ2 */
-}

@@ -265,31 +265,3 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
     bson_oid_to_string(id, text);
     return truce__fail(TRUCE_NOT_FOUND, error, "queue \"%s\" has no job %s", queue->name, text);
 }
-
-static truce_status job_lost(truce_job *job, const bson_t *document, bson_error_t *error)
-{
-    const char *state = truce__job_state(document);
-    char id[25];
-
-    bson_oid_to_string(&job->id, id);
-    if (!strcmp(state, "cancelled")) {
-        atomic_store(&job->cancelled, true);
-        return truce__fail(TRUCE_EXPIRED, error, "job %s is cancelled", id);
-    }
-    return truce__fail(TRUCE_EXPIRED, error,
-                       "this worker has lost job %s: the lease of epoch %lld ended, and the job is "
-                       "%s now",
-                       id, (long long)job->epoch, state[0] ? state : "gone");
-}
-truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
-                                  bson_error_t *error)
-{
-    bson_value_t id = truce_id_oid(&job->id);
-    truce_status status = truce_commit_read(commit, QUEUE, &id, document, error);
-
-    if (status && status != TRUCE_NOT_FOUND)
-        return status;
-    if (!status && truce__job_is_of(job, document))
-        return TRUCE_OK;
-    return job_lost(job, document, error);
-}

@@ -1,5 +1,5 @@
-/* See commit_times.h. */
-#include "archive/commit_times.h"
+/* See unarchived_commit_times.h. */
+#include "archive/unarchived_commit_times.h"
 
 #include <bson/bson.h>
 #include <pthread.h>

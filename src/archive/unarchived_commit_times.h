@@ -1,5 +1,5 @@
-#ifndef TRUCE_ARCHIVE_COMMIT_TIMES_H
-#define TRUCE_ARCHIVE_COMMIT_TIMES_H
+#ifndef TRUCE_ARCHIVE_UNARCHIVED_COMMIT_TIMES_H
+#define TRUCE_ARCHIVE_UNARCHIVED_COMMIT_TIMES_H
 
 /*
  * The times of the commits that are not archived yet.

@@ -1,0 +1,54 @@
+/*
+ * Fencing: a worker changes a job only while the job has the token of its claim (QJ2 in queue.c).
+ *
+ *     worker 1    claims: token T1 ... stopped ........................ commits: reads T2, refused
+ *     job         running, T1      ... lease ends, ready ... running, T2
+ *     worker 2                                               claims: token T2
+ *
+ * Each change of a claimed job reads the job in its own commit and compares the token. If the lease
+ * has ended in the meantime, another claim has replaced the token, or the state is no longer
+ * "running", and the commit takes no effect. The comparison needs no clock. Effects outside of the
+ * store are fenced by the epoch, which the worker passes on (docs/explanation/fencing.md).
+ */
+#include <string.h>
+
+#include "base/field.h"
+#include "patterns/queue/queue.h"
+
+bool truce__job_is_of(const truce_job *job, const bson_t *document)
+{
+    bson_oid_t token;
+
+    return !strcmp(truce__job_state(document), "running") && truce__job_token(document, &token) &&
+           bson_oid_equal(&token, &job->token); /* QJ2 */
+}
+
+/* Says why the job is no longer that of this claim. */
+static truce_status fencing_fail_lost(truce_job *job, const bson_t *document, bson_error_t *error)
+{
+    const char *state = truce__job_state(document);
+    char id[25];
+
+    bson_oid_to_string(&job->id, id);
+    if (!strcmp(state, "cancelled")) {
+        atomic_store(&job->cancelled, true);
+        return truce__fail(TRUCE_EXPIRED, error, "job %s is cancelled", id);
+    }
+    return truce__fail(TRUCE_EXPIRED, error,
+                       "this worker has lost job %s: the lease of epoch %lld ended, and the job is "
+                       "%s now",
+                       id, (long long)job->epoch, state[0] ? state : "gone");
+}
+
+truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
+                                  bson_error_t *error)
+{
+    bson_value_t id = truce_id_oid(&job->id);
+    truce_status status = truce_commit_read(commit, QUEUE, &id, document, error);
+
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    if (!status && truce__job_is_of(job, document))
+        return TRUCE_OK;
+    return fencing_fail_lost(job, document, error);
+}
