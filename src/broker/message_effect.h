@@ -38,9 +38,9 @@ struct effect {
     bson_t key, element;
 };
 
-/* Reads a target. `map` NULL: the default mapping of the target. A mapping that lacks fields gets
- * the default ones. INVALID: the target or the mapping is wrong. NOT_FOUND: the set is not
- * defined. */
+/* Reads a target. If `map` is NULL, uses the default mapping of the target. Fields that the mapping
+ * lacks get their defaults. Fails with INVALID if the target or the mapping is wrong, and with
+ * NOT_FOUND if the set is not defined. */
 truce_status truce__effect_target_new(truce_store *store, const char *into, const bson_t *map,
                                       bool map_is_array, struct effect_target **target,
                                       bson_error_t *error);

@@ -53,10 +53,10 @@ uint64_t truce__cache_promised(const struct cache *cache, const char *collection
 /* Returns the number of a snapshot that begins after this call. */
 uint64_t truce__cache_snapshot(struct cache *cache);
 
-/* Appends the document to `body` as that snapshot shows it; `look` as above. Returns false if
- * the caller must read the snapshot. All documents that are found for one number belong to one
- * snapshot. `body` NULL: only finds out whether it is cached. A document that is found before and
- * after a snapshot of the file has begun is the same one, and that snapshot shows it. */
+/* Appends the document to `body` as that snapshot shows it; `lookup` as above. Returns false if the
+ * caller must read the snapshot. All documents that are found for one number belong to one
+ * snapshot. If `body` is NULL, only returns whether the document is cached. If a document is found
+ * both before and after a snapshot of the file has begun, that snapshot shows the same document. */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_lookup *lookup);
 

@@ -75,9 +75,9 @@ void truce__snapshots_wake(struct snapshots *snapshots);
 /* Returns whether fewer snapshots are kept than half of the maximum. */
 bool truce__snapshots_room(struct snapshots *snapshots);
 
-/* Keeps the snapshot that the reader is in, and frees the slot of the pool. `limits` NULL: the
- * default. Fails with LIMIT if too many are kept and none of them can be ended; the reader is then
- * unchanged. */
+/* Keeps the snapshot that the reader is in, and frees the slot of the pool. If `limits` is NULL,
+ * the default limits apply. Fails with LIMIT if too many are kept and none of them can be ended;
+ * the reader is then unchanged. */
 truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *reader,
                                   const struct snapshot_limits *limits, struct snapshot **snapshot,
                                   bson_error_t *error);

@@ -147,8 +147,8 @@ truce_status truce__writer_look_up(struct writer *writer, const struct collectio
                                    struct bytes key, int64_t *row, struct bytes *body,
                                    bson_error_t *error);
 
-/* Records that the document in the row was replaced. `before` NULL: inserted; `after` NULL:
- * removed. */
+/* Records that the document in the row was replaced. If `before` is NULL, the document was
+ * inserted; if `after` is NULL, it was removed. */
 void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,
                            const bson_t *before, const bson_t *after);
 

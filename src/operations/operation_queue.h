@@ -5,8 +5,8 @@
 #include "operations/operation.h"
 #include "truce/queue.h"
 
-/* Returns the queue that the operation names. `worker` NULL: the name of the server. `lease_ms` 0:
- * the default. */
+/* Returns the queue that the operation names. If `worker` is NULL, the worker has the name of the
+ * server. If `lease_ms` is 0, the lease is the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
 /* Does the same; if the operation names no queue, returns the queue of the job. NOT_FOUND: no such

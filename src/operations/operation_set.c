@@ -78,7 +78,7 @@ static truce_status key_fields(struct operation_call *call, const bson_value_t *
     return TRUCE_OK;
 }
 
-/* Takes the set of the command. `key` NULL: the key that the command names. */
+/* Takes the set of the command. If `key` is NULL, uses the key that the command names. */
 static truce_status operation_set_take_set(struct operation_call *call,
                                            const struct set_named *given, const bson_value_t *key,
                                            bool writes, struct handle **handle, bson_error_t *error)

@@ -34,8 +34,9 @@ struct handles *handles_new(void);
 /* Frees all handles. No handle is in use. */
 void handles_free(struct handles *handles);
 
-/* Returns the handle of the key, and makes it if it does not exist. `key` NULL: it belongs to
- * this call. `under`: the handle that the object is made on, in use by the caller; NULL: none. */
+/* Returns the handle of the key, and makes it if it does not exist. If `key` is NULL, the handle
+ * belongs to this call. `under` is the handle that the object is made on, which the caller uses, or
+ * NULL. */
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
                             void (*free)(void *thing), struct handle *under);
 void handles_give(struct handles *handles, struct handle *handle);

@@ -73,7 +73,7 @@ static void *server_run_connection(void *arg)
     return NULL;
 }
 
-/* Starts the thread of an accepted connection, or closes it if it cannot join. `from` NULL: a
+/* Starts the thread of an accepted connection, or closes it if it cannot join. `from` is NULL for a
  * client of the Unix socket. */
 static void server_start_connection(struct server *server, int socket, const struct sockaddr *from)
 {

@@ -79,7 +79,7 @@ static struct process *jepsen_process_of(struct jepsen *jepsen, int64_t number)
 
 /* ---- one operation as a transaction --------------------------------------------------------- */
 
-/* Appends [name, key, value] to the array `ops`. `value` NULL: null. */
+/* Appends [name, key, value] to the array `ops`. If `value` is NULL, appends null. */
 static truce_status jepsen_append_op(bson_t *ops, uint32_t at, const char *name,
                                      const bson_iter_t *key, const bson_iter_t *value,
                                      bson_error_t *error)

@@ -18,7 +18,7 @@
 
 struct posting {
     char *account, *amount,
-        *currency; /* `amount` NULL: the rest of the other amounts; `currency` is then NULL, too. */
+        *currency; /* Both are NULL if the amount is the rest of the other amounts. */
     bson_t type;   /* {type}, or empty. */
 };
 

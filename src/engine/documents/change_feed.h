@@ -47,9 +47,9 @@ static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
 
 /* ---- writing entries, inside a write transaction -------------------------------------------- */
 
-/* Writes the entry of a change. `before` NULL: inserted; `after` NULL: removed; `whole`: replaced,
- * not changed in parts. Does nothing if there is no feed, or nothing differs. A status other than
- * OK is the transaction's. */
+/* Writes the entry of a change. If `before` is NULL, the document was inserted; if `after` is NULL,
+ * it was removed. `whole`: the document was replaced, not changed in parts. Does nothing if there
+ * is no feed, or if nothing differs. A status other than OK is that of the transaction. */
 truce_status truce__feed_report(struct writer *writer, const struct collection *collection,
                                 const bson_t *before, const bson_t *after, bool whole,
                                 bson_error_t *error);

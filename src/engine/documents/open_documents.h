@@ -48,8 +48,8 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
                                 bson_error_t *error);
-/* Does the same if what options->checks have found in the view is still valid. `view` NULL: no
- * checks. */
+/* Does the same if what options->checks have found in the view is still valid. If `view` is NULL,
+ * checks nothing. */
 truce_status truce__engine_checked_bulk(struct engine *engine, const struct engine *view,
                                         const truce_write *writes, size_t count,
                                         const truce_bulk_options *options,

@@ -72,7 +72,7 @@ static bool rewrite_same_id(const bson_t *before, const bson_t *after)
                                   truce__value_field(truce__value_document(after), "_id", 3));
 }
 
-/* Writes the document that the rewrite function returned. `before` NULL: a new document. */
+/* Writes the document that the rewrite function returned. `before` is NULL for a new document. */
 static truce_status rewrite_put(struct writer *writer, const char *collection, int64_t row,
                                 const bson_t *before, const bson_t *after, bson_error_t *error)
 {

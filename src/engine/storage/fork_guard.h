@@ -14,8 +14,8 @@ struct file_id;
 int truce__fork_guard_open(const char *path, int flags, unsigned mode);
 void truce__fork_guard_close(int descriptor);
 
-/* Fails with INVALID in a forked child that cannot open this file. `id` NULL: the file does not
- * exist yet. */
+/* Fails with INVALID in a forked child that cannot open this file. `id` is NULL if the file does
+ * not exist yet. */
 truce_status truce__fork_guard_may_open(const char *path, const struct file_id *id,
                                         bson_error_t *error);
 

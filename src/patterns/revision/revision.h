@@ -81,7 +81,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
 struct revision_save {
     truce_revision *revision;
     const struct merge_rules *rules;
-    /* `base` NULL: base is the kept version, and only the number is compared. */
+    /* If `base` is NULL, the base is the kept version, and only the number is compared. */
     const bson_t *mine, *base;
     int64_t version;
     bool merges;

@@ -407,8 +407,8 @@ static bool queue_has_room(const truce_set *set, const struct set_call *call)
     return !set->rounds || (!is_large(call) && !set_call_overlaps(set, call));
 }
 
-/* Returns the first call in the queue that may lead, or `wanted` if it may lead. `wanted` NULL: any
- * call. Returns NULL if no call may lead. */
+/* Returns the first call in the queue that may lead, or `wanted` if it may lead. If `wanted` is
+ * NULL, any call qualifies. Returns NULL if no call may lead. */
 static struct set_call *find_leader(const truce_set *set, const struct set_call *wanted)
 {
     struct set_call *call = set->queue_first;

@@ -117,7 +117,7 @@ bool truce__tree_same(const bson_t *item, const bson_t *other);
 /* Checks an item that a user puts; `id` borrows its itemId. */
 truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_error_t *error);
 /* Appends the stored form of an item at a version. truce's fields come first, so an index finds
- * them without reading the user's. `item` NULL: the item is removed in this version. */
+ * them without reading the user's. If `item` is NULL, this version removes the item. */
 void truce__tree_item_document(const truce_tree *tree, int64_t version, const bson_oid_t *token,
                                struct value id, const bson_t *item, bson_t *document);
 

@@ -509,8 +509,8 @@ static int array_compare_values(struct value a, struct value b, const void *arg)
     return truce__value_compare(a, b);
 }
 
-/* Sorts by a stable merge sort; `scratch` has room for `count` values. `order` NULL: the order of
- * values. */
+/* Sorts by a stable merge sort; `scratch` has room for `count` values. If `order` is NULL, sorts in
+ * the order of values. */
 static void values_sort(struct value *items, uint32_t count, struct value *scratch,
                         values_order *order, const void *arg)
 {

@@ -429,7 +429,7 @@ struct replacement {
     bool all;
 };
 
-/* A part of the text; `at` NULL: no part. */
+/* A part of the text; `at` is NULL if there is no part. */
 struct replaced {
     const char *at;
     size_t length;

@@ -21,8 +21,8 @@ struct find_result_options {
 
 struct find_result;
 
-/* Copies everything but the match. `*find` NULL: documents are shown as they are. The errors are
- * those of projections and spans. */
+/* Copies everything but the match. Sets `*find` to NULL if documents are shown as they are. The
+ * errors are those of projections and spans. */
 truce_status truce__find_result_new(const struct find_result_options *options,
                                     struct find_result **find, bson_error_t *error);
 void truce__find_result_free(struct find_result *find);

@@ -71,8 +71,8 @@ truce_status log_to_file(struct log *log, const char *path, bool renames, bson_e
  * a log without a file of its own. */
 truce_status log_rotate(struct log *log, bson_error_t *error);
 
-/* Writes a line. Any thread. `connection` 0: none. `fields` has numbers, booleans, and at most
- * six strings; NULL: none. `log` NULL: does nothing. */
+/* Writes a line. Any thread. `connection` is 0 outside of connections. `fields` has numbers,
+ * booleans, and at most six strings, or is NULL. If `log` is NULL, does nothing. */
 void log_write(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
                const char *message, const bson_t *fields);
 /* Appends the last LOG_KEPT_MAX lines, without their ends, as strings; *all is the number of all

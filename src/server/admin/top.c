@@ -113,7 +113,7 @@ static void top_count(struct top *top, const char *name, int kind, bool writes, 
     }
 }
 
-/* Removes the collections of a database; `collection` NULL: all of them. */
+/* Removes a collection of a database; if `collection` is NULL, removes all of them. */
 static void top_drop(struct top *top, const char *database, const char *collection)
 {
     size_t length = strlen(database);

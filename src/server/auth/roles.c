@@ -217,7 +217,8 @@ static void append_actions(uint32_t actions, bson_t *privilege)
     bson_append_array_end(privilege, &array);
 }
 
-/* Appends the privilege to do `actions` in a database. `database` NULL: on the server. */
+/* Appends the privilege to do `actions` in a database. If `database` is NULL, the privilege is for
+ * the server. */
 static void append_privilege(const char *database, uint32_t actions, uint32_t *count, bson_t *array)
 {
     char buffer[16];

@@ -173,7 +173,7 @@ static truce_status modify_view(struct call *call, const struct view *view,
     return status ? status : view_modify(call, view, &shape->view, error);
 }
 
-/* Makes the changes in one step, which needs a file. `index` NULL: no index is changed. */
+/* Makes the changes in one step, which needs a file. If `index` is NULL, no index is changed. */
 static truce_status modify_to(struct call *call, const char *place, const struct shape *shape,
                               const bool *images, const struct modified_index *index,
                               bson_error_t *error)

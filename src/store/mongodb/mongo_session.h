@@ -30,8 +30,9 @@ truce_status truce__mongo_session_commit(truce_store *transaction, const truce_w
 /* A change stream of the server. */
 struct mongo_stream;
 
-/* Opens a change stream. `collection` NULL: of the store's database. `pipeline` begins with
- * $changeStream. `batch`: the maximum of events in the first batch; -1: the server's. */
+/* Opens a change stream. If `collection` is NULL, the stream is that of the store's database.
+ * `pipeline` begins with $changeStream. `batch` is the maximum of events in the first batch; -1:
+ * the default of the server. */
 truce_status truce__mongo_stream_open(truce_store *store, const char *collection,
                                       const bson_t *pipeline, int64_t batch,
                                       struct mongo_stream **stream, bson_error_t *error);
