@@ -10,7 +10,7 @@
 #include "archive/archive.h"
 
 /* Finds the newest complete base that ended at `old_ms` or before, by the age of the archive.
- * found->sequence is 0 if there is none. */
+ * found->sequence is 0 if no base is that old. */
 static truce_status retention_find_base(struct target *target, const struct archive_list *list,
                                         int64_t old_ms, struct segment_head *found,
                                         bson_error_t *error)

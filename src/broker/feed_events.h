@@ -26,7 +26,7 @@
  *       publisher ends with EXPIRED.
  *
  * The model is models/feed_events.cpp. Several publishers of one name only repeat each other's
- * messages. The feed omits the collections of truce, so the positions are no changes themselves.
+ * messages. The feed omits the collections of truce, so the positions are not changes themselves.
  */
 #include "broker/broker.h"
 #include "engine/documents/change_feed.h"

@@ -161,8 +161,8 @@ static truce_status single_failed(const bson_error_t *why, bson_error_t *error)
 }
 
 /* Sends the entry's write until its outcome is certain. *took is false if another writer was
- * faster. After a send without an answer, a later "found nothing" is no proof: the first send may
- * have landed, and another writer may have changed the document since (CF4). */
+ * faster. After a send without an answer, a later "found nothing" proves nothing: the first send
+ * may have landed, and another writer may have changed the document since (CF4). */
 static truce_status write_certainly(truce_commit *commit, struct entry *entry, bool *took,
                                     bson_error_t *error)
 {

@@ -104,7 +104,7 @@ static truce_status edn_escape(struct edn_reader *reader, struct buffer *out, bs
         return edn_bad(reader, "\\u needs four hexadecimal digits", error);
     code = (unsigned)strtoul(digits, NULL, 16);
     if (!code || (code >= 0xd800 && code < 0xe000))
-        code = '?'; /* NUL ends strings of BSON; half of a pair is no character */
+        code = '?'; /* NUL ends strings of BSON; half of a pair is not a character */
     if (code >= 0x800)
         truce__buffer_append_byte(out, (uint8_t)(0xe0 | code >> 12));
     if (code >= 0x80) {

@@ -247,8 +247,8 @@ TEST(patterns_refuse_collections_of_truce)
     ANSWERS(2, "", "reserved", "aggregate", "s", "[{$merge: {into: 'truce_queue'}}]");
     ANSWERS(2, "", "reserved", "aggregate", "s", "[{$merge: 'truce_queue'}]");
     ANSWERS(2, "", "reserved", "aggregate", "s", "[{$out: {db: 'x', coll: 'truce_queue'}}]");
-    ANSWERS(2, "", "\"_id\" of the set", "set", "define", "s", "--list", "_id", "--key",
-            "k", "--name", "n");
+    ANSWERS(2, "", "\"_id\" of the set", "set", "define", "s", "--list", "_id", "--key", "k",
+            "--name", "n");
     ANSWERS(0, "1\n", NULL, "count", "truce_queue");
 }
 

@@ -100,7 +100,7 @@ static void consume_append(const truce_consume_counts *sum, bson_t *answer)
 static void consume_print(const struct consume *consume, bool is_answer)
 {
     const truce_consume_counts sum = consume_sum(consume);
-    /* the wait for further messages at the end is no part of the rate */
+    /* the wait for further messages at the end is not part of the rate */
     int64_t until_ns =
         is_answer && sum.received ? consume->received_ns : truce__clock_monotonic_ns();
     double seconds = (double)(until_ns - consume->started_ns) / 1e9;

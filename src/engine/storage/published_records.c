@@ -20,8 +20,8 @@
  *  3. Answers are complete before the commit, so they exist even if the lock holder dies right
  *     after it.
  *  4. A write is ANSWERED after the commit that did it. It is RETURNED only if no commit has done
- *     it, and no commit in the log that is not visible yet will do it: the process first commits
- *     an empty proof, which overwrites the place of such a commit in the log.
+ *     it, and no commit in the log that is not visible yet will do it. The process therefore first
+ *     commits an empty proof, which overwrites the place of such a commit in the log.
  *  5. The proof is of the last group that contained writes of other processes. Therefore every
  *     TAKEN record is settled before another such group.
  *  6. No number is used twice: each store starts at a random number out of 2^63.

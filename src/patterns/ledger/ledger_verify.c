@@ -10,7 +10,7 @@
  *                of the numbers of a large one.
  *     settings   Checks the ledger's line in LEDGERS, the currencies, the indexes.
  *     sums       Makes each stored run of sums by value date (ledger_value_date.c) again while its
- *                entries are read. A run that is not stored is no fault: a reader builds it.
+ *                entries are read. A run that is not stored is not a fault: a reader builds it.
  *     seal       Accounts and seal are in the order of names, so each part of the seal is read
  *                when the accounts before it are verified.
  *

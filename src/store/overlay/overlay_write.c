@@ -125,8 +125,8 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
  *
  * As in MongoDB, an index can be made only in a collection that is new and empty. Documents of
  * another collection would have to be indexed, but they are in the view and may change until the
- * commit. An index that exists already is no change. A collection that a write creates implicitly
- * is different: if another client creates it first, the writes of both go there.
+ * commit. An index that exists already is not a change. A collection that a write creates
+ * implicitly is different: if another client creates it first, the writes of both go there.
  */
 
 static truce_status is_in_view(struct overlay *overlay, const char *name, bool *is,
