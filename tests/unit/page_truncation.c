@@ -65,6 +65,7 @@ static sqlite3_pcache *filled(unsigned pages)
         memset(page->pBuf, (int)number, 4096);
         methods()->xUnpin(cache, page, 0);
     }
+    methods()->xUnpin(cache, methods()->xFetch(cache, 1, 2), 0);
     searches = 0;
     return cache;
 }
@@ -111,7 +112,7 @@ TEST(omits_the_search_after_an_exchange)
     sqlite3_pcache *cache = filled(PAGES);
 
     for (unsigned i = 1; i < 10; i++) {
-        exchange(cache, i, PAGES - i);
+        exchange(cache, i, PAGES + 1 - i);
         methods()->xTruncate(cache, PAGES + 1);
     }
     CHECK_INT(searches, ==, 0);
@@ -166,19 +167,22 @@ TEST(drops_a_page_in_the_middle_of_an_exchange)
     methods()->xDestroy(cache);
 }
 
-TEST(drops_two_pages_in_the_middle_of_exchanges)
+TEST(drops_either_of_two_pages_in_the_middle_of_exchanges)
 {
-    sqlite3_pcache *cache = filled(PAGES);
-    sqlite3_pcache_page *first = pinned(cache, 4), *second = pinned(cache, 5);
+    for (unsigned kept = 4; kept <= 5; kept++) {
+        sqlite3_pcache *cache = filled(PAGES);
+        sqlite3_pcache_page *first = pinned(cache, 4), *second = pinned(cache, 5);
 
-    rekey(cache, first, 4, EXCHANGE);
-    rekey(cache, second, 5, EXCHANGE + 1);
-    rekey(cache, first, EXCHANGE, 4);
-    methods()->xUnpin(cache, first, 0);
-    methods()->xUnpin(cache, second, 0);
-    methods()->xTruncate(cache, PAGES + 1);
-    CHECK(!has(cache, EXCHANGE + 1) && !has(cache, 5) && has(cache, 4));
-    methods()->xDestroy(cache);
+        rekey(cache, first, 4, EXCHANGE);
+        rekey(cache, second, 5, EXCHANGE + 1);
+        rekey(cache, kept == 4 ? first : second, EXCHANGE - 4 + kept, kept);
+        methods()->xUnpin(cache, first, 0);
+        methods()->xUnpin(cache, second, 0);
+        methods()->xTruncate(cache, PAGES + 1);
+        CHECK(!has(cache, EXCHANGE) && !has(cache, EXCHANGE + 1) && has(cache, kept));
+        CHECK_INT(methods()->xPagecount(cache), ==, PAGES - 1);
+        methods()->xDestroy(cache);
+    }
 }
 
 TEST(counts_a_page_with_a_new_number_beyond_the_end)
