@@ -451,7 +451,8 @@ truce_status truce__metadata_validator(truce_store *store, const char *name, bso
     truce_status status = TRUCE_OK;
     bool fresh, keyed;
 
-    /* The store is in this process; a read is cheap. */
+    /* The store is in this process; a read is cheap. Without a validator, it does not wait for the
+     * disk. */
     if (store->capabilities & TRUCE_CAN_COMPARE)
         return ask_validator(store, name, validator, error);
     for (;;) {

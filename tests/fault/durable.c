@@ -408,6 +408,53 @@ TEST(an_early_find_does_not_wait_and_settle_does)
     truce__engine_close(engine);
 }
 
+static void *find_validator(void *arg)
+{
+    struct call *call = arg;
+    bson_t validator;
+
+    call->status = truce__engine_validator(engine, "c", &validator, &call->error);
+    call->n = (int)bson_count_keys(&validator);
+    bson_destroy(&validator);
+    atomic_store(&call->done, true);
+    return NULL;
+}
+
+TEST(a_validator_is_durable_and_its_absence_need_not_be)
+{
+    struct call write = {.filter = "{'_id': 5}", .update = "{'$set': {'n': 2}}"}, look = {0};
+    bson_t *rules = test_bson("{'n': {'$gt': 0}}");
+    const struct collection_options options = {.validator = rules};
+    bson_error_t error;
+
+    REQUIRE(begin(false));
+    set_n(1, 1);
+    disk_hold_syncs(true);
+    start(&write);
+    until_held(1);
+    find_validator(&look);
+    CHECK_OK(look.status, look.error);
+    CHECK_INT(look.n, ==, 0);
+    disk_hold_syncs(false);
+    end(&write);
+    CHECK_OK(truce__engine_collection_modify(engine, "c", &options, &error), error);
+    write.update = "{'$set': {'n': 3}}";
+    disk_hold_syncs(true);
+    start(&write);
+    until_held(1);
+    atomic_store(&look.done, false);
+    pthread_create(&look.thread, NULL, find_validator, &look);
+    truce__clock_sleep_ms(A_WHILE_MS);
+    CHECK(!atomic_load(&look.done));
+    disk_hold_syncs(false);
+    end(&write);
+    end(&look);
+    CHECK_OK(look.status, look.error);
+    CHECK_INT(look.n, ==, 1);
+    bson_destroy(rules);
+    truce__engine_close(engine);
+}
+
 /* ---- ordered sets, which read early ---------------------------------------------------------- */
 
 struct set_run {

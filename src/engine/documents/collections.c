@@ -410,18 +410,22 @@ truce_status truce__engine_validator(struct engine *engine, const char *name, bs
 {
     const struct collection *collection;
     struct reader *reader;
+    bool found;
     truce_status status = truce__engine_usable(engine, error);
 
     bson_init(validator);
     if (!status)
-        status = truce__engine_read_begin(engine, false, &reader, error);
+        status = truce__engine_read_begin(engine, true, &reader, error);
     if (status)
         return status;
     collection = truce__catalog_find(reader->catalog, name);
-    if (collection && collection->validator)
+    found = collection && collection->validator;
+    if (found)
         bson_concat(validator, truce__match_filter(collection->validator));
     truce__engine_read_end(engine, reader);
-    return TRUCE_OK;
+    /* A document may be refused because of a validator, so that must be durable. Without one, only
+     * writes follow, and they reach the disk after what was read here. */
+    return found ? truce__engine_settle(engine, error) : TRUCE_OK;
 }
 
 truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,

@@ -97,7 +97,7 @@ truce_status truce__engine_collection_drop(struct engine *engine, const char *co
                                            bson_error_t *error);
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error);
-/* Returns the validator; {} without a validator. Always initialised. */
+/* Returns the validator, which is durable; {} without a validator, at once. Always initialised. */
 truce_status truce__engine_validator(struct engine *engine, const char *collection,
                                      bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,
