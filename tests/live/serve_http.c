@@ -332,6 +332,9 @@ TEST(each_request_runs_as_the_user_of_its_own_header)
     check_as("Authorization: Basic\r\n", FIND, 401);
     check_as("Authorization: Basic !!!\r\n", FIND, 401);
     check_as("Authorization: Basic YWRh\r\n", FIND, 401);
+    check_as("Authorization: Basic /zr/\r\n", FIND, 401); /* not UTF-8 */
+    check_as("Authorization: Basic YWRhOv8=\r\n", FIND, 401);
+    check_as("Authorization: Basic Ong=\r\n", FIND, 401);
     check_as("Authorization: Digest username=\"ada\"\r\n", FIND, 401);
     HTTP_CHECK("POST", "/v1/school/find", NULL, "{}", 401, "WWW-Authenticate: Basic");
     HTTP_CHECK("POST", "/v1/school/find", NULL, "{}", 401, "WWW-Authenticate: Bearer");

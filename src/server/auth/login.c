@@ -236,19 +236,20 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
 
 /* ---- by a password --------------------------------------------------------------------------- */
 
-/* Reads the user's keys for one mechanism, and compares. */
+/* Reads the user's keys for one mechanism, and compares. The keys of an unknown user are compared,
+ * too, so the time does not show whether a user exists. */
 static bool login_matches(struct call *call, const char *database, enum scram_mechanism mechanism,
                           const char *password, truce_status *status, bson_error_t *error)
 {
     struct login *login = &call->connection->login;
-    bool lacks = false;
+    bool lacks = false, same;
 
     bson_free(login->asking);
     login->asking = NULL;
     login->scram->credential = (struct scram_credential){.mechanism = mechanism};
     *status = login_look_up(call, database, &lacks, error);
-    return !*status && login->asking && !lacks &&
-           scram_matches(&login->scram->credential, login->scram->name, password);
+    same = !*status && scram_matches(&login->scram->credential, login->scram->name, password);
+    return same && login->asking && !lacks;
 }
 
 truce_status login_by_password(struct connection *connection, const char *database,
@@ -264,7 +265,7 @@ truce_status login_by_password(struct connection *connection, const char *databa
     login->scram = bson_malloc0(sizeof *login->scram);
     snprintf(login->scram->name, sizeof login->scram->name, "%s", name);
     atomic_fetch_add(&connection->server->logins, 1);
-    for (size_t i = 0; i < count && strlen(name) <= SCRAM_NAME_MAX; i++)
+    for (size_t i = 0; i < count && !users_check_name(name, NULL); i++)
         for (int mechanism = 0; mechanism < SCRAM_MECHANISMS; mechanism++) {
             if (login_matches(&call, databases[i], (enum scram_mechanism)mechanism, password,
                               &status, error)) {
