@@ -446,8 +446,7 @@ static truce_status archiver_continue(struct archiver *archiver, const struct kv
                 log_has_place(archiver, to);
 
     /* invariant 9 */
-    if (archiver->missing)
-        same = false;
+    same = same && !archiver->missing;
     if (same) {
         archiver->continues = true;
         archiver_report(archiver, ARCHIVE_CONTINUES, NULL);
