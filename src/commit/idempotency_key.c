@@ -56,9 +56,9 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
 /* A caller that stores the time of its request may round it. */
 #define KEY_TIME_ROUNDED_MS 1000
 
-/* Compares the times of the key. A caller may compute the time again in each retry. After the record
- * of the first call is purged, such a later time is above the horizon, and the request would take
- * effect again. */
+/* Compares the times of the key. A caller may compute the time again in each retry. After the
+ * record of the first call is purged, such a later time is above the horizon, and the request would
+ * take effect again. */
 static truce_status compare_key_time(const truce_commit *commit, const bson_t *holder,
                                      bson_error_t *error)
 {

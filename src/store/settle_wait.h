@@ -1,8 +1,9 @@
 #ifndef TRUCE_STORE_SETTLE_WAIT_H
 #define TRUCE_STORE_SETTLE_WAIT_H
 
-/* The wait after a change that other processes notice by themselves, within a known time: a new rule
- * of copies, or a new index of keys. A call that returns earlier would break their guarantees. */
+/* The wait after a change that other processes notice by themselves, within a known time: a new
+ * rule of copies, or a new index of keys. A call that returns earlier would break their
+ * guarantees. */
 #include "truce/store.h"
 
 /* Checks before the change that the deadline of the thread leaves time for the wait. Fails with

@@ -129,8 +129,9 @@ truce_status cli_output_check(const struct cli *cli, const char *path, const cha
 /* ---- options (the name must be in the command's table) ------------------------------------- */
 
 bool cli_flag(const struct cli *cli, const char *name);
-/* Returns the option's value, or NULL. A call may give another value only for an option with `many`,
- * and the last one counts. A value of the call counts more than one of the file of --config. */
+/* Returns the option's value, or NULL. A call may give another value only for an option with
+ * `many`, and the last one counts. A value of the call counts more than one of the file of
+ * --config. */
 const char *cli_text(const struct cli *cli, const char *name);
 /* Returns the i-th value of an option with `many`, or NULL. */
 const char *cli_texts(const struct cli *cli, const char *name, int i);
@@ -155,8 +156,8 @@ bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms);
 
 /* ---- documents ----------------------------------------------------------------------------- */
 
-/* Refuses --database for a command that works on a whole file. Prints the error and returns the exit
- * code. */
+/* Refuses --database for a command that works on a whole file. Prints the error and returns the
+ * exit code. */
 int cli_refuse_database(const struct cli *cli);
 
 /* Parses Extended JSON into a document that the caller destroys. `what` names it in the error

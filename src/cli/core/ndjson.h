@@ -90,8 +90,8 @@ struct rejects {
         .path = where, .file = -1                                                                  \
     }
 
-/* Checks the path before any line is read. INVALID: it is a directory, or a file that is not a reject
- * file, which must not be removed. */
+/* Checks the path before any line is read. INVALID: it is a directory, or a file that is not a
+ * reject file, which must not be removed. */
 truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *error);
 /* Removes the rejected lines of an earlier import. */
 void cli_rejects_begin(const struct rejects *rejects);

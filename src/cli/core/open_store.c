@@ -2,8 +2,8 @@
  * Chooses the store, and opens it.
  *
  * The store is the one of --store, or of the line `store` in the file of --config. Without them, it
- * is the one of the environment variable TRUCE_STORE. Commands with a store as their argument (copy,
- * archive, doctor) use that one.
+ * is the one of the environment variable TRUCE_STORE. Commands with a store as their argument
+ * (copy, archive, doctor) use that one.
  *
  * A refused call must not create a store. If the file does not exist yet, a child process first
  * runs the rest of the command on an empty store in memory and captures what it prints. An empty

@@ -21,8 +21,8 @@ static bool is_reject_file(const char *path)
     return !got || (got > 0 && !strcmp(begin, FIRST));
 }
 
-/* Checks that the folder of a file that does not exist yet does. Otherwise the import would end with
- * its first rejected line. */
+/* Checks that the folder of a file that does not exist yet does. Otherwise the import would end
+ * with its first rejected line. */
 static truce_status check_folder(const char *path, bson_error_t *error)
 {
     const char *slash = strrchr(path, '/');

@@ -144,8 +144,8 @@ static truce_status find_use(truce_store *store, const struct pattern_use *use,
     return status;
 }
 
-/* Refuses a collection that a pattern uses. Its records would still have the former name: reads would
- * find nothing, and the next write would begin an empty collection. */
+/* Refuses a collection that a pattern uses. Its records would still have the former name: reads
+ * would find nothing, and the next write would begin an empty collection. */
 static int check_unused(const struct cli *cli, const char *collection)
 {
     char name[CLI_SAID_MAX];

@@ -4,11 +4,11 @@
  * SQLite divides the content of a full page among its neighbours and a new page, and then sorts the
  * numbers of these pages. It exchanges two numbers by means of a third one: that of the page at one
  * gigabyte, which contains bytes that SQLite locks and is therefore never used. At the end of each
- * transaction, SQLite drops the pages after the end of the file from the cache. The cache knows only
- * the largest number that any page has had. After an exchange, this is the third number, so the
- * cache examines all its pages if the file is smaller than a gigabyte. With 100 MB of pages, this
- * takes milliseconds, and other writers wait for the lock. Among a million documents, inserts by 32
- * threads cost a quarter less processor time without this search.
+ * transaction, SQLite drops the pages after the end of the file from the cache. The cache knows
+ * only the largest number that any page has had. After an exchange, this is the third number, so
+ * the cache examines all its pages if the file is smaller than a gigabyte. With 100 MB of pages,
+ * this takes milliseconds, and other writers wait for the lock. Among a million documents, inserts
+ * by 32 threads cost a quarter less processor time without this search.
  *
  *     SQLite --calls--> functions of this file --calls--> SQLite's page cache
  *                       (largest, exchange)
@@ -18,8 +18,8 @@
  *     pages is omitted only if it would not find any.
  *
  * SQLite has one set of these functions in a process, so the connections of the host program use
- * them, too. They behave the same. If the host program has initialized SQLite already, its functions
- * stay, and commits are slower.
+ * them, too. They behave the same. If the host program has initialized SQLite already, its
+ * functions stay, and commits are slower.
  */
 #include "engine/storage/page_truncation.h"
 

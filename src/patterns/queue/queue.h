@@ -226,7 +226,7 @@ static inline void truce__job_ended(truce_job *job, enum job_end end)
 
 /* Checks the name of a step, a sleep, or an event (job_steps.c). */
 truce_status truce__job_step_check(const char *name, bson_error_t *error);
-/* ---- fencing (job_fencing.c) ------------------------------------------------------------------ */
+/* ---- fencing (job_fencing.c) ----------------------------------------------------------------- */
 
 /* Returns true if the document still has this claim (QJ2). */
 bool truce__job_is_of(const truce_job *job, const bson_t *document);
