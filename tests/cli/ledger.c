@@ -71,7 +71,7 @@ TEST(amounts_have_the_digits_of_their_currency)
             "2", "--effective", "01/02/2026");
     ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
             "2", "--effective", "2026-01");
-    ANSWERS(1, "", "the account \"nowhere\" does not exist", "post", "book", "nowhere",
+    ANSWERS(1, "", "account \"nowhere\" is not open in \"book\"", "post", "book", "nowhere",
             "people:ada", "5", "--id", "2");
     ANSWERS(0,
             "account     balance         available       currency  is\n"
@@ -127,7 +127,7 @@ TEST(several_payers_and_currencies_are_said_by_their_entries)
     ANSWERS(2, "", "is not a valid amount", "post", "book", "--entry", "yen=-0.5", "--entry",
             "yen:bank=0.5", "--id", "3");
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
-    ANSWERS(1, "", "the account \"nowhere\" does not exist", "post", "book", "--entry", "nowhere=1",
+    ANSWERS(1, "", "account \"nowhere\" is not open in \"book\"", "post", "book", "--entry", "nowhere=1",
             "--id", "3");
     ANSWERS(2, "", "the amount of account \"shop\" is 0", "post", "book", "--entry", "shop=0",
             "--id", "3");

@@ -129,6 +129,49 @@ TEST(refuses_a_transaction_that_breaks_a_rule_with_the_reason)
     everywhere(refuse);
 }
 
+static truce_status post_unknown(truce_commit *commit, void *ledger, bson_error_t *error)
+{
+    return book_post(ledger, commit, "x", TRUCE_LEDGER_TRANSFER, "bank", "people:a", 1, NULL,
+                     error);
+}
+
+static void misspelled(truce_store *store, const struct setting *setting)
+{
+    static const char *const says = "the ledger \"txx\" does not exist: expected \"tx\"";
+    truce_ledger *ledger = begin(store),
+                 *unknown = truce_ledger_new(store, &(truce_ledger_options){.collection = "txx"});
+    truce_commit_options options = {.mechanism = setting->mechanism};
+    truce_ledger_balance balance;
+    bson_error_t error = {0};
+
+    for (int i = 0; i < 2; i++) { /* the first call does not create it */
+        CHECK_STATUS(TRUCE_NOT_FOUND, post_unknown(NULL, unknown, &error), error);
+        test_check_text(says, error.message, __FILE__, __LINE__);
+    }
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_transact(store, post_unknown, unknown, &options, &error),
+                 error);
+    test_check_text(says, error.message, __FILE__, __LINE__);
+    CHECK_STATUS(
+        TRUCE_NOT_FOUND,
+        truce_ledger_rules(unknown, NULL, &(truce_ledger_account){.account = "bank"}, &error),
+        error);
+    test_check_text(says, error.message, __FILE__, __LINE__);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_ledger_balance_of(unknown, "bank", NULL, &balance, &error),
+                 error);
+    test_check_text(says, error.message, __FILE__, __LINE__);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_ledger_balance_of(ledger, "bonk", NULL, &balance, &error),
+                 error);
+    test_check_text("account \"bonk\" is not open in \"tx\"", error.message, __FILE__, __LINE__);
+    CHECK_INT(count_json(store, "truce_ledgers", "{}"), ==, 1);
+    truce_ledger_free(unknown);
+    truce_ledger_free(ledger);
+}
+
+TEST(names_the_ledgers_that_exist_if_one_is_misspelled)
+{
+    everywhere(misspelled);
+}
+
 /* No reported sum leaves 64 bits: neither the available amount nor the amount after a void. */
 static void at_the_limits(truce_store *store, const struct setting *setting)
 {

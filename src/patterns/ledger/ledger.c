@@ -425,17 +425,13 @@ truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error)
     return status;
 }
 
-truce_status truce__ledger_must_exist(truce_ledger *ledger, bson_error_t *error)
+/* Checks a ledger without a definition: it exists if another program has stored documents. */
+static truce_status ledger_has_documents(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t any = BSON_INITIALIZER, found;
-    truce_status status = truce__ledger_usable(ledger, error);
+    truce_status status =
+        truce_find_one(ledger->store, ledger->collection, &any, NULL, &found, error);
 
-    if (!status)
-        status = truce__ledger_layout(ledger, error);
-    if (status != TRUCE_NOT_FOUND)
-        return status;
-    /* Documents of another program need no definition. */
-    status = truce_find_one(ledger->store, ledger->collection, &any, NULL, &found, error);
     if (status == TRUCE_NOT_FOUND)
         status = truce__fail_unknown(ledger->store, LEDGERS, "ledger", ledger->collection, error);
     bson_destroy(&found);
@@ -443,13 +439,33 @@ truce_status truce__ledger_must_exist(truce_ledger *ledger, bson_error_t *error)
     return status;
 }
 
-static truce_status ledger_define_once(truce_ledger *ledger, bson_error_t *error)
+truce_status truce__ledger_must_exist(truce_ledger *ledger, bson_error_t *error)
+{
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    if (!status)
+        status = truce__ledger_layout(ledger, error);
+    return status == TRUCE_NOT_FOUND ? ledger_has_documents(ledger, error) : status;
+}
+
+truce_status truce__ledger_not_open(truce_ledger *ledger, const char *account, bson_error_t *error)
+{
+    if (truce__ledger_must_exist(ledger, error) == TRUCE_NOT_FOUND)
+        return TRUCE_NOT_FOUND;
+    return truce__fail(TRUCE_NOT_FOUND, error, "account \"%s\" is not open in \"%s\"", account,
+                       ledger->collection);
+}
+
+static truce_status ledger_define_once(truce_ledger *ledger, bool creates, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER, currencies;
     truce_status status = truce__ledger_layout(ledger, error);
+    bool defined = status != TRUCE_NOT_FOUND;
 
     BSON_APPEND_UTF8(&document, "_id", ledger->collection);
-    if (status == TRUCE_NOT_FOUND) {
+    if (!defined)
+        status = creates ? TRUCE_OK : ledger_has_documents(ledger, error);
+    if (!status && !defined) {
         if (ledger->slots)
             BSON_APPEND_UTF8(&document, "slots", ledger->slots);
         bson_append_document_begin(&document, "currencies", -1, &currencies);
@@ -465,19 +481,19 @@ static truce_status ledger_define_once(truce_ledger *ledger, bson_error_t *error
 }
 
 /* Ensures that LEDGERS has {_id: collection}. */
-static truce_status ledger_define(truce_ledger *ledger, bson_error_t *error)
+static truce_status ledger_define(truce_ledger *ledger, bool creates, bson_error_t *error)
 {
     struct worker worker;
     truce_status status;
 
     truce__worker_init(&worker, ledger->store, ledger->deadline_ms);
     do
-        status = ledger_define_once(ledger, error);
+        status = ledger_define_once(ledger, creates, error);
     while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
     return status;
 }
 
-truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
+truce_status truce__ledger_ready(truce_ledger *ledger, bool creates, bson_error_t *error)
 {
     truce_status status = truce__ledger_usable(ledger, error);
     uint64_t structure;
@@ -494,7 +510,7 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
         return TRUCE_OK;
     status = truce__view_guard(ledger->store, "post", ledger->collection, error);
     if (!status)
-        status = ledger_define(ledger, error);
+        status = ledger_define(ledger, creates, error);
     if (!status)
         status = ledger_make_indexes(ledger, error);
     if (!status) {
@@ -619,7 +635,7 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (!status)
         status = truce__ledger_begin_again(ledger, error);
     if (!status)
-        status = truce__ledger_ready(ledger, error);
+        status = truce__ledger_ready(ledger, true, error);
     if (!status)
         status = truce_ledger_digits(ledger, code, &there, error);
     if (status == TRUCE_NOT_FOUND) {

@@ -189,8 +189,9 @@ struct truce_ledger {
 struct ledger_reader;
 
 truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *error);
-/* Ensures the indexes and the ledger's line in LEDGERS. */
-truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error);
+/* Ensures the indexes and the ledger's line in LEDGERS. Without `creates`, a ledger that does not
+ * exist fails as truce__ledger_must_exist does: only a currency or an account creates a ledger. */
+truce_status truce__ledger_ready(truce_ledger *ledger, bool creates, bson_error_t *error);
 truce_status truce__ledger_account_name(const char *account, bson_error_t *error);
 
 /* Forgets what the handle remembers: another client dropped or emptied the collection. */
@@ -449,6 +450,8 @@ truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error);
 /* Fails with NOT_FOUND if the ledger was never used: it has neither a definition nor documents. The
  * message lists the ledgers of the store. */
 truce_status truce__ledger_must_exist(truce_ledger *ledger, bson_error_t *error);
+/* Fails with NOT_FOUND: the message says that the ledger or that the account does not exist. */
+truce_status truce__ledger_not_open(truce_ledger *ledger, const char *account, bson_error_t *error);
 /* Inserts the transaction with the documents of its numbers. */
 truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
                                         const bson_t *document, bson_error_t *error);

@@ -231,13 +231,6 @@ bool truce__ledger_plan_pending(const struct ledger_plan *plan,
 
 /* ---- rules of the accounts ------------------------------------------------------------------- */
 
-static truce_status plan_not_open(const struct draft *draft, const char *account,
-                                  bson_error_t *error)
-{
-    return truce__fail(TRUCE_NOT_FOUND, error, "account \"%s\" is not open in \"%s\"", account,
-                       draft->plan->ledger->collection);
-}
-
 static truce_status plan_check_direction(const struct draft *draft, const struct planned *planned,
                                          bson_error_t *error)
 {
@@ -247,7 +240,7 @@ static truce_status plan_check_direction(const struct draft *draft, const struct
     bool given = !strcmp(draft->kind, "transfer") || draft->pending;
 
     if (!rules->currency[0] && !draft->unopened)
-        return plan_not_open(draft, account, error);
+        return truce__ledger_not_open(draft->plan->ledger, account, error);
     if (rules->closed && value)
         return truce__fail(TRUCE_INVALID, error, "account \"%s\" is closed", account);
     if (given && rules->debit_only && value > 0)
@@ -392,7 +385,7 @@ static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_er
     bool open = state->rules.currency[0];
 
     if (draft->request->verb == LEDGER_RULES && !open)
-        return plan_not_open(draft, account, error);
+        return truce__ledger_not_open(draft->plan->ledger, account, error);
     if (!rules.currency[0])
         memcpy(rules.currency, state->rules.currency, sizeof rules.currency);
     *nothing = open && plan_same_rules(&rules, &state->rules);

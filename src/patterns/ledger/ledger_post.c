@@ -278,7 +278,7 @@ static truce_status post_together(truce_ledger *ledger, struct ledger_request *r
 truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request *requests,
                                     size_t count, bson_error_t *error)
 {
-    truce_status status = truce__ledger_ready(ledger, error);
+    truce_status status = truce__ledger_ready(ledger, false, error);
 
     return status || !count ? status : post_together(ledger, requests, count, error);
 }
@@ -289,7 +289,7 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
                                     struct ledger_request *request, bson_error_t *error)
 {
     truce_ledger_result result = {0};
-    truce_status status = truce__ledger_ready(ledger, error);
+    truce_status status = truce__ledger_ready(ledger, request->verb == LEDGER_OPEN, error);
 
     if (!request->result)
         request->result = &result;
@@ -392,7 +392,7 @@ truce_status truce_ledger_post_linked(truce_ledger *ledger,
     for (size_t i = 0; !status && i < count; i++)
         status = ROOM_CHECK(&transactions[i], "truce_ledger_transaction", error);
     if (!status)
-        status = truce__ledger_ready(ledger, error);
+        status = truce__ledger_ready(ledger, false, error);
     if (!status)
         status = truce_transact(ledger->store, post_each, &linked, &options, error);
     if (refused_at)
@@ -452,7 +452,7 @@ static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
     if (!status)
         status = truce__ledger_begin_again(ledger, error);
     if (!status)
-        status = truce__ledger_ready(ledger, error);
+        status = truce__ledger_ready(ledger, verb == LEDGER_OPEN, error);
     if (!status)
         status = post_read_rules(ledger, account, verb == LEDGER_OPEN, &request.rules, error);
     return status ? status : truce__ledger_post_one(ledger, commit, &request, error);

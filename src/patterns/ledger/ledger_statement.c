@@ -19,8 +19,6 @@
 #include "bson/field_name_escape.h"
 #include "patterns/ledger/ledger.h"
 #include "query/input_check.h"
-#include "store/known_names.h"
-#include "store/reserved_names.h"
 #include "store/snapshot_view.h"
 #include "store/store.h"
 
@@ -117,17 +115,6 @@ static truce_status ledger_read_take_up(struct ledger_reader *reader, const char
     return truce__ledger_head(reader, account, state, error);
 }
 
-static truce_status ledger_read_refuse(struct ledger_reader *reader, const char *account,
-                                       bson_error_t *error)
-{
-    bson_error_t ignored;
-
-    if (truce__ledger_layout(reader->ledger, &ignored) == TRUCE_NOT_FOUND)
-        return truce__fail_unknown(reader->ledger->store, LEDGERS, "ledger",
-                                   reader->ledger->collection, error);
-    return truce__fail(TRUCE_NOT_FOUND, error, "the account \"%s\" does not exist", account);
-}
-
 static truce_status last_of(struct ledger_reader *reader, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
@@ -144,7 +131,7 @@ static truce_status last_of(struct ledger_reader *reader, const char *account,
     if (!status && state->behind)
         status = ledger_read_take_up(reader, account, state, error);
     if (!status && !state->number)
-        status = ledger_read_refuse(reader, account, error);
+        status = truce__ledger_not_open(reader->ledger, account, error);
     if (!status)
         truce__ledger_remember(reader, account, state, state->behind ? 0 : version);
     return status;
