@@ -102,7 +102,7 @@ function fieldType(field) {
 }
 
 function bounds(field) {
-    if (field.least === undefined) return "";
+    if (field.least === undefined || isTime(field)) return "";
     return field.most >= 2 ** 53 ? ` (from ${field.least})` : ` (${field.least} to ${field.most})`;
 }
 

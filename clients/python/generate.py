@@ -108,7 +108,7 @@ def field_type(field):
 
 
 def bounds(field):
-    if "least" not in field:
+    if "least" not in field or "since 1970" in field["help"]:
         return ""
     if field["most"] == 2**63 - 1:
         return f" (from {field['least']})"

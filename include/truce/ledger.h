@@ -144,10 +144,12 @@ typedef struct truce_ledger_transaction {
     uint32_t count;
     /* The transaction that is settled, voided, or reversed. */
     const bson_value_t *of;
-    /* The value date, ms since 1970. 0: the time of booking. */
+    /* The value date, ms since 1970. 0: the time of booking. A date from 1 to 10^10, which is
+     * probably in seconds, fails with TRUCE_INVALID. */
     int64_t effective_ms;
     /* For a pending transaction: the time after which it cannot be settled and its amounts are
-     * available again. 0: never. */
+     * available again, ms since 1970. A time before 1970-04-27, which is probably in seconds, fails
+     * with TRUCE_INVALID. 0: never. */
     int64_t expires_ms;
     /* NULL: none. */
     const bson_t *meta;

@@ -150,9 +150,10 @@ typedef enum truce_job_failure {
 } truce_job_failure;
 
 typedef struct truce_job_options {
-    /* Run after this delay from now. Not together with run_at_ms. */
+    /* Run after this delay from now, at most 10,000 days. Not together with run_at_ms. */
     int64_t delay_ms;
-    /* Run at this time, ms since 1970. */
+    /* Run at this time, ms since 1970. A time before 1970-04-27, which is probably in seconds, fails
+     * with TRUCE_INVALID. */
     int64_t run_at_ms;
     /* -1,000 to 1,000. The highest priority runs first, then the oldest job. */
     int32_t priority;

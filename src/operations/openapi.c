@@ -47,6 +47,8 @@ static void openapi_append_type(const struct operation_field *field, bool option
         break;
     case FIELD_NUMBER:
     case FIELD_WHOLE:
+    case FIELD_TIME:
+    case FIELD_DURATION:
         openapi_append_json_type("integer", optional, schema);
         BSON_APPEND_UTF8(schema, "format", "int64");
         break;

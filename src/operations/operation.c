@@ -7,9 +7,12 @@
 #include "base/deadline.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "base/time_check.h"
 #include "bson/value.h"
 #include "store/decorators/database_view.h"
 #include "store/reserved_names.h"
+
+#define FIELD_NAME_MAX 80
 
 const struct operation_field truce__no_fields[] = {{{0}}};
 
@@ -20,6 +23,7 @@ const char *truce__operation_type(const struct operation_field *field)
         [FIELD_ARRAY] = "array",   [FIELD_EITHER] = "document or array",
         [FIELD_NUMBER] = "number", [FIELD_FLAG] = "true or false",
         [FIELD_VALUE] = "any",     [FIELD_OID] = "ObjectId",
+        [FIELD_TIME] = "number",   [FIELD_DURATION] = "number",
     };
 
     return types[field->field.type];
@@ -68,6 +72,26 @@ static truce_status operation_check_word(const struct operation_field *field, co
     return status;
 }
 
+/* Checks a number that the row bounds. */
+static truce_status operation_check_number(const struct operation_field *field, int64_t number,
+                                           bson_error_t *error)
+{
+    char quoted[FIELD_NAME_MAX + 3];
+
+    snprintf(quoted, sizeof quoted, "'%.*s'", FIELD_NAME_MAX, field->field.name);
+    if (field->field.type == FIELD_TIME)
+        return truce__time_check(quoted, number, error);
+    if (field->field.type == FIELD_DURATION && truce__duration_check(quoted, number, error))
+        return TRUCE_INVALID;
+    if (number >= field->least && number <= field->most)
+        return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         "the field '%s' must be from %" PRId64 " to %" PRId64
+                         "%s, and is %" PRId64,
+                         field->field.name, field->least, field->most,
+                         field->field.type == FIELD_DURATION ? " ms" : "", number);
+}
+
 static truce_status operation_check_field(const struct operation_call *call, const bson_t *document,
                                           const struct operation_field *field, const void *given,
                                           bson_error_t *error)
@@ -86,14 +110,12 @@ static truce_status operation_check_field(const struct operation_call *call, con
         memcpy(&word, at, sizeof word);
         return operation_check_word(field, word, error);
     }
-    if (field->field.type != FIELD_NUMBER || (!field->least && !field->most))
+    if (!(field->least || field->most) ||
+        (field->field.type != FIELD_NUMBER && field->field.type != FIELD_TIME &&
+         field->field.type != FIELD_DURATION))
         return TRUCE_OK;
     memcpy(&number, at, sizeof number);
-    if (number < field->least || number > field->most)
-        return truce__refuse(
-            CODE_BAD_VALUE, error, "the field '%s' must be from %lld to %lld, and is %lld",
-            field->field.name, (long long)field->least, (long long)field->most, (long long)number);
-    return TRUCE_OK;
+    return operation_check_number(field, number, error);
 }
 
 static truce_status operation_read(struct operation_call *call, const bson_t *document, bool whole,

@@ -23,6 +23,7 @@
  */
 #include "base/limits.h"
 #include "base/status.h"
+#include "base/time_check.h"
 #include "operations/request_fields.h"
 #include "operations/shared_handles.h"
 #include "truce/truce.h"

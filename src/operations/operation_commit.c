@@ -23,10 +23,10 @@ struct commit_given {
 static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, key, FIELD_TEXT),
      "an idempotency key of the database: the commit happens once under it. It needs `keyTime`"},
-    {GIVEN(commit_given, keyTime, FIELD_NUMBER),
+    {GIVEN(commit_given, keyTime, FIELD_TIME),
      "required with `key`, and only then: the time when the request was made, ms since 1970, the "
      "same in each repetition. It tells whether an old key may have been forgotten",
-     1, INT64_MAX},
+     TIME_LEAST_MS, DATE_LAST_MS},
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
      "with a key: the result that a repetition returns, at most 64 KiB"},
     {GIVEN(commit_given, input, FIELD_DOCUMENT),
@@ -430,7 +430,7 @@ struct unique_given {
 };
 
 static const struct operation_field unique_fields[] = {
-    {GIVEN(unique_given, settleMS, FIELD_NUMBER),
+    {GIVEN(unique_given, settleMS, FIELD_DURATION),
      "how long to wait for other processes, in milliseconds; absent: 6 s", 1, 60000},
     {{0}}};
 

@@ -196,8 +196,8 @@ struct cron_next_given {
 
 static const struct operation_field cron_next_fields[] = {
     {GIVEN(cron_next_given, zone, FIELD_TEXT), "the time zone; absent: UTC"},
-    {GIVEN(cron_next_given, afterMS, FIELD_NUMBER),
-     "the times after this one, ms since 1970; absent: now", 1, INT64_C(1) << 48},
+    {GIVEN(cron_next_given, afterMS, FIELD_TIME),
+     "the times after this one, ms since 1970; absent: now", TIME_LEAST_MS, DATE_LAST_MS},
     {GIVEN(cron_next_given, limit, FIELD_NUMBER), "the number of times; absent: 5", 1,
      CRON_TIMES_MAX},
     {{0}}};

@@ -32,10 +32,10 @@ struct revision_named {
         {GIVEN(revision_named, keep, FIELD_NUMBER),                                                \
          "the number of replaced versions that are kept for each document", 0, INT32_MAX},         \
     {                                                                                              \
-        GIVEN(revision_named, keepMS, FIELD_NUMBER),                                               \
+        GIVEN(revision_named, keepMS, FIELD_DURATION),                                             \
             "the maximum age of kept versions in milliseconds; truceSweep removes older ones; "    \
             "absent: no maximum",                                                                  \
-            1, INT64_C(1) << 48                                                                    \
+            1, DURATION_MAX_MS                                                                     \
     }
 
 static void *make_revision(void *arg)

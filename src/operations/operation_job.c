@@ -26,11 +26,11 @@ struct claim_given {
 static const struct operation_field claim_fields[] = {
     {GIVEN(claim_given, most, FIELD_NUMBER), "the maximum number of jobs; absent: 1", 1,
      JOB_CLAIMS_MAX},
-    {GIVEN(claim_given, waitMS, FIELD_NUMBER),
+    {GIVEN(claim_given, waitMS, FIELD_DURATION),
      "if no job is ready, the command waits this long for one, in milliseconds; only its "
      "connection is busy during the wait",
      0, WAIT_MS_MAX},
-    {GIVEN(claim_given, leaseMS, FIELD_NUMBER),
+    {GIVEN(claim_given, leaseMS, FIELD_DURATION),
      "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 100,
      86400000},
     {GIVEN(claim_given, worker, FIELD_TEXT), "the name of the worker, for people"},
@@ -283,9 +283,9 @@ static const struct operation_field fail_fields[] = {
     JOB_FIELDS,
     {GIVEN(end_given, error, FIELD_TEXT), "the reason; its first 2,000 bytes are recorded",
      .needed = true},
-    {GIVEN(end_given, delayMS, FIELD_NUMBER),
+    {GIVEN(end_given, delayMS, FIELD_DURATION),
      "the delay of the next attempt in milliseconds; absent: 1 s, and twice as long each time", 0,
-     INT64_C(1) << 48},
+     DURATION_MAX_MS},
     {{0}}};
 
 static truce_status run_fail(struct operation_call *call, const void *arg, bson_t *reply,
@@ -355,8 +355,8 @@ static const struct operation_row discard_operation = {
 
 static const struct operation_field snooze_fields[] = {
     JOB_FIELDS,
-    {GIVEN(end_given, delayMS, FIELD_NUMBER),
-     "the delay in milliseconds; 0: any worker may claim it at once", 0, INT64_C(1) << 48,
+    {GIVEN(end_given, delayMS, FIELD_DURATION),
+     "the delay in milliseconds; 0: any worker may claim it at once", 0, DURATION_MAX_MS,
      .needed = true},
     {{0}}};
 
@@ -541,8 +541,8 @@ static const struct operation_field sleep_fields[] = {
     JOB_FIELDS,
     {GIVEN(suspend_given, name, FIELD_TEXT), "the name of the sleep; no step has the same name",
      .needed = true},
-    {GIVEN(suspend_given, delayMS, FIELD_NUMBER), "the duration in milliseconds", 0,
-     INT64_C(1) << 48, .needed = true},
+    {GIVEN(suspend_given, delayMS, FIELD_DURATION), "the duration in milliseconds", 0,
+     DURATION_MAX_MS, .needed = true},
     {{0}}};
 
 static truce_status job_run_sleep(struct operation_call *call, const void *arg, bson_t *reply,
@@ -576,9 +576,9 @@ static const struct operation_row sleep_operation = {
 static const struct operation_field wait_fields[] = {
     JOB_FIELDS,
     {GIVEN(suspend_given, name, FIELD_TEXT), "the name of the event (truceSignal)", .needed = true},
-    {GIVEN(suspend_given, timeoutMS, FIELD_NUMBER),
+    {GIVEN(suspend_given, timeoutMS, FIELD_DURATION),
      "the maximum time in milliseconds from the first call with this name; absent: forever", 0,
-     INT64_C(1) << 48},
+     DURATION_MAX_MS},
     {{0}}};
 
 static truce_status job_run_wait(struct operation_call *call, const void *arg, bson_t *reply,

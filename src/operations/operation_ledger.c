@@ -214,11 +214,11 @@ static const struct operation_field post_fields[] = {
      .words = truce__ledger_kinds},
     {GIVEN(post_given, of, FIELD_VALUE),
      "the id of the transaction that is settled, voided, or reversed"},
-    {GIVEN(post_given, effectiveMS, FIELD_NUMBER),
-     "the value date, ms since 1970; absent: the time of booking", 1, INT64_C(1) << 48},
-    {GIVEN(post_given, expiresMS, FIELD_NUMBER),
-     "of a pending transaction: the time after which it cannot be settled, ms since 1970", 1,
-     INT64_C(1) << 48},
+    {GIVEN(post_given, effectiveMS, FIELD_TIME),
+     "the value date, ms since 1970; absent: the time of booking", TIME_LEAST_MS, DATE_LAST_MS},
+    {GIVEN(post_given, expiresMS, FIELD_TIME),
+     "of a pending transaction: the time after which it cannot be settled, ms since 1970",
+     TIME_LEAST_MS, DATE_LAST_MS},
     {GIVEN(post_given, meta, FIELD_DOCUMENT), "metadata that is stored with the transaction"},
     {{0}}};
 
@@ -437,12 +437,13 @@ static const struct operation_field balance_fields[] = {
     {GIVEN(balance_given, account, FIELD_TEXT), "the account", .needed = true},
     {GIVEN(balance_given, number, FIELD_NUMBER), "the state after this number of the account", 1,
      INT64_MAX},
-    {GIVEN(balance_given, bookedMS, FIELD_NUMBER),
-     "the state with all that was booked until this time, ms since 1970", 1, INT64_C(1) << 48},
-    {GIVEN(balance_given, effectiveMS, FIELD_NUMBER),
+    {GIVEN(balance_given, bookedMS, FIELD_TIME),
+     "the state with all that was booked until this time, ms since 1970", TIME_LEAST_MS,
+     DATE_LAST_MS},
+    {GIVEN(balance_given, effectiveMS, FIELD_TIME),
      "the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as "
      "it was known then",
-     1, INT64_C(1) << 48},
+     TIME_LEAST_MS, DATE_LAST_MS},
     {{0}}};
 
 static truce_status ledger_run_balance(struct operation_call *call, const void *arg, bson_t *reply,

@@ -20,9 +20,9 @@ struct sweep_given {
 };
 
 static const struct operation_field sweep_fields[] = {
-    {GIVEN(sweep_given, retentionMS, FIELD_NUMBER),
+    {GIVEN(sweep_given, retentionMS, FIELD_DURATION),
      "the time in milliseconds for which ended commits are kept; absent: 7 days; -1: forever", -1,
-     INT64_C(1) << 48},
+     DURATION_MAX_MS},
     {GIVEN(sweep_given, batch, FIELD_NUMBER),
      "the maximum number of documents of each kind; absent: 1,000", 1, 1000000},
     {{0}}};

@@ -141,8 +141,8 @@ static const struct operation_field enqueue_fields[] = {
     JOB_TIMED_FIELDS,
     {GIVEN(enqueue_given, unique, FIELD_TEXT), "the key of a unique job"},
     {GIVEN(enqueue_given, uniquePayload, FIELD_FLAG), "the payload is the key, or a part of it"},
-    {GIVEN(enqueue_given, uniquePeriodMS, FIELD_NUMBER),
-     "at most one job for each key in each period of this length", 1, INT64_C(1) << 48},
+    {GIVEN(enqueue_given, uniquePeriodMS, FIELD_DURATION),
+     "at most one job for each key in each period of this length", 1, DURATION_MAX_MS},
     {GIVEN(enqueue_given, uniqueScope, FIELD_TEXT),
      "the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones; "
      "absent: \"live\"",
@@ -489,7 +489,8 @@ static const struct operation_field limit_fields[] = {
      "the number of jobs that run at once; absent: any number", 1, INT32_MAX},
     {GIVEN(limit_given, rate, FIELD_NUMBER), "the number of jobs that begin in `perMS`", 1,
      INT32_MAX},
-    {GIVEN(limit_given, perMS, FIELD_NUMBER), "the period of `rate` in milliseconds", 1, INT32_MAX},
+    {GIVEN(limit_given, perMS, FIELD_DURATION), "the period of `rate` in milliseconds", 1,
+     INT32_MAX},
     {GIVEN(limit_given, pool, FIELD_TEXT),
      "the pool that the limits belong to; queues of one pool share them; absent: the queue's own"},
     {{0}}};

@@ -47,18 +47,18 @@ void truce__job_timed(const struct job_timed *given, truce_job_options *options)
      "the priority; the highest runs first, then the oldest job", -1000, 1000},                    \
         {GIVEN(job_kept, attempts, FIELD_NUMBER), "the maximum number of attempts; absent: 10", 1, \
          INT32_MAX},                                                                               \
-        {GIVEN(job_kept, timeoutMS, FIELD_NUMBER),                                                 \
+        {GIVEN(job_kept, timeoutMS, FIELD_DURATION),                                               \
          "the maximum time of an attempt in milliseconds; absent: no maximum", 1, INT32_MAX},      \
-        {GIVEN(job_kept, keepMS, FIELD_NUMBER),                                                    \
+        {GIVEN(job_kept, keepMS, FIELD_DURATION),                                                  \
          "the time in milliseconds for which the job is kept when it is done; -1: forever; "       \
          "absent: 7 days",                                                                         \
-         -1, INT64_C(1) << 48},                                                                    \
-        {GIVEN(job_kept, keepCancelledMS, FIELD_NUMBER),                                           \
-         "the same if it is cancelled; absent: as `keepMS`", -1, INT64_C(1) << 48},                \
-        {GIVEN(job_kept, keepDiscardedMS, FIELD_NUMBER),                                           \
-         "the same if it is discarded; absent: as `keepMS`", -1, INT64_C(1) << 48},                \
-        {GIVEN(job_kept, keepDeadMS, FIELD_NUMBER), "the same if it is dead; absent: forever", -1, \
-         INT64_C(1) << 48},                                                                        \
+         -1, DURATION_MAX_MS},                                                                     \
+        {GIVEN(job_kept, keepCancelledMS, FIELD_DURATION),                                         \
+         "the same if it is cancelled; absent: as `keepMS`", -1, DURATION_MAX_MS},                 \
+        {GIVEN(job_kept, keepDiscardedMS, FIELD_DURATION),                                         \
+         "the same if it is discarded; absent: as `keepMS`", -1, DURATION_MAX_MS},                 \
+        {GIVEN(job_kept, keepDeadMS, FIELD_DURATION), "the same if it is dead; absent: forever",   \
+         -1, DURATION_MAX_MS},                                                                     \
         {GIVEN(job_kept, metadata, FIELD_DOCUMENT), "data for people and for searches"},           \
     {                                                                                              \
         GIVEN(job_kept, tags, FIELD_ARRAY), "strings for people and for searches"                  \
@@ -66,17 +66,17 @@ void truce__job_timed(const struct job_timed *given, truce_job_options *options)
 
 #define JOB_TIMED_FIELDS                                                                           \
     JOB_KEPT_FIELDS,                                                                               \
-        {GIVEN(job_timed, delayMS, FIELD_NUMBER),                                                  \
-         "the job is ready after this time in milliseconds", 0, INT64_C(1) << 48},                 \
-        {GIVEN(job_timed, runAtMS, FIELD_NUMBER),                                                  \
-         "instead: the job is ready at this time, ms since 1970", 1, INT64_C(1) << 48},            \
+        {GIVEN(job_timed, delayMS, FIELD_DURATION),                                                \
+         "the job is ready after this time in milliseconds", 0, DURATION_MAX_MS},                  \
+        {GIVEN(job_timed, runAtMS, FIELD_TIME),                                                    \
+         "instead: the job is ready at this time, ms since 1970", TIME_LEAST_MS, DATE_LAST_MS},    \
         {GIVEN(job_timed, lane, FIELD_TEXT), "jobs of one lane run one after the other"},          \
         {GIVEN(job_timed, laneWidth, FIELD_NUMBER),                                                \
          "the number of jobs of the lane that run at once; absent: 1", 1, INT32_MAX},              \
         {GIVEN(job_timed, laneRate, FIELD_NUMBER),                                                 \
          "the number of jobs of the lane that begin in `lanePerMS`", 1, INT32_MAX},                \
-        {GIVEN(job_timed, lanePerMS, FIELD_NUMBER), "the period of `laneRate` in milliseconds", 1, \
-         INT32_MAX},                                                                               \
+        {GIVEN(job_timed, lanePerMS, FIELD_DURATION), "the period of `laneRate` in milliseconds",  \
+         1, INT32_MAX},                                                                            \
     {                                                                                              \
         GIVEN(job_timed, failure, FIELD_TEXT),                                                     \
             "the effect if a job that it waits for does not end as done: the job is cancelled, "   \

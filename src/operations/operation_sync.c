@@ -43,10 +43,10 @@ static const struct operation_field declare_fields[] = {
      "the field of a dependent with the _id of its source: \"user\"", .needed = true},
     {GIVEN(declare_given, copies, FIELD_DOCUMENT),
      "{\"field of the dependent\": \"field of the source\"}", .needed = true},
-    {GIVEN(declare_given, resumeMS, FIELD_NUMBER),
+    {GIVEN(declare_given, resumeMS, FIELD_DURATION),
      "the recovery pass completes an update after this time in milliseconds; absent: 60,000", 1,
      INT32_MAX},
-    {GIVEN(declare_given, settleMS, FIELD_NUMBER),
+    {GIVEN(declare_given, settleMS, FIELD_DURATION),
      "the command waits this long, in milliseconds, until all other processes have seen the rule; "
      "absent: 5,000; 1 if no other process uses the store",
      1, 60000},

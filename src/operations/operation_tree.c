@@ -781,8 +781,9 @@ struct read_given {
 #define AT_FIELDS(given)                                                                           \
     {GIVEN(given, token, FIELD_TEXT), "the version with this token, as a reply returned it"},      \
         {GIVEN(given, version, FIELD_NUMBER), "or the version with this number", 1, INT64_MAX},    \
-        {GIVEN(given, timeMS, FIELD_NUMBER),                                                       \
-         "or the version that was current at this time, ms since 1970", 1, INT64_C(1) << 48},      \
+        {GIVEN(given, timeMS, FIELD_TIME),                                                         \
+         "or the version that was current at this time, ms since 1970", TIME_LEAST_MS,             \
+         DATE_LAST_MS},                                                                            \
     {                                                                                              \
         GIVEN(given, tag, FIELD_TEXT), "or the version with this tag; absent: the current version" \
     }

@@ -204,6 +204,8 @@ static truce_status fields_keep(struct arena *arena, const struct field *field,
     case FIELD_NUMBER:
         return fields_keep_number(at, into, error);
     case FIELD_WHOLE:
+    case FIELD_TIME:
+    case FIELD_DURATION:
         return fields_keep_whole(at, into, error);
     case FIELD_FLAG:
         if (!BSON_ITER_HOLDS_BOOL(at) && !truce__field_is_number(at))

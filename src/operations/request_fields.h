@@ -30,6 +30,10 @@ enum field_type {
     FIELD_NUMBER,
     /* int64_t; a fraction and a number of more than 64 bits fail with BadValue (2) */
     FIELD_WHOLE,
+    /* The same: a point in time in milliseconds since 1970 (base/time_check.h). */
+    FIELD_TIME,
+    /* The same: a duration in milliseconds. */
+    FIELD_DURATION,
     /* bool, also from a number */
     FIELD_FLAG,
     /* const bson_value_t * of any type */

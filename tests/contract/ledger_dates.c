@@ -99,7 +99,7 @@ static int compare_dates(truce_store *store, truce_ledger *ledger, const char *a
     int wrong = 0;
 
     for (int i = 0; i < 60; i++) {
-        int64_t date = i == 0   ? 1
+        int64_t date = i == 0   ? 200 * DAY
                        : i == 1 ? OLD + 2000 * DAY
                        : i % 2  ? values[truce__random_below(random, count)][0]
                                 : OLD + (int64_t)truce__random_below(random, (uint64_t)(420 * DAY));

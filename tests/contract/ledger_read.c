@@ -37,8 +37,9 @@ static void moments(truce_store *store, const struct setting *setting)
         CHECK_INT(balance.balance, ==, i + 1);
         CHECK_INT(balance.number, ==, i + 2);
     }
-    CHECK_OK(truce_ledger_balance_of(ledger, "people:b", &(truce_ledger_moment){.booked_ms = 1},
-                                     &balance, &error),
+    CHECK_OK(truce_ledger_balance_of(ledger, "people:b",
+                                     &(truce_ledger_moment){.booked_ms = 1000000000000}, &balance,
+                                     &error),
              error);
     CHECK_INT(balance.balance, ==, 0);
     CHECK_STATUS(TRUCE_NOT_FOUND,
@@ -84,7 +85,7 @@ static void moments(truce_store *store, const struct setting *setting)
                      {{.booked_ms = times[9], .effective_ms = times[4]}, 5},
                      {{.booked_ms = times[9], .effective_ms = times[9] - day_ms}, 0},
                      {{.booked_ms = times[9] + day_ms, .effective_ms = times[4]}, 105},
-                     {{.booked_ms = 1, .effective_ms = times[9] + day_ms}, 0},
+                     {{.booked_ms = 1000000000000, .effective_ms = times[9] + day_ms}, 0},
                      {{.number = 6, .effective_ms = times[2]}, 3},
                      {{.number = 12, .effective_ms = times[9] - day_ms}, 100}};
 
@@ -93,11 +94,12 @@ static void moments(truce_store *store, const struct setting *setting)
                      error);
             CHECK_INT(balance.balance, ==, cases[i].balance);
         }
-        CHECK_STATUS(TRUCE_INVALID,
-                     truce_ledger_balance_of(ledger, "people:b",
-                                             &(truce_ledger_moment){.number = 2, .booked_ms = 1},
-                                             &balance, &error),
-                     error);
+        CHECK_STATUS(
+            TRUCE_INVALID,
+            truce_ledger_balance_of(ledger, "people:b",
+                                    &(truce_ledger_moment){.number = 2, .booked_ms = 1000000000000},
+                                    &balance, &error),
+            error);
     }
     BALANCE("people:b", 410, 410);
     BOOK_CHECK(ledger);

@@ -1,6 +1,9 @@
 /* The job queue: every call, by every mechanism, on every store. */
 #include "tests/support/queue_rig.h"
 
+/* A multiple of all periods. */
+#define PAST_MS INT64_C(1600000000000)
+
 /* ---- from ready to done ---- */
 
 static void from_ready_to_done(truce_store *store, const struct setting *setting)
@@ -53,8 +56,8 @@ static void order_of_claims(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
     truce_queue *other = rig_queue(store, setting, "other");
-    truce_job_options early = {.run_at_ms = 1000}, late = {.run_at_ms = 2000},
-                      high = {.priority = 5, .run_at_ms = 3000}, low = {.priority = -5};
+    truce_job_options early = {.run_at_ms = PAST_MS + 1000}, late = {.run_at_ms = PAST_MS + 2000},
+                      high = {.priority = 5, .run_at_ms = PAST_MS + 3000}, low = {.priority = -5};
     static const int expected[] = {3, 1, 2, 4};
 
     rig_add(queue, "{'n': 4}", &low);
@@ -569,17 +572,18 @@ TEST(a_unique_job_encounters_the_one_of_its_key)
 static void unique_by_content(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail"), *other = rig_queue(store, setting, "b");
-    truce_job_options options = {.unique_payload = true},
-                      period = {.unique = "p", .unique_period_ms = 1000, .run_at_ms = 5500};
+    truce_job_options options = {.unique_payload = true}, period = {.unique = "p",
+                                                                    .unique_period_ms = 1000,
+                                                                    .run_at_ms = PAST_MS + 5500};
 
     CHECK_INT(add_unique(queue, "{'n': 1}", &options, NULL), ==, TRUCE_ADDED_NEW);
     CHECK_INT(add_unique(queue, "{'n': 1}", &options, NULL), ==, TRUCE_ADDED_EXISTING);
     CHECK_INT(add_unique(queue, "{'n': 2}", &options, NULL), ==, TRUCE_ADDED_NEW);
     CHECK_INT(add_unique(other, "{'n': 1}", &options, NULL), ==, TRUCE_ADDED_NEW);
     CHECK_INT(add_unique(queue, "{'n': 1}", &period, NULL), ==, TRUCE_ADDED_NEW);
-    period.run_at_ms = 5900;
+    period.run_at_ms = PAST_MS + 5900;
     CHECK_INT(add_unique(queue, "{'n': 1}", &period, NULL), ==, TRUCE_ADDED_EXISTING);
-    period.run_at_ms = 6000;
+    period.run_at_ms = PAST_MS + 6000;
     CHECK_INT(add_unique(queue, "{'n': 1}", &period, NULL), ==, TRUCE_ADDED_NEW);
     truce_queue_free(other);
     truce_queue_free(queue);
@@ -983,11 +987,20 @@ TEST(refuses_an_invalid_job_and_adds_nothing)
 {
     bson_t *numbers = test_bson("{'0': 1}"), large = BSON_INITIALIZER;
     char *text = bson_malloc0(9 * 1024 * 1024);
-    const truce_job_options bad[] = {{.priority = 1001}, {.priority = -1001},
-                                     {.delay_ms = -1},   {.delay_ms = 1, .run_at_ms = 1},
-                                     {.unique = ""},     {.tags = numbers},
-                                     {.keep_ms = -2},    {.unique_period_ms = 5},
-                                     {.unique = "\xff"}, {.run_at_ms = INT64_MAX}};
+    const truce_job_options bad[] = {{.priority = 1001},
+                                     {.priority = -1001},
+                                     {.delay_ms = -1},
+                                     {.delay_ms = 1, .run_at_ms = 1},
+                                     {.unique = ""},
+                                     {.tags = numbers},
+                                     {.keep_ms = -2},
+                                     {.unique_period_ms = 5},
+                                     {.unique = "\xff"},
+                                     {.run_at_ms = INT64_MAX},
+                                     {.run_at_ms = 1767225600},
+                                     {.run_at_ms = 9999999999},
+                                     {.delay_ms = 1767225600000},
+                                     {.unique = "p", .unique_period_ms = 1767225600000}};
     truce_store *store = server_or_memory();
     truce_queue *queue = rig_queue(store, NULL, "mail");
     truce_queue *nameless = truce_queue_new(store, NULL);

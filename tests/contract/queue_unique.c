@@ -1,6 +1,9 @@
 /* Keys of unique jobs: which jobs count, and which job has a key. How long ended jobs are kept. */
 #include "tests/support/queue_rig.h"
 
+/* A multiple of all periods. */
+#define PAST_MS INT64_C(1600000000000)
+
 static truce_added add(truce_queue *queue, const char *payload, const truce_job_options *options,
                        bson_oid_t *id)
 {
@@ -31,19 +34,19 @@ static void periods(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
     truce_job_options options = {
-        .unique = "p", .unique_period_ms = 1000000, .run_at_ms = 5500000, .keep_ms = 1};
+        .unique = "p", .unique_period_ms = 1000000, .run_at_ms = PAST_MS + 5500000, .keep_ms = 1};
     bson_oid_t first, met;
     bson_error_t error;
     bson_t job;
 
     CHECK_INT(add(queue, "{'n': 1}", &options, &first), ==, TRUCE_ADDED_NEW);
     do_next(queue);
-    options.run_at_ms = 5900000;
+    options.run_at_ms = PAST_MS + 5900000;
     CHECK_INT(add(queue, "{'n': 2}", &options, &met), ==, TRUCE_ADDED_EXISTING);
     CHECK(bson_oid_equal(&first, &met));
     CHECK_OK(truce_queue_get(queue, NULL, &first, &job, &error), error);
     CHECK_INT(rig_number(&job, "keep_ms"), ==, 1000000);
-    options.run_at_ms = 6000000;
+    options.run_at_ms = PAST_MS + 6000000;
     CHECK_INT(add(queue, "{'n': 3}", &options, NULL), ==, TRUCE_ADDED_NEW);
     bson_destroy(&job);
     truce_queue_free(queue);

@@ -300,11 +300,14 @@ static void opens(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_tree_open(tree, &at, &snapshot, &error), error);
     at = (truce_tree_at){.tag = "first", .version = 1};
     CHECK_STATUS(TRUCE_INVALID, truce_tree_open(tree, &at, &snapshot, &error), error);
-    at = (truce_tree_at){.time_ms = INT64_MAX};
+    at = (truce_tree_at){.time_ms = 1767225600};
+    CHECK_STATUS(TRUCE_INVALID, truce_tree_open(tree, &at, &snapshot, &error), error);
+    CHECK(strstr(error.message, "time_ms is 1767225600, a time before 1970-04-27"));
+    at = (truce_tree_at){.time_ms = INT64_C(253402300799999)};
     CHECK_OK(truce_tree_open(tree, &at, &snapshot, &error), error);
     CHECK_INT(truce_tree_version(snapshot), ==, 2);
     truce_tree_close(snapshot);
-    at = (truce_tree_at){.time_ms = 1};
+    at = (truce_tree_at){.time_ms = 1000000000000};
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_tree_open(tree, &at, &snapshot, &error), error);
     none = truce_tree_new(store, &(truce_tree_options){.collection = "truce_commits"});
     CHECK_STATUS(TRUCE_INVALID, truce_tree_open(none, NULL, &snapshot, &error), error);

@@ -117,7 +117,7 @@ static void put_field(const struct operation_field *field)
 {
     PUT("| `%s` | %s | ", field->field.name, truce__operation_type(field));
     put_help(field->help);
-    if (field->least || field->most) {
+    if (field->field.type != FIELD_TIME && (field->least || field->most)) {
         put(" (");
         if (field->most == INT64_MAX)
             PUT("from %" PRId64, field->least);

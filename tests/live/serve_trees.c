@@ -53,7 +53,7 @@ TEST(versions_are_published_and_read_by_the_wire)
         {READ(", id: 'b'"), 0, "version", "3"},
         {READ(", version: 1"), 0, "items.1.itemId", "\"b\""},
         {READ(", version: 9"), 0, "status", "\"not found\""},
-        {READ(", timeMS: 1"), 0, "status", "\"not found\""},
+        {READ(", timeMS: 1000000000000"), 0, "status", "\"not found\""},
         {READ(", filter: {text: '2'}"), 0, "items.1.itemId", "\"c\""},
         {READ(", tag: 'launch'"), 0, "status", "\"not found\""},
         {"{truceTree: 'site', tag: 'launch', version: 1}", 0, "status", "\"ok\""},

@@ -12,7 +12,7 @@ function commandOf(method, row, target, options) {
     const document = { [row.command]: target ?? 1 };
     for (const name of Object.keys(given)) {
         if (SELECTS.has(name)) checkDefined(given[name], `the option ${name} of ${method}`);
-        if (row.times?.includes(name)) document[name] = milliseconds(name, given[name]);
+        if (row.times?.includes(name)) document[name] = milliseconds(given[name]);
         else if (name.endsWith("MS")) document[name] = duration(name, given[name]);
         else document[name] = checkDates(given[name], `the option ${name} of ${method}`);
     }

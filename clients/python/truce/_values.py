@@ -43,11 +43,6 @@ def _check_whole(name: str, value: Any, other: str) -> None:
         raise TypeError(f"{name} must be {other} or a whole number of milliseconds, not {value!r}")
 
 
-# Points in time that are never old: an earlier one than _TIME_LEAST is one in seconds.
-_RECENT = ("run_at_ms", "expires_ms")
-_TIME_LEAST = 10**12
-
-
 def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
     """Converts the time of an option, with a time zone, to the number that commands take."""
     if isinstance(value, datetime.timedelta):
@@ -63,11 +58,6 @@ def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
             )
         value = round(value.timestamp() * 1000)
     _check_whole(name, value, "a datetime")
-    if name in _RECENT and isinstance(value, (int, float)) and 0 < value < _TIME_LEAST:
-        raise ValueError(
-            f"{name} is {value}, a time before 2001-09-09: expected a datetime or milliseconds since "
-            "1970, for example 1767225600000"
-        )
     return value
 
 

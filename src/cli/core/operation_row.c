@@ -184,6 +184,8 @@ static bool row_append(const struct row_text *from, const struct operation_field
         return BSON_APPEND_UTF8(to, key, from->text);
     case FIELD_NUMBER:
     case FIELD_WHOLE:
+    case FIELD_TIME:
+    case FIELD_DURATION:
         return row_append_number(from, field, key, to);
     case FIELD_OID:
         return row_append_id(from, key, to);

@@ -24,11 +24,9 @@ static bool row_ends_with(const char *text, const char *end)
 
 enum row_unit cli_row_unit(const struct operation_field *field)
 {
-    if (field->field.type != FIELD_NUMBER)
-        return ROW_PLAIN;
-    if (strstr(field->help, "ms since 1970"))
+    if (field->field.type == FIELD_TIME)
         return ROW_DATE;
-    return row_ends_with(field->field.name, "MS") ? ROW_DURATION : ROW_PLAIN;
+    return field->field.type == FIELD_DURATION ? ROW_DURATION : ROW_PLAIN;
 }
 
 /* Writes "laneWidth" as "lane-width", without the last `less` characters. */

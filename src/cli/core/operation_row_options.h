@@ -9,9 +9,9 @@
 
 enum row_unit {
     ROW_PLAIN,
-    /* Milliseconds: ...MS */
+    /* FIELD_DURATION */
     ROW_DURATION,
-    /* Milliseconds since 1970, as the field's help says. */
+    /* FIELD_TIME */
     ROW_DATE,
 };
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/time_check.h"
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_draft.h"
 #include "query/input_check.h"
@@ -309,6 +310,9 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
                            "a pending transaction can only be voided as a whole");
     if (given->expires_ms && given->kind != TRUCE_LEDGER_PENDING)
         return truce__fail(TRUCE_INVALID, error, "only a pending transaction can expire");
+    if ((given->expires_ms && truce__time_check("expires_ms", given->expires_ms, error)) ||
+        (given->effective_ms > 0 && truce__time_check("effective_ms", given->effective_ms, error)))
+        return TRUCE_INVALID;
     return given->meta ? truce__document_check(given->meta, "meta", error) : TRUCE_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
+#include "base/time_check.h"
 #include "bson/field_name_escape.h"
 #include "patterns/ledger/ledger.h"
 #include "query/input_check.h"
@@ -159,6 +160,9 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
                            "a balance at number %" PRId64 " and at booking time %" PRId64
                            ": give only one of them",
                            as_of->number, as_of->booked_ms);
+    if ((as_of->booked_ms && truce__time_check("booked_ms", as_of->booked_ms, error)) ||
+        (as_of->effective_ms > 0 && truce__time_check("effective_ms", as_of->effective_ms, error)))
+        return TRUCE_INVALID;
     truce__ledger_reader_init(&reader, ledger);
     status = last_of(&reader, account, &state, error);
     if (!status && as_of->number)
@@ -432,6 +436,10 @@ static truce_status filter_search(const truce_ledger *ledger, const truce_ledger
         status = truce__fail(TRUCE_INVALID, error,
                              "the limit is %" PRId64 ": expected 0 (no limit) or more",
                              (int64_t)search->limit);
+    if (!status && search->from_ms)
+        status = truce__time_check("from_ms", search->from_ms, error);
+    if (!status && search->before_ms)
+        status = truce__time_check("before_ms", search->before_ms, error);
     if (!status && search->account)
         status = truce__ledger_account_name(search->account, error);
     if (!status && search->account)

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/object_id.h"
+#include "base/time_check.h"
 #include "base/wait_limit.h"
 #include "bson/field_name_escape.h"
 #include "bson/value.h"
@@ -433,6 +434,8 @@ truce_status truce_job_fail(truce_job *job, truce_commit *commit, const char *te
     WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_FAIL, .text = text, .delay_ms = delay_ms};
 
+    if (truce__duration_check("the delay", delay_ms, error))
+        return TRUCE_INVALID;
     return run_end(&ending, commit, error);
 }
 
@@ -443,10 +446,11 @@ truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t dela
     WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_SNOOZE, .delay_ms = delay_ms};
 
-    if (delay_ms < 0 || delay_ms > INT64_C(1) << 48)
-        return truce__fail(TRUCE_INVALID, error,
-                           "invalid delay of %lld ms: expected 0 to 281474976710656",
+    if (delay_ms < 0)
+        return truce__fail(TRUCE_INVALID, error, "invalid delay of %lld ms: expected 0 ms or more",
                            (long long)delay_ms);
+    if (truce__duration_check("the delay", delay_ms, error))
+        return TRUCE_INVALID;
     return run_end(&ending, commit, error);
 }
 

@@ -19,6 +19,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/time_check.h"
 #include "base/wait_limit.h"
 #include "bson/field_name_escape.h"
 #include "bson/value.h"
@@ -89,12 +90,11 @@ static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
 {
     truce_status status = truce__job_step_check(waiting->name, error);
 
-    if (!status && (waiting->ms < -1 || waiting->ms > DATE_LAST_MS))
-        status = truce__fail(
-            TRUCE_INVALID, error,
-            "invalid time of %lld ms: expected -1 or a time that ends before the year 10000",
-            (long long)waiting->ms);
-    return status;
+    if (!status && waiting->ms < -1)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "invalid time of %lld ms: expected -1, or 0 ms or more",
+                             (long long)waiting->ms);
+    return status ? status : truce__duration_check("the time to wait", waiting->ms, error);
 }
 
 static truce_status wait_finish(const struct waiting *waiting, truce_status status,

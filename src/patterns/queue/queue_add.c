@@ -12,6 +12,7 @@
 #include "base/null.h"
 #include "base/object_id.h"
 #include "base/reserved_fields.h"
+#include "base/time_check.h"
 #include "base/wait_limit.h"
 #include "bson/field_name_escape.h"
 #include "bson/key_encoding.h"
@@ -225,9 +226,6 @@ static truce_status job_check_tags(const bson_t *tags, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* The longest delay, so that sums of times do not overflow. */
-#define DELAY_MS_MAX (INT64_C(1) << 48)
-
 static truce_status job_check_times(const truce_job_options *options, bson_error_t *error)
 {
     if (options->delay_ms < 0 || options->run_at_ms < 0 || options->unique_period_ms < 0)
@@ -240,14 +238,10 @@ static truce_status job_check_times(const truce_job_options *options, bson_error
                            "a job cannot have both a delay and a time (%" PRId64 " ms, and %" PRId64
                            " ms since 1970): give one of them",
                            options->delay_ms, options->run_at_ms);
-    if (options->delay_ms > DELAY_MS_MAX)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a delay of %" PRId64 " ms is too long: expected at most %" PRId64,
-                           options->delay_ms, DELAY_MS_MAX);
-    if (options->run_at_ms > DATE_LAST_MS)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the time %" PRId64 " is after the year 9999: expected ms since 1970",
-                           options->run_at_ms);
+    if (truce__duration_check("delay_ms", options->delay_ms, error) ||
+        truce__duration_check("unique_period_ms", options->unique_period_ms, error) ||
+        (options->run_at_ms && truce__time_check("run_at_ms", options->run_at_ms, error)))
+        return TRUCE_INVALID;
     if (options->keep_ms < -1 || options->keep_cancelled_ms < -1 ||
         options->keep_discarded_ms < -1 || options->keep_dead_ms < -1)
         return truce__fail(

@@ -11,6 +11,7 @@
 #include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
+#include "base/time_check.h"
 #include "patterns/tree/tree.h"
 #include "query/input_check.h"
 #include "store/reserved_names.h"
@@ -616,6 +617,8 @@ static truce_status find_version(truce_tree *tree, const struct tree_master *mas
     if (at->version < 0)
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, at->version);
+    if (at->time_ms && truce__time_check("time_ms", at->time_ms, error))
+        return TRUCE_INVALID;
     if (at->time_ms)
         return version_at(tree, master, at->time_ms, version, error);
     if (at->tag)
