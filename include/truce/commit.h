@@ -54,7 +54,8 @@ typedef struct truce_commit_options {
     /* Required with a key, and only then: the time at which the caller created it (milliseconds
      * since 1970), the same in every retry. It tells whether the store may have forgotten the key
      * (TRUCE_EXPIRED). If a retry gives a time that differs by a second or more, it fails with
-     * TRUCE_DUPLICATE. */
+     * TRUCE_DUPLICATE. A time before 1970-04-27, which is probably in seconds, and one that is more
+     * than a day ahead of the clock fail with TRUCE_INVALID. */
     int64_t key_time_ms;
     /* Every mechanism records the input in a commit document, for people. With a key, it also
      * identifies the request: a commit under the same key with another input fails with

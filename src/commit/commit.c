@@ -64,19 +64,9 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
     if (options && (unsigned)options->mechanism > TRUCE_MECHANISM_JOURNAL)
         return truce__fail(TRUCE_INVALID, error, "unknown mechanism of commits: %d",
                            (int)options->mechanism);
-    if (options && !options->key && options->key_time_ms)
-        return truce__fail(TRUCE_INVALID, error,
-                           "key_time_ms needs a key: without one, a repetition takes effect again");
-    if (options && options->key && !options->key[0])
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "the idempotency key is empty: expected a string, or NULL for a commit without a key");
-    if (options && options->key && options->key_time_ms <= 0)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the idempotency key \"%.100s\" needs key_time_ms: the time at which it "
-                           "was first made, in milliseconds since 1970, the same in every retry",
-                           options->key);
-    if (options && options->input)
+    if (options)
+        status = truce__commit_key_check(options->key, options->key_time_ms, error);
+    if (!status && options && options->input)
         status = truce__document_check(options->input, "input", error);
     if (status)
         return status;

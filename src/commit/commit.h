@@ -163,13 +163,15 @@ truce_status truce__commit_insert_shown(truce_commit *commit, const char *collec
                                         const bson_t *key, const bson_t *shows,
                                         const bson_t *document, bson_error_t *error);
 
+/* Checks a key, and the time at which the caller made it. NULL: no key, and no time either. */
+truce_status truce__commit_key_check(const char *key, int64_t time_ms, bson_error_t *error);
 /* Finds the commit that used the caller's key. OK: it took effect, and nothing is left to do.
- * NOT_FOUND: the key is unused. DUPLICATE: it was used with another input. EXPIRED: the key is not
- * after the horizon. LOCKED: a pending commit with the key does not end. */
+ * NOT_FOUND: the key is unused. DUPLICATE: it was used with another input or time. EXPIRED: the key
+ * is not after the horizon. LOCKED: a pending commit with the key does not end. */
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
-/* Returns the status of a commit that failed: OK if a commit under its key took effect, DUPLICATE
- * if that one had another input, else `failure`. */
+/* Returns the status of a commit that failed, by what is stored under its key. OK: the same commit
+ * took effect. DUPLICATE: that commit had another input or time. Otherwise returns `failure`. */
 truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
                                        bson_error_t *error);
 

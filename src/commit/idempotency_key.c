@@ -1,7 +1,10 @@
 #include "commit/commit.h"
 
+#include <inttypes.h>
+
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/time_check.h"
 #include "bson/field_name_escape.h"
 #include "commit/metadata_cache.h"
 #include "query/input_check.h"
@@ -31,6 +34,35 @@ static truce_status key_find_holder(truce_commit *commit, bson_t *holder, bson_e
     } while (!truce__worker_wait(&commit->worker, "the store", error));
     bson_destroy(&filter);
     return status;
+}
+
+/* The time of a key may be ahead of the clock by this much. A purge of a later one would raise the
+ * horizon above the times of all keys that are made until then. */
+#define KEY_TIME_AHEAD_MS INT64_C(86400000)
+
+truce_status truce__commit_key_check(const char *key, int64_t time_ms, bson_error_t *error)
+{
+    if (!key && !time_ms)
+        return TRUCE_OK;
+    if (!key)
+        return truce__fail(TRUCE_INVALID, error,
+                           "key_time_ms needs a key: without one, a repetition takes effect again");
+    if (!key[0])
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the idempotency key is empty: expected a string, or NULL for a commit without a key");
+    if (time_ms <= 0)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the idempotency key \"%.100s\" needs key_time_ms: the time at which it "
+                           "was first made, in milliseconds since 1970, the same in every retry",
+                           key);
+    if (time_ms > truce__clock_wall_ms() + KEY_TIME_AHEAD_MS && time_ms <= DATE_LAST_MS)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the time of the idempotency key \"%.100s\" is %" PRId64
+                           ", more than a day ahead of the clock: expected the time when the "
+                           "request was made, in milliseconds since 1970",
+                           key, time_ms);
+    return truce__time_check("key_time_ms", time_ms, error);
 }
 
 /* Compares the inputs. The same key must mean the same request. */

@@ -1,7 +1,6 @@
 /* truceCommit, reads by the key of a commit, requests, and sequences. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "bson/value.h"
 #include "operations/operation.h"
 #include "operations/reply_list.h"
@@ -125,26 +124,6 @@ static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t
     return status;
 }
 
-/* Plausible times of keys: from 2001-09-09 (a time in seconds is far below) to a day ahead of the
- * clock. An implausible one would make later keys older than the horizon of the purged keys. */
-#define KEY_TIME_LEAST_MS INT64_C(1000000000000)
-#define KEY_TIME_AHEAD_MS INT64_C(86400000)
-
-static truce_status commit_check_key_time(int64_t time_ms, bson_error_t *error)
-{
-    if (time_ms < KEY_TIME_LEAST_MS)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "'keyTime' is %lld, a time before 2001-09-09: expected milliseconds "
-                             "since 1970, for example 1767225600000",
-                             (long long)time_ms);
-    if (time_ms > truce__clock_wall_ms() + KEY_TIME_AHEAD_MS)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "'keyTime' is %lld, more than a day ahead of the clock: expected the "
-                             "time when the request was made, in milliseconds since 1970",
-                             (long long)time_ms);
-    return TRUCE_OK;
-}
-
 static truce_status commit_check_commit(struct operation_call *call,
                                         const struct commit_given *given, const bson_t **changes,
                                         bson_error_t *error)
@@ -164,8 +143,6 @@ static truce_status commit_check_commit(struct operation_call *call,
     if (given->keyTime && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'keyTime' needs a 'key', whose age it gives");
-    if (given->key && commit_check_key_time(given->keyTime, error))
-        return TRUCE_INVALID;
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'leave' needs a 'key', by which a later call reads the result");

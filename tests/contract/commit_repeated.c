@@ -3,6 +3,7 @@
  * because the first commit took effect (its id is taken, its guard does not match, its document is
  * gone), the twin reports success, with `earlier`.
  */
+#include "base/clock.h"
 #include "tests/support/book.h"
 
 #define KEY_TIME 1700000000000
@@ -304,6 +305,31 @@ static void refuses_another(truce_store *store, const struct setting *setting)
 TEST(refuses_another_input_under_the_same_key)
 {
     on_every_setting(refuses_another);
+}
+
+static void refuses_times(truce_store *store, const struct setting *setting)
+{
+    const int64_t bad[] = {0, -1, 1767225600, INT64_C(1767225600000000),
+                           truce__clock_wall_ms() + INT64_C(2) * 86400000};
+    truce_commit_options options = {.mechanism = setting->mechanism, .key = "k"};
+    truce_commit *commit = NULL;
+    bson_error_t error = {0};
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        options.key_time_ms = bad[i];
+        CHECK_STATUS(TRUCE_INVALID, truce_commit_begin(store, &options, &commit, &error), error);
+    }
+    options = (truce_commit_options){.key_time_ms = KEY_TIME};
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_begin(store, &options, &commit, &error), error);
+    options = (truce_commit_options){.mechanism = (truce_mechanism)3};
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_begin(store, &options, &commit, &error), error);
+    options = (truce_commit_options){.mechanism = (truce_mechanism)-1};
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_begin(store, &options, &commit, &error), error);
+}
+
+TEST(refuses_invalid_times_of_keys_and_mechanisms)
+{
+    on_every_setting(refuses_times);
 }
 
 /* ---- step by step --------------------------------------------------------------------------- */

@@ -161,7 +161,7 @@ static truce_status transact(truce_mechanism mechanism, const char *key)
     const truce_commit_options options = {.deadline_ms = DEADLINE_MS,
                                           .mechanism = mechanism,
                                           .key = key,
-                                          .key_time_ms = key ? 1000000 : 0};
+                                          .key_time_ms = key ? 1700000000000 : 0};
 
     return truce_transact(store, change_two, NULL, &options, &error);
 }

@@ -107,7 +107,7 @@ TEST(a_commit_stores_operators_input_and_result)
 {
     truce_store *store = open_strict();
     bson_t *given = test_bson(NAMES), found;
-    truce_commit_options options = {.key = "k", .key_time_ms = 1, .input = given};
+    truce_commit_options options = {.key = "k", .input = given};
     bool seen = false;
     truce_request_handler handler = {.name = "see", .function = see_input, .arg = &seen};
     truce_request_report report;

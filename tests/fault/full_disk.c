@@ -46,8 +46,10 @@ static truce_status change_both(truce_commit *commit, void *arg, bson_error_t *e
 static truce_status transact(truce_commit_function *function, int documents,
                              truce_mechanism mechanism, const char *key, bson_error_t *error)
 {
-    const truce_commit_options options = {
-        .deadline_ms = HOUR_MS, .mechanism = mechanism, .key = key, .key_time_ms = key ? 1000 : 0};
+    const truce_commit_options options = {.deadline_ms = HOUR_MS,
+                                          .mechanism = mechanism,
+                                          .key = key,
+                                          .key_time_ms = key ? 1700000000000 : 0};
 
     return truce_transact(store, function, &documents, &options, error);
 }

@@ -10,7 +10,6 @@
 #include "truce/command.h"
 #include "truce/json.h"
 
-#define DAY_MS   INT64_C(86400000)
 #define LAPSE_MS 10000
 #define CLAIM_MS 1000
 
@@ -72,14 +71,15 @@ static int job_of(int step)
     return 0;
 }
 
-/* Returns the time of all commit keys: the next midnight, so that it is never too old, and the same
- * in each process. */
+/* Returns the time of all commit keys: that of the first call, in load_prepare. The processes that
+ * run the steps are forks of the one that prepared the database, so a repeated step has the same
+ * time. */
 static int64_t load_key_time(void)
 {
     static int64_t time_ms;
 
     if (!time_ms)
-        time_ms = (truce__clock_wall_ms() / DAY_MS + 1) * DAY_MS;
+        time_ms = truce__clock_wall_ms();
     return time_ms;
 }
 
@@ -161,6 +161,7 @@ bool load_prepare(truce_store *store, const char *database)
     bson_error_t error;
     char text[200];
 
+    (void)load_key_time();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (!CHECK_OK(load_command(store, database, commands[i], &error), error))
             return false;

@@ -485,7 +485,7 @@ TEST(a_key_takes_effect_once_for_ever)
 static void purged_key(truce_store *store, const struct setting *setting)
 {
     truce_commit_options options = {
-        .mechanism = setting->mechanism, .key = "old", .key_time_ms = 1};
+        .mechanism = setting->mechanism, .key = "old", .key_time_ms = 1700000000000};
     truce_sweep_options keep_nothing = {.retention_ms = 1};
     truce_sweep_report report;
     bson_error_t error = {0};

@@ -375,7 +375,8 @@ static truce_status use_all(struct user *user, bson_error_t *error)
 
 static truce_status commit_with_key(struct user *user, bson_error_t *error)
 {
-    truce_commit_options options = {.mechanism = user->mechanism, .key = "k", .key_time_ms = 1};
+    truce_commit_options options = {
+        .mechanism = user->mechanism, .key = "k", .key_time_ms = 1700000000000};
 
     return truce_transact(user->store, make_things, (void *)"things", &options, error);
 }
