@@ -397,6 +397,24 @@ static truce_status queue_check_ids(const bson_t *ids, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Returns whether the queue has a job or settings; true if this cannot be found out. A queue needs
+ * no declaration, so a misspelled name is the name of another queue. */
+static bool queue_is_known(const struct operation_call *call, const char *name)
+{
+    bson_t *settings = BCON_NEW("_id", BCON_UTF8(name)), *jobs = BCON_NEW("queue", BCON_UTF8(name)),
+           found;
+    truce_status status = truce_find_one(call->store, QUEUE_SETTINGS, settings, NULL, &found, NULL);
+
+    bson_destroy(&found);
+    if (status == TRUCE_NOT_FOUND) {
+        status = truce_find_one(call->store, QUEUE, jobs, NULL, &found, NULL);
+        bson_destroy(&found);
+    }
+    bson_destroy(settings);
+    bson_destroy(jobs);
+    return status != TRUCE_NOT_FOUND;
+}
+
 static truce_status queue_act(struct operation_call *call, truce_queue *queue,
                               enum look_after action, const struct queue_given *given,
                               bson_t *reply, bson_error_t *error)
@@ -436,7 +454,9 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
 {
     const struct queue_given *given = arg;
     int action = truce__operation_word(given->action, actions);
+    const char *name = NULL;
     struct handle *handle;
+    bool known = true;
     truce_status status;
 
     if (given->ids && (given->id || action > DISCARD || call->commit))
@@ -450,12 +470,18 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
                              given->action, given->id ? "has no" : "needs");
     status = given->ids ? queue_check_ids(given->ids, error) : TRUCE_OK;
+    if (!status && action > CLOSE)
+        status = truce__operation_text(call, &name, error);
     if (!status)
         status = truce__operation_queue_of(call, given->id, &handle, error);
     if (status)
         return status;
+    if (name)
+        known = queue_is_known(call, name);
     status = queue_act(call, handle->thing, (enum look_after)action, given, reply, error);
     truce__operation_give(call, handle);
+    if (!status && name)
+        BSON_APPEND_BOOL(reply, "known", known);
     return status;
 }
 
@@ -466,10 +492,11 @@ static const struct operation_row look_after_operation = {
     .optional = true,
     .value = "the queue; with `id`, 1 is the queue of the job",
     .answer =
-        "with redrive `count`, and `more`: true if others may exist; send the command again. With "
-        "`ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "
-        "\"not found\": no such job exists in the queue. An error: 2 (invalid) the state of the "
-        "job does not allow the action",
+        "with pause, resume, and redrive `known`: false if the queue had no job and no settings, as "
+        "if its name is misspelled. With redrive also `count`, and `more`: true if others may "
+        "exist; send the command again. With `ids`, `count`, and `skipped`: the number of jobs whose state does not "
+        "allow the action. \"not found\": no such job exists in the queue. An error: 2 (invalid) the "
+        "state of the job does not allow the action",
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
     .run = run_queue_action,
@@ -503,21 +530,27 @@ static truce_status run_limit(struct operation_call *call, const void *arg, bson
                                        .rate = (uint32_t)given->rate,
                                        .per_ms = (uint32_t)given->perMS,
                                        .pool = given->pool};
+    const char *name;
     struct handle *handle;
+    bool known;
     truce_status status;
 
-    (void)reply;
     if (!given->rate != !given->perMS)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'rate' and 'perMS' must be given together");
     if (given->pool && !given->rate && !given->running)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'pool' needs 'running' or 'rate': the limits of the pool");
-    status = truce__operation_queue(call, NULL, 0, &handle, error);
+    status = truce__operation_text(call, &name, error);
+    if (!status)
+        status = truce__operation_queue(call, NULL, 0, &handle, error);
     if (status)
         return status;
+    known = queue_is_known(call, name);
     status = truce_queue_limit(handle->thing, &limits, error);
     truce__operation_give(call, handle);
+    if (!status)
+        BSON_APPEND_BOOL(reply, "known", known);
     return status;
 }
 
@@ -526,8 +559,10 @@ static const struct operation_row limit_operation = {
               "limits how many jobs of a queue run at once, or begin in a period"),
     .target = "queue",
     .value = "the queue",
-    .answer = "nothing more. Without any field, the queue has no limits. The limits hold for all "
-              "processes, and take effect within a second",
+    .answer =
+        "`known`: false if the queue had no job and no settings, as if its name is misspelled. "
+        "Without any field, the queue has no limits. The limits hold for all processes, and take "
+        "effect within a second",
     .fields = limit_fields,
     .size = sizeof(struct limit_given),
     .run = run_limit,

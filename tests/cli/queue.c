@@ -95,6 +95,10 @@ TEST(a_queue_has_limits)
         ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
     ANSWERS(0, "\"ready\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "limited mial\n", "the queue \"mial\" has no jobs; these queues have: \"mail\"",
+            "queue", "limit", "mial");
+    ANSWERS(0, "paused mial\n", "these queues have: \"mail\"", "queue", "pause", "mial");
+    ANSWERS(0, "resumed mial\n", "these queues have: \"mail\"", "queue", "resume", "mial");
     ANSWERS(0, "limited mail\n", NULL, "queue", "limit", "mail");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
     ANSWERS(2, "", "--rate and --per must be given together", "queue", "limit", "mail", "--rate",

@@ -66,12 +66,12 @@ TEST(a_limit_of_a_queue_holds_jobs_back)
     static const struct step steps[] = {
         {"{truceQueueLimit: 'mail', rate: 5}", 72},
         {"{truceQueueLimit: 'mail', running: 0}", 2},
-        {"{truceQueueLimit: 'mail', running: 1}", 0, "status", "\"ok\""},
+        {"{truceQueueLimit: 'mail', running: 1}", 0, "known", "false"},
         {"{truceEnqueue: 'mail', payloads: [{n: 1}, {n: 2}]}", 0},
         {"{truceClaim: 'mail', most: 2}", 0, "jobs.1", NULL},
         {"{truceClaim: 'mail', most: 2}", 0, "status", "\"not found\""},
         {"{truceQueueLimit: 'mail', running: 5, rate: 100, perMS: 1000, pool: 'all'}", 0},
-        {"{truceQueueLimit: 'mail'}", 0, "status", "\"ok\""},
+        {"{truceQueueLimit: 'mail'}", 0, "known", "true"},
         {"{truceClaim: 'mail', waitMS: 20000}", 0, "jobs.0.payload.n", "2"},
     };
 

@@ -786,9 +786,12 @@ TEST(jobs_are_added_found_and_looked_after)
         {"{truceQueue: 'mail', action: 'redrive', ids: [" JOB_1 "]}", 72},
         {"{truceQueue: 'mail', action: 'redrive'}", 0, "count", "0"},
         {"{truceQueue: 'mail', action: 'redrive'}", 0, "more", "false"},
-        {"{truceQueue: 'mail', action: 'pause'}", 0},
+        {"{truceQueue: 'mail', action: 'pause'}", 0, "known", "true"},
         {"{truceClaim: 'mail'}", 0, "status", "\"not found\""},
-        {"{truceQueue: 'mail', action: 'resume'}", 0},
+        {"{truceQueue: 'mail', action: 'resume'}", 0, "known", "true"},
+        {"{truceQueue: 'mial', action: 'redrive'}", 0, "known", "false"},
+        {"{truceQueue: 'mial', action: 'pause'}", 0, "known", "false"},
+        {"{truceQueue: 'mial', action: 'resume'}", 0, "known", "true"},
     };
 
     begin();

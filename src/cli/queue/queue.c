@@ -155,8 +155,8 @@ static void queue_append_names(const bson_t *reply, bson_string_t *names)
 }
 
 /* A queue needs no declaration, so any name is valid. If the queue has no jobs, notes which queues
- * have some: the name may be misspelled. */
-static void queue_note_unknown(struct cli *cli, const char *queue)
+ * have some: the name may be misspelled. `always`: also if none has. */
+static void queue_note_unknown(struct cli *cli, const char *queue, bool always)
 {
     bson_t *request = BCON_NEW("truceQueues", BCON_INT32(1)), reply;
     bson_string_t *names = bson_string_new("");
@@ -166,10 +166,10 @@ static void queue_note_unknown(struct cli *cli, const char *queue)
         if (!cli_row_call(cli, request, &reply, &ignored))
             queue_append_names(&reply, names);
         bson_destroy(&reply);
-        cli_note(cli,
-                 *names->str ? "the queue \"%s\" has no jobs; these queues have: %s"
-                             : "the queue \"%s\" has no jobs%s",
-                 queue, names->str);
+        if (*names->str)
+            cli_note(cli, "the queue \"%s\" has no jobs; these queues have: %s", queue, names->str);
+        else if (always)
+            cli_note(cli, "the queue \"%s\" has no jobs", queue);
     }
     bson_string_free(names, true);
     bson_destroy(request);
@@ -180,7 +180,7 @@ static int queue_run_list(struct cli *cli)
     int code = cli_row_run(cli);
 
     if (!code)
-        queue_note_unknown(cli, cli->arguments[0]);
+        queue_note_unknown(cli, cli->arguments[0], true);
     return code;
 }
 
@@ -305,7 +305,7 @@ static int run_redrive(struct cli *cli)
     if (!code)
         cli_answer(cli, &answer, "%lld retried", (long long)count);
     if (!code && !count)
-        queue_note_unknown(cli, cli->arguments[0]);
+        queue_note_unknown(cli, cli->arguments[0], true);
     bson_destroy(&answer);
     bson_destroy(request);
     return code;
@@ -322,6 +322,16 @@ static const struct cli_command cli_queue_redrive = {
     .run = run_redrive,
 };
 
+/* Changes settings of a queue, which may have no jobs yet. */
+static int queue_run_settings(struct cli *cli)
+{
+    int code = cli_row_run(cli);
+
+    if (!code)
+        queue_note_unknown(cli, cli->arguments[0], false);
+    return code;
+}
+
 static const struct cli_command cli_queue_pause = {
     .noun = "queue",
     .verb = "pause",
@@ -335,7 +345,7 @@ static const struct cli_command cli_queue_pause = {
                                    .set = "{action: 'pause'}",
                                    .fields = "",
                                    .say = "paused {queue}"},
-    .run = cli_row_run,
+    .run = queue_run_settings,
 };
 
 static const struct cli_command cli_queue_resume = {
@@ -349,7 +359,7 @@ static const struct cli_command cli_queue_resume = {
                                    .set = "{action: 'resume'}",
                                    .fields = "",
                                    .say = "resumed {queue}"},
-    .run = cli_row_run,
+    .run = queue_run_settings,
 };
 
 static const struct cli_command cli_queue_limit = {
@@ -364,7 +374,7 @@ static const struct cli_command cli_queue_limit = {
                "truce queue limit mail --running 2 --pool smtp",
     .store = CLI_STORE_WRITE,
     .row = &(const struct cli_row){.name = "truceQueueLimit", .say = "limited {queue}"},
-    .run = cli_row_run,
+    .run = queue_run_settings,
 };
 
 cli_command_list cli_queue_commands = {&cli_queue_add,     &cli_queue_close,
