@@ -148,7 +148,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_get(truce_revision *revi
                                                             bson_error_t *error);
 
 /* Saves `mine`, a whole document with its _id, if `version` is still the number and `base` is still
- * the document. `base` is the document that was read. The order of fields and the types of equal
+ * the document. `version` is the result of truce_revision_get: 0 is the number of a document
+ * without one, and a conflict if there is no such document. TRUCE_REVISION_NEW inserts a new
+ * document. `base` is the document that was read. The order of fields and the types of equal
  * numbers do not matter. A number whose type has changed since keeps the new type where `mine`
  * leaves it unchanged. If `base` is NULL, only the number is compared. A conflict or a merge then
  * takes its base from the kept versions. */

@@ -124,7 +124,7 @@ static void document_explain_conflict(const struct operation_call *call,
                                       bson_error_t *error)
 {
     struct value id = truce__value_field(truce__value_document(&result->document), "_id", 3);
-    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[80] = "";
+    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[120] = "";
     bson_t mine;
     int length;
 
@@ -136,6 +136,11 @@ static void document_explain_conflict(const struct operation_call *call,
         snprintf(based, sizeof based, ", but another program changed it without a new version");
     else if (number == TRUCE_REVISION_NEW)
         snprintf(based, sizeof based, ", and this change is of a new document");
+    else if (!number && result->version == TRUCE_REVISION_NEW)
+        snprintf(
+            based, sizeof based,
+            ", and version 0 is that of a stored document without a number: a new document has "
+            "no version");
     else if (number == 0)
         snprintf(based, sizeof based, ", and this change is of version 0: give the version");
     else if (number != NUMBER_NOT_GIVEN)
@@ -194,7 +199,8 @@ static const struct operation_field revision_fields[] = {
      "saves the document, merged with other saves since"},
     {GIVEN(revision_given, remove, FIELD_VALUE), "removes the document with this _id"},
     {GIVEN(revision_given, version, FIELD_NUMBER),
-     "the number that was read; absent: the document is new", -1, INT64_MAX},
+     "the number that was read, 0 if the document had none; absent: the document is new", -1,
+     INT64_MAX},
     {GIVEN(revision_given, base, FIELD_DOCUMENT),
      "the document that was read; absent: only the number is compared"},
     REVISION_FIELDS,
