@@ -121,6 +121,16 @@ func fail(class Class, code int32, message string) *Error {
 	return &Error{Class: class, Code: code, Message: message}
 }
 
+// notFound returns the error of a reply with the status "not found". The code is that of the same
+// status of a write: CommandFailed.
+func notFound(name string, reply Reply) error {
+	message := reply.Text("reason")
+	if message == "" {
+		message = name + ": not found"
+	}
+	return &Error{Class: ErrNotFound, Code: 125, Message: message, Reply: bson.Raw(reply)}
+}
+
 // contextError returns the error of a call whose context ended before its reply came: 11601 is
 // MongoDB's Interrupted.
 func contextError(ctx context.Context, name string, writes bool) error {

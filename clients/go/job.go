@@ -2,6 +2,7 @@ package truce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -40,6 +41,9 @@ type Job struct {
 func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions) ([]*Job, error) {
 	began := time.Now()
 	reply, err := db.Claim(ctx, queue, o)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -293,14 +297,11 @@ func (s *JobStep) Run(ctx context.Context) error {
 	return nil
 }
 
-// suspended returns ErrSuspended if a reply says that this worker no longer has the job.
-func (j *Job) suspended(ctx context.Context, reply Reply, err error) error {
-	if err != nil {
+// suspended returns ErrSuspended for the error that says that this worker no longer has the job.
+func (j *Job) suspended(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrNotFound) {
 		j.see(err)
 		return err
-	}
-	if reply.Found() {
-		return nil
 	}
 	j.mutex.Lock()
 	j.ended = true
@@ -313,8 +314,8 @@ func (j *Job) suspended(ctx context.Context, reply Reply, err error) error {
 // returns ErrSuspended: return it from the handler.
 func (j *Job) Sleep(ctx context.Context, name string, delay time.Duration) error {
 	o := JobSleepOptions{ID: j.ID, Token: j.token, Name: name, Delay: delay}
-	reply, err := j.db.JobSleep(ctx, j.Queue, o)
-	return j.suspended(ctx, reply, err)
+	_, err := j.db.JobSleep(ctx, j.Queue, o)
+	return j.suspended(ctx, err)
 }
 
 // Wait suspends the job until an event arrives (Signal), or, if the timeout is not zero, that time
@@ -326,7 +327,7 @@ func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (bso
 		o.Timeout = &timeout
 	}
 	reply, err := j.db.JobWait(ctx, j.Queue, o)
-	if err := j.suspended(ctx, reply, err); err != nil {
+	if err := j.suspended(ctx, err); err != nil {
 		return nil, err
 	}
 	if !reply.Bool("came") {

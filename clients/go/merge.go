@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -102,13 +103,13 @@ func (c *Collection) storedForm(ctx context.Context, id any, field string) (bson
 	}
 	for _, form := range forms {
 		reply, err := c.db.Revision(ctx, c.name, RevisionOptions{Get: form, VersionField: field})
-		if err != nil {
-			return nil, err
-		}
-		if reply.Found() {
+		if err == nil {
 			var stored bson.D
-			err := bson.Unmarshal(reply.Document("document"), &stored)
+			err = bson.Unmarshal(reply.Document("document"), &stored)
 			return stored, err
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return nil, err
 		}
 	}
 	return nil, nil

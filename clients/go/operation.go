@@ -21,7 +21,8 @@ type operation struct {
 }
 
 // operate runs an operation. The target is the value of its first field, and options a pointer to a
-// struct, or nil.
+// struct, or nil. The status "not found" is an error, because the accessors of a Reply return zero
+// for a field that it lacks.
 func (db *Database) operate(
 	ctx context.Context, o operation, target, options any,
 ) (Reply, error) {
@@ -29,6 +30,9 @@ func (db *Database) operate(
 	c.putValue(o.name, target)
 	c.options(options)
 	reply, err := db.run(ctx, c)
+	if err == nil && reply.Status() == string(ErrNotFound) {
+		err = notFound(o.name, reply)
+	}
 	return reply, withMethodNames(err)
 }
 

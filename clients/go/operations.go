@@ -610,7 +610,7 @@ type RevisionOptions struct {
 	Merge any `truce:"merge"`
 	// removes the document with this _id
 	Remove any `truce:"remove"`
-	// the number that was read; absent: the document is new (from -1)
+	// the number that was read, 0 if the document had none; absent: the document is new (from -1)
 	Version *int64 `truce:"version"`
 	// the document that was read; absent: only the number is compared
 	Base any `truce:"base"`
@@ -1027,10 +1027,11 @@ type QueueActionOptions struct {
 //
 // queue: the queue; with `id`, "" is the queue of the job.
 //
-// Reply: with redrive `count`, and `more`: true if others may exist; send the command again. With
-// `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "not
-// found": no such job exists in the queue. An error: 2 (invalid) the state of the job does not
-// allow the action.
+// Reply: with pause, resume, and redrive `known`: false if the queue had no job and no settings, as
+// if its name is misspelled. With redrive also `count`, and `more`: true if others may exist; send
+// the command again. With `ids`, `count`, and `skipped`: the number of jobs whose state does not
+// allow the action. "not found": no such job exists in the queue. An error: 2 (invalid) the state
+// of the job does not allow the action.
 func (db *Database) QueueAction(
 	ctx context.Context, queue string, o QueueActionOptions,
 ) (Reply, error) {
@@ -1057,8 +1058,9 @@ type QueueLimitOptions struct {
 
 // QueueLimit limits how many jobs of a queue run at once, or begin in a period.
 //
-// Reply: nothing more. Without any field, the queue has no limits. The limits hold for all
-// processes, and take effect within a second.
+// Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled.
+// Without any field, the queue has no limits. The limits hold for all processes, and take effect
+// within a second.
 func (db *Database) QueueLimit(
 	ctx context.Context, queue string, o QueueLimitOptions,
 ) (Reply, error) {

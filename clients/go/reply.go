@@ -22,10 +22,10 @@ func (r Reply) Lookup(path ...string) bson.RawValue {
 	return value
 }
 
-// Status is "ok" or "not found".
+// Status is "ok"; with an error of the class ErrNotFound, it is "not found".
 func (r Reply) Status() string { return r.Text("status") }
 
-// Found returns whether the status is "ok".
+// Found returns whether the status is "ok", for replies of Command, which reports no ErrNotFound.
 func (r Reply) Found() bool { return r.Status() == "ok" }
 
 // Text returns a string; "" if the field does not exist.

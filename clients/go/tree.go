@@ -2,6 +2,7 @@ package truce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -40,12 +41,11 @@ func (db *Database) Edit(ctx context.Context, tree string, opts ...EditOptions) 
 		return nil, err
 	}
 	current, err := db.TreeRead(ctx, tree, TreeReadOptions{Limit: 1})
-	if err != nil {
-		return nil, err
-	}
 	base := current.Text("token")
-	if base == "" {
+	if errors.Is(err, ErrNotFound) {
 		base = "new"
+	} else if err != nil {
+		return nil, err
 	}
 	return &Edit{db: db, tree: tree, o: o, base: base, list: bson.A{}}, nil
 }

@@ -89,6 +89,9 @@ async function readTable(program) {
 
 /* ---- names and types ------------------------------------------------------------------------- */
 
+/* Operations that may find nothing, and have the same fields then. */
+const ALWAYS_THE_SAME = new Set(["truceClaim"]);
+
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const methodName = (row) => METHODS[row.name] ?? row.name[5].toLowerCase() + row.name.slice(6);
 const optionsName = (row) => `${capital(methodName(row))}Options`;
@@ -232,7 +235,10 @@ function methodType(row) {
     if (row.target && row.value !== `the ${row.target}`)
         described.push(`${row.target}: ${row.value}`);
     described.push(`Reply: ${row.answer}`);
-    return [...comment(described, "  "), `  ${methodName(row)}(${parameters.join(", ")}): R;`, ""];
+    const finds = row.answer.includes('"not found"') && !ALWAYS_THE_SAME.has(row.name);
+    const reply = finds ? "M" : "R";
+    const method = `  ${methodName(row)}(${parameters.join(", ")}): ${reply};`;
+    return [...comment(described, "  "), method, ""];
 }
 
 function typesModule(table) {
@@ -246,8 +252,8 @@ function typesModule(table) {
         "export type Time = number | Date;",
         "",
         ...table.filter((row) => row.fields.length > 0).flatMap(optionsType),
-        "/** The operations that can be part of a commit. */",
-        "export interface CommitOperations<R> {",
+        "/** The operations that can be part of a commit. Those that may find nothing return M. */",
+        "export interface CommitOperations<R, M = R> {",
         ...table
             .filter((row) => row.commit)
             .flatMap(methodType)
@@ -255,7 +261,7 @@ function typesModule(table) {
         "}",
         "",
         "/** All operations. */",
-        "export interface Operations<R> extends CommitOperations<R> {",
+        "export interface Operations<R, M = R> extends CommitOperations<R, M> {",
         ...table
             .filter((row) => !row.commit)
             .flatMap(methodType)

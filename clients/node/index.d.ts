@@ -35,6 +35,10 @@ export type { Document } from "bson";
 
 /** The reply of an operation. "not found" is a result; every other status throws an error. */
 export type Reply = { status: "ok" | "not found"; [field: string]: any };
+/** The reply of an operation that may find nothing, if it found something. */
+export type FoundReply = { status: "ok"; [field: string]: any };
+/** The reply of an operation that found nothing: all other fields are undefined. */
+export type NotFoundReply = { status: "not found"; reason: string };
 
 /**
  * A filter: fields with values or with operators of MongoDB. A value that is undefined is a
@@ -129,7 +133,8 @@ export type CommitOptions = Omit<CommitChangesOptions, "key" | "keyTime"> &
 export type TransactionDatabase = Omit<Database, "transact" | "close">;
 
 /** The operations of truce, collections, commits, and transactions of a database. */
-export interface Database extends Operations<Promise<Reply>> {}
+export interface Database
+    extends Operations<Promise<Reply>, Promise<FoundReply | NotFoundReply>> {}
 export declare class Database {
     private constructor();
     readonly databaseName: string | undefined;

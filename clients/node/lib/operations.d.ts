@@ -12,7 +12,7 @@ export interface CommitChangesOptions {
   key?: string;
   /**
    * required with `key`, and only then: the time when the request was made, ms since 1970, the same
-   * in each repetition. It tells whether an old key may have been forgotten (from 1)
+   * in each repetition. It tells whether an old key may have been forgotten
    */
   keyTime?: Time;
   /** with a key: the result that a repetition returns, at most 64 KiB */
@@ -204,7 +204,9 @@ export interface RevisionOptions {
   merge?: Document;
   /** removes the document with this _id */
   remove?: any;
-  /** the number that was read; absent: the document is new (from -1) */
+  /**
+   * the number that was read, 0 if the document had none; absent: the document is new (from -1)
+   */
   version?: number | Long;
   /** the document that was read; absent: only the number is compared */
   base?: Document;
@@ -220,7 +222,7 @@ export interface RevisionOptions {
   keep?: number | Long;
   /**
    * the maximum age of kept versions in milliseconds; truceSweep removes older ones; absent: no
-   * maximum (1 to 281474976710656)
+   * maximum (1 to 864000000000)
    */
   keepMS?: Duration;
 }
@@ -338,22 +340,22 @@ export interface EnqueueOptions {
   timeoutMS?: Duration;
   /**
    * the time in milliseconds for which the job is kept when it is done; -1: forever; absent: 7 days
-   * (-1 to 281474976710656)
+   * (-1 to 864000000000)
    */
   keepMS?: Duration;
-  /** the same if it is cancelled; absent: as `keepMS` (-1 to 281474976710656) */
+  /** the same if it is cancelled; absent: as `keepMS` (-1 to 864000000000) */
   keepCancelledMS?: Duration;
-  /** the same if it is discarded; absent: as `keepMS` (-1 to 281474976710656) */
+  /** the same if it is discarded; absent: as `keepMS` (-1 to 864000000000) */
   keepDiscardedMS?: Duration;
-  /** the same if it is dead; absent: forever (-1 to 281474976710656) */
+  /** the same if it is dead; absent: forever (-1 to 864000000000) */
   keepDeadMS?: Duration;
   /** data for people and for searches */
   metadata?: Document;
   /** strings for people and for searches */
   tags?: readonly any[];
-  /** the job is ready after this time in milliseconds (0 to 281474976710656) */
+  /** the job is ready after this time in milliseconds (0 to 864000000000) */
   delayMS?: Duration;
-  /** instead: the job is ready at this time, ms since 1970 (1 to 281474976710656) */
+  /** instead: the job is ready at this time, ms since 1970 */
   runAtMS?: Time;
   /** jobs of one lane run one after the other */
   lane?: string;
@@ -372,7 +374,7 @@ export interface EnqueueOptions {
   unique?: string;
   /** the payload is the key, or a part of it */
   uniquePayload?: boolean;
-  /** at most one job for each key in each period of this length (1 to 281474976710656) */
+  /** at most one job for each key in each period of this length (1 to 864000000000) */
   uniquePeriodMS?: Duration;
   /**
    * the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones;
@@ -496,7 +498,7 @@ export interface FailOptions {
   error: string;
   /**
    * the delay of the next attempt in milliseconds; absent: 1 s, and twice as long each time (0 to
-   * 281474976710656)
+   * 864000000000)
    */
   delayMS?: Duration;
 }
@@ -507,7 +509,7 @@ export interface SnoozeOptions {
   id: ObjectId;
   /** the claim's token */
   token: ObjectId;
-  /** the delay in milliseconds; 0: any worker may claim it at once (0 to 281474976710656) */
+  /** the delay in milliseconds; 0: any worker may claim it at once (0 to 864000000000) */
   delayMS: Duration;
 }
 
@@ -537,7 +539,7 @@ export interface JobSleepOptions {
   token: ObjectId;
   /** the name of the sleep; no step has the same name */
   name: string;
-  /** the duration in milliseconds (0 to 281474976710656) */
+  /** the duration in milliseconds (0 to 864000000000) */
   delayMS: Duration;
 }
 
@@ -551,7 +553,7 @@ export interface JobWaitOptions {
   name: string;
   /**
    * the maximum time in milliseconds from the first call with this name; absent: forever (0 to
-   * 281474976710656)
+   * 864000000000)
    */
   timeoutMS?: Duration;
 }
@@ -613,7 +615,7 @@ export interface CronOptions {
 export interface CronNextOptions {
   /** the time zone; absent: UTC */
   zone?: string;
-  /** the times after this one, ms since 1970; absent: now (1 to 281474976710656) */
+  /** the times after this one, ms since 1970; absent: now */
   afterMS?: Time;
   /** the number of times; absent: 5 (1 to 1000) */
   limit?: number | Long;
@@ -667,12 +669,9 @@ export interface LedgerPostOptions {
   kind?: "transfer" | "pending" | "settle" | "void" | "reverse";
   /** the id of the transaction that is settled, voided, or reversed */
   of?: any;
-  /** the value date, ms since 1970; absent: the time of booking (1 to 281474976710656) */
+  /** the value date, ms since 1970; absent: the time of booking */
   effectiveMS?: Time;
-  /**
-   * of a pending transaction: the time after which it cannot be settled, ms since 1970 (1 to
-   * 281474976710656)
-   */
+  /** of a pending transaction: the time after which it cannot be settled, ms since 1970 */
   expiresMS?: Time;
   /** metadata that is stored with the transaction */
   meta?: Document;
@@ -690,11 +689,11 @@ export interface LedgerBalanceOptions {
   account: string;
   /** the state after this number of the account (from 1) */
   number?: number | Long;
-  /** the state with all that was booked until this time, ms since 1970 (1 to 281474976710656) */
+  /** the state with all that was booked until this time, ms since 1970 */
   bookedMS?: Time;
   /**
    * the sum of the entries with a value date until this time, ms since 1970; with bookedMS, as it
-   * was known then (1 to 281474976710656)
+   * was known then
    */
   effectiveMS?: Time;
 }
@@ -727,9 +726,9 @@ export interface LedgerSearchOptions {
   meta?: Document;
   /** only transactions of this account */
   account?: string;
-  /** only those booked at or after this time, ms since 1970 (1 to 281474976710656) */
+  /** only those booked at or after this time, ms since 1970 */
   fromMS?: Time;
-  /** only those booked before this time, ms since 1970 (1 to 281474976710656) */
+  /** only those booked before this time, ms since 1970 */
   beforeMS?: Time;
   /** only transactions that follow the one with this id, in the order of the reply */
   after?: any;
@@ -971,7 +970,7 @@ export interface TreeReadOptions {
   token?: string;
   /** or the version with this number (from 1) */
   version?: number | Long;
-  /** or the version that was current at this time, ms since 1970 (1 to 281474976710656) */
+  /** or the version that was current at this time, ms since 1970 */
   timeMS?: Time;
   /** or the version with this tag; absent: the current version */
   tag?: string;
@@ -1059,7 +1058,7 @@ export interface TreeImportOptions {
 export interface SweepOptions {
   /**
    * the time in milliseconds for which ended commits are kept; absent: 7 days; -1: forever (-1 to
-   * 281474976710656)
+   * 864000000000)
    */
   retentionMS?: Duration;
   /** the maximum number of documents of each kind; absent: 1,000 (1 to 1000000) */
@@ -1074,8 +1073,8 @@ export interface CheckOptions {
   finding?: Document;
 }
 
-/** The operations that can be part of a commit. */
-export interface CommitOperations<R> {
+/** The operations that can be part of a commit. Those that may find nothing return M. */
+export interface CommitOperations<R, M = R> {
   /**
    * Allocates increasing numbers, each once; or returns the last of them.
    *
@@ -1095,7 +1094,7 @@ export interface CommitOperations<R> {
    * failed and others were applied. For a read, `members`, or `document` with `show`. "not found":
    * no operation was applied to the key
    */
-  set(collection: string, options?: SetOptions): R;
+  set(collection: string, options?: SetOptions): M;
 
   /**
    * Reads a document with its number, saves it by that number, or merges it.
@@ -1105,14 +1104,14 @@ export interface CommitOperations<R> {
    * differences of both sides, and `inbox`, its _id in the inbox. In a commit it is an error 112,
    * and the commit changes nothing. "not found": the document does not exist
    */
-  revision(collection: string, options?: RevisionOptions): R;
+  revision(collection: string, options?: RevisionOptions): M;
 
   /**
    * Applies a patch to a document, and saves it.
    *
    * Reply: as in truceRevision. "not found": the document does not exist
    */
-  revisionPatch(collection: string, options: RevisionPatchOptions): R;
+  revisionPatch(collection: string, options: RevisionPatchOptions): M;
 
   /**
    * Resolves a conflict.
@@ -1120,7 +1119,7 @@ export interface CommitOperations<R> {
    * Reply: as in truceRevision. With the outcome "conflict", the conflict stays open, compared with
    * the current document. "not found": no such open conflict exists
    */
-  resolve(collection: string, options: ResolveOptions): R;
+  resolve(collection: string, options: ResolveOptions): M;
 
   /**
    * Changes items of an array or a map in one atomic write.
@@ -1128,7 +1127,7 @@ export interface CommitOperations<R> {
    * Reply: `matched`, `modified`: numbers of items; `added`: whether an item was added. "not
    * found": no document matches
    */
-  item(collection: string, options: ItemOptions): R;
+  item(collection: string, options: ItemOptions): M;
 
   /**
    * Adds one job, or many, to a queue.
@@ -1143,12 +1142,13 @@ export interface CommitOperations<R> {
    *
    * queue: the queue; with `id`, 1 is the queue of the job
    *
-   * Reply: with redrive `count`, and `more`: true if others may exist; send the command again. With
-   * `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "not
-   * found": no such job exists in the queue. An error: 2 (invalid) the state of the job does not
-   * allow the action
+   * Reply: with pause, resume, and redrive `known`: false if the queue had no job and no settings,
+   * as if its name is misspelled. With redrive also `count`, and `more`: true if others may exist;
+   * send the command again. With `ids`, `count`, and `skipped`: the number of jobs whose state does
+   * not allow the action. "not found": no such job exists in the queue. An error: 2 (invalid) the
+   * state of the job does not allow the action
    */
-  queue(queue: string | 1, options: QueueOptions): R;
+  queue(queue: string | 1, options: QueueOptions): M;
 
   /**
    * Ends a job as done.
@@ -1201,7 +1201,7 @@ export interface CommitOperations<R> {
    * no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit reached)
    * it has 100 events
    */
-  signal(queue: string | 1, options: SignalOptions): R;
+  signal(queue: string | 1, options: SignalOptions): M;
 
   /**
    * Declares a currency, and opens an account with its rules.
@@ -1256,7 +1256,7 @@ export interface CommitOperations<R> {
    * or truceSyncReconcile writes the others. "not found": the document does not exist. An error: 2
    * (invalid) the update changes a copy
    */
-  syncUpdate(collection: string, options: SyncUpdateOptions): R;
+  syncUpdate(collection: string, options: SyncUpdateOptions): M;
 
   /**
    * Inserts a dependent with its copies, or a source.
@@ -1281,7 +1281,7 @@ export interface CommitOperations<R> {
 }
 
 /** All operations. */
-export interface Operations<R> extends CommitOperations<R> {
+export interface Operations<R, M = R> extends CommitOperations<R, M> {
   /**
    * Lists the operations, or describes one of them.
    *
@@ -1328,7 +1328,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `result`: empty if the commit had no result. "not found": no commit under the key took
    * effect, or it was purged. An error: 24 (locked) a commit under the key is pending
    */
-  commitResult(key: string): R;
+  commitResult(key: string): M;
 
   /**
    * Returns the recorded commit under a key.
@@ -1338,7 +1338,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is
    * "pending", "committed", or "done". "not found": no commit exists, or it was undone
    */
-  commitShow(key: string): R;
+  commitShow(key: string): M;
 
   /**
    * Lists recorded commits, newest first.
@@ -1356,7 +1356,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `commit`: the resulting commit. "not found": the commit never took effect, or was
    * purged. An error: 24 (locked) its lease has not ended
    */
-  commitResolve(commit: string): R;
+  commitResolve(commit: string): M;
 
   /**
    * Lets commits of the journal change values of the unique indexes of a collection.
@@ -1392,7 +1392,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `request`: {_id, name, input, state, attempts, error, created, due}, where `state` is
    * "waiting", "done", or "failed". "not found": no such request exists
    */
-  requestState(key: string): R;
+  requestState(key: string): M;
 
   /**
    * Lists requests, the oldest first.
@@ -1456,7 +1456,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * the next number. "not found": the operation is not, or no longer, in the quarantine. An error:
    * 2 (invalid) the number is not above the collected ones, and the operation stays there
    */
-  setReplay(collection: string, options: SetReplayOptions): R;
+  setReplay(collection: string, options: SetReplayOptions): M;
 
   /**
    * Refuses elements that programs without watermarks would bring back.
@@ -1481,7 +1481,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * documents stay. "not found": no such set exists. An error: 112 (conflict) a document contains
    * one of the lists, and `anyway` is absent
    */
-  setForget(collection: string, options?: SetForgetOptions): R;
+  setForget(collection: string, options?: SetForgetOptions): M;
 
   /**
    * Computes the patch that changes one document into another.
@@ -1496,7 +1496,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `versions`: each {_id: {id, version}, at, until, document}, and `more`: true if others
    * exist. With `version`, `document`. "not found": the version is not kept
    */
-  revisionLog(collection: string, options: RevisionLogOptions): R;
+  revisionLog(collection: string, options: RevisionLogOptions): M;
 
   /**
    * Lists the open conflicts of a collection, the oldest first.
@@ -1505,7 +1505,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * ...}]}, compared with the current document; as many as a reply has room for. "not found":
    * `conflict` is not open
    */
-  conflicts(collection: string, options?: ConflictsOptions): R;
+  conflicts(collection: string, options?: ConflictsOptions): M;
 
   /**
    * Creates an index on a field of items.
@@ -1543,8 +1543,9 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Limits how many jobs of a queue run at once, or begin in a period.
    *
-   * Reply: nothing more. Without any field, the queue has no limits. The limits hold for all
-   * processes, and take effect within a second
+   * Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled.
+   * Without any field, the queue has no limits. The limits hold for all processes, and take effect
+   * within a second
    */
   queueLimit(queue: string, options?: QueueLimitOptions): R;
 
@@ -1592,7 +1593,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * answers "ok". An error: 125 (expired) this worker no longer has the job, or the job was
    * cancelled
    */
-  jobSleep(queue: string, options: JobSleepOptions): R;
+  jobSleep(queue: string, options: JobSleepOptions): M;
 
   /**
    * Suspends a job until an event arrives (truceSignal).
@@ -1602,7 +1603,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * attempt is counted, and the same command answers "ok". An error: 125 (expired) this worker no
    * longer has the job, or the job was cancelled
    */
-  jobWait(queue: string, options: JobWaitOptions): R;
+  jobWait(queue: string, options: JobWaitOptions): M;
 
   /**
    * Lists the jobs that are connected with a job.
@@ -1612,7 +1613,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `jobs`, up to 1,000: each {_id, name, queue, state, level, after}, where `after` has the
    * ids of the jobs that it waits for. "not found": no such job exists
    */
-  jobGraph(job: string): R;
+  jobGraph(job: string): M;
 
   /**
    * Returns the results of the jobs that a job waited for.
@@ -1622,7 +1623,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `jobs`: each {_id, name, queue, state, result}, as far as they have ended; and `more`:
    * whether others exist. "not found": no such job exists
    */
-  jobResults(job: string): R;
+  jobResults(job: string): M;
 
   /**
    * Sets a cron entry, which adds jobs on a schedule.
@@ -1650,7 +1651,7 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * Reply: nothing more. "not found": no such entry exists. Jobs that it added stay
    */
-  cron(cron: string, options: CronOptions): R;
+  cron(cron: string, options: CronOptions): M;
 
   /**
    * Computes the next times of a schedule.
@@ -1681,7 +1682,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * `balance` (posted), `out` and `in` (pending), `available`, `bookedMS`. "not found": the account
    * or the number does not exist
    */
-  ledgerBalance(ledger: string, options: LedgerBalanceOptions): R;
+  ledgerBalance(ledger: string, options: LedgerBalanceOptions): M;
 
   /**
    * Returns a page of the history of an account.
@@ -1692,7 +1693,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * effectiveMS}; and `more`: continue with `after` the last `number`. "not found": the account
    * does not exist
    */
-  ledgerStatement(ledger: string, options: LedgerStatementOptions): R;
+  ledgerStatement(ledger: string, options: LedgerStatementOptions): M;
 
   /**
    * Lists accounts with their rules and balances.
@@ -1714,7 +1715,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * ...}; and `more`: continue with `after` the last `_id`. "not found": no transaction has the id
    * of `after`
    */
-  ledgerSearch(ledger: string, options?: LedgerSearchOptions): R;
+  ledgerSearch(ledger: string, options?: LedgerSearchOptions): M;
 
   /**
    * Returns the changes of accounts by period, or by a field of the metadata.
@@ -1744,7 +1745,7 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * Reply: `digits`. "not found": the currency is not declared
    */
-  ledgerCurrency(ledger: string, options: LedgerCurrencyOptions): R;
+  ledgerCurrency(ledger: string, options: LedgerCurrencyOptions): M;
 
   /**
    * Verifies every entry of a ledger, also against a seal.
@@ -1801,7 +1802,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `transfer`: {_id, source, destination, value, state, lastModified, entries, reason,
    * meta, ...}. "not found": no such transfer exists, or it was removed long after its end
    */
-  transferShow(collection: string, options: TransferShowOptions): R;
+  transferShow(collection: string, options: TransferShowOptions): M;
 
   /**
    * Lists the transfers of a collection, the last changed first.
@@ -1820,7 +1821,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `state`: "done". "not found": no such transfer exists. An error: 20 (refused) it is
    * canceled
    */
-  transferResume(collection: string, options: TransferResumeOptions): R;
+  transferResume(collection: string, options: TransferResumeOptions): M;
 
   /**
    * Cancels a transfer that is not decided.
@@ -1830,7 +1831,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `state`: "canceled", now or before. "not found": no such transfer exists. An error: 20
    * (refused) it is decided or done; start another transfer in the other direction
    */
-  transferCancel(collection: string, options: TransferCancelOptions): R;
+  transferCancel(collection: string, options: TransferCancelOptions): M;
 
   /**
    * Declares which fields of a dependent are copies of its source.
@@ -1848,7 +1849,7 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * Reply: `document`. "not found": it does not exist
    */
-  syncRead(collection: string, options: SyncReadOptions): R;
+  syncRead(collection: string, options: SyncReadOptions): M;
 
   /**
    * Completes the pending copies of a document now, or those of all documents.
@@ -1878,7 +1879,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * `findings`: the first 1,000, each {dependent, source, divergence, repaired}. "not found": no
    * such rule exists
    */
-  syncRepair(rule: string, options?: SyncRepairOptions): R;
+  syncRepair(rule: string, options?: SyncRepairOptions): M;
 
   /**
    * Removes a rule; the copies stay unchanged.
@@ -1887,7 +1888,7 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * Reply: nothing more. "not found": no such rule exists
    */
-  syncDrop(rule: string): R;
+  syncDrop(rule: string): M;
 
   /**
    * Reads one item or many items of one version of a tree.
@@ -1898,7 +1899,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * the item is missing, the reply has the `token`. An error: 125 (expired) the version was
    * collected; a tag keeps a version (truceTree)
    */
-  treeRead(tree: string, options?: TreeReadOptions): R;
+  treeRead(tree: string, options?: TreeReadOptions): M;
 
   /**
    * Lists the kept versions of a tree, the newest first.
@@ -1906,7 +1907,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `versions`: each {version, at, message, author, token}, where `token` is that of the
    * edit; and `more`: continue with `before` the last version. "not found": no such tree exists
    */
-  treeLog(tree: string, options?: TreeLogOptions): R;
+  treeLog(tree: string, options?: TreeLogOptions): M;
 
   /**
    * Returns the differences of two versions of a tree.
@@ -1915,7 +1916,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * "removed", or "changed"; and `more`: continue with `after` the last itemId. "not found": no
    * such tree or version exists. An error: 125 (expired) a version was collected
    */
-  treeDiff(tree: string, options: TreeDiffOptions): R;
+  treeDiff(tree: string, options: TreeDiffOptions): M;
 
   /**
    * Returns the status of a tree; or tags a version, sets the retention, branches, merges, erases,
@@ -1928,7 +1929,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * (duplicate) a tree has the name of the branch; 125 (expired) the version was collected; 2
    * (invalid) the tree has branches, or is neither branch nor origin
    */
-  tree(tree: string, options?: TreeOptions): R;
+  tree(tree: string, options?: TreeOptions): M;
 
   /**
    * Lists the trees and branches of the database.
@@ -1946,7 +1947,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * and {$end}; and `more`: continue with the reply's `after`. "not found": no such tree or version
    * exists. An error: 125 (expired) a version was collected
    */
-  treeExport(tree: string, options?: TreeExportOptions): R;
+  treeExport(tree: string, options?: TreeExportOptions): M;
 
   /**
    * Publishes the versions of a history, with their numbers, times, and messages.

@@ -33,7 +33,16 @@ from ._async_job import AsyncJob
 from ._commit_list import CommitList
 from ._operations import Operations
 from ._transport import AsyncServerTransport, AsyncTransport
-from ._values import Document, Duration, Reply, Time, named_options, time_milliseconds, without_none
+from ._values import (
+    Document,
+    Duration,
+    NotFoundReply,
+    Reply,
+    Time,
+    named_options,
+    time_milliseconds,
+    without_none,
+)
 
 if TYPE_CHECKING:
     from ._async_handles import AsyncLedger, AsyncQueue, AsyncRevisions
@@ -99,7 +108,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             text = reply.get("reason", "another write conflicts with this one")
             details = {"errmsg": text, "code": 112, **reply}
             raise errors.of_reply(details, "", status="conflict")
-        return reply
+        return NotFoundReply(reply) if reply.get("status") == "not found" else reply
 
     async def _run(self, document: Document, again: bool) -> Reply:
         try:

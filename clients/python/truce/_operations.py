@@ -105,7 +105,8 @@ class CommitOperations(Runs[R]):
         save: saves this whole document, with its _id, if no other save happened since
         merge: saves the document, merged with other saves since
         remove: removes the document with this _id
-        version: the number that was read; absent: the document is new (from -1)
+        version: the number that was read, 0 if the document had none; absent: the document is new
+            (from -1)
         base: the document that was read; absent: only the number is compared
         version_field: the field with the number of the document; absent: "version"
         rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
@@ -113,7 +114,7 @@ class CommitOperations(Runs[R]):
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 281474976710656)
+            absent: no maximum (1 to 864000000000)
 
         Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
         "unchanged", or "conflict". A conflict writes nothing, and has a `reason`, `conflict`, the
@@ -150,7 +151,7 @@ class CommitOperations(Runs[R]):
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 281474976710656)
+            absent: no maximum (1 to 864000000000)
 
         Reply: as in truceRevision. "not found": the document does not exist
         """
@@ -183,7 +184,7 @@ class CommitOperations(Runs[R]):
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 281474976710656)
+            absent: no maximum (1 to 864000000000)
 
         Reply: as in truceRevision. With the outcome "conflict", the conflict stays open, compared
         with the current document. "not found": no such open conflict exists
@@ -268,14 +269,14 @@ class CommitOperations(Runs[R]):
         timeout_ms: the maximum time of an attempt in milliseconds; absent: no maximum (1 to
             2147483647)
         keep_ms: the time in milliseconds for which the job is kept when it is done; -1: forever;
-            absent: 7 days (-1 to 281474976710656)
-        keep_cancelled_ms: the same if it is cancelled; absent: as `keepMS` (-1 to 281474976710656)
-        keep_discarded_ms: the same if it is discarded; absent: as `keepMS` (-1 to 281474976710656)
-        keep_dead_ms: the same if it is dead; absent: forever (-1 to 281474976710656)
+            absent: 7 days (-1 to 864000000000)
+        keep_cancelled_ms: the same if it is cancelled; absent: as `keepMS` (-1 to 864000000000)
+        keep_discarded_ms: the same if it is discarded; absent: as `keepMS` (-1 to 864000000000)
+        keep_dead_ms: the same if it is dead; absent: forever (-1 to 864000000000)
         metadata: data for people and for searches
         tags: strings for people and for searches
-        delay_ms: the job is ready after this time in milliseconds (0 to 281474976710656)
-        run_at_ms: instead: the job is ready at this time, ms since 1970 (1 to 281474976710656)
+        delay_ms: the job is ready after this time in milliseconds (0 to 864000000000)
+        run_at_ms: instead: the job is ready at this time, ms since 1970
         lane: jobs of one lane run one after the other
         lane_width: the number of jobs of the lane that run at once; absent: 1 (1 to 2147483647)
         lane_rate: the number of jobs of the lane that begin in `lanePerMS` (1 to 2147483647)
@@ -285,7 +286,7 @@ class CommitOperations(Runs[R]):
         unique: the key of a unique job
         unique_payload: the payload is the key, or a part of it
         unique_period_ms: at most one job for each key in each period of this length (1 to
-            281474976710656)
+            864000000000)
         unique_scope: the jobs that conflict: live ones, also ended ones that are kept, or only
             unclaimed ones; absent: "live"
         on_conflict: the effect of a conflict: nothing is added, the job gets the new payload or the
@@ -321,10 +322,11 @@ class CommitOperations(Runs[R]):
             itself
         limit: with redrive: the maximum number of jobs; absent: 1,000 (1 to 2147483647)
 
-        Reply: with redrive `count`, and `more`: true if others may exist; send the command again.
-        With `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the
-        action. "not found": no such job exists in the queue. An error: 2 (invalid) the state of the
-        job does not allow the action
+        Reply: with pause, resume, and redrive `known`: false if the queue had no job and no
+        settings, as if its name is misspelled. With redrive also `count`, and `more`: true if
+        others may exist; send the command again. With `ids`, `count`, and `skipped`: the number of
+        jobs whose state does not allow the action. "not found": no such job exists in the queue. An
+        error: 2 (invalid) the state of the job does not allow the action
         """
 
     @operation("truceDone", again=True)
@@ -362,7 +364,7 @@ class CommitOperations(Runs[R]):
         token: the claim's token
         error: the reason; its first 2,000 bytes are recorded
         delay_ms: the delay of the next attempt in milliseconds; absent: 1 s, and twice as long each
-            time (0 to 281474976710656)
+            time (0 to 864000000000)
 
         Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job
         was cancelled
@@ -381,8 +383,7 @@ class CommitOperations(Runs[R]):
 
         id: the job's _id
         token: the claim's token
-        delay_ms: the delay in milliseconds; 0: any worker may claim it at once (0 to
-            281474976710656)
+        delay_ms: the delay in milliseconds; 0: any worker may claim it at once (0 to 864000000000)
 
         Reply: nothing more. An error: 125 (expired) this worker no longer has the job, or the job
         was cancelled
@@ -527,10 +528,9 @@ class CommitOperations(Runs[R]):
             outgoing money; the values sum to 0 in each currency
         kind: the kind of transaction; absent: "transfer"
         of: the id of the transaction that is settled, voided, or reversed
-        effective_ms: the value date, ms since 1970; absent: the time of booking (1 to
-            281474976710656)
+        effective_ms: the value date, ms since 1970; absent: the time of booking
         expires_ms: of a pending transaction: the time after which it cannot be settled, ms since
-            1970 (1 to 281474976710656)
+            1970
         meta: metadata that is stored with the transaction
 
         Reply: `exists`: it was posted before, and nothing happened now; `bookedMS`: the time of
@@ -715,7 +715,6 @@ class Operations(CommitOperations[R]):
             `keyTime`
         key_time: required with `key`, and only then: the time when the request was made, ms since
             1970, the same in each repetition. It tells whether an old key may have been forgotten
-            (from 1)
         leave: with a key: the result that a repetition returns, at most 64 KiB
         input: stored with the commit (truceCommitShow). With a key, it identifies the request in
             place of the changes, so a time in them may differ in a repetition
@@ -1211,7 +1210,7 @@ class Operations(CommitOperations[R]):
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 281474976710656)
+            absent: no maximum (1 to 864000000000)
 
         Reply: `versions`: each {_id: {id, version}, at, until, document}, and `more`: true if
         others exist. With `version`, `document`. "not found": the version is not kept
@@ -1239,7 +1238,7 @@ class Operations(CommitOperations[R]):
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
         keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
-            absent: no maximum (1 to 281474976710656)
+            absent: no maximum (1 to 864000000000)
 
         Reply: `conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, kind,
         ...}]}, compared with the current document; as many as a reply has room for. "not found":
@@ -1340,8 +1339,9 @@ class Operations(CommitOperations[R]):
         pool: the pool that the limits belong to; queues of one pool share them; absent: the queue's
             own
 
-        Reply: nothing more. Without any field, the queue has no limits. The limits hold for all
-        processes, and take effect within a second
+        Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled.
+        Without any field, the queue has no limits. The limits hold for all processes, and take
+        effect within a second
         """
 
     @operation("truceClaim", again=False)
@@ -1450,7 +1450,7 @@ class Operations(CommitOperations[R]):
         id: the job's _id
         token: the claim's token
         name: the name of the sleep; no step has the same name
-        delay_ms: the duration in milliseconds (0 to 281474976710656)
+        delay_ms: the duration in milliseconds (0 to 864000000000)
 
         Reply: "ok": the sleep is over. "not found": the job is suspended, and this worker no longer
         has it. When the time comes, it is claimed again, no attempt is counted, and the same
@@ -1474,7 +1474,7 @@ class Operations(CommitOperations[R]):
         token: the claim's token
         name: the name of the event (truceSignal)
         timeout_ms: the maximum time in milliseconds from the first call with this name; absent:
-            forever (0 to 281474976710656)
+            forever (0 to 864000000000)
 
         Reply: `came`: false if the time is over; else true, and `event`. "not found": the job is
         suspended, and this worker no longer has it. When the time comes, it is claimed again, no
@@ -1545,10 +1545,10 @@ class Operations(CommitOperations[R]):
         timeout_ms: the maximum time of an attempt in milliseconds; absent: no maximum (1 to
             2147483647)
         keep_ms: the time in milliseconds for which the job is kept when it is done; -1: forever;
-            absent: 7 days (-1 to 281474976710656)
-        keep_cancelled_ms: the same if it is cancelled; absent: as `keepMS` (-1 to 281474976710656)
-        keep_discarded_ms: the same if it is discarded; absent: as `keepMS` (-1 to 281474976710656)
-        keep_dead_ms: the same if it is dead; absent: forever (-1 to 281474976710656)
+            absent: 7 days (-1 to 864000000000)
+        keep_cancelled_ms: the same if it is cancelled; absent: as `keepMS` (-1 to 864000000000)
+        keep_discarded_ms: the same if it is discarded; absent: as `keepMS` (-1 to 864000000000)
+        keep_dead_ms: the same if it is dead; absent: forever (-1 to 864000000000)
         metadata: data for people and for searches
         tags: strings for people and for searches
 
@@ -1601,7 +1601,7 @@ class Operations(CommitOperations[R]):
 
         line: the schedule
         zone: the time zone; absent: UTC
-        after_ms: the times after this one, ms since 1970; absent: now (1 to 281474976710656)
+        after_ms: the times after this one, ms since 1970; absent: now
         limit: the number of times; absent: 5 (1 to 1000)
 
         Reply: `times`: dates
@@ -1639,10 +1639,9 @@ class Operations(CommitOperations[R]):
         ledger: the collection of the ledger
         account: the account
         number: the state after this number of the account (from 1)
-        booked_ms: the state with all that was booked until this time, ms since 1970 (1 to
-            281474976710656)
+        booked_ms: the state with all that was booked until this time, ms since 1970
         effective_ms: the sum of the entries with a value date until this time, ms since 1970; with
-            bookedMS, as it was known then (1 to 281474976710656)
+            bookedMS, as it was known then
 
         Reply: `currency` with its decimal `digits`, `number` (the last one that it includes),
         `balance` (posted), `out` and `in` (pending), `available`, `bookedMS`. "not found": the
@@ -1710,8 +1709,8 @@ class Operations(CommitOperations[R]):
         ledger: the collection of the ledger
         meta: a filter for fields of the metadata: {order: 17, till: {$gt: 5}}
         account: only transactions of this account
-        from_ms: only those booked at or after this time, ms since 1970 (1 to 281474976710656)
-        before_ms: only those booked before this time, ms since 1970 (1 to 281474976710656)
+        from_ms: only those booked at or after this time, ms since 1970
+        before_ms: only those booked before this time, ms since 1970
         after: only transactions that follow the one with this id, in the order of the reply
         limit: the maximum number of transactions; absent: 100 (1 to 1000)
 
@@ -2075,7 +2074,7 @@ class Operations(CommitOperations[R]):
         skip: with sort: the number of items to skip (0 to 2147483647)
         token: the version with this token, as a reply returned it
         version: or the version with this number (from 1)
-        time_ms: or the version that was current at this time, ms since 1970 (1 to 281474976710656)
+        time_ms: or the version that was current at this time, ms since 1970
         tag: or the version with this tag; absent: the current version
 
         Reply: `version` and its `token`; a read with this token is of the same version, whatever is
@@ -2248,7 +2247,7 @@ class Operations(CommitOperations[R]):
         """Completes or undoes the work of dead processes, and removes expired documents.
 
         retention_ms: the time in milliseconds for which ended commits are kept; absent: 7 days; -1:
-            forever (-1 to 281474976710656)
+            forever (-1 to 864000000000)
         batch: the maximum number of documents of each kind; absent: 1,000 (1 to 1000000)
 
         Reply: counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`,

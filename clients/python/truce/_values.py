@@ -18,6 +18,21 @@ Time = Union[int, datetime.datetime]
 FIND_ONE = {"limit": 1, "singleBatch": True}
 
 
+class NotFoundReply(Dict[str, Any]):
+    """
+    The reply of an operation that found nothing: `status` is "not found". Reading a field that the
+    reply lacks raises NotFound instead of KeyError; `get` returns None.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        raise self.error()
+
+    def error(self) -> Exception:
+        from . import errors
+
+        return errors.NotFound(self.get("reason") or "not found", 125, dict(self))
+
+
 def find_one_command(collection: str, filter: Document, options: Document) -> Reply:
     return {"find": collection, "filter": filter, **FIND_ONE, **options}
 

@@ -43,7 +43,8 @@ func TestCommitsChangeAllOrNone(t *testing.T) {
 			}
 		}
 		same(t, ok(db.CommitResult(ctx, "k"))(t).Int("result", "receipt"), 1)
-		same(t, ok(db.CommitResult(ctx, "none"))(t).Found(), false)
+		_, err = db.CommitResult(ctx, "none")
+		fails(t, err, truce.ErrNotFound)
 
 		c := db.Commit(truce.CommitOptions{})
 		job := c.Enqueue("from commits", truce.EnqueueOptions{Payload: M{"n": 1}, Delay: time.Hour})
@@ -277,7 +278,8 @@ func TestSmallPatterns(t *testing.T) {
 		same(t, numbers.First, 4)
 		_ = ok(db.Request(ctx, "mail 1", truce.RequestOptions{Name: "mail", Input: M{"to": "ada"}}))(t)
 		same(t, ok(db.RequestState(ctx, "mail 1"))(t).Text("request", "state"), "waiting")
-		same(t, ok(db.RequestState(ctx, "x"))(t).Status(), "not found")
+		_, absent := db.RequestState(ctx, "x")
+		fails(t, absent, truce.ErrNotFound)
 		same(t, ok(db.Help(ctx, "truceClaim"))(t).Text("group"), "")
 		same(t, len(ok(db.Help(ctx, ""))(t).Documents("commands")) > 80, true)
 
@@ -323,6 +325,16 @@ func TestSmallPatterns(t *testing.T) {
 		for range 2 { // an iterator can be used again
 			same(t, list(t, statement, "value"), []any{0, 1000, -1, -1, -1, -1, -1})
 		}
+		for _, ledger := range []string{"bank", "bnak"} {
+			reply, err := db.LedgerBalance(ctx, ledger, truce.LedgerBalanceOptions{Account: "nobody"})
+			same(t, fails(t, err, truce.ErrNotFound).Code, 125)
+			same(t, reply.Lookup("balance").Type, bson.Type(0))
+		}
+		_, absent = db.Revision(ctx, "posts", truce.RevisionOptions{Get: 9})
+		fails(t, absent, truce.ErrNotFound)
+		_, absent = db.Claim(ctx, "empty", truce.ClaimOptions{})
+		fails(t, absent, truce.ErrNotFound)
+		same(t, len(ok(db.ClaimJobs(ctx, "empty", truce.ClaimOptions{}))(t)), 0)
 
 		_, err = db.Collection("purses").InsertMany(ctx, []M{{"_id": "a", "balance": 5}, {"_id": "b", "balance": 0}})
 		must(t, err)
@@ -350,7 +362,8 @@ func TestSmallPatterns(t *testing.T) {
 
 func TestTreesHaveVersions(t *testing.T) {
 	each(t, func(t *testing.T, db *truce.Database) {
-		same(t, ok(db.TreeRead(ctx, "site", truce.TreeReadOptions{}))(t).Found(), false)
+		_, absent := db.TreeRead(ctx, "site", truce.TreeReadOptions{})
+		fails(t, absent, truce.ErrNotFound)
 		edit := ok(db.Edit(ctx, "site", truce.EditOptions{Message: "the first pages", Collection: "pages", Parent: "up"}))(t)
 		edit.Put(M{"itemId": "home"})
 		for i := range 7 {

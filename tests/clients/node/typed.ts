@@ -12,6 +12,11 @@ export async function main(): Promise<void> {
   const reply = await db.enqueue("mail", { payload: { to: "ada" }, delayMS: 5, keyTime: undefined } as truce.EnqueueOptions);
   const state: "ok" | "not found" = reply.status;
   await db.enqueue("mail", { payload: { to: state } });
+  const balance = await db.ledgerBalance("bank", { account: "cash" });
+  // @ts-expect-error the account may not exist
+  balance.balance;
+  if (balance.status === "ok") balance.balance.toFixed(2);
+  else balance.reason.toUpperCase();
   // @ts-expect-error an unknown option
   await db.enqueue("mail", { payload: {}, delayMs: 5 });
   // @ts-expect-error a wrong type

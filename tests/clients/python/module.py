@@ -506,7 +506,12 @@ def check_money(db):
     for i in range(5):
         post(f"x{i}", -1)
     check("balance", db.ledger_balance("bank", account="cash")["balance"] == 995)
-    check("no account", db.ledger_balance("bank", account="nothing")["status"] == "not found")
+    absent = db.ledger_balance("bank", account="nothing")
+    check("no account", absent["status"] == "not found" and absent.get("balance") is None)
+    error = raises("no balance", truce.NotFound, lambda: absent["balance"])
+    check("it names the account", str(error) == 'account "nothing" is not open in "bank"', error)
+    error = raises("no ledger", truce.NotFound, lambda: db.ledger_balance("bnak", account="nothing")["balance"])
+    check("it names the ledgers", str(error) == 'the ledger "bnak" does not exist: expected "bank"', error)
     lines = db.iterate_statement("bank", "cash", page=2)
     check("statement", [x["value"] for x in lines] == [0, 1000] + [-1] * 5)
     db["purses"].insert_many([{"_id": "a", "balance": 5}, {"_id": "b", "balance": 0}])
