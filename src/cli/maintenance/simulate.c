@@ -126,7 +126,7 @@ static const struct cli_command cli_simulate = {
             {"of", 0, "WHAT",
              "commits, items, revisions, sets, queue, ledger, transfer, tree, sync (default: all)",
              false},
-            {"seed", 0, "N", "the first seed (default: 1); without --seeds, the only one", false},
+            {"seed", 0, "N", "the first seed (default: 1); without --count, the only one", false},
             {"count", 0, "N", "number of consecutive seeds (default: 10,000)", false},
             {"trace", 0, NULL, "print every call", false},
             {0}},
