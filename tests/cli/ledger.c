@@ -127,8 +127,8 @@ TEST(several_payers_and_currencies_are_said_by_their_entries)
     ANSWERS(2, "", "is not a valid amount", "post", "book", "--entry", "yen=-0.5", "--entry",
             "yen:bank=0.5", "--id", "3");
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
-    ANSWERS(1, "", "account \"nowhere\" is not open in \"book\"", "post", "book", "--entry", "nowhere=1",
-            "--id", "3");
+    ANSWERS(1, "", "account \"nowhere\" is not open in \"book\"", "post", "book", "--entry",
+            "nowhere=1", "--id", "3");
     ANSWERS(2, "", "the amount of account \"shop\" is 0", "post", "book", "--entry", "shop=0",
             "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");
