@@ -252,7 +252,7 @@ function typesModule(table) {
         "export type Time = number | Date;",
         "",
         ...table.filter((row) => row.fields.length > 0).flatMap(optionsType),
-        "/** The operations that can be part of a commit. Those that may find nothing return M. */",
+        "/** The operations that can be part of a commit. M is the reply of an operation that may find nothing. */",
         "export interface CommitOperations<R, M = R> {",
         ...table
             .filter((row) => row.commit)

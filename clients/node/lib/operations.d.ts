@@ -1073,7 +1073,7 @@ export interface CheckOptions {
   finding?: Document;
 }
 
-/** The operations that can be part of a commit. Those that may find nothing return M. */
+/** The operations that can be part of a commit. M is the reply of an operation that may find nothing. */
 export interface CommitOperations<R, M = R> {
   /**
    * Allocates increasing numbers, each once; or returns the last of them.
