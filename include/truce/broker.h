@@ -31,7 +31,7 @@ typedef struct truce_consume_counts {
     int64_t rejected, quarantined;
     /* Commits, and connections that failed. */
     int64_t batches, reconnects;
-    /* Messages that wait in the broker, or of Kafka, in the partitions of this call; -1:
+    /* Messages that wait in the broker, for Kafka in the partitions of this call. -1 means
      * unknown. */
     int64_t waiting;
     uint64_t reserved[4];
@@ -43,31 +43,31 @@ typedef struct truce_consume_options {
     /* set:COLLECTION.LIST, queue:QUEUE, upsert:COLLECTION, merge:COLLECTION, post:BOOK, or commit.
      * Required. */
     const char *into;
-    /* The mapping; NULL: that of the target. For the target commit, it is an array. */
+    /* The mapping; NULL means that of the target. For the target commit, it is an array. */
     const bson_t *map;
     bool map_is_array;
-    /* The message's id: a path such as "$body.id". NULL: the id that the broker transports, or
+    /* The message's id: a path such as "$body.id". NULL means the id that the broker transports, or
      * Kafka's position. */
     const char *id;
     /* The name of the subscription, under which messages are recorded. All processes that share the
-     * work use one name. NULL: the name of the queue, or of the topic. */
+     * work use one name. NULL means the name of the queue, or of the topic. */
     const char *consumer;
     /* Distinguishes the threads and processes of a consumer of a set; they should keep their
      * numbers. */
     uint32_t slot;
-    /* The maximum number of messages of a commit: up to 5,000. 0: 250, or 4,000 for a set. */
+    /* The maximum number of messages of a commit: up to 5,000. 0 means 250, or 4,000 for a set. */
     uint32_t batch;
-    /* The time to wait for further messages after the first one of a commit, in ms. 0: as long as
-     * the last commit took, from 5 to 50. */
+    /* The time to wait for further messages after the first one of a commit, in ms. 0 means the
+     * duration of the last commit, from 5 to 50. */
     uint32_t linger_ms;
     /* Return when no message waits. */
     bool until_empty;
-    /* Return after so many messages. 0: no limit. */
+    /* Return after so many messages. 0 means no limit. */
     int64_t limit;
     /* Records are removed when their messages are older than this, and older messages are rejected
-     * from then on. 0: no record is removed. */
+     * from then on. 0 means that no record is removed. */
     int64_t inbox_ms;
-    /* Rejected messages are also published to this exchange or topic. NULL: none. */
+    /* Rejected messages are also published to this exchange or topic. NULL means none. */
     const char *dead_letter;
     /* Apply the messages of `truce_rejects` again, instead of those of the broker, and return. A
      * message that takes effect is removed there, in the same commit. */
@@ -137,21 +137,22 @@ typedef struct truce_publish_options {
     /* The queue whose jobs are messages, or the collection whose changes are messages. One of them
      * is required. */
     const char *queue, *changes;
-    /* The name under which the position in the changes is stored. NULL: that of the collection. */
+    /* The name under which the position in the changes is stored. NULL means that of the
+     * collection. */
     const char *publisher;
     truce_publish_from from;
-    /* If the store has no feed of changes, switch it on, and keep changes for this time. 0: fail
-     * instead. */
+    /* If the store has no feed of changes, switch it on, and keep changes for this time. 0 means
+     * that the call fails instead. */
     int64_t feed_ms;
     /* amqp[s]://USER:PASSWORD@HOST/[VHOST/]EXCHANGE?routing_key=KEY, or kafka://HOST/TOPIC.
      * Required. */
     const char *url;
     /* The routing key, or the key of the record: a path of the job's document, such as
-     * "$payload.customer", or of the event, such as "$type". NULL: that of the URL, and for the
-     * record of a change, the document's _id. */
+     * "$payload.customer", or of the event, such as "$type". NULL means that of the URL, and for
+     * the record of a change, the document's _id. */
     const char *key;
     /* The maximum number of messages that are published before they are confirmed together: up to
-     * 1,000. 0: 100. */
+     * 1,000. 0 means 100. */
     uint32_t batch;
     /* Return when no job is ready, or no change is left. */
     bool until_empty;

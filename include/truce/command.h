@@ -26,9 +26,9 @@
 TRUCE_BEGIN_DECLS
 
 /*
- * Runs a command in a database (NULL: that of the store, or the store's own). A store that is a
- * database of a MongoDB server runs commands in that database only. `reply` is always initialized;
- * the caller destroys it. The first field of the request is the command's name.
+ * Runs a command in a database (NULL means that of the store, or the store's own). A store that is
+ * a database of a MongoDB server runs commands in that database only. `reply` is always
+ * initialized; the caller destroys it. The first field of the request is the command's name.
  *
  * TRUCE_OK: the reply has `ok: 1`. As on a server, writes that failed one by one are listed in
  * `writeErrors` of such a reply. Otherwise the reply has `ok: 0`, `errmsg`, `code`, and `codeName`,

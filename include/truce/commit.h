@@ -59,14 +59,15 @@ typedef struct truce_commit_options {
     int64_t key_time_ms;
     /* Every mechanism records the input in a commit document, for people. With a key, it also
      * identifies the request: a commit under the same key with another input fails with
-     * TRUCE_DUPLICATE. NULL: none; the key alone identifies the request, whatever it changes. */
+     * TRUCE_DUPLICATE. NULL means none; the key alone identifies the request, whatever it
+     * changes. */
     const bson_t *input;
     /* The time after which other processes undo a commit that shows no activity. An active commit
-     * renews its lease. 0: 10,000, or the deadline if that is shorter, but at least 1,000. */
+     * renews its lease. 0 means 10,000, or the deadline if that is shorter, but at least 1,000. */
     uint32_t lease_ms;
-    /* The maximum time to wait for other commits and to retry. 0: 30,000. */
+    /* The maximum time to wait for other commits and to retry. 0 means 30,000. */
     uint32_t deadline_ms;
-    /* For truce_transact: the maximum number of runs of the function. 0: 100. */
+    /* For truce_transact: the maximum number of runs of the function. 0 means 100. */
     uint32_t tries_max;
     /* Do not wait for the disk. */
     bool relaxed;
@@ -100,7 +101,8 @@ typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson
  *     TRUCE_REFUSED    a document exists and does not match its guard, or the function refused
  *     TRUCE_CONFLICT   tries_max was reached
  *     TRUCE_LOCKED     the deadline passed while another commit held a document
- *     TRUCE_TIMEOUT    the deadline passed while other commits won every retry
+ *     TRUCE_TIMEOUT    the deadline passed while other commits won every retry, or truce_interrupt
+ *                      ended the call: the commit has no effect
  *     TRUCE_UNKNOWN    the store did not reply and the outcome is unknown; with a key, call again
  *                      with the same key
  *     TRUCE_DUPLICATE  the key was used for another commit, or a unique key exists
@@ -170,7 +172,7 @@ truce_commit_find(truce_commit *commit, const char *collection, const bson_t *fi
                   const truce_find_options *options, truce_cursor **cursor, bson_error_t *error);
 
 /* Requires that the document exists (TRUCE_NOT_FOUND) and matches `guard` (TRUCE_REFUSED) at the
- * commit. NULL: it only has to exist. The document is not changed. */
+ * commit. NULL means that it only has to exist. The document is not changed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require(truce_commit *commit,
                                                               const char *collection,
                                                               const bson_value_t *id,
@@ -205,7 +207,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_insert(truce_commit *commi
 TRUCE_EXPORT const bson_t *truce_commit_inserted(const truce_commit *commit);
 
 /* Adds an update to the commit. `update` contains MongoDB's update operators. `guard` is a filter
- * that the document must also match (NULL: none). If it does not, the commit fails with
+ * that the document must also match (NULL means none). If it does not, the commit fails with
  * TRUCE_REFUSED; if the document does not exist, with TRUCE_NOT_FOUND. If the commit has not read
  * the document before, the update is a blind change of the document that exists at the commit. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
@@ -248,11 +250,11 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_record(truce_store *store,
                                                              bson_t *document, bson_error_t *error);
 
 typedef struct truce_commit_list_options {
-    /* "pending", "committed", "done", or "aborted". NULL: any. */
+    /* "pending", "committed", "done", or "aborted". NULL means any. */
     const char *state;
-    /* Only commits whose key begins with this. NULL: all, also those without a key. */
+    /* Only commits whose key begins with this. NULL means all, also those without a key. */
     const char *key_prefix;
-    /* 0: no limit. */
+    /* The maximum number of commits. 0 means no limit. */
     int64_t limit;
     uint64_t reserved[4]; /* must be zero */
 } truce_commit_list_options;
@@ -272,11 +274,11 @@ TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 /* ---- atomic reads of several documents ---------------------------------------------------- */
 
 typedef struct truce_read_many_options {
-    /* 0: 30,000. */
+    /* The deadline of the call. 0 means 30,000. */
     uint32_t deadline_ms;
     /* On a store without snapshots, a read of several documents of which some are missing holds
-     * these briefly. If this process dies during the read, they are held for at most this time. 0:
-     * 1,000. */
+     * these briefly. If this process dies during the read, they are held for at most this time. 0
+     * means 1,000. */
     uint32_t lease_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_read_many_options;
@@ -314,8 +316,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store,
  * `blocked`).
  */
 typedef struct truce_unique_options {
-    /* The time to wait after the index is created until every process that commits has seen it. 0:
-     * 6,000. */
+    /* The time to wait after the index is created until every process that commits has seen it. 0
+     * means 6,000. */
     uint32_t settle_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_unique_options;

@@ -23,7 +23,7 @@ TRUCE_BEGIN_DECLS
 typedef void truce_compact_progress_function(int64_t done, int64_t total, void *arg);
 
 typedef struct truce_compact_options {
-    /* 0: no deadline. */
+    /* The deadline of the call. 0 means no deadline. */
     uint32_t deadline_ms;
     /* May be NULL. */
     truce_compact_progress_function *progress;
@@ -38,7 +38,7 @@ typedef struct truce_compact_report {
     int64_t bytes_free;
     /* Open cursors and snapshots, of all processes, that keep the file from being truncated. */
     int64_t reads;
-    /* The process of the oldest of these. 0: none. */
+    /* The process of the oldest of these. 0 means none. */
     int64_t process;
     /* All unused space was returned. If false, call again later. */
     bool complete;

@@ -59,19 +59,20 @@ typedef void truce_copy_progress_function(bool comparing, int64_t done, int64_t 
 
 typedef struct truce_copy_options {
     truce_copy_mode mode;
-    /* The name of `from` in the record. NULL: "". */
+    /* The name of `from` in the record. NULL means "". */
     const char *name;
-    /* NULL-terminated. NULL: all. If one does not exist, the call fails with TRUCE_NOT_FOUND. */
+    /* NULL-terminated. NULL means all. If one does not exist, the call fails with
+     * TRUCE_NOT_FOUND. */
     const char *const *collections;
     /* Allow pending commits in `from`. They are copied as they are. */
     bool live;
     /* Copy only documents. */
     bool no_indexes;
-    /* Documents that are read and written at a time. 0: 1,000. At most 10,000. */
+    /* Documents that are read and written at a time. 0 means 1,000. At most 10,000. */
     uint32_t batch;
-    /* The number of times that differences are copied again because `from` changes. 0: 3. */
+    /* The number of times that differences are copied again because `from` changes. 0 means 3. */
     uint32_t rounds;
-    /* 0: 20. */
+    /* The maximum number of differences that are reported. 0 means 20. */
     uint32_t differences_max;
     /* The functions may be NULL. */
     truce_copy_collection_function *collection;
@@ -88,7 +89,7 @@ typedef struct truce_copy_report {
     int64_t inserted, replaced, removed, indexes;
     /* For TRUCE_COPY_MERGE: documents that only `to` contains. */
     int64_t kept;
-    /* Documents and indexes of `to` that differ. 0: verified. */
+    /* Documents and indexes of `to` that differ. 0 means that the copy is verified. */
     int64_t differences;
     /* Commits that were pending in `from` at the begin. */
     int64_t open;

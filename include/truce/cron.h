@@ -33,13 +33,13 @@ typedef enum truce_cron_missed {
 } truce_cron_missed;
 
 typedef struct truce_cron_options {
-    /* "Europe/Berlin", "+02:00". NULL: UTC. */
+    /* "Europe/Berlin", "+02:00". NULL means UTC. */
     const char *zone;
     truce_cron_missed missed;
-    /* The maximum for TRUCE_MISSED_ALL. 0: 100. At most 500. */
+    /* The maximum for TRUCE_MISSED_ALL. 0 means 100. At most 500. */
     uint32_t most;
     /* Options of the jobs: priority, attempts_max, timeout_ms, keep_ms, metadata, tags. All others
-     * are refused. NULL: none. */
+     * are refused. NULL means none. */
     const truce_job_options *job;
     uint64_t reserved[4]; /* must be zero */
 } truce_cron_options;

@@ -38,21 +38,21 @@ typedef struct truce_slow_call {
      * ordered set, "read_many" a read of several documents. Waiting time is never reported, however
      * long it lasts. */
     const char *verb;
-    /* NULL: no collection, or several. */
+    /* NULL means that the call has no collection, or several. */
     const char *collection;
     int64_t duration_us;
     truce_status status;
-    /* The error message. NULL: no error occurred. */
+    /* The error message. NULL means that no error occurred. */
     const char *message;
     uint64_t reserved[4]; /* must be zero */
 } truce_slow_call;
 
 typedef struct truce_store_hooks {
-    /* Receives log messages. NULL: they are dropped. */
+    /* Receives log messages. NULL means that they are dropped. */
     void (*log)(truce_log_level level, const char *message, void *arg);
-    /* Receives slow calls. NULL: they are not reported. */
+    /* Receives slow calls. NULL means that they are not reported. */
     void (*slow)(const truce_slow_call *call, void *arg);
-    /* The threshold: calls that took at least this long are reported. 0: 100. */
+    /* The threshold: calls that took at least this long are reported. 0 means 100. */
     uint32_t slow_ms;
     void *arg;
     uint64_t reserved[4]; /* must be zero */

@@ -65,10 +65,10 @@ typedef struct truce_item_options {
     /* The layout for documents that have no items yet. */
     truce_item_layout layout;
     truce_item_form form;
-    /* The maximum time to wait for commits and to retry. 0: 30,000. */
+    /* The maximum time to wait for commits and to retry. 0 means 30,000. */
     uint32_t deadline_ms;
     /* The field with the revision number of the document (truce/revision.h), which every change
-     * increments. NULL: none. */
+     * increments. NULL means none. */
     const char *version;
     /* Do not wait for the disk. */
     bool relaxed;
@@ -76,8 +76,8 @@ typedef struct truce_item_options {
 } truce_item_options;
 
 typedef struct truce_item_result {
-    /* The number of items that matched the query. -1: the change was made, but the store's reply
-     * was lost, so the number is unknown. */
+    /* The number of items that matched the query. -1 means that the change was made, but the
+     * store's reply was lost, so the number is unknown. */
     int64_t matched;
     /* The number of matched items that the call changed or removed. */
     int64_t modified;

@@ -45,10 +45,10 @@ typedef struct truce_ledger_options {
     /* Required. */
     const char *collection;
     /* A collection of truce's own that stores the numbers as documents, so that the ledger can be
-     * sharded. The first writer sets it permanently. NULL: the value that was set then; without
-     * one, a unique index allocates the numbers. */
+     * sharded. The first writer sets it permanently. NULL means the value that was set then;
+     * without one, a unique index allocates the numbers. */
     const char *slots;
-    /* The maximum time that a call waits and retries. 0: 30,000. */
+    /* The maximum time that a call waits and retries. 0 means 30,000. */
     uint32_t deadline_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_ledger_options;
@@ -130,7 +130,7 @@ typedef struct truce_ledger_entry {
     const char *account;
     /* The change of the balance; negative for outgoing money. Not 0. */
     int64_t value;
-    /* NULL: "withdraw" or "deposit". */
+    /* The kind of the entry. NULL means "withdraw" or "deposit", by the sign of `value`. */
     const char *type;
 } truce_ledger_entry;
 
@@ -144,14 +144,14 @@ typedef struct truce_ledger_transaction {
     uint32_t count;
     /* The transaction that is settled, voided, or reversed. */
     const bson_value_t *of;
-    /* The value date, ms since 1970. 0: the time of booking. A date from 1 to 10^10, which is
+    /* The value date, ms since 1970. 0 means the time of booking. A date from 1 to 10^10, which is
      * probably in seconds, fails with TRUCE_INVALID. */
     int64_t effective_ms;
     /* For a pending transaction: the time after which it cannot be settled and its amounts are
      * available again, ms since 1970. A time before 1970-04-27, which is probably in seconds, fails
-     * with TRUCE_INVALID. 0: never. */
+     * with TRUCE_INVALID. 0 means never. */
     int64_t expires_ms;
-    /* NULL: none. */
+    /* Metadata that is stored with the transaction. NULL means none. */
     const bson_t *meta;
     uint64_t reserved[4]; /* must be zero */
 } truce_ledger_transaction;
@@ -231,8 +231,8 @@ typedef struct truce_ledger_moment {
 } truce_ledger_moment;
 
 /* Returns the balance of an account. It is exact for the number that it reports, whatever other
- * writers do. `as_of` NULL: the current state. If the account or the number does not exist, the
- * call fails with TRUCE_NOT_FOUND. */
+ * writers do. If `as_of` is NULL, it is the current balance. If the account or the number does not
+ * exist, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_balance_of(truce_ledger *ledger,
                                                                  const char *account,
                                                                  const truce_ledger_moment *as_of,
@@ -244,7 +244,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_balance_of(truce_ledger *l
 typedef bool truce_ledger_balance_function(const truce_ledger_account *account,
                                            const truce_ledger_balance *balance, void *arg);
 
-/* Calls `function` for every account whose name is `prefix` or begins with it and ":" (NULL:
+/* Calls `function` for every account whose name is `prefix` or begins with it and ":" (NULL means
  * all), in the order of names. The balances come from one consistent snapshot: it contains each
  * transaction with all its changes or with none, and everything posted before the call. The
  * balances of all accounts of a currency therefore sum to zero, also during writes. The accounts
@@ -269,12 +269,12 @@ typedef struct truce_ledger_line {
 } truce_ledger_line;
 
 typedef struct truce_ledger_page {
-    /* Return lines after this number. 0: from the beginning. */
+    /* Return lines after this number. 0 means from the beginning. */
     int64_t after;
-    /* The maximum number of lines. 0: all. */
+    /* The maximum number of lines. 0 means all. */
     int64_t limit;
-    /* Return no line after this number, for example the number of the balance on the first page. 0:
-     * no bound. */
+    /* Return no line after this number, for example the number of the balance on the first page. 0
+     * means no bound. */
     int64_t last;
     uint64_t reserved[4]; /* must be zero */
 } truce_ledger_page;
@@ -301,15 +301,16 @@ truce_ledger_pending(truce_ledger *ledger, const char *account,
 /* Conditions of a search; a transaction must meet all of them. */
 typedef struct truce_ledger_search {
     /* A filter for fields of the metadata: {order: 17, "shop.town": "Bonn"}. Operators are allowed
-     * inside fields: {till: {$gt: 5}}. NULL: any. */
+     * inside fields: {till: {$gt: 5}}. NULL means any. */
     const bson_t *meta;
-    /* A change of this account. NULL: any. */
+    /* A change of this account. NULL means any. */
     const char *account;
-    /* Booked at or after `from_ms`, and before `before_ms`. 0: no bound. */
+    /* Booked at or after `from_ms`, and before `before_ms`. 0 means no bound. */
     int64_t from_ms, before_ms;
-    /* The maximum number of transactions. 0: all. */
+    /* The maximum number of transactions. 0 means all. */
     int64_t limit;
-    /* Only transactions that follow the one with this id, in the order of the search. NULL: all. */
+    /* Only transactions that follow the one with this id, in the order of the search. NULL means
+     * all. */
     const bson_value_t *after;
     uint64_t reserved[3]; /* must be zero */
 } truce_ledger_search;
@@ -358,8 +359,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_seal(truce_ledger *ledger,
                                                            truce_ledger_seal_function *function,
                                                            void *arg, bson_error_t *error);
 
-/* Sets *part to the next part of a seal, which stays valid until the next call; NULL: there are
- * no more parts. */
+/* Sets *part to the next part of a seal, which stays valid until the next call; NULL means that
+ * there are no more parts. */
 typedef truce_status truce_ledger_seal_next(const bson_t **part, void *arg, bson_error_t *error);
 
 /* The parts of a seal, in their order. */
@@ -370,14 +371,14 @@ typedef struct truce_ledger_seal_source {
 } truce_ledger_seal_source;
 
 /*
- * Verifies every entry (of one account, or NULL: of all) and reports the first fault of each
+ * Verifies every entry of one account, or of all if it is NULL. Reports the first fault of each
  * account:
  *   - a number is missing;
  *   - a balance is not the sum of the preceding changes;
  *   - a transaction does not balance;
  *   - a hash does not match its content: the entry was changed after booking;
  *   - the stored sums by value date are not those of the entries;
- *   - with a seal (NULL: none): the account differs from its sealed state.
+ *   - with a seal (NULL means none): the account differs from its sealed state.
  *
  * The call returns TRUCE_OK also with findings. If the seal is damaged, is of another ledger, or
  * has no last part, the call fails with TRUCE_INVALID.

@@ -42,10 +42,10 @@ typedef struct truce_pool_options {
     /* Many threads call it concurrently. */
     truce_pool_function *function;
     void *arg;
-    /* 0: 4. At most 256. */
+    /* The number of threads, at most 256. 0 means 4. */
     uint32_t threads;
     /* The number of jobs that are claimed before a thread is free for them, up to 1,000. It saves
-     * calls to the store, but other workers cannot run these jobs in the meantime. 0: none. */
+     * calls to the store, but other workers cannot run these jobs in the meantime. 0 means none. */
     uint32_t ahead;
     uint64_t reserved[4]; /* must be zero */
 } truce_pool_options;

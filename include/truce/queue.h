@@ -72,35 +72,35 @@ typedef enum truce_backoff {
 typedef struct truce_queue_options {
     /* For example "mail"; 1 to 200 bytes. */
     const char *queue;
-    /* The name of the worker, for people. NULL: "HOST:PROCESS". */
+    /* The name of the worker, for people. NULL means "HOST:PROCESS". */
     const char *worker;
-    /* The duration of a claim without truce_job_extend. 0: 30,000. */
+    /* The duration of a claim without truce_job_extend. 0 means 30,000. */
     uint32_t lease_ms;
     /* For jobs that are added with this handle and do not set it. It is stored with the job, so it
-     * has no effect on the handle of a worker. 0: 10. */
+     * has no effect on the handle of a worker. 0 means 10. */
     uint32_t attempts_max;
     truce_backoff backoff;
-    /* The delay after the first failure. 0: 1,000. Jitter: an actual delay is random between 50 %
-     * and 100 % of the computed one. */
+    /* The delay after the first failure. 0 means 1,000. Jitter: an actual delay is random between
+     * 50 % and 100 % of the computed one. */
     uint32_t backoff_ms;
-    /* 0: 3,600,000. */
+    /* The maximum delay. 0 means 3,600,000. */
     uint32_t backoff_max_ms;
-    /* Replaces the computation; its result is used unchanged. NULL: none. */
+    /* Replaces the computation; its result is used unchanged. NULL means none. */
     truce_backoff_function *backoff_function;
     void *backoff_arg;
-    /* The retention of done jobs that do not set their own: truce_sweep removes them later. 0: 7
-     * days. -1: forever (also for the next three fields). */
+    /* The retention of done jobs that do not set their own: truce_sweep removes them later. 0 means
+     * 7 days. In this and the next three fields, -1 means forever. */
     int64_t keep_ms;
-    /* 0: as keep_ms. */
+    /* The same for cancelled jobs. 0 means the time of keep_ms. */
     int64_t keep_cancelled_ms;
-    /* 0: as keep_ms. */
+    /* The same for discarded jobs. 0 means the time of keep_ms. */
     int64_t keep_discarded_ms;
-    /* For dead letters. 0: forever. If other jobs wait for the dead letter, it is discarded
-     * then. */
+    /* The same for dead letters. 0 means forever. If other jobs wait for the dead letter, it is
+     * discarded then. */
     int64_t keep_dead_ms;
     /* The mechanism of the queue's commits. */
     truce_mechanism mechanism;
-    /* 0: 30,000. */
+    /* The deadline of a call. 0 means 30,000. */
     uint32_t deadline_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_queue_options;
@@ -152,41 +152,42 @@ typedef enum truce_job_failure {
 typedef struct truce_job_options {
     /* Run after this delay from now, at most 10,000 days. Not together with run_at_ms. */
     int64_t delay_ms;
-    /* Run at this time, ms since 1970. A time before 1970-04-27, which is probably in seconds, fails
-     * with TRUCE_INVALID. */
+    /* Run at this time, ms since 1970. A time before 1970-04-27, which is probably in seconds,
+     * fails with TRUCE_INVALID. */
     int64_t run_at_ms;
     /* -1,000 to 1,000. The highest priority runs first, then the oldest job. */
     int32_t priority;
-    /* 0: the queue's. */
+    /* The maximum number of attempts. 0 means the value of the queue. */
     uint32_t attempts_max;
-    /* The lease is not extended beyond this time after the claim. 0: no limit. */
+    /* The lease is not extended beyond this time after the claim. 0 means no limit. */
     uint32_t timeout_ms;
-    /* For this and the next three fields: 0: the queue's. -1: forever. */
+    /* The retention of the job when it has ended. In this and the next three fields, 0 means the
+     * value of the queue, and -1 means forever. */
     int64_t keep_ms;
     int64_t keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
-    /* NULL: none. */
+    /* A document that is stored with the job. NULL means none. */
     const bson_t *metadata;
-    /* An array of strings. NULL: none. */
+    /* An array of strings. NULL means none. */
     const bson_t *tags;
-    /* The key of a unique job in its queue. NULL: the job is not unique, unless `unique_payload` is
-     * set. */
+    /* The key of a unique job in its queue. NULL means that the job is not unique, unless
+     * `unique_payload` is set. */
     const char *unique;
     /* The payload is the key, or a part of it. The order of its fields and the types of its numbers
      * do not matter. */
     bool unique_payload;
     /* The number of the current period becomes a part of the key: at most one job in each period,
-     * while the job is kept. 0: no period. */
+     * while the job is kept. 0 means no period. */
     int64_t unique_period_ms;
     truce_unique_scope unique_scope;
     truce_conflict_policy on_conflict;
     /* Jobs of one lane run one after the other, in the order in which they were added, whatever
-     * their priorities. A job that fails keeps its position until its next attempt. NULL: no
+     * their priorities. A job that fails keeps its position until its next attempt. NULL means no
      * lane. */
     const char *lane;
-    /* The number of jobs of the lane that run at a time. 0: 1. The last value set applies. */
+    /* The number of jobs of the lane that run at a time. 0 means 1. The last value set applies. */
     uint32_t lane_width;
     /* At most this number of jobs of the lane begin in any lane_per_ms, over all processes (see
-     * truce_queue_limits). 0: no limit. Each attempt counts. A job that exceeds the rate is
+     * truce_queue_limits). 0 means no limit. Each attempt counts. A job that exceeds the rate is
      * delayed. */
     uint32_t lane_rate;
     uint32_t lane_per_ms;
@@ -202,9 +203,9 @@ typedef struct truce_job_options {
     /* The closing job of a batch that this job joins; any number of jobs may. If the closing job no
      * longer waits, the call fails with TRUCE_INVALID. */
     const bson_oid_t *batch;
-    /* For people, 1 to 200 bytes. NULL: none. */
+    /* For people, 1 to 200 bytes. NULL means none. */
     const char *name;
-    /* NULL: a new one. */
+    /* The id of the job. NULL means a new one. */
     const bson_oid_t *id;
     uint64_t reserved[4]; /* must be zero */
 } truce_job_options;
@@ -263,9 +264,9 @@ typedef struct truce_flow_job {
     /* All queues belong to one store. */
     truce_queue *queue;
     const bson_t *payload;
-    /* NULL: none. The job is neither unique nor in a batch; its name and id are set here. */
+    /* NULL means none. The job is neither unique nor in a batch; its name and id are set here. */
     const truce_job_options *options;
-    /* The names of the jobs that it waits for, followed by NULL. NULL: none. */
+    /* The names of the jobs that it waits for, followed by NULL. NULL means none. */
     const char *const *after;
     uint64_t reserved[2]; /* must be zero */
 } truce_flow_job;
@@ -330,7 +331,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_claim_wait(truce_queue *que
 /* A queue to claim from, with its weight. */
 typedef struct truce_queue_source {
     truce_queue *queue;
-    /* 0: 1. At most 1,000. */
+    /* The weight, at most 1,000. 0 means 1. */
     uint32_t weight;
     uint64_t reserved[2]; /* must be zero */
 } truce_queue_source;
@@ -397,8 +398,8 @@ typedef truce_status truce_step_function(truce_commit *commit, void *arg, bson_t
                                          bson_error_t *error);
 
 /* Runs a step unless this attempt or an earlier one has completed it: a retried job thus continues
- * after its last step. `name` has no dots and no "$". `result` (NULL: not wanted) is initialized
- * here; the caller destroys it. */
+ * after its last step. `name` has no dots and no "$". `result` (NULL means not wanted) is
+ * initialized here; the caller destroys it. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_step(truce_job *job, const char *name,
                                                         truce_step_function *function, void *arg,
                                                         bson_t *result, bson_error_t *error);
@@ -416,7 +417,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_step(truce_job *job, const ch
 /* Sleeps once for each name, across all attempts. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_sleep(truce_job *job, const char *name,
                                                          int64_t ms, bson_error_t *error);
-/* Waits for an event up to `timeout_ms` from the first call with this name; -1: forever. If
+/* Waits for an event up to `timeout_ms` from the first call with this name; -1 means forever. If
  * truce_queue_signal has sent the event, before or now, *came is true and `event` contains it.
  * Otherwise *came is false, and later calls return the same, even if the event arrives. `event` is
  * always initialized; the caller destroys it. */
@@ -424,8 +425,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_wait(truce_job *job, const ch
                                                         int64_t timeout_ms, bson_t *event,
                                                         bool *came, bson_error_t *error);
 /* Sends an event to a live job of the queue, whether the job waits for it already or not. The first
- * event of a name counts; later ones change nothing. `event` has up to 64 KiB; NULL: empty. If the
- * job does not exist, the call fails with TRUCE_NOT_FOUND. If it has ended, the call fails with
+ * event of a name counts; later ones change nothing. `event` has up to 64 KiB; NULL means empty. If
+ * the job does not exist, the call fails with TRUCE_NOT_FOUND. If it has ended, the call fails with
  * TRUCE_INVALID. If it already has 100 events, the call fails with TRUCE_LIMIT. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_signal(truce_queue *queue,
                                                             truce_commit *commit,
@@ -438,22 +439,22 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_signal(truce_queue *queue,
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_done(truce_job *job, truce_commit *commit,
                                                         const bson_t *result, bson_error_t *error);
 /* Ends up to 1,000 jobs that this queue handle claimed, each like truce_job_done without a commit;
- * in one write if the store supports it. `results` (NULL: none) and its elements may be NULL.
- * statuses[i] (NULL: not wanted) receives the status that truce_job_done would return for each job.
- * Returns the first status that is not TRUCE_OK. If the call fails with TRUCE_INVALID, nothing was
- * done. */
+ * in one write if the store supports it. `results` (NULL means none) and its elements may be NULL.
+ * statuses[i] (NULL means not wanted) receives the status that truce_job_done would return for each
+ * job. Returns the first status that is not TRUCE_OK. If the call fails with TRUCE_INVALID, nothing
+ * was done. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_done_many(truce_queue *queue,
                                                                truce_job *const *jobs, size_t count,
                                                                const bson_t *const *results,
                                                                truce_status *statuses,
                                                                bson_error_t *error);
-/* Ends the attempt as failed. The job is retried after `delay_ms` (-1: the queue's backoff), or is
- * dead after its last attempt. The first 2,000 bytes of `text` are recorded. */
+/* Ends the attempt as failed. The job is retried after `delay_ms` (-1 means the queue's backoff),
+ * or is dead after its last attempt. The first 2,000 bytes of `text` are recorded. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_fail(truce_job *job, truce_commit *commit,
                                                         const char *text, int64_t delay_ms,
                                                         bson_error_t *error);
-/* Postpones the job by `delay_ms` (0: any worker may claim it immediately). This attempt does not
- * count. */
+/* Postpones the job by `delay_ms` (0 means that any worker may claim it immediately). This attempt
+ * does not count. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_snooze(truce_job *job, truce_commit *commit,
                                                           int64_t delay_ms, bson_error_t *error);
 /* Ends the job as discarded: it is not retried and is not a dead letter. */
@@ -483,7 +484,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_discard(truce_queue *queue,
                                                              truce_commit *commit,
                                                              const bson_oid_t *id,
                                                              bson_error_t *error);
-/* Retries up to `limit` (0: 1,000) dead letters of the queue, the oldest first. */
+/* Retries up to `limit` (0 means 1,000) dead letters of the queue, the oldest first. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit,
                                                              uint32_t *count, bson_error_t *error);
 
@@ -496,21 +497,22 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_resume(truce_queue *queue,
 
 /* Limits of a queue over all processes. All zeros: no limits. */
 typedef struct truce_queue_limits {
-    /* The number of jobs that run concurrently. 0: any number. */
+    /* The number of jobs that run concurrently. 0 means any number. */
     uint32_t running;
-    /* At most this number of claims in any per_ms. 0: no limit. If the clocks of the claiming
+    /* At most this number of claims in any per_ms. 0 means no limit. If the clocks of the claiming
      * processes differ, the limit applies for each distinct clock. */
     uint32_t rate;
     uint32_t per_ms;
-    /* The limits belong to this pool, which other queues may share. NULL: the queue's own. */
+    /* The limits belong to this pool, which other queues may share. NULL means the one of the
+     * queue. */
     const char *pool;
     uint64_t reserved[4]; /* must be zero */
 } truce_queue_limits;
 
 /*
- * Sets the limits of a queue. `limits` NULL: none. Every process applies them within a second; a
- * job that was claimed without limits does not count. A pool has the limits that were set last.
- * Setting the same limits again does not begin a new window.
+ * Sets the limits of a queue, or removes them if `limits` is NULL. Every process applies them
+ * within a second; a job that was claimed without limits does not count. A pool has the limits that
+ * were set last. Setting the same limits again does not begin a new window.
  *
  * With limits, a claim is a commit, and every claim and every end update one document of the queue
  * (or the pool), in the collection `truce_queue_limiters`. This limits the queue to a few thousand

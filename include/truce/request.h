@@ -44,10 +44,10 @@ typedef struct truce_request_report {
     uint64_t reserved[4]; /* must be zero */
 } truce_request_report;
 
-/* Runs the waiting requests, oldest first, at most `limit` (0: 100), and returns. If the function
- * of a request fails, the request is retried with increasing delay. After 10 attempts its state
- * becomes "failed". A failing request never blocks others. Call this function regularly, so that
- * requests left by other processes run too. */
+/* Runs the waiting requests, oldest first, at most `limit` (0 means 100), and returns. If the
+ * function of a request fails, the request is retried with increasing delay. After 10 attempts its
+ * state becomes "failed". A failing request never blocks others. Call this function regularly, so
+ * that requests left by other processes run too. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_request_run(truce_store *store,
                                                            const truce_request_handler *handlers,
                                                            size_t handlers_count, uint32_t limit,

@@ -48,22 +48,22 @@ typedef struct truce_revision truce_revision;
 typedef struct truce_revision_options {
     /* For example "posts". */
     const char *collection;
-    /* The field with the number. NULL: "version". */
+    /* The field with the number. NULL means "version". */
     const char *version;
-    /* Merge policies. NULL: a field that both sides changed is a conflict. */
+    /* Merge policies. NULL means that a field that both sides changed is a conflict. */
     const bson_t *rules;
     /* Merge only fields that one side alone changed. */
     bool strict;
-    /* The number of replaced versions of each document that are kept. 0: none. */
+    /* The number of replaced versions of each document that are kept. 0 means none. */
     uint32_t keep;
     /* The maximum age of kept versions: truce_store_expire (truce sweep) and truce_revision_prune
-     * remove older ones. 0: no limit. */
+     * remove older ones. 0 means no limit. */
     int64_t keep_ms;
     /* Conflicts that a merge cannot resolve are recorded in `truce_conflicts`. */
     bool inbox;
-    /* The number of times that a save restarts because of other writers. 0: 100. */
+    /* The number of times that a save restarts because of other writers. 0 means 100. */
     uint32_t tries_max;
-    /* 0: 30,000. */
+    /* The deadline of a call. 0 means 30,000. */
     uint32_t deadline_ms;
     /* Do not wait for the disk. */
     bool relaxed;
@@ -182,8 +182,8 @@ truce_revision_patch(truce_revision *revision, truce_commit *commit, const bson_
                      truce_revision_result *result, bson_error_t *error);
 
 /* Removes the document if `version` is still its number and `base`, the document that was read, is
- * still current (NULL: only the number is compared). The outcome TRUCE_REVISION_SAVED means that it
- * was removed. */
+ * still current (NULL means that only the number is compared). The outcome TRUCE_REVISION_SAVED
+ * means that it was removed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_remove(
     truce_revision *revision, truce_commit *commit, const bson_value_t *id, int64_t version,
     const bson_t *base, truce_revision_result *result, bson_error_t *error);
@@ -220,7 +220,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_prune(truce_revision *re
  * Lists the open conflicts of the collection, oldest first, as entries: {_id, collection, id, at,
  * rules?, version, base?, mine, theirs?, conflicts}. Each entry compares with the current document:
  *
- *     version     its number (-1: it was removed)
+ *     version     its number (-1 means that it was removed)
  *     theirs      the document
  *     conflicts   the differences between `mine` and the document; there may be none left
  *     rules       the rules of the save, as a string; they apply for a handle without rules
@@ -250,7 +250,7 @@ typedef enum truce_resolution {
 /*
  * Resolves an entry against the revision `seen`: the entry as it was shown, or only its {version}.
  * With only the number, the document is looked up, and changes of a plain writer under the same
- * number count as seen. NULL: the entry as the save or a call of this kind last returned it.
+ * number count as seen. NULL means the entry as the save or a call of this kind last returned it.
  *
  * The call saves the resolution, merged with later saves, and closes the entry, in one commit. It
  * also closes the entries of the document with the same edit, and those whose changes are all
@@ -277,7 +277,7 @@ TRUCE_EXPORT void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE
 typedef struct truce_http_request {
     /* "GET", "PUT" ... */
     const char *method;
-    /* The values of the header fields; several fields joined by commas. NULL: absent. */
+    /* The values of the header fields; several fields joined by commas. NULL means absent. */
     const char *if_match;
     const char *if_none_match;
     /* Requests that change data must have a condition (RFC 6585). */

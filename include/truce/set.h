@@ -77,19 +77,19 @@ typedef struct truce_set_options {
     const char *field;
     /* The field of an element that names it: "name". */
     const char *name;
-    /* The list of tombstones. NULL: "deleted_<field>". */
+    /* The list of tombstones. NULL means "deleted_<field>". */
     const char *deleted;
-    /* The field of an element with its number. NULL: "seq". */
+    /* The field of an element with its number. NULL means "seq". */
     const char *seq;
-    /* The field of an element with its source. NULL: "src". */
+    /* The field of an element with its source. NULL means "src". */
     const char *source;
-    /* The field of the document with the watermark. NULL: "_wm". */
+    /* The field of the document with the watermark. NULL means "_wm". */
     const char *watermark;
     truce_set_layout layout;
     truce_set_form form;
-    /* The deadline of each call, past which it fails with TRUCE_TIMEOUT or TRUCE_LOCKED. 0: the
-     * call waits at most 30,000 ms for other writers, with no limit on its own work. If a batch
-     * fails this way, repeat every call in it. */
+    /* The deadline of each call, past which it fails with TRUCE_TIMEOUT or TRUCE_LOCKED. 0 means
+     * that the call waits at most 30,000 ms for other writers, with no limit on its own work. If a
+     * batch fails this way, repeat every call in it. */
     uint32_t deadline_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_set_options;
@@ -151,7 +151,7 @@ typedef struct truce_set_operation {
     truce_set_verb verb;
     const bson_t *key, *element;
     int64_t seq;
-    /* NULL: the numbers have no source. */
+    /* The sender that numbers the messages. NULL means that the numbers have no source. */
     const char *source;
     uint64_t reserved[2]; /* must be zero */
 } truce_set_operation;
@@ -298,7 +298,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_quarantine(truce_set *set, tr
  * is its document as listed; the _id identifies it. If a newer operation than its own number is
  * stored for the name, the outcome is stale or duplicate, and nothing changes. Otherwise the
  * operation is applied under `seq`, a new number of its source, as if it were published now. In
- * both cases `seq` is used up and is recorded for `consumer` (NULL: it is not recorded).
+ * both cases `seq` is used up and is recorded for `consumer` (NULL means that it is not recorded).
  *
  * If `seq` is not above the collected numbers, the call fails with TRUCE_INVALID and the operation
  * stays quarantined. If the operation is not, or no longer, in the quarantine, it fails with

@@ -42,10 +42,10 @@
 TRUCE_BEGIN_DECLS
 
 typedef struct truce_snapshot_options {
-    /* The maximum age. 0: the store's setting, by default 600,000. */
+    /* The maximum age. 0 means the store's setting, by default 600,000. */
     uint32_t age_ms;
-    /* The maximum of log bytes written since the snapshot began. 0: the store's setting, by default
-     * 1 GiB. */
+    /* The maximum of log bytes written since the snapshot began. 0 means the store's setting, by
+     * default 1 GiB. */
     uint64_t log_bytes;
     /* No limits, for work that must complete, such as a backup. */
     bool unlimited;
@@ -63,7 +63,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot(truce_store *store,
 typedef struct truce_snapshot_state {
     int64_t age_ms;
     /* Log bytes that any process has written since the snapshot began, and which the snapshot pins.
-     * 0: not a file. */
+     * 0 means that the store is not a file. */
     uint64_t log_bytes;
     /* The snapshot has ended: its reads fail with TRUCE_EXPIRED. */
     bool ended;

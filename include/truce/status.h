@@ -48,7 +48,8 @@ typedef enum truce_status {
     TRUCE_IO,
     /* The file, or a document that a pattern owns, is damaged. */
     TRUCE_CORRUPT,
-    /* The deadline of the call passed. Nothing was changed. */
+    /* The deadline of the call passed, or truce_interrupt ended the call. A write or a
+     * commit has no effect, and will have none later. */
     TRUCE_TIMEOUT,
     /* A condition of the caller does not hold, so a repetition succeeds only after other writes. A
      * guard of a commit does not match its document, or the caller's function refused

@@ -46,23 +46,23 @@ typedef struct truce_store_options {
     bool must_exist;
     /* The default durability of every write. */
     bool relaxed;
-    /* The maximum time that a call waits for locks. 0: 30,000. */
+    /* The maximum time that a call waits for locks. 0 means 30,000. */
     uint32_t deadline_ms;
-    /* The maximum age of a cursor or snapshot that is open while others write. 0: 600,000. */
+    /* The maximum age of a cursor or snapshot that is open while others write. 0 means 600,000. */
     uint32_t snapshot_age_ms;
-    /* Megabytes for documents and pages of a file, from 16 to 1,048,576. 0: the value of the
+    /* Megabytes for documents and pages of a file, from 16 to 1,048,576. 0 means the value of the
      * environment variable TRUCE_CACHE_MB, or 1/64 of the machine's memory, at least 64 and at most
      * 256. */
     uint32_t cache_mb;
-    /* The maximum of log bytes that may be written while a cursor or snapshot is open. 0: 1 GiB.
-     * See truce/snapshot.h. */
+    /* The maximum of log bytes that may be written while a cursor or snapshot is open. 0 means
+     * 1 GiB. See truce/snapshot.h. */
     uint64_t snapshot_log_bytes;
-    /* Hooks for messages and slow calls; copied. NULL: nothing is reported. */
+    /* Hooks for messages and slow calls; copied. NULL means that nothing is reported. */
     const truce_store_hooks *hooks;
     /* The database of the collections, queues, sequences, and other names. For a file or memory, it
-     * is the database that `truce serve` serves by this name. NULL: the store's own database, in
-     * which the collections of other databases are visible as "@school.students". For mongodb://,
-     * the database may be named here instead of in the URI. */
+     * is the database that `truce serve` serves by this name. NULL means the store's own
+     * database, in which the collections of other databases are visible as "@school.students". For
+     * mongodb://, the database may be named here instead of in the URI. */
     const char *database;
     uint64_t reserved[3]; /* must be zero */
 } truce_store_options;
@@ -101,7 +101,7 @@ typedef struct truce_find_options {
     const bson_t *hint;
     /* A `limit` of 0 returns all documents. */
     int64_t skip, limit;
-    /* 0: none. */
+    /* The deadline of the call. 0 means no deadline. */
     uint32_t deadline_ms;
     /* Large sorts may spill to temporary files. */
     bool allow_disk_use;
@@ -117,7 +117,7 @@ typedef struct truce_find_options {
      * Returns only documents with a key in the hint's index that is at least `min` and less than
      * `max`, in index order. Both have the form {field: value}, with all fields of the index. Each
      * document is returned once, in the order of its least such key if there is no sort. NULL or
-     * {}: no bound on that side. The call fails with TRUCE_INVALID, with MongoDB's codes:
+     * {} means no bound on that side. The call fails with TRUCE_INVALID, with MongoDB's codes:
      *
      *     51173          the hint is missing
      *     291            the hint is {$natural}
@@ -127,8 +127,8 @@ typedef struct truce_find_options {
     const bson_t *min, *max;
     /* Returns the key in the hint's index, {field: value}, instead of the document or its
      * projection. If a document has several keys between `min` and `max`, the least one is
-     * returned. Without a hint, it is the key in the index that a file uses. {}: no index is used,
-     * or the index is a wildcard index. */
+     * returned. Without a hint, it is the key in the index that a file uses. {} means that no index
+     * is used, or that the index is a wildcard index. */
     bool return_key;
     /* Adds {$recordId: number} as the last field of each document: its position in insertion order.
      * The number is stable while the document exists; a later document may reuse it. In a
@@ -136,7 +136,8 @@ typedef struct truce_find_options {
     bool show_record_id;
     /* For one document by its _id: a deposed server that still considers itself primary does not
      * reply (mongodb:// reads linearizably). It is slower: a replica set without other writes takes
-     * about 50 ms. It is for protocols that act on the result by a write that compares nothing. */
+     * about 50 ms. Set it if a later write depends on this result but does not itself check that
+     * the document is unchanged. */
     bool latest;
     uint64_t reserved[1]; /* must be zero */
 } truce_find_options;
@@ -242,7 +243,7 @@ typedef struct truce_write_options {
     bool relaxed;
     /* Bypass the validator of the collection. A server may require a role for this. */
     bool unvalidated;
-    /* Limits waiting and work. 0: the store's deadline for waiting, and no limit for work. */
+    /* Limits waiting and work. 0 means the store's deadline for waiting, and no limit for work. */
     uint32_t deadline_ms;
     /* For an update without `multi`: change the first document in this order. Not every store
      * supports it (truce/sys/store.h). */
@@ -259,7 +260,8 @@ typedef struct truce_write_result {
     int64_t removed;
     /* Nothing matched, and a document was inserted. */
     bool upserted;
-    /* The _id of the inserted document; type 0 if none. truce_write_result_release frees it. */
+    /* The _id of the inserted document. Its type is 0 if nothing was inserted.
+     * truce_write_result_release frees it. */
     bson_value_t upserted_id;
     uint64_t reserved[4]; /* must be zero */
 } truce_write_result;
@@ -309,7 +311,7 @@ typedef struct truce_modify_options {
     const bson_t *array_filters;
     uint32_t deadline_ms;
     /* A document that is written in the same step (truce/sys/store.h). Requires TRUCE_CAN_RECEIPT.
-     * NULL: none. */
+     * NULL means none. */
     struct truce_receipt *receipt;
     uint64_t reserved[3]; /* must be zero */
 } truce_modify_options;
@@ -349,7 +351,7 @@ typedef struct truce_write {
     /* `relaxed` and `deadline_ms` are taken from the bulk, not from its writes. */
     truce_write_options options;
     /* For update, remove, and require: the matching document must also consist of exactly these
-     * bytes. NULL: any. Requires TRUCE_CAN_COMPARE (sys/store.h). */
+     * bytes. NULL means any. Requires TRUCE_CAN_COMPARE (sys/store.h). */
     const bson_t *exact;
     /* For update: the whole document represents changes of parts of it, and change streams report
      * the parts. */
@@ -375,11 +377,11 @@ typedef struct truce_bulk_options {
      * that. Call truce_settle before you report the result to others. */
     bool early;
     uint32_t deadline_ms;
-    /* Reads that must still hold (truce/sys/store.h). Requires `atomic` and TRUCE_CAN_CHECK. NULL:
-     * none. */
+    /* Reads that must still hold (truce/sys/store.h). Requires `atomic` and TRUCE_CAN_CHECK. NULL
+     * means none. */
     const struct truce_read_checks *checks;
     /* A document that is written in the same step (truce/sys/store.h). Requires TRUCE_CAN_RECEIPT,
-     * and not `atomic`. NULL: none. */
+     * and not `atomic`. NULL means none. */
     struct truce_receipt *receipt;
     /* Consecutive updates of one collection (without `multi` and `upsert`) may be sent to a server
      * as one message; removes, too. The server reports how many of them changed a document, but not
@@ -449,15 +451,15 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_rename(truce_store *st
                                                                  bool drop_target,
                                                                  bson_error_t *error);
 /* Sets the validator of a collection: a filter that every inserted or changed document must match
- * (NULL or {}: none). A write of any other document fails with TRUCE_INVALID and MongoDB's code
- * 121. Stored documents are not checked until they are changed. On a server, it becomes the
+ * (NULL or {} means none). A write of any other document fails with TRUCE_INVALID and MongoDB's
+ * code 121. Stored documents are not checked until they are changed. On a server, it becomes the
  * collection's validator. If the collection does not exist, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_validate(truce_store *store,
                                                                    const char *collection,
                                                                    const bson_t *validator,
                                                                    bson_error_t *error);
 typedef struct truce_list_options {
-    /* Only this collection, if it exists. NULL: all. */
+    /* Only this collection, if it exists. NULL means all. */
     const char *collection;
     /* Omit documents, bytes, and indexes, which require a scan of all data. */
     bool unmeasured;
@@ -483,8 +485,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *stor
 
 /* Removes the documents that are expired by an index with expireAfterSeconds: the indexed field is,
  * or contains, an older date. A MongoDB server does this itself once a minute. An embedded store
- * does it in this call, and `truce sweep` calls it. A document must also match `guard` (NULL: no
- * guard). At most `limit` documents are removed (0: all). `removed` may be NULL. */
+ * does it in this call, and `truce sweep` calls it. A document must also match `guard` (NULL means
+ * no guard). At most `limit` documents are removed (0 means all). `removed` may be NULL. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_expire(truce_store *store, const bson_t *guard,
                                                             int64_t limit, int64_t *removed,
                                                             bson_error_t *error);
@@ -507,13 +509,19 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const ch
  * Ends the calls that run on the store. The call itself returns immediately; any thread or a signal
  * handler may make it. Calls that read or write documents, steps of open cursors, and waits fail
  * with TRUCE_TIMEOUT and MongoDB's code 11601 (Interrupted). As after a passed deadline, they have
- * changed nothing. A view ends with its store. A call that is about to commit, or waits for a
- * server, ends with its own result.
+ * no effect. A view ends with its store. A call that has committed, or waits for a server, ends
+ * with its own result.
  *
  * Until truce_resume, every later call fails in the same way, so a loop of calls also ends. Closing
  * cursors and the store, and calls for collections and indexes, are not refused, but a long index
- * build ends. An interrupted commit of several documents leaves the same state as a process that
- * dies: the next process that encounters it completes or undoes it.
+ * build ends.
+ *
+ * A commit of several documents that is interrupted leaves the same state as a process that dies.
+ * The next process that encounters it cleans up. The status of the commit says in which way:
+ *
+ *     TRUCE_TIMEOUT   the commit was not decided: it has no effect, and is undone
+ *     TRUCE_OK        the commit was decided before the interrupt: it is completed
+ *     TRUCE_UNKNOWN   a server did not reply to the decision: it is completed or undone
  */
 TRUCE_EXPORT void truce_interrupt(truce_store *store);
 /* Ends the interruption: later calls run. Call it after the interrupted calls have returned. */
@@ -534,13 +542,14 @@ TRUCE_EXPORT void truce_deadline_end(int64_t before);
 /* Counters of a store handle. */
 typedef struct truce_store_counters {
     /* Messages to a server that waited for a reply (or its loss), without those that only monitor
-     * the server. 0: the store has no server. */
+     * the server. 0 means that the store has no server. */
     uint64_t round_trips;
-    /* For a file, otherwise 0: calls that wrote; a write of a bulk counts as one. */
+    /* The calls that wrote to a file. Each write of a bulk counts as one. Other stores have 0. */
     uint64_t writes;
-    /* For a file, otherwise 0: disk syncs. One sync serves all calls that wait at the time. */
+    /* The disk syncs of a file. One sync serves all calls that wait at the time. Other stores
+     * have 0. */
     uint64_t syncs;
-    /* For a file, otherwise 0: the current size of the log file, written by any process. */
+    /* The current size of the log of a file, to which any process writes. Other stores have 0. */
     uint64_t log_bytes;
     uint64_t reserved[1]; /* must be zero */
 } truce_store_counters;

@@ -18,9 +18,9 @@ TRUCE_BEGIN_DECLS
 typedef void truce_finding_function(const bson_t *finding, void *arg);
 
 typedef struct truce_sweep_options {
-    /* The time for which ended commits can be queried. 0: 7 days. -1: forever. */
+    /* The time for which ended commits can be queried. 0 means 7 days. -1 means forever. */
     int64_t retention_ms;
-    /* The maximum number of documents of each kind in one call. 0: 1,000. */
+    /* The maximum number of documents of each kind in one call. 0 means 1,000. */
     uint32_t batch;
     /* Receives each item that could not be repaired: {rule: "failed", ns, id, status, text}. */
     truce_finding_function *function;
@@ -71,7 +71,7 @@ typedef struct truce_check_options {
     /* Repair what can be repaired. Without it, nothing is written. */
     bool repair;
     /* With repair: repair only findings that have the fields {rule, ns, id?} of this one. A finding
-     * without an id is about the whole collection. NULL: all. */
+     * without an id is about the whole collection. NULL means all. */
     const bson_t *finding;
     uint64_t reserved[4]; /* must be zero */
 } truce_check_options;

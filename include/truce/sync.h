@@ -40,11 +40,11 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_sync truce_sync;
 
 typedef struct truce_sync_options {
-    /* The number of copies in one write. 0: 1,000. */
+    /* The number of copies in one write. 0 means 1,000. */
     uint32_t batch;
-    /* The maximum number of copies per second. 0: no limit. */
+    /* The maximum number of copies per second. 0 means no limit. */
     uint32_t rate;
-    /* The deadline of a call, including its copying. 0: 30,000. */
+    /* The deadline of a call, including its copying. 0 means 30,000. */
     uint32_t deadline_ms;
     /* The mechanism for writes of a source. */
     truce_mechanism mechanism;
@@ -52,7 +52,7 @@ typedef struct truce_sync_options {
 } truce_sync_options;
 
 /* Returns a handle, never NULL. If the options are wrong, every call fails. The options are copied
- * (NULL: defaults). The store must outlive the handle. */
+ * (NULL means defaults). The store must outlive the handle. */
 TRUCE_EXPORT truce_sync *truce_sync_new(truce_store *store, const truce_sync_options *options);
 /* Frees the handle. */
 TRUCE_EXPORT void truce_sync_free(truce_sync *sync);
@@ -70,9 +70,10 @@ typedef struct truce_sync_rule {
     const char *reference;
     /* {path in the dependent: "path in the source", ...}: at most 32. */
     const bson_t *copies;
-    /* The recovery pass processes documents that have carried a flag for this time. 0: 60,000. */
+    /* The recovery pass processes documents that have carried a flag for this time. 0 means
+     * 60,000. */
     uint32_t resume_ms;
-    /* The time to wait after the rule is stored until every process has seen it. 0: 5,000. */
+    /* The time to wait after the rule is stored until every process has seen it. 0 means 5,000. */
     uint32_t settle_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_sync_rule;
@@ -184,11 +185,11 @@ typedef struct truce_sync_report {
 typedef struct truce_sync_walk_options {
     /* Copies that differ get the source's value. */
     bool repair;
-    /* Compare only the dependent with this _id. NULL: all. */
+    /* Compare only the dependent with this _id. NULL means all. */
     const bson_value_t *dependent;
-    /* Receives each divergence. NULL: only count. */
+    /* Receives each divergence. NULL means that the call only counts. */
     void (*function)(const truce_sync_finding *finding, void *arg);
-    /* Receives the counts from time to time. NULL: none. */
+    /* Receives the counts from time to time. NULL means none. */
     void (*progress)(const truce_sync_report *report, void *arg);
     void *arg;
     uint64_t reserved[4]; /* must be zero */

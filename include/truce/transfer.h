@@ -42,22 +42,23 @@ typedef struct truce_transfers truce_transfers;
 typedef struct truce_transfer_options {
     /* The collection of the transfers; required. */
     const char *collection;
-    /* The collection of source and destination. NULL: transfers have entries. The first call that
-     * writes records `accounts`, `field`, `marks`, and `fence` in the store. NULL then selects the
-     * recorded value, and a different value is refused. */
+    /* The collection of source and destination. NULL means that transfers have entries. The first
+     * call that writes records `accounts`, `field`, `marks`, and `fence` in the store. NULL then
+     * selects the recorded value, and a different value is refused. */
     const char *accounts;
-    /* The field that a value is moved from and to. NULL: "balance". */
+    /* The field that a value is moved from and to. NULL means "balance". */
     const char *field;
-    /* NULL: "pendingTransactions". */
+    /* The array of a document's pending transfers. NULL means "pendingTransactions". */
     const char *marks;
-    /* NULL: "pendingFence". */
+    /* The field of the fence. NULL means "pendingFence". */
     const char *fence;
-    /* The recovery pass continues a transfer that made no progress for this time. 0: 1,800,000. */
+    /* The recovery pass continues a transfer that made no progress for this time. 0 means
+     * 1,800,000. */
     uint32_t resume_ms;
-    /* The time for which an ended transfer is kept. 0: 30 days. -1: forever. At least one minute:
-     * after it, the same id would be a new transfer. */
+    /* The time for which an ended transfer is kept. 0 means 30 days. -1 means forever. At least one
+     * minute: after it, the same id would be a new transfer. */
     int64_t keep_ms;
-    /* The deadline of a call. 0: 30,000. */
+    /* The deadline of a call. 0 means 30,000. */
     uint32_t deadline_ms;
     /* AUTO: in one step if the store supports it. JOURNAL: step by step. */
     truce_mechanism mechanism;
@@ -77,11 +78,12 @@ typedef struct truce_transfer_entry {
     const bson_value_t *id;
     /* The entry executes after the decision; it has neither guard nor undo. */
     bool after;
-    /* A filter that the document must match. NULL: none. */
+    /* A filter that the document must match. NULL means none. */
     const bson_t *guard;
     /* Update operators. */
     const bson_t *effect;
-    /* The update that reverses the effect. NULL: derived from the effect, if that is only $inc. */
+    /* The update that reverses the effect. NULL means the reverse of the effect, which must consist
+     * of $inc only. */
     const bson_t *undo;
     uint64_t reserved[4]; /* must be zero */
 } truce_transfer_entry;
@@ -96,7 +98,7 @@ typedef struct truce_transfer {
     const bson_value_t *source, *destination, *value;
     /* Allows the source to become negative. */
     bool overdraft;
-    /* Metadata that is stored with the transfer. NULL: none. */
+    /* Metadata that is stored with the transfer. NULL means none. */
     const bson_t *meta;
     uint64_t reserved[4]; /* must be zero */
 } truce_transfer;

@@ -45,12 +45,12 @@ typedef struct truce_tree_snapshot truce_tree_snapshot;
 typedef struct truce_tree_options {
     /* The collection of the items; required. */
     const char *collection;
-    /* Several trees may share a collection. NULL: the name of the collection. */
+    /* Several trees may share a collection. NULL means the name of the collection. */
     const char *name;
     /* The field of an item with the itemId of its parent: only trees without orphans and cycles can
-     * be published. NULL: no check. */
+     * be published. NULL means no check. */
     const char *parent;
-    /* The deadline of a call. 0: 30,000. */
+    /* The deadline of a call. 0 means 30,000. */
     uint32_t deadline_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_tree_options;
@@ -64,19 +64,20 @@ TRUCE_EXPORT void truce_tree_free(truce_tree *tree);
 /* ---- writing ------------------------------------------------------------------------------ */
 
 typedef struct truce_tree_edit_options {
-    /* The version that is edited. 0: the current one. */
+    /* The version that is edited. 0 means the current one. */
     int64_t base;
-    /* A message for the log, at most 4 KiB. NULL: none. */
+    /* A message for the log, at most 4 KiB. NULL means none. */
     const char *message;
-    /* The author for the log, at most 4 KiB. NULL: none. */
+    /* The author for the log, at most 4 KiB. NULL means none. */
     const char *author;
-    /* The token of an edit that any process began before: it is continued. NULL: a new edit. */
+    /* The token of an edit that any process began before: it is continued. NULL means a new
+     * edit. */
     const bson_oid_t *token;
-    /* The caller's id of the publication. NULL: none. After a lost reply, begin again under this
-     * id, on the same base. If it was published, nothing is published again, and truce_tree_publish
-     * returns the version. The search covers the versions after `base` (without a base: all that
-     * are kept). If these were collected and a base was given, truce_tree_publish fails with
-     * TRUCE_EXPIRED. */
+    /* The caller's id of the publication. NULL means none. After a lost reply, begin again under
+     * this id, on the same base. If it was published, nothing is published again, and
+     * truce_tree_publish returns the version. The search covers the versions after `base` (without
+     * a base: all that are kept). If these were collected and a base was given, truce_tree_publish
+     * fails with TRUCE_EXPIRED. */
     const bson_oid_t *id;
     uint64_t reserved[3]; /* must be zero */
 } truce_tree_edit_options;
@@ -145,18 +146,18 @@ typedef enum truce_tree_prefer {
 
 typedef struct truce_tree_conflict {
     const bson_value_t *item;
-    /* NULL: the item does not exist. */
+    /* NULL means that the item does not exist. */
     const bson_t *base, *mine, *theirs;
-    /* The paths in conflict, an array. Empty: the whole item. */
+    /* The paths in conflict, an array. If it is empty, the whole item is in conflict. */
     const bson_t *paths;
     uint64_t reserved[4];
 } truce_tree_conflict;
 
 typedef struct truce_tree_rebase_options {
-    /* Policies by path, as in a revision's merge. NULL: every conflict is reported. */
+    /* Policies by path, as in a revision's merge. NULL means that every conflict is reported. */
     const bson_t *rules;
     truce_tree_prefer prefer;
-    /* Receives each conflict. NULL: only count. */
+    /* Receives each conflict. NULL means that the call only counts. */
     void (*conflict)(const truce_tree_conflict *conflict, void *arg);
     void *arg;
     uint64_t reserved[4]; /* must be zero */
@@ -192,13 +193,13 @@ typedef struct truce_tree_at {
     const char *token;
     /* Keep the version while the snapshot is open. */
     bool hold;
-    /* The maximum time for which the version is held without a read. 0: 600,000. */
+    /* The maximum time for which the version is held without a read. 0 means 600,000. */
     uint32_t lease_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_tree_at;
 
-/* Opens a snapshot of a version. `at` NULL: the current one. If the tree, version, or tag does not
- * exist, the call fails with TRUCE_NOT_FOUND. If the version was collected, it fails with
+/* Opens a snapshot of a version, of the current one if `at` is NULL. If the tree, version, or tag
+ * does not exist, the call fails with TRUCE_NOT_FOUND. If the version was collected, it fails with
  * TRUCE_EXPIRED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_open(truce_tree *tree, const truce_tree_at *at,
                                                          truce_tree_snapshot **snapshot,
@@ -223,15 +224,15 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_get(truce_tree_snapshot *sna
 typedef bool truce_tree_function(const bson_t *item, void *arg);
 
 typedef struct truce_tree_find_options {
-    /* NULL: by itemId without a filter, otherwise undefined. */
+    /* If it is NULL, the order is by itemId without a filter, and otherwise undefined. */
     const bson_t *sort;
-    /* 0: all. */
+    /* The maximum number of items. 0 means all. */
     int64_t limit;
     uint64_t reserved[4]; /* must be zero */
 } truce_tree_find_options;
 
-/* Calls `function` for each item of the version that matches `filter` (NULL: all), in MongoDB's
- * query language. */
+/* Calls `function` for each item of the version that matches `filter` (NULL means all), in
+ * MongoDB's query language. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_find(truce_tree_snapshot *snapshot,
                                                          const bson_t *filter,
                                                          const truce_tree_find_options *options,
@@ -240,7 +241,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_find(truce_tree_snapshot *sn
 
 typedef struct truce_tree_change {
     const bson_value_t *item;
-    /* NULL: the item does not exist. */
+    /* NULL means that the item does not exist. */
     const bson_t *before, *after;
     uint64_t reserved[4];
 } truce_tree_change;
@@ -252,7 +253,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_diff(
     bool (*function)(const truce_tree_change *change, void *arg), void *arg, bson_error_t *error);
 
 /* Calls `function` for the versions that are kept, newest first: {version, at, message?, author?,
- * token}. At most `limit`; 0: all. */
+ * token}. At most `limit`; 0 means all. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_log(truce_tree *tree, int64_t limit,
                                                         truce_tree_function *function, void *arg,
                                                         bson_error_t *error);
@@ -265,8 +266,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_status(truce_tree *tree, bso
 
 /* ---- branches ----------------------------------------------------------------------------- */
 
-/* Creates a tree that begins as the given version of this one (`at` NULL: the current one). It is
- * edited, published, read, kept, and branched like any other tree, in the same collection. Its
+/* Creates a tree that begins as the given version of this one (the current one if `at` is NULL). It
+ * is edited, published, read, kept, and branched like any other tree, in the same collection. Its
  * items are copied. If a tree of this name exists, the call fails with TRUCE_DUPLICATE. After
  * TRUCE_UNKNOWN, the branch may exist. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_branch(truce_tree *tree,
@@ -276,7 +277,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_branch(truce_tree *tree,
 typedef struct truce_tree_merge_options {
     /* "mine" is this tree, "theirs" is the other. */
     truce_tree_rebase_options how;
-    /* For the log. NULL: a message that names the merged versions; no author. */
+    /* Both are for the log. NULL means a message that names the merged versions, and no author. */
     const char *message, *author;
     uint64_t reserved[4]; /* must be zero */
 } truce_tree_merge_options;
@@ -305,7 +306,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_drop(truce_tree *tree, bson_
 /* ---- export and import -------------------------------------------------------------------- */
 
 /*
- * Calls `function` for each line of the tree's history, from version `from` on (0: all that is
+ * Calls `function` for each line of the tree's history, from version `from` on (0 means all that is
  * kept), in order:
  *
  *     {$tree: "site", collection, parent?, from: 1, to: 3, whole: true}
@@ -358,9 +359,10 @@ TRUCE_EXPORT void truce_tree_import_free(truce_tree_import *import);
 
 /* The retention of a tree. */
 typedef struct truce_tree_keep {
-    /* The minimum number of versions. 0: not by number. */
+    /* The minimum number of versions. 0 means that the number does not matter. */
     int64_t versions;
-    /* The version that was current this long ago, and all later ones. 0: not by age. */
+    /* The version that was current this long ago, and all later ones. 0 means that the age does not
+     * matter. */
     int64_t age_ms;
     uint64_t reserved[4]; /* must be zero */
 } truce_tree_keep;
@@ -371,8 +373,8 @@ typedef struct truce_tree_keep {
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_retain(truce_tree *tree,
                                                            const truce_tree_keep *keep,
                                                            bson_error_t *error);
-/* Names a version (0: the current one). The version and all later ones are kept until the tag is
- * removed. An existing tag moves. If the version was collected, the call fails with
+/* Names a version (0 means the current one). The version and all later ones are kept until the tag
+ * is removed. An existing tag moves. If the version was collected, the call fails with
  * TRUCE_EXPIRED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_tag(truce_tree *tree, const char *name,
                                                         int64_t version, bson_error_t *error);

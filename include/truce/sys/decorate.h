@@ -43,9 +43,9 @@ typedef struct truce_fault_options {
     bool from_then_on;
     /* Count and fail only calls that may change data. */
     bool writes_only;
-    /* For TRUCE_FAULT_FAIL. 0: TRUCE_IO. */
+    /* For TRUCE_FAULT_FAIL. 0 means TRUCE_IO. */
     truce_status status;
-    /* Must not return. NULL: the process sends SIGKILL to itself. */
+    /* Must not return. NULL means that the process sends SIGKILL to itself. */
     void (*die)(void *arg);
     void *arg;
 } truce_fault_options;

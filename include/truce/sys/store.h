@@ -72,10 +72,10 @@ struct truce_rewrite {
     size_t count;
     /* Is called first, and again if the rewrite restarts. It discards the earlier results. */
     void (*begin)(truce_rewrite *rewrite);
-    /* Computes the document with keys[number]. `before` is borrowed; NULL: no document exists. If
-     * the function returns true, `after` (initialized and empty) has become the new document, with
-     * the same _id or with a new one as its first field. It consists of `before` and of parts that
-     * truce__document_check has accepted: the store itself only checks its size. */
+    /* Computes the document with keys[number]. `before` is borrowed; NULL means that no document
+     * exists. If the function returns true, `after` (initialized and empty) has become the new
+     * document, with the same _id or with a new one as its first field. It consists of `before` and
+     * of parts that truce__document_check has accepted: the store itself only checks its size. */
     bool (*make)(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after);
     /* Reports that the last result for keys[number] cannot be stored (a unique key exists, or it is
      * too large). This document is not changed. */
@@ -92,11 +92,11 @@ typedef struct truce_read_check {
     const char *collection;
     /* The find. `sort` may be NULL. */
     const bson_t *filter, *sort;
-    /* 0: none. */
+    /* The limit of the find. 0 means none. */
     int64_t limit;
     /* The number of documents found and the sum of their fingerprints, in any order
-     * (base/fingerprint.h). -1: the documents are not read again, and any write to the collection
-     * since the view is a conflict. */
+     * (base/fingerprint.h). -1 means that the documents are not read again, and any write to the
+     * collection since the view is a conflict. */
     int64_t count;
     uint64_t high, low;
 } truce_read_check;
@@ -107,7 +107,7 @@ typedef struct truce_making {
     const char *collection;
     /* An array of definitions; that of _id may be among them. */
     const bson_t *indexes;
-    /* {}: none. */
+    /* Its validator. {} means none. */
     const bson_t *validator;
 } truce_making;
 
@@ -119,7 +119,7 @@ struct truce_read_checks {
     size_t count;
     const truce_making *makings;
     size_t makings_count;
-    /* A collection that must not exist, because another kind of object gets its name. NULL:
+    /* A collection that must not exist, because another kind of object gets its name. NULL means
      * none. */
     const char *absent;
 };
@@ -136,15 +136,15 @@ struct truce_receipt {
     const char *collection;
     /* {_id: ...} of the document. */
     const bson_t *key;
-    /* Is called first. `before` is the current document, borrowed; NULL: none. If the function
+    /* Is called first. `before` is the current document, borrowed; NULL means none. If the function
      * returns false, the document is not what the caller expects, and the call fails with
      * TRUCE_CONFLICT and changes nothing. */
     bool (*agrees)(truce_receipt *receipt, const bson_t *before);
     /* Is called after the writes, if any was done. `outcomes` are those of all writes of the bulk,
      * or the single one of find_and_modify, of which only the result counts. `document` is that of
-     * find_and_modify; NULL: a bulk. If the function returns true, `after` (initialized and empty)
-     * has become the new document, with the same _id. If it cannot be written, no effect of the
-     * call remains. */
+     * find_and_modify; NULL means a bulk. If the function returns true, `after` (initialized and
+     * empty) has become the new document, with the same _id. If it cannot be written, no effect of
+     * the call remains. */
     bool (*make)(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
                  const bson_t *document, bson_t *after);
 };
@@ -200,59 +200,61 @@ typedef struct truce_store_ops {
                                     bson_error_t *error);
     truce_status (*collection_rename)(truce_store *store, const char *from, const char *to,
                                       bool drop_target, bson_error_t *error);
-    /* `validator` is a document; {}: none. */
+    /* `validator` is a document; {} means none. */
     truce_status (*collection_validate)(truce_store *store, const char *collection,
                                         const bson_t *validator, bson_error_t *error);
     truce_status (*collection_list)(truce_store *store, const truce_list_options *options,
                                     bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);
-    /* As truce_settle. NULL: reads never return data that is not durable. */
+    /* As truce_settle. NULL means that reads never return data that is not durable. */
     truce_status (*settle)(truce_store *store, bson_error_t *error);
     /* Appends the known facts about the store's environment, for truce_doctor, which knows the
      * fields of all kinds of stores. Unknown facts are omitted or reported as {refused: message,
-     * code}. NULL: no facts. */
+     * code}. NULL means no facts. */
     truce_status (*facts)(truce_store *store, bson_t *facts, bson_error_t *error);
-    /* Returns the validator of the collection as a filter; {}: none, or no such collection. Always
-     * initialized. NULL: unknown; never with TRUCE_CAN_CHECK. */
+    /* Returns the validator of the collection as a filter; {} means that it has no validator, or
+     * that it does not exist. Always initialized. NULL means unknown; never with
+     * TRUCE_CAN_CHECK. */
     truce_status (*validator)(truce_store *store, const char *collection, bson_t *validator,
                               bson_error_t *error);
     /* For a store that wraps others: forwards truce_interrupt (true) and truce_resume. Like these,
-     * it may run in a signal handler. NULL: the flag is enough. */
+     * it may run in a signal handler. NULL means that the flag is enough. */
     void (*interrupt)(truce_store *store, bool on);
     /* For truce_check: reports faults of the store's data on disk ({rule, ns, text, repair,
-     * repaired}, borrowed). `repair`: the collection (`ns`) whose faults it repairs; "": of all
-     * collections; NULL: of none. NULL: the store owns no such data. */
+     * repaired}, borrowed). It repairs those of the collection `repair` (`ns`), of all
+     * collections if `repair` is "", and of none if it is NULL. A NULL function means that the
+     * store owns no such data. */
     truce_status (*examine)(truce_store *store, const char *repair,
                             void (*tell)(const bson_t *finding, void *arg), void *arg,
                             bson_error_t *error);
-    /* As truce_compact, for a store that is not a view. The report is zeroed. NULL: the store has
-     * no file of its own. */
+    /* As truce_compact, for a store that is not a view. The report is zeroed. NULL means that the
+     * store has no file of its own. */
     truce_status (*compact)(truce_store *store, const truce_compact_options *options,
                             truce_compact_report *report, bson_error_t *error);
-    /* Fills the counters that the store maintains; the struct is zeroed. NULL: none. */
+    /* Fills the counters that the store maintains; the struct is zeroed. NULL means none. */
     void (*counters)(truce_store *store, truce_store_counters *counters);
     /* As truce_snapshot. The view has TRUCE_IS_VIEW, and none of its functions that write is ever
-     * called. A view may itself be asked for a view. NULL: unsupported. */
+     * called. A view may itself be asked for a view. NULL means that this is unsupported. */
     truce_status (*snapshot)(truce_store *store, const truce_snapshot_options *options,
                              truce_store **view, bson_error_t *error);
     /* Returns a number that changes if any process drops, renames, or empties a collection, or
      * drops an index. Cached metadata of collections may then be wrong. The number may also change
      * without a reason. A store without TRUCE_CAN_COMPARE may learn only of its own changes. The
-     * call must be cheap: each operation of a pattern makes it. NULL: unknown. */
+     * call must be cheap: each operation of a pattern makes it. NULL means unknown. */
     uint64_t (*structure)(truce_store *store);
     /* Returns a number that changes whenever a commit of any process becomes visible: between two
      * calls with the same result, nothing has changed. The call must be as cheap as `structure`.
-     * NULL, or the result 0: unknown. */
+     * NULL, or the result 0, means unknown. */
     uint64_t (*version)(truce_store *store);
-    /* Fills the zeroed state of a view. NULL: unknown. */
+    /* Fills the zeroed state of a view. NULL means unknown. */
     void (*snapshot_state)(truce_store *view, truce_snapshot_state *state);
     /* Makes the change feed store each document of the collection as it was before and after a
-     * change, or stops that. NULL: the store has no such feed. */
+     * change, or stops that. NULL means that the store has no such feed. */
     truce_status (*keep_images)(truce_store *store, const char *collection, bool on,
                                 bson_error_t *error);
-    /* Returns the name of the database of a server that the store is. NULL, or the result NULL: the
-     * store is not a database of a server. */
+    /* Returns the name of the database of a server that the store is. NULL, or the result
+     * NULL, means that the store is not a database of a server. */
     const char *(*database)(truce_store *store);
     /* Sends an operation (docs/commands.md) to the server once. `reply` is always initialized. If
      * the server has answered, it is the server's reply, also of a failure. `writes`: without an
@@ -272,7 +274,7 @@ struct truce_store {
     const truce_store_ops *ops;
     /* TRUCE_CAN_ bits. */
     uint32_t capabilities;
-    /* Private to the wrappers: the open cursors. NULL: none was ever opened. */
+    /* Private to the wrappers: the open cursors. NULL means that none was ever opened. */
     struct truce_holds *holds;
     struct truce_store_cache *cache;
     /* Private to truce_command. */
@@ -281,13 +283,14 @@ struct truce_store {
      * reads it (__atomic_load_n) where a call takes long or waits, and ends the call with
      * TRUCE_TIMEOUT, code 11601. */
     int interrupted;
-    /* The same flag of the store that a view belongs to. NULL: the store is not a view. */
+    /* The same flag of the store that a view belongs to. NULL means that the store is not a
+     * view. */
     const int *above;
-    /* Private to the wrappers: the deadline with which the store was opened. 0: none was given, or
-     * the store is a view. */
+    /* Private to the wrappers: the deadline with which the store was opened. 0 means that none was
+     * given, or that the store is a view. */
     uint32_t deadline_ms;
     /* Private to the wrappers: one more than the number of forks before the store was opened
-     * (base/forks.h). 0: unknown; the store is not refused in a forked child. */
+     * (base/forks.h). 0 means unknown; the store is not refused in a forked child. */
     uint32_t opened_after;
 };
 
@@ -298,7 +301,7 @@ typedef struct truce_cursor_ops {
 
 struct truce_cursor {
     const truce_cursor_ops *ops;
-    /* Private to the wrappers. NULL: a cursor that a backend uses itself. */
+    /* Private to the wrappers. NULL means a cursor that a backend uses itself. */
     truce_store *store;
     /* Private to the wrappers: the number of this cursor in the registry. */
     uint32_t hold;
