@@ -1,9 +1,26 @@
 /*
  * The archiver: ships a store to a target while the store is in use.
  *
- * The archiver is a process, or a thread, with three things of the store: a presence (it has the
- * store open, so no other process removes the log), a read transaction that pins the log, and a
- * descriptor of the log. It repeats one step:
+ * The terms:
+ *
+ *     log          SQLite's write-ahead log: frames, each of which has a page as a commit wrote it.
+ *                  A checkpoint moves the frames into the file. When all are moved, the next commit
+ *                  may restart the log: it begins with new salts, and overwrites the old frames
+ *     place        a position in the log: its salts, a number of frames, and the running checksum
+ *                  of the last of them
+ *     segment      a numbered file of the target. It has frames of the log, pages of a base, or the
+ *                  end of a base
+ *     head         the first part of a segment: the state of the archive after this segment. An
+ *                  archiver has the head of the last segment in memory and continues from it
+ *     generation   segments with the frames of the log without a gap
+ *     gap          commits between two generations, which the archive does not have
+ *     base         a copy of the pages of the file, from which a restore begins
+ *     replay       the number of a segment. All frames before it are in the file. A restore replays
+ *                  the segments of the log from the `replay` of its base on
+ *
+ * The archiver is a process, or a thread. It has the store open, so no other process removes the
+ * log. It also has a read transaction, which pins the log, and a descriptor of the log. It repeats
+ * one step:
  *
  *     1. begin a second read transaction; it ends at a commit, the new place
  *     2. sync the log, so that the archive gets nothing that a power cut could undo
@@ -12,10 +29,11 @@
  *     5. end the first read transaction, and publish the new place (log_archive.c)
  *
  * Between these steps it copies a base, a segment at a time: the pages of the file, as checkpoints
- * have left them, with later frames in the log. This copy is not of one snapshot. The log repairs
- * it: `replay` is a segment before which all frames are in the file, so every page that differs is
- * in the log since then. After the last page, the log is archived up to a new place, and a segment
- * of the kind "end" follows. From there on the base is complete.
+ * have left them. The copy is not of one snapshot, because the file changes during the copy. The
+ * log repairs it. All frames before `replay` were in the file when the base began, so a page that
+ * changed during the copy has a frame in that segment or a later one. After the last page, the
+ * archiver archives the log up to a new place and writes a segment of the kind "end". The base is
+ * then complete.
  *
  *     ... log log base log base base log end log log log ...
  *         ^ replay                       ^ every commit from here on can be restored
@@ -36,8 +54,8 @@
  *     the target has a later segment, for which it checks from time to time. Another machine may
  *     archive a copy of the store, which has the same id.
  *  5. The head that the archiver has in memory changes only after the target has the segment.
- *  6. A base begins with a `replay` before which every frame is in the file, and ends with a place
- *     that was read after its last page.
+ *  6. When a base begins, every frame before its `replay` is in the file. Its end has a place that
+ *     was read after its last page was copied.
  *  7. Retention (archive_retention.c) removes only segments before `replay` of a complete base that
  *     is older than the period, in their order.
  *  8. Retention does not read the wall clock, which can be set. Each segment has the age of the
@@ -46,13 +64,14 @@
  *     age is therefore never too large, and it is too small after a restart of the machine. While
  *     nothing is committed, a segment without frames notes the age from time to time.
  *  9. A generation is continued only if the target has all segments from the `replay` of its last
- *     base on. Without one of them nothing that follows could be restored.
+ *     base on. If one of them is missing, no later commit of the generation can be restored.
  *
  * A crash between any two steps leaves complete segments. The next archiver continues after the
  * last one, also within a base.
  *
- * After a step, the answers that wait for the archive (archive_sync.h) get the number of the last
- * commit that was written when the step began. The generation must have a complete base.
+ * After a step, the replies that wait for the archive (archive_sync.h) get the number of the last
+ * commit that was written when the step began. Before the first base of the generation is complete,
+ * they get none.
  *
  * If the target fails, the call is repeated, and the log grows. Beyond the limit the archiver ends
  * its transaction. When the log has begun again, it begins a new generation.
@@ -102,7 +121,8 @@ struct archiver {
     uint8_t hash[SHA256_BYTES];
     /* The head continues the log. */
     bool continues;
-    /* The number of a segment that the last base needs and the target does not have; 0: none. */
+    /* The number of a segment that the last base needs and the target does not have. 0 means that
+     * none is missing. */
     uint64_t missing;
     /* The limit was exceeded: this log is not archived any further. */
     bool gave_up;
@@ -255,7 +275,7 @@ static void archiver_prepare(struct archiver *archiver, enum segment_kind kind)
 
 /* ---- the log -------------------------------------------------------------------------------- */
 
-/* Begins a snapshot of which the place in the log is known. */
+/* Begins a snapshot whose place in the log is known. */
 static truce_status begin_at_place(const struct archiver *archiver, struct kv *kv,
                                    struct kv_log_place *place, uint32_t *moved, bson_error_t *error)
 {
@@ -391,8 +411,8 @@ static truce_status ship_log(struct archiver *archiver, const struct kv_log_plac
     return status;
 }
 
-/* Returns whether the log still has the frame at the place of the last segment. A log that is empty
- * proves nothing. */
+/* Returns whether the log still has the frame at the place of the last segment (invariant 2).
+ * Returns false for an empty log, which cannot be compared. */
 static bool log_has_place(struct archiver *archiver, const struct kv_log_place *to)
 {
     struct kv_log_place place = archiver->head.place, start;
@@ -519,7 +539,7 @@ static void step_acknowledge(const struct archiver *archiver)
 
     if (!sync)
         return;
-    /* invariant 1 */
+    /* invariant 1 of archive_sync.h */
     if (!archiver->head.base_pages) {
         truce__archive_sync_fail(sync, "its first base is not complete yet");
         return;
@@ -829,7 +849,7 @@ static truce_status load_refuse(const struct archiver *archiver, bson_error_t *e
 }
 
 /* Returns the number of the last segment that the last base, or the one in progress, needs and that
- * is not in the list; 0: none. */
+ * is not in the list. Returns 0 if none is missing. */
 static uint64_t find_missing(const struct archive_list *list, const struct segment_head *head)
 {
     uint64_t wanted = head->sequence;

@@ -136,8 +136,8 @@ static bool write_new(int folder, const char *name, const void *bytes, size_t si
         return true;
     before = errno;
     (void)unlinkat(folder, hidden, 0);
-    /* The caller accepts a file of this name with the same bytes, and the sync of an earlier put may
-     * have failed after the rename. */
+    /* The caller accepts a file of this name with the same bytes, and the sync of an earlier put
+     * may have failed after the rename. */
     if (before == EEXIST && fsync(folder))
         before = errno;
     errno = before;

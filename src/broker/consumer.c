@@ -374,7 +374,7 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
         status = consumer_place(consumer, commit, at, &place, error);
         if (status)
             return status;
-        /* invariant BI1 */
+        /* invariant BI1 of inbox.h */
         if (place && at->offset <= place->at.offset) {
             item->outcome = TRUCE_SET_DUPLICATE;
             continue;

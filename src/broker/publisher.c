@@ -171,7 +171,7 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
         const char *other = truce__feed_events_event(publisher->changes, k)->key;
 
         /* Changes of the whole collection have no key. */
-        /* invariant BF3 */
+        /* invariant BF3 of feed_events.h */
         if (!key || !other || !strcmp(key, other))
             return true;
     }

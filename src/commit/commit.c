@@ -1133,7 +1133,8 @@ static bool in_one_step(const truce_commit *commit)
 }
 
 /* Commits by the store's own step, or by the journal if the store can change these documents but
- * not guard them (CN6). On failure, documents that were taken before are released. */
+ * not guard them (native_transaction.c, CN6). On failure, documents that were taken before are
+ * released. */
 static truce_status commit_run_native(truce_commit *commit, bson_error_t *error)
 {
     bson_error_t why = {0};

@@ -123,8 +123,8 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 /* Takes the documents of the last try before the function runs again (journal.c, CT1). CONFLICT:
  * they could not be taken. *already: the key says that the commit took effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
-/* Sets the commit whose function this thread runs after this call (CT8); NULL: none. Returns the
- * previous one. */
+/* Sets the commit whose function this thread runs after this call (journal.c, CT8). NULL means that
+ * it runs none. Returns the previous one. */
 truce_commit *truce__journal_work_set(truce_commit *commit);
 /* Aborts the commit and releases the documents that were taken first. Does nothing if there are
  * none. */

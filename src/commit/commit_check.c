@@ -422,9 +422,9 @@ static void check_overwritten(struct inspector *by, const bson_t *commit, const 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
 /*
- * A commit is reported only if its lease was watched for its whole length (CH3), so a wrong clock
- * causes no false finding. After all other rules, the check therefore waits for the leases of the
- * commits whose owners are probably dead. It watches them together.
+ * A commit is reported only if its lease was watched for its whole length (complete_commit.c, CH3),
+ * so a wrong clock causes no false finding. After all other rules, the check therefore waits for
+ * the leases of the commits whose owners are probably dead. It watches them together.
  */
 
 #define WATCH_MS_MAX 1000 /* between two checks */

@@ -301,7 +301,7 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                     /* Then the caller reads again (CH1). */
                                     error);
     truce__journal_lease_observe(worker, id, commit);
-    if (truce__journal_work_owns(id)) /* CT8 */
+    if (truce__journal_work_owns(id)) /* journal.c, CT8 */
         return truce__fail(
             TRUCE_LOCKED, error,
             "%s has locked the document, and its function writes the document without the commit: "
@@ -310,7 +310,7 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     if (worker->holding)
         return truce__fail(TRUCE_CONFLICT, error, "%s has locked a document that this call needs",
                            what);
-    if (truce__journal_work_yields()) /* CT2 */
+    if (truce__journal_work_yields()) /* journal.c, CT2 */
         return truce__fail(
             TRUCE_LOCKED, error,
             "%s has locked a document that another commit needs, which has locked documents itself",
@@ -325,8 +325,8 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     truce_status status;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    /* latest: a missing commit counts as aborted and purged (CJ2, CJ8), and its intents are
-     * stripped */
+    /* latest: a missing commit counts as aborted and purged (journal.c, CJ2, CJ8), and its intents
+     * are stripped */
     status = truce_find_one(store, COMMITS, &filter, &truce__find_latest, commit, error);
     bson_destroy(&filter);
     return status;

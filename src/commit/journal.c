@@ -27,7 +27,9 @@
  *   7. if anything fails before step 4, aborts the commit first, and then strips the documents that
  *      it held.
  *
- * Invariants:
+ * Invariants. This file has two more groups below: CK1 to CK6 for bulks, and CT1 to CT8 for
+ * documents that are taken before the function runs. complete_commit.c defines those with CH,
+ * schema_validators.c those with CI, and unique_keys.c those with CU.
  *
  *  CJ1  (rule Z) After an insert or a prepare without an answer, neither is sent again under the
  *       same commit id, because the first may land at any later time. The owner reads the document.
@@ -90,7 +92,7 @@ static int64_t owner_lease(struct owner *owner)
 {
     int64_t until_ms = truce__clock_wall_ms() + owner->commit->options.lease_ms;
 
-    /* invariant CH3 */
+    /* invariant CH3 of complete_commit.c */
     if (until_ms <= owner->until_ms)
         until_ms = owner->until_ms + 1;
     owner->until_ms = until_ms;
@@ -351,7 +353,7 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
 }
 
 /* Handles a prepare that a unique index refused. OK: try again. CONFLICT: another commit holds the
- * value. The commit waits for it once it holds nothing itself (CU5). */
+ * value. The commit waits for it once it holds nothing itself (unique_keys.c, CU5). */
 static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
@@ -464,7 +466,7 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
     return status;
 }
 
-/* Looks for the holder of a key that was just reserved (CU4). */
+/* Looks for the holder of a key that was just reserved (unique_keys.c, CU4). */
 static truce_status journal_find_key_holder(struct owner *owner, const struct entry *entry,
                                             bson_error_t *error)
 {

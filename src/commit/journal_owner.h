@@ -14,7 +14,7 @@ struct owner {
     int64_t until_ms;   /* The end of its lease by the local clock. Each renewal increases it. */
     bson_t post;        /* An array. */
     /* If not empty: a document of `held_in` that has an intent and a key that this commit wants
-     * (CU5). */
+     * (unique_keys.c, CU5). */
     bson_t held;
     const char *held_in;
 };
@@ -34,13 +34,13 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
  * is initialized. */
 void truce__owner_held(const truce_commit *commit, const struct entry *entry, bson_t *held);
 
-/* Checks CJ7: the document that the release will leave is valid with its revision, and every index
- * accepts it. */
+/* Checks invariant CJ7 (journal.c): the document that the release will leave is valid with its
+ * revision, and every index accepts it. */
 truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
                                  bson_error_t *error);
 
-/* Checks that a document that was taken first (CT4) did not change. CONFLICT: a plain writer
- * changed it. */
+/* Checks that a document that was taken first (journal.c, CT4) did not change. CONFLICT: a
+ * plain writer changed it. */
 truce_status truce__owner_still(struct owner *owner, const struct entry *entry,
                                 bson_error_t *error);
 

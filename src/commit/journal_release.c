@@ -43,7 +43,7 @@ static truce_write_options write_options(const struct worker *worker)
     return (truce_write_options){.relaxed = worker->relaxed};
 }
 
-/* Returns the options of a step that may skip the wait for the disk (CJ9). */
+/* Returns the options of a step that may skip the wait for the disk (journal.c, CJ9). */
 static truce_write_options step_options(const struct worker *worker)
 {
     return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
@@ -895,7 +895,7 @@ static truce_status truce__journal_force(struct worker *worker, const bson_oid_t
     for (int i = 0; i < TRIES && !status && !done; i++) {
         bson_t document;
 
-        /* latest: a document without the intent counts as released (CJ5) */
+        /* latest: a document without the intent counts as released (journal.c, CJ5) */
         status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
                                 error);
         if (!status)
@@ -1130,7 +1130,7 @@ static truce_status release_read_and_write(struct release *release, bool last, b
 {
     bson_t document;
     /* latest: a document without the intent counts as released, and then the commit is done and
-     * purged (CJ5) */
+     * purged (journal.c, CJ5) */
     truce_status status = truce_find_one(release->worker->store, release->collection,
                                          &release->filter, &truce__find_latest, &document, error);
 
@@ -1162,7 +1162,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = release_fail_blocked(commit, release.collection, error);
-    if (truce__validator_refused(status, &release.reason)) /* CI3 */
+    if (truce__validator_refused(status, &release.reason)) /* schema_validators.c, CI3 */
         status = release_fail_refused(commit, release.collection, &release.reason, error);
     else if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
         status = truce__journal_force(worker, commit, post, &release.reason, error);
@@ -1185,7 +1185,7 @@ static truce_status change_pending(struct worker *worker, const bson_oid_t *comm
     bson_t filter;
 
     filter_state(commit, "pending", &filter);
-    /* invariant CH3 */
+    /* invariant CH3 of complete_commit.c */
     if (seen && bson_iter_init(&iter, seen) &&
         bson_iter_find_descendant(&iter, "lease.until", &until))
         BCON_APPEND(&filter, "lease.until", "{", "$eq", BCON_ITER(&until), "}");
@@ -1220,8 +1220,8 @@ truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commi
     return status;
 }
 
-/* Removes all but the first `keys` elements of `_keys` (CU3). An intent never changes, so the
- * number is right no matter when it was read. */
+/* Removes all but the first `keys` elements of `_keys` (unique_keys.c, CU3). An intent never
+ * changes, so the number is right no matter when it was read. */
 static void append_strip(int32_t keys, bson_t *update)
 {
     bson_t unset;

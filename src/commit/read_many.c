@@ -16,7 +16,7 @@
  *       times, then all of them were so at one time between the two reads.
  *  CR2  A pending intent is never ignored: its commit may be decided before the reads end. The
  *       exception is the commit whose function reads: it is not decided before the function ends
- *       (CT8).
+ *       (journal.c, CT8).
  *  CR3  A missing document has no revision: it could have been inserted and removed in between. So
  *       it is read first in the second pass. If several are missing, all but one are held by the
  *       stubs of a commit that changes nothing.

@@ -23,7 +23,7 @@ static truce_status applied_already(const truce_commit *commit, bson_error_t *er
     return commit->outcome;
 }
 
-/* Begins a try. If `take`, the documents of the last try are taken first (CT1). */
+/* Begins a try. If `take`, the documents of the last try are taken first (journal.c, CT1). */
 static truce_status begin_try(truce_commit *commit, bool take, bool *already, bson_error_t *error)
 {
     *already = false;
@@ -60,7 +60,7 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
         (void)truce__fail(status, error,
                           "the function of the commit returned TRUCE_REFUSED without a message");
-    if (status == TRUCE_LOCKED && commit->yielded) /* CT2 */
+    if (status == TRUCE_LOCKED && commit->yielded) /* journal.c, CT2 */
         status = TRUCE_CONFLICT;
     if (!status && !commit->applied)
         status = truce__commit_apply(commit, error);
@@ -71,7 +71,7 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
 }
 
 /* Waits for the disk before the result is reported, if the commit read or wrote data that was not
- * durable (CP6). */
+ * durable (per_key_lock.c, CP6). */
 static truce_status transact_settle(const truce_commit *commit, truce_status status,
                                     bson_error_t *error)
 {
@@ -157,7 +157,7 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
     return over ? out_of_time(error) : TRUCE_OK;
 }
 
-/* Returns whether the next try must run without locking the documents first (CT3). */
+/* Returns whether the next try must run without locking the documents first (journal.c, CT3). */
 static bool is_unsuited(const truce_commit *commit, truce_status status)
 {
     if (commit->applied && commit->outcome == TRUCE_OK)
@@ -195,7 +195,7 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
 }
 
 /* Returns whether commits of this store use the wait queues. In memory, a failed try costs less
- * than a wake-up (CP7). */
+ * than a wake-up (per_key_lock.c, CP7). */
 static bool in_line(const truce_store *store)
 {
     return !(store->capabilities & TRUCE_CAN_COMPARE) || store->capabilities & TRUCE_CAN_DURABLE;

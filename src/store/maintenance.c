@@ -222,7 +222,7 @@ bool truce__check_repairs(const struct check *check, const struct finding *findi
 
     if (!check->repair || !check->only)
         return check->repair;
-    /* invariant MK4 */
+    /* invariant MK4 of check.c */
     if (strcmp(truce__field_text(check->only, "rule"), finding->rule) != 0 ||
         !check_is_at(check, finding->collection, truce__field_text(check->only, "ns")))
         return false;

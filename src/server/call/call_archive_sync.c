@@ -80,7 +80,7 @@ truce_status call_archive_sync_write(struct call *call, bson_error_t *error)
     const struct server_sync_target *sync_target = call->server->sync_target;
     truce_status status;
 
-    /* invariant 5 */
+    /* invariant 5 of server.h */
     if (!sync_target || call->relaxed || call->session.transaction || call->awaits_sync_target)
         return TRUCE_OK;
     status = sync_target->ready(sync_target->arg, archive_sync_until_ns(call), error);
@@ -92,7 +92,7 @@ truce_status call_archive_sync_ready(struct call *call, bson_error_t *error)
 {
     const struct server_sync_target *sync_target = call->server->sync_target;
 
-    /* invariant 5 */
+    /* invariant 5 of server.h */
     if (!sync_target || !archive_sync_writes(call))
         return TRUCE_OK;
     call->awaits_sync_target = true;
@@ -118,7 +118,7 @@ truce_status call_archive_sync_wait(struct call *call, truce_status status, bson
     bson_error_t late;
     truce_status waited;
 
-    /* invariant 5 */
+    /* invariant 5 of server.h */
     if (!sync_target || (!writes && !call->majority))
         return status;
     waited = sync_target->wait(sync_target->arg, archive_sync_until_ns(call), &late);
