@@ -48,7 +48,7 @@ static int demo_run(struct cli *cli)
 static const struct cli_command cli_demo = {
     .noun = "demo",
     .arguments = "[STORY]",
-    .summary = "show failures of the usual code, and how truce avoids them",
+    .summary = "show failures of the naive code, and how truce avoids them",
     .help =
         "Each story runs real processes on an embedded store in a directory of its own, and\n"
         "checks the result. The exit code is not 0 if truce's result is wrong or nothing was\n"

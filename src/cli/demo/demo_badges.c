@@ -2,7 +2,7 @@
  * truce demo badges: an employee has four badges. One process keeps changing the date of one badge,
  * and four processes keep reading.
  *
- * The usual code pulls the badge, changes it, and pushes it back. This takes two updates, because
+ * The naive code pulls the badge, changes it, and pushes it back. This takes two updates, because
  * MongoDB refuses both on one array in one update. Then the story runs with truce. Every result of
  * the readers is checked: the badge is present once, and in its place.
  */

@@ -2,7 +2,7 @@
  * truce demo bank: people send each other money from several processes, which are killed with
  * SIGKILL.
  *
- * In the usual code, a process reads two balances and writes both. Two concurrent transfers
+ * In the naive code, a process reads two balances and writes both. Two concurrent transfers
  * overwrite each other, and a process that is killed in between has withdrawn money and not
  * deposited it. With truce, a transfer is one transaction of a ledger. No money enters or leaves,
  * so the sum must not change.

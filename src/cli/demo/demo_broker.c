@@ -1,7 +1,7 @@
 /*
  * truce demo broker: payments arrive through RabbitMQ, and their consumers are killed with SIGKILL.
  *
- * Each message adds 1 to the balance of the shop. In the usual code, a consumer takes messages,
+ * Each message adds 1 to the balance of the shop. In the naive code, a consumer takes messages,
  * and then acknowledges them before it applies them, or after it. A consumer that is killed in
  * between loses these payments in the first case, and repeats them in the second one. With truce,
  * the changes and the record of their messages are one commit, and the acknowledgement follows.
@@ -21,7 +21,7 @@
 
 #define PAYMENTS      2000
 #define CONSUMERS     3
-#define TAKEN         20 /* messages at once, in the usual code */
+#define TAKEN         20 /* messages at once, in the naive code */
 #define KILLS         12
 #define KILL_EVERY_MS 60
 #define WAIT_MS       250
@@ -87,7 +87,7 @@ static truce_status payments_publish(const struct payments *demo, bson_error_t *
     return status;
 }
 
-/* ---- the usual code -------------------------------------------------------------------------- */
+/* ---- the naive code -------------------------------------------------------------------------- */
 
 static truce_status payments_apply(truce_store *store, bson_error_t *error)
 {

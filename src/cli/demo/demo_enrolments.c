@@ -1,6 +1,6 @@
 /*
  * truce demo enrolments: students enrol and unenrol through a message queue. Its consumers are
- * killed again and again. The usual code applies the messages as they come, with $addToSet and
+ * killed again and again. The naive code applies the messages as they come, with $addToSet and
  * $pull; then truce applies the same messages. Both results are compared with an in-order run.
  *
  * This process is the queue. It delivers messages in the order of their arrival, several at a time.

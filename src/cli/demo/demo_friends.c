@@ -2,7 +2,7 @@
  * truce demo friends: jobs make two people friends, each in the other's list. The workers are
  * killed with SIGKILL again and again.
  *
- * In the usual code, a worker takes a job, changes one list, then the other, and marks the job as
+ * In the naive code, a worker takes a job, changes one list, then the other, and marks the job as
  * done. If it is killed in between, a friendship with one side and an unfinished job remain. With
  * truce, the two lists and the end of the job are one commit. At the end, the jobs of dead workers
  * are released, the remaining jobs are done, and every friendship is checked from both sides.

@@ -2,7 +2,7 @@
  * truce demo keys: three documents: red, green, and any. Eight processes add keys, each to one
  * colour and to any, and some are killed with SIGKILL.
  *
- * The usual code does two updates, one after the other. Then one commit does both. Then the same
+ * The naive code does two updates, one after the other. Then one commit does both. Then the same
  * commit runs through the journal, as on a store that has only atomic updates of one document. The
  * result is right if any has as many keys as red and green together, and every counter agrees with
  * its list.

@@ -2,7 +2,7 @@
  * truce demo post: two editors open the same blog post. One corrects the title. The other adds a
  * tag and a paragraph, and saves later.
  *
- * There are four endings. The usual code loses the correction. With truce, a save is refused, or
+ * There are four endings. The naive code loses the correction. With truce, a save is refused, or
  * merged, or, if both changed the title, kept for a person to decide.
  */
 #include <inttypes.h>
