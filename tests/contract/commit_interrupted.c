@@ -3,6 +3,9 @@
  * encounters the document that the commit holds. The change of both is stored, or that of the write
  * alone if the commit was not decided, and nothing is recorded as displaced: no plain writer was
  * there.
+ *
+ * A commit is also interrupted (truce_interrupt) in each of its calls. Its status says whether it
+ * takes effect.
  */
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
@@ -199,5 +202,83 @@ TEST(leaves_no_false_finding_if_a_write_encounters_a_commit)
                     break;
             }
         }
+    }
+}
+
+/* ---- truce_interrupt ------------------------------------------------------------------------- */
+
+struct interrupter {
+    truce_store *store;
+    int calls, at;
+};
+
+/* Interrupts the store when the call of that number begins. */
+static void interrupt_call(const bson_t *event, void *arg)
+{
+    struct interrupter *interrupter = arg;
+
+    if (bson_has_field(event, "end") || !interrupter->at)
+        return;
+    if (++interrupter->calls == interrupter->at)
+        truce_interrupt(interrupter->store);
+}
+
+/* Interrupts the commit in its call of that number, and compares its status with its effect. False:
+ * it has fewer calls. */
+static bool interrupt_at(const struct setting *setting, int at, bool seen[2])
+{
+    struct interrupter interrupter = {0};
+    truce_store *store =
+        truce_trace_wrap(open_setting(setting), &(truce_trace_options){.function = interrupt_call,
+                                                                       .arg = &interrupter,
+                                                                       .beginnings = true});
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1000};
+    truce_commit *commit = NULL;
+    truce_sweep_report report;
+    truce_status status;
+    bson_error_t error = {0};
+
+    interrupter.store = store;
+    no_sleep_begin();
+    insert_json(store, "things", "{'_id': 'a', 'list': [1], 'last': 1}");
+    insert_json(store, "things", "{'_id': 'b', 'n': 0}");
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    CHECK_OK(change_two(commit, &error), error);
+    interrupter.at = at;
+    status = truce_commit_apply(commit, &error);
+    truce_commit_free(commit);
+    interrupter.at = 0;
+    truce_resume(store);
+    for (int i = 0; i < 3; i++) {
+        no_sleep_ms += 5000;
+        CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    }
+    CHECK(status == TRUCE_OK || status == TRUCE_TIMEOUT);
+    seen[status == TRUCE_OK] = true;
+    CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "things", "{'_id': 'a', 'last': 5}"), ==, status == TRUCE_OK);
+    CHECK_INT(count_json(store, "things", "{'_id': 'b', 'n': 1}"), ==, status == TRUCE_OK);
+    truce__environment_use(NULL);
+    truce_store_close(store);
+    return interrupter.calls >= at;
+}
+
+TEST(reports_by_its_status_whether_an_interrupted_commit_takes_effect)
+{
+    static const struct setting stores[] = {
+        {"memory", "memory:", TRUCE_MECHANISM_JOURNAL, 0},
+        {"memory, by value", "memory:", TRUCE_MECHANISM_JOURNAL,
+         TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE | TRUCE_CAN_ATOMIC_BULK},
+    };
+
+    for (size_t i = 0; i < sizeof stores / sizeof *stores; i++) {
+        bool seen[2] = {false, false};
+        int at = 1;
+
+        while (at < 60 && interrupt_at(&stores[i], at, seen))
+            at++;
+        CHECK_INT(at, >, 5);
+        CHECK_INT(at, <, 60);
+        CHECK(seen[0] && seen[1]);
     }
 }
