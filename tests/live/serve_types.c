@@ -280,6 +280,23 @@ TEST(a_wrong_index_makes_none_and_a_wrong_name_drops_none)
     end();
 }
 
+TEST(an_index_that_documents_do_not_allow_leaves_no_other_index)
+{
+    static const struct step steps[] = {
+        {"{insert: 'n', documents: [{_id: 1, v: 1}, {_id: 2, v: 1}]}", 0, "n", "2"},
+        {"{createIndexes: 'n', indexes: [{key: {a: 1}, name: 'a'}]}", 0, "numIndexesAfter", "2"},
+        {"{createIndexes: 'n', indexes: [{key: {a: 1}, name: 'a'}, {key: {b: 1}, name: 'b'}, "
+         "{key: {v: 1}, name: 'v', unique: true}, {key: {w: 1}, name: 'w'}]}",
+         11000, NULL, NULL},
+        {"{listIndexes: 'n'}", 0, "cursor.firstBatch.1.name", "\"a\""},
+        {"{listIndexes: 'n'}", 0, "cursor.firstBatch.2", NULL},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 /* mongostat, mongotop and exporters read them into integers; a double with a fraction ends them. */
 static void check_whole(const bson_t *reply, const char *path)
 {

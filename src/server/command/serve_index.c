@@ -67,6 +67,56 @@ static truce_status read_new_indexes(struct call *call, const struct create_inde
     return status;
 }
 
+static bool index_is_named(const bson_t *indexes, const char *wanted)
+{
+    bson_iter_t at, name;
+
+    (void)bson_iter_init(&at, indexes);
+    while (bson_iter_next(&at))
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
+            !strcmp(bson_iter_utf8(&name, NULL), wanted))
+            return true;
+    return false;
+}
+
+/* Drops the first `count` indexes that were not there before. If this fails, they stay, and the
+ * caller reports the error that it has. */
+static void drop_created(struct call *call, const char *place, const struct documents *indexes,
+                         uint32_t count, const bson_t *before)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < count; i++) {
+        bson_iter_t name;
+
+        if (bson_iter_init_find(&name, indexes->all[i], "name") && BSON_ITER_HOLDS_UTF8(&name) &&
+            !index_is_named(before, bson_iter_utf8(&name, NULL)))
+            status = truce_index_drop(call->store, place, bson_iter_utf8(&name, NULL), NULL);
+    }
+}
+
+/* Creates all indexes or none: if the documents do not allow one, the ones before it are dropped. */
+static truce_status create_all(struct call *call, const char *place,
+                               const struct documents *indexes, bson_error_t *error)
+{
+    int64_t around = truce_deadline_begin(call->deadline_ms);
+    bson_t before;
+    uint32_t created = 0;
+    truce_status status = truce_index_list(call->store, place, &before, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    while (!status && created < indexes->count) {
+        status = truce_index_create(call->store, place, indexes->all[created], error);
+        created += !status;
+    }
+    truce_deadline_end(around);
+    if (status)
+        drop_created(call, place, indexes, created, &before);
+    bson_destroy(&before);
+    return status;
+}
+
 truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct create_indexes given = {0};
@@ -74,7 +124,6 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     char place[PLACE_MAX];
     bool there = false;
     int32_t before = 0, after;
-    int64_t around;
     truce_status status = call_place(call, place, error);
 
     if (!status)
@@ -85,10 +134,8 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status)
         before = there ? count_indexes(call, place) : 1;
-    around = truce_deadline_begin(call->deadline_ms);
-    for (uint32_t i = 0; !status && i < indexes.count; i++)
-        status = truce_index_create(call->store, place, indexes.all[i], error);
-    truce_deadline_end(around);
+    if (!status)
+        status = create_all(call, place, &indexes, error);
     if (status)
         return status;
     after = count_indexes(call, place);
@@ -129,18 +176,6 @@ static const char *name_by_key(const bson_t *indexes, const bson_t *key)
             return name;
     }
     return NULL;
-}
-
-static bool index_is_named(const bson_t *indexes, const char *wanted)
-{
-    bson_iter_t at, name;
-
-    (void)bson_iter_init(&at, indexes);
-    while (bson_iter_next(&at))
-        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
-            !strcmp(bson_iter_utf8(&name, NULL), wanted))
-            return true;
-    return false;
 }
 
 static truce_status index_drop_all(struct call *call, const char *place, const bson_t *indexes,
