@@ -40,15 +40,23 @@ class Worker {
             logger: consoleLogger,
             ...given,
         };
-        const { concurrency, signal, logger } = this.#options;
-        if (!Number.isInteger(concurrency) || concurrency < 1)
-            throw new TypeError(
-                `the option concurrency must be an integer from 1, not ${printed(concurrency)}`,
-            );
+        const { signal, logger } = this.#options;
+        this.#checkInteger("concurrency", 1);
+        this.#checkInteger("leaseMS", 1);
+        this.#checkInteger("waitMS", 0);
+        checkText(this.#options.name, "the option name of Worker");
         if (signal !== undefined && typeof signal?.addEventListener !== "function")
             throw new TypeError("the option signal of Worker must be an AbortSignal");
         if (typeof logger?.warn !== "function" || typeof logger.error !== "function")
             throw new TypeError("the option logger of Worker must have the methods warn and error");
+    }
+
+    #checkInteger(name, least) {
+        const value = this.#options[name];
+        if (!Number.isSafeInteger(value) || value < least)
+            throw new TypeError(
+                `the option ${name} must be an integer from ${least}, not ${printed(value)}`,
+            );
     }
 
     /* ---- start and end ---- */

@@ -679,6 +679,7 @@ async function checkJobs(db) {
     assert.match(quoted.message, /from 1, not "3"/);
     for (const make of [() => new Worker(db, "q", work, { concurrency: 0 }), () => new Worker(db, "q", work, { untilempty: true }),
       () => new Worker(db, "q", { work }), () => new Worker(db, work), () => new Worker(undefined, "q", work),
+      () => new Worker(db, "q", work, { leaseMS: "1m" }), () => new Worker(db, "q", work, { waitMS: -1 }), () => new Worker(db, "q", work, { name: 5 }),
       () => new Worker(db, "q", work, { signal: 5 }), () => new Worker(db, "q", work, { logger: {} })]) await raises(TypeError, make);
     await raises(truce.Invalid, () => new Worker(db, "q", work, { leaseMS: 1, logger: silent }).run());
     const logged = []; // a worker that ends in the background says why
