@@ -68,6 +68,50 @@ TEST(options_of_out_and_merge_are_checked_before_anything_runs)
     pipeline_world_release(&world);
 }
 
+TEST(errors_name_the_refused_value_and_the_valid_words)
+{
+    static const struct {
+        const char *stage, *message;
+    } cases[] = {
+        {"{'v': [5]}", "each stage of a pipeline must be a document, not 5"},
+        {"{'v': [{'$bucket': {'groupBy': '$n', 'boundaries': [1, 5, 3]}}]}",
+         "$bucket's boundaries must ascend, but 5 is followed by 3"},
+        {"{'v': [{'$bucket': {'groupBy': '$n', 'boundaries': [1, 'a']}}]}",
+         "$bucket's boundaries must be of one type, and are int and string"},
+        {"{'v': [{'$bucket': {'groupBy': '$n'}}]}",
+         "$bucket needs groupBy and boundaries, and has no boundaries"},
+        {"{'v': [{'$merge': {'into': 'x', 'whenNotMatched': 'replace'}}]}",
+         "$merge's whenNotMatched must be insert, discard, or fail, and is 'replace'"},
+        {"{'v': [{'$replaceRoot': {'root': 1}}]}",
+         "$replaceRoot has no option 'root': expected newRoot"},
+        {"{'v': [{'$sort': {'n': 2}}]}",
+         "sort 'n' must be 1 (ascending) or -1 (descending), not 2"},
+        {"{'v': [{'$group': {'_id': null, 'n': 1}}]}",
+         "the field 'n' must be an accumulator, for example {$sum: 1}, not 1"},
+        {"{'v': [{'$set': {'x': {'$slice': [[1], 1, 0]}}}]}",
+         "the third operand of $slice must be positive, not 0"},
+        {"{'v': [{'$set': {'x': {'$let': {'var': {}, 'in': 1}}}}]}",
+         "$let does not take the argument \"var\": expected vars, in"},
+        {"{'v': [{'$set': {'x': {'$trim': {'text': 'a'}}}}]}",
+         "$trim does not take the argument \"text\": expected input, chars"},
+    };
+    struct pipeline_world world;
+    bson_t *documents = test_array("{'v': []}");
+
+    pipeline_world_init(&world);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bson_t *stages = test_array(cases[i].stage), result;
+        bson_error_t error = {0};
+
+        CHECK(pipeline_run(&world, stages, documents, &result, &error) == TRUCE_INVALID);
+        CHECK_TEXT(cases[i].message, error.message);
+        bson_destroy(&result);
+        bson_destroy(stages);
+    }
+    bson_destroy(documents);
+    pipeline_world_release(&world);
+}
+
 TEST(pipelines_have_a_maximum_of_stages_and_of_depth)
 {
     struct pipeline_world world;

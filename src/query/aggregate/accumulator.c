@@ -15,6 +15,7 @@
 #include "bson/exact_sum.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression.h"
 #include "query/sort/sort.h"
 
@@ -870,7 +871,8 @@ static truce_status accumulator_parse_option(struct accumulator *made, const str
         return truce__expression_new(at->value, variables, &made->n, error);
     if (!strcmp(at->key, "sortBy") && form != FORM_N && !made->sort.fields) {
         if (at->value.type != BSON_TYPE_DOCUMENT)
-            return truce__refuse(10065, error, "%s: sortBy must be a document", made->kind->name);
+            return truce__refuse_value(10065, at->value, error, "%s: sortBy must be a document",
+                                       made->kind->name);
         truce__value_bson(at->value, &sort);
         return truce__sort_parse(&sort, &made->sort, error);
     }
@@ -886,8 +888,8 @@ static truce_status accumulator_parse_options(struct accumulator *made, struct v
     truce_status status = TRUCE_OK;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(is_n ? 5787900 : 5788001, error, "%s must be a document",
-                             made->kind->name);
+        return truce__refuse_value(is_n ? 5787900 : 5788001, argument, error,
+                                   "%s must be a document", made->kind->name);
     fields = truce__fields(argument);
     while (!status && truce__fields_next(&fields))
         status = accumulator_parse_option(made, &fields, variables, error);
@@ -911,8 +913,9 @@ static truce_status parse_argument(struct accumulator *made, struct value argume
         return parse_expression(made, argument, variables, error);
     case FORM_NOTHING:
         if (argument.type != BSON_TYPE_DOCUMENT || argument.data[4] != 0)
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s takes no arguments: {%s: {}}",
-                                 made->kind->name, made->kind->name);
+            return truce__refuse_value(CODE_TYPE_MISMATCH, argument, error,
+                                       "%s takes no arguments, and must be {%s: {}}",
+                                       made->kind->name, made->kind->name);
         return TRUCE_OK;
     default:
         return accumulator_parse_options(made, argument, variables, error);
@@ -935,12 +938,15 @@ static truce_status accumulator_check_field(const char *name, size_t length,
         if (truce__fields_next(operator) && operator->key[0] == '$') {
             rest = *operator;
             if (truce__fields_next(&rest))
-                return truce__refuse(40238, error, "the field '%s' must have one accumulator",
-                                     name);
+                return truce__refuse(
+                    40238, error, "the field '%s' must have one accumulator, and has '%s' and '%s'",
+                    name, operator->key, rest.key);
             return TRUCE_OK;
         }
     }
-    return truce__refuse(40234, error, "the field '%s' must be an accumulator, as {$sum: 1}", name);
+    return truce__refuse_value(40234, specification, error,
+                               "the field '%s' must be an accumulator, for example {$sum: 1}",
+                               name);
 }
 
 static void accumulator_release_one(struct accumulator *accumulator)
@@ -962,7 +968,8 @@ truce_status truce__accumulators_add_field(struct accumulators *list, const char
     if (status)
         return status;
     if (operator.value.type == BSON_TYPE_ARRAY)
-        return truce__refuse(40237, error, "the accumulator %s takes one operand", operator.key);
+        return truce__refuse_value(40237, operator.value, error,
+                                   "the accumulator %s takes one operand", operator.key);
     made.kind = accumulator_find_kind(operator.key);
     if (!made.kind)
         return truce__refuse(15952, error, "unknown accumulator '%s'", operator.key);
@@ -1007,11 +1014,12 @@ static truce_status evaluate_n(const struct accumulator *accumulator, struct val
     if (status)
         return status;
     if (!truce__value_is_number(result))
-        return truce__refuse(5787902, error, "%s: n must be a whole number, it is %s",
-                             accumulator->kind->name, truce__type_name(result.type));
+        return truce__refuse_value(5787902, result, error, "%s: n must be a whole number",
+                                   accumulator->kind->name);
     if (!truce__number_to_int64(result, n))
-        return truce__refuse(5787903, error, "%s: n must be a whole number of 64 bits",
-                             accumulator->kind->name);
+        return truce__refuse_value(5787903, result, error,
+                                   "%s: n must be a whole number of 64 bits",
+                                   accumulator->kind->name);
     if (*n <= 0)
         return truce__refuse(5787908, error, "%s: n must be greater than 0, it is %" PRId64,
                              accumulator->kind->name, *n);

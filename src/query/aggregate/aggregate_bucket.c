@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "bson/array.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/aggregate/accumulator.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
@@ -255,13 +256,12 @@ static truce_status auto_add_document(struct auto_stream *stream, struct value d
     if (!status && value.type == VALUE_MISSING)
         value = truce__value_null();
     if (!status && stage->series && !truce__value_is_number(value))
-        status =
-            truce__refuse(40258, error, "$bucketAuto with a granularity takes only numbers, not %s",
-                          truce__type_name(value.type));
+        status = truce__refuse_value(40258, value, error,
+                                     "$bucketAuto with a granularity takes only numbers");
     if (!status && stage->series &&
         (truce__number_is_nan(value) || truce__number_to_double(value) < 0))
-        status = truce__refuse(
-            truce__number_is_nan(value) ? 40259 : 40260, error,
+        status = truce__refuse_value(
+            truce__number_is_nan(value) ? 40259 : 40260, value, error,
             "$bucketAuto with a granularity takes only numbers that are not negative");
     if (!status)
         status = truce__accumulators_evaluate(&stage->list, document, context, &stream->sort_key,
@@ -487,7 +487,11 @@ static truce_status parse_granularity(struct value value, const struct series **
                                    error);
     *series = series_find(name);
     if (!*series)
-        return truce__refuse(40257, error, "$bucketAuto has no granularity '%s'", name);
+        return truce__refuse(
+            40257, error,
+            "$bucketAuto has no granularity '%s': expected R5, R10, R20, R40, R80, 1-2-5, E6, "
+            "E12, E24, E48, E96, E192, or POWERSOF2",
+            name);
     return TRUCE_OK;
 }
 
@@ -534,11 +538,15 @@ static truce_status parse_auto(struct value argument, const char *const *variabl
         } else if (!strcmp(fields.key, "granularity")) {
             status = parse_granularity(fields.value, &stage->series, error);
         } else {
-            return truce__refuse(40245, error, "$bucketAuto has no option '%s'", fields.key);
+            return truce__refuse(
+                40245, error,
+                "$bucketAuto has no option '%s': expected groupBy, buckets, output, or granularity",
+                fields.key);
         }
     }
     if (!status && (!stage->group_by || !stage->buckets))
-        status = truce__refuse(40246, error, "$bucketAuto needs groupBy and buckets");
+        status = truce__refuse(40246, error, "$bucketAuto needs groupBy and buckets, and has no %s",
+                               stage->group_by ? "buckets" : "groupBy");
     return status ? status : parse_output(output, variables, &stage->list, error);
 }
 
@@ -604,11 +612,15 @@ static truce_status read_bucket(struct value argument, struct bucket_options *op
                                            "$bucket's output must be a document", error);
             options->output = fields.value;
         } else {
-            return truce__refuse(40197, error, "$bucket has no option '%s'", fields.key);
+            return truce__refuse(
+                40197, error,
+                "$bucket has no option '%s': expected groupBy, boundaries, default, or output",
+                fields.key);
         }
     }
     if (!options->group_by.type || !options->boundaries.type)
-        return truce__refuse(40198, error, "$bucket needs groupBy and boundaries");
+        return truce__refuse(40198, error, "$bucket needs groupBy and boundaries, and has no %s",
+                             options->group_by.type ? "boundaries" : "groupBy");
     return TRUCE_OK;
 }
 
@@ -624,7 +636,7 @@ static truce_status constant_of(struct value source, uint32_t code, const char *
     if (truce__expression_constant_value(expression, constant))
         *constant = truce__value_copy(arena, *constant);
     else
-        status = truce__refuse(code, error, "$bucket's %s must be constants", what);
+        status = truce__refuse_value(code, source, error, "$bucket's %s must be constants", what);
     truce__expression_free(expression);
     return status;
 }
@@ -648,14 +660,21 @@ static truce_status check_boundaries(struct value list, struct arena *arena,
             return status;
     }
     if (boundaries->count < 2)
-        return truce__refuse(40192, error, "$bucket needs at least two boundaries");
+        return truce__refuse(40192, error, "$bucket needs at least two boundaries, and has %u",
+                             boundaries->count);
     for (uint32_t i = 1; i < boundaries->count; i++) {
         struct value lower = boundaries->items[i - 1], upper = boundaries->items[i];
+        char shown[2][60];
 
         if (truce__type_class(lower.type) != truce__type_class(upper.type))
-            return truce__refuse(40193, error, "$bucket's boundaries must be of one type");
+            return truce__refuse(40193, error,
+                                 "$bucket's boundaries must be of one type, and are %s and %s",
+                                 truce__type_name(lower.type), truce__type_name(upper.type));
         if (truce__value_compare(lower, upper) >= 0)
-            return truce__refuse(40194, error, "$bucket's boundaries must ascend");
+            return truce__refuse(40194, error,
+                                 "$bucket's boundaries must ascend, but %s is followed by %s",
+                                 truce__value_show(lower, shown[0], sizeof shown[0]),
+                                 truce__value_show(upper, shown[1], sizeof shown[1]));
     }
     return TRUCE_OK;
 }
@@ -668,9 +687,9 @@ static truce_status check_fallback(struct value fallback, const struct boundarie
 
     if (truce__type_class(fallback.type) == truce__type_class(lowest.type) &&
         truce__value_compare(fallback, lowest) >= 0 && truce__value_compare(fallback, highest) < 0)
-        return truce__refuse(40199, error,
-                             "$bucket's default must be below the lowest boundary, or not below "
-                             "the highest");
+        return truce__refuse_value(
+            40199, fallback, error,
+            "$bucket's default must be below the lowest boundary, or not below the highest");
     return TRUCE_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "bson/builder.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/aggregate/stage.h"
 
 #define BATCH_BYTES           (256 * 1024)
@@ -260,12 +261,13 @@ static truce_status parse_facet(struct stage_parser *parser, const struct fields
     if (status)
         return status;
     if (at->value.type != BSON_TYPE_ARRAY)
-        return truce__refuse(40170, error, "$facet's '%s' must be an array of stages", at->key);
+        return truce__refuse_value(40170, at->value, error,
+                                   "$facet's '%s' must be an array of stages", at->key);
     stages = truce__fields(at->value);
     while (truce__fields_next(&stages)) {
         if (stages.value.type != BSON_TYPE_DOCUMENT)
-            return truce__refuse(40171, error, "the stages of $facet's '%s' must be documents",
-                                 at->key);
+            return truce__refuse_value(40171, stages.value, error,
+                                       "the stages of $facet's '%s' must be documents", at->key);
     }
     status = truce__pipeline_compile(parser, at->value, parser->variables, PLACE_FACET,
                                      &facet.pipeline, error);

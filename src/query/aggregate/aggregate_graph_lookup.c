@@ -21,6 +21,7 @@
 #include "bson/array.h"
 #include "bson/builder.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "bson/value_set.h"
 #include "query/aggregate/aggregate_lookup.h"
 #include "query/aggregate/stage.h"
@@ -279,7 +280,8 @@ static truce_status graph_check_text(const char *name, struct value value, bson_
 {
     return !value.type || value.type == BSON_TYPE_UTF8
                ? TRUCE_OK
-               : truce__refuse(40103, error, "$graphLookup's '%s' must be a string", name);
+               : truce__refuse_value(40103, value, error, "$graphLookup's '%s' must be a string",
+                                     name);
 }
 
 static truce_status graph_check_options(const struct graph_options *options, bson_error_t *error)
@@ -288,10 +290,12 @@ static truce_status graph_check_options(const struct graph_options *options, bso
     truce_status status;
 
     if (options->from.type != BSON_TYPE_UTF8)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$graphLookup needs 'from', a string");
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, options->from, error,
+                                   "$graphLookup's 'from' must be the name of a collection");
     truce__stage_text(options->from, &length);
     if (length == 0)
-        return truce__refuse(CODE_INVALID_NAMESPACE, error, "$graphLookup's 'from' is empty");
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "$graphLookup's 'from' is empty: expected the name of a collection");
     if (options->restriction.type && options->restriction.type != BSON_TYPE_DOCUMENT)
         return truce__stage_refuse(40185, options->restriction,
                                    "$graphLookup's restrictSearchWithMatch must be a document",
@@ -305,9 +309,14 @@ static truce_status graph_check_options(const struct graph_options *options, bso
         status = graph_check_text("depthField", options->depth_field, error);
     if (!status && !(options->start.type && options->as.type && options->connect_from.type &&
                      options->connect_to.type))
-        status = truce__refuse(40105, error,
-                               "$graphLookup needs 'from', 'as', 'startWith', 'connectFromField' "
-                               "and 'connectToField'");
+        status =
+            truce__refuse(40105, error,
+                          "$graphLookup needs 'from', 'as', 'startWith', 'connectFromField', and "
+                          "'connectToField', and has no '%s'",
+                          !options->as.type             ? "as"
+                          : !options->start.type        ? "startWith"
+                          : !options->connect_from.type ? "connectFromField"
+                                                        : "connectToField");
     return status;
 }
 

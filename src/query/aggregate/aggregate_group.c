@@ -28,6 +28,7 @@
 #include "base/limits.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/aggregate/accumulator.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
@@ -132,7 +133,7 @@ static truce_status parse_id(struct group_stage *stage, struct value id,
     truce_status status = TRUCE_OK;
 
     if (stage->has_id)
-        return truce__refuse(15948, error, "$group must have one _id");
+        return truce__refuse(15948, error, "$group has _id twice: expected one");
     stage->has_id = true;
     if (id.type != BSON_TYPE_DOCUMENT)
         return parse_add_part(stage, NULL, id, variables, error);
@@ -169,7 +170,8 @@ truce_status truce__stage_group(struct stage_parser *parser, struct value argume
                                                    fields.value, parser->variables, error);
     }
     if (!status && !stage->has_id)
-        status = truce__refuse(15955, error, "$group must have an _id");
+        status = truce__refuse(15955, error,
+                               "$group has no _id: expected an expression, or null for one group");
     if (status)
         group_free(stage);
     else
@@ -206,12 +208,15 @@ truce_status truce__stage_count(struct stage_parser *parser, struct value argume
     if (!name)
         return truce__stage_refuse(40156, argument, "$count must be the name of a field", error);
     if (length == 0)
-        return truce__refuse(40157, error, "$count's field name must not be empty");
+        return truce__refuse(
+            40157, error,
+            "$count's field name must not be empty: give a name, for example {$count: \"total\"}");
     if (name[0] == '$')
         return truce__stage_refuse(40158, argument, "$count's field name must not begin with '$'",
                                    error);
     if (strlen(name) != length)
-        return truce__refuse(40159, error, "$count's field name must not contain a zero byte");
+        return truce__refuse_value(40159, argument, error,
+                                   "$count's field name must not contain a zero byte");
     if (strchr(name, '.'))
         return truce__stage_refuse(40160, argument, "$count's field name must not have a dot",
                                    error);
@@ -235,9 +240,8 @@ truce_status truce__stage_sort_by_count(struct stage_parser *parser, struct valu
         struct fields fields = truce__fields(argument);
 
         if (!truce__fields_next(&fields) || fields.key[0] != '$')
-            return truce__refuse(40147, error,
-                                 "$sortByCount must be a path or an expression, not a document of "
-                                 "fields");
+            return truce__refuse_value(40147, argument, error,
+                                       "$sortByCount must be a path or an expression");
     } else if (!text) {
         return truce__stage_refuse(40149, argument, "$sortByCount must be a path or an expression",
                                    error);
@@ -504,10 +508,11 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     if (full && !stream->options.open)
         return truce__budget_full(stream->base.context.budget, error);
     if (!stream->options.open)
-        return truce__refuse(CODE_NO_DISK_USE_ALLOWED, error,
-                             "a $group takes more than %zu bytes of memory, and the use of disk is "
-                             "not allowed",
-                             max);
+        return truce__refuse(
+            CODE_NO_DISK_USE_ALLOWED, error,
+            "a $group takes more than %zu bytes of memory: set allowDiskUse (in C: "
+            "allow_disk_use)",
+            max);
     if (!full && (!stream->frozen || used <= max + max / 2)) {
         stream->frozen = true;
         return TRUCE_OK;

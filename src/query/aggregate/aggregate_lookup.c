@@ -27,6 +27,7 @@
 #include "bson/array.h"
 #include "bson/builder.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
 #include "query/match/match.h"
@@ -737,8 +738,8 @@ static truce_status join_check_text(const char *name, struct value value, bool n
     if (!value.type && !needed)
         return TRUCE_OK;
     if (!truce__stage_text(value, &length) || length == 0)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "$lookup needs '%s', a string that is not empty", name);
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, value, error,
+                                   "$lookup's '%s' must be a string that is not empty", name);
     return TRUCE_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "bson/builder.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/aggregate/stage.h"
 #include "query/expression/expression.h"
 #include "query/project/added_fields.h"
@@ -227,7 +228,8 @@ truce_status truce__stage_replace_root(struct stage_parser *parser, struct value
     if (status)
         return status;
     if (!root.type)
-        return truce__refuse(40414, error, "$replaceRoot needs 'newRoot'");
+        return truce__refuse(40414, error,
+                             "$replaceRoot needs 'newRoot', for example {newRoot: \"$item\"}");
     return truce__stage_replace_with(parser, root, error);
 }
 
@@ -282,8 +284,8 @@ static truce_status shape_check(const struct redaction *run, struct value level,
         }
     }
     if (!*what)
-        return truce__refuse(17053, run->error,
-                             "the result of $redact must be $$KEEP, $$PRUNE, or $$DESCEND");
+        return truce__refuse_value(17053, result, run->error,
+                                   "the result of $redact must be $$KEEP, $$PRUNE, or $$DESCEND");
     return TRUCE_OK;
 }
 

@@ -264,7 +264,8 @@ truce_status truce__stage_sample(struct stage_parser *parser, struct value argum
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         if (strcmp(fields.key, "size") != 0)
-            return truce__refuse(28748, error, "$sample has no option '%s'", fields.key);
+            return truce__refuse(28748, error, "$sample has no option '%s': expected size",
+                                 fields.key);
         if (!truce__value_is_number(fields.value))
             return truce__stage_refuse(28746, fields.value, "$sample's size must be a number",
                                        error);
@@ -273,7 +274,7 @@ truce_status truce__stage_sample(struct stage_parser *parser, struct value argum
                                        "$sample's size must be a positive whole number", error);
     }
     if (size < 0)
-        return truce__refuse(28749, error, "$sample needs 'size'");
+        return truce__refuse(28749, error, "$sample needs 'size', for example {size: 10}");
     push_count(parser, &sample_kind, size);
     return TRUCE_OK;
 }

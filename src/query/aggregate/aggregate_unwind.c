@@ -231,7 +231,10 @@ static truce_status parse_unwind_options(struct value options, struct unwind_sta
         } else if (!strcmp(fields.key, "includeArrayIndex")) {
             status = parse_index(fields.value, stage, error);
         } else {
-            return truce__refuse(28811, error, "$unwind has no option '%s'", fields.key);
+            return truce__refuse(28811, error,
+                                 "$unwind has no option '%s': expected path, includeArrayIndex, or "
+                                 "preserveNullAndEmptyArrays",
+                                 fields.key);
         }
     }
     return status;
@@ -256,7 +259,8 @@ static truce_status parse_unwind(struct value argument, struct unwind_stage *sta
     }
     text = truce__stage_text(path, &length);
     if (!text || length == 0)
-        return truce__refuse(28812, error, "$unwind needs a path");
+        return truce__refuse(28812, error,
+                             "$unwind needs a path, for example {$unwind: \"$items\"}");
     if (text[0] != '$')
         return truce__refuse(28818, error, "$unwind's path must begin with '$': '%s'", text);
     return parse_path(text + 1, length - 1, &stage->path, error);

@@ -4,6 +4,7 @@
  * document.
  */
 #include "base/assert.h"
+#include "bson/refuse_value.h"
 #include "query/aggregate/stage.h"
 
 struct write_stage {
@@ -142,14 +143,16 @@ static truce_status aggregate_write_parse_target(const char *stage, struct value
                                      "%s into another database is not supported by this store",
                                      stage);
             if (strcmp(at.key, "coll") != 0)
-                return truce__refuse(40415, error, "unknown field '%.80s' of the collection of %s",
+                return truce__refuse(40415, error,
+                                     "unknown field '%.80s' of the collection of %s: expected coll",
                                      at.key, stage);
         }
         target = truce__value_field(target, "coll", 4);
     }
     *collection = truce__stage_text(target, &length);
     if (!*collection || length == 0 || strlen(*collection) != length)
-        return truce__refuse(CODE_INVALID_NAMESPACE, error, "%s must name a collection", stage);
+        return truce__refuse_value(CODE_INVALID_NAMESPACE, target, error,
+                                   "%s must name a collection", stage);
     return TRUCE_OK;
 }
 
@@ -175,21 +178,23 @@ truce_status truce__stage_out(struct stage_parser *parser, struct value argument
 
 /* ---- $merge --------------------------------------------------------------------------------- */
 
+/* `list` names the words, for the error message. */
 static truce_status check_word(const char *name, struct value value, const char *const *words,
-                               bson_error_t *error)
+                               const char *list, bson_error_t *error)
 {
     size_t length;
     const char *text = truce__stage_text(value, &length);
 
     if (!text)
-        return truce__refuse(name[4] == 'M' ? 51191 : CODE_TYPE_MISMATCH, error,
-                             "$merge's %s must be a string%s", name,
-                             name[4] == 'M' ? " or a pipeline" : "");
+        return truce__refuse_value(name[4] == 'M' ? 51191 : CODE_TYPE_MISMATCH, value, error,
+                                   "$merge's %s must be a string%s", name,
+                                   name[4] == 'M' ? " or a pipeline" : "");
     for (; *words; words++) {
         if (!strcmp(text, *words))
             return TRUCE_OK;
     }
-    return truce__refuse(CODE_BAD_VALUE, error, "$merge's %s cannot be '%s'", name, text);
+    return truce__refuse(CODE_BAD_VALUE, error, "$merge's %s must be %s, and is '%.80s'", name,
+                         list, text);
 }
 
 static truce_status check_merge_option(const struct fields *at, bson_error_t *error)
@@ -217,11 +222,16 @@ static truce_status check_merge_option(const struct fields *at, bson_error_t *er
         return TRUCE_OK;
     }
     if (!strcmp(at->key, "whenMatched"))
-        return at->value.type == BSON_TYPE_ARRAY ? TRUCE_OK
-                                                 : check_word(at->key, at->value, matched, error);
+        return at->value.type == BSON_TYPE_ARRAY
+                   ? TRUCE_OK
+                   : check_word(at->key, at->value, matched,
+                                "replace, keepExisting, merge, fail, or a pipeline", error);
     if (!strcmp(at->key, "whenNotMatched"))
-        return check_word(at->key, at->value, missing, error);
-    return truce__refuse(40415, error, "$merge has no option '%s'", at->key);
+        return check_word(at->key, at->value, missing, "insert, discard, or fail", error);
+    return truce__refuse(
+        40415, error,
+        "$merge has no option '%s': expected into, on, let, whenMatched, or whenNotMatched",
+        at->key);
 }
 
 static truce_status check_merge(struct value options, bson_error_t *error)
@@ -232,10 +242,11 @@ static truce_status check_merge(struct value options, bson_error_t *error)
     while (!status && truce__fields_next(&fields))
         status = check_merge_option(&fields, error);
     if (!status && !truce__value_field(options, "into", 4).type)
-        status = truce__refuse(40414, error, "$merge needs 'into'");
+        status = truce__refuse(40414, error, "$merge needs 'into', the name of a collection");
     if (!status && truce__value_field(options, "let", 3).type &&
         truce__value_field(options, "whenMatched", 11).type != BSON_TYPE_ARRAY)
-        status = truce__refuse(51199, error, "$merge's let needs a pipeline as whenMatched");
+        status = truce__refuse_value(51199, truce__value_field(options, "whenMatched", 11), error,
+                                     "$merge's let needs a pipeline as whenMatched");
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 
 /* the maximum number of pipelines within pipelines, as in MongoDB */
 #define PIPELINE_DEPTH_MAX 20
@@ -171,6 +172,20 @@ void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kin
     return last->data;
 }
 
+/* Lists the options that the stage has. */
+static truce_status stage_unknown_option(const char *stage, uint32_t code, const char *name,
+                                         const struct stage_option *options, bson_error_t *error)
+{
+    char known[150] = "";
+
+    for (int i = 0; options[i].name; i++) {
+        size_t used = strlen(known);
+
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", options[i].name);
+    }
+    return truce__refuse(code, error, "%s has no option '%s': expected %s", stage, name, known);
+}
+
 truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
                                   const struct stage_option *options, bson_error_t *error)
 {
@@ -182,7 +197,7 @@ truce_status truce__stage_options(const char *stage, uint32_t code, struct value
         while (option->name && strcmp(option->name, fields.key) != 0)
             option++;
         if (!option->name)
-            return truce__refuse(code, error, "%s has no option '%s'", stage, fields.key);
+            return stage_unknown_option(stage, code, fields.key, options, error);
         *option->value = fields.value;
     }
     return TRUCE_OK;
@@ -242,12 +257,12 @@ static truce_status parse_stage(struct stage_parser *parser, struct value stage,
     struct fields fields, rest;
 
     if (stage.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "each stage of a pipeline must be a document");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, stage, error,
+                                   "each stage of a pipeline must be a document");
     fields = truce__fields(stage);
     if (!truce__fields_next(&fields) || (rest = fields, truce__fields_next(&rest)))
-        return truce__refuse(40323, error,
-                             "a stage of a pipeline must be a document with exactly one field");
+        return truce__refuse_value(
+            40323, stage, error, "a stage of a pipeline must be a document with exactly one field");
     name = find_name(parser->table, fields.key);
     if (!name)
         return truce__refuse(40324, error, "unknown pipeline stage '%s'", fields.key);

@@ -291,7 +291,8 @@ struct stage_option {
     const char *name;
     struct value *value;
 };
-/* Reads the options of the document `argument`. Refuses an unknown option with `code`. */
+/* Reads the options of the document `argument`. Refuses an unknown option with `code`; the message
+ * lists the options. */
 truce_status truce__stage_options(const char *stage, uint32_t code, struct value argument,
                                   const struct stage_option *options, bson_error_t *error);
 

@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 static truce_status evaluation_out_of_memory(struct evaluation *run)
@@ -106,8 +107,9 @@ truce_status truce__evaluation_int32(const struct expression_node *node, struct 
         return truce__refuse(code, run->error, "the %s of %s must be a number, not %s", what,
                              truce__expression_name(node), truce__type_name(value.type));
     if (!truce__value_to_int32(value, result))
-        return truce__refuse(code + 1, run->error, "the %s of %s is not a 32-bit integer", what,
-                             truce__expression_name(node));
+        return truce__refuse_value(code + 1, value, run->error,
+                                   "the %s of %s must be a 32-bit integer", what,
+                                   truce__expression_name(node));
     return TRUCE_OK;
 }
 
@@ -115,8 +117,9 @@ truce_status truce__evaluation_bound(const struct expression_node *node, struct 
                                      struct value value, int32_t *bound)
 {
     if (!truce__value_to_int32(value, bound))
-        return truce__refuse(40096, run->error, "a bound of %s must be a 32-bit integer, not %s",
-                             truce__expression_name(node), truce__type_name(value.type));
+        return truce__refuse_value(40096, value, run->error,
+                                   "a bound of %s must be a 32-bit integer",
+                                   truce__expression_name(node));
     if (*bound < 0)
         return truce__refuse(40097, run->error, "a bound of %s is negative: %d",
                              truce__expression_name(node), *bound);

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 /*
@@ -70,7 +71,7 @@ static truce_status compile_meta(struct expression_compiler *compiler,
     uint32_t length;
 
     if (argument.type != BSON_TYPE_UTF8)
-        return truce__refuse(17307, compiler->error, "$meta takes a string");
+        return truce__refuse_value(17307, argument, compiler->error, "$meta takes a string");
     name = truce__value_text(argument, &length);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (!strcmp(known[i], name))

@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "bson/key_encoding.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 #include "query/sort/sort.h"
 
@@ -83,8 +84,8 @@ static truce_status apply_element_at(const struct expression_node *node, struct 
                              "the index of $arrayElemAt must be a number, not %s",
                              truce__type_name(operands[1].type));
     if (!truce__value_to_int32(operands[1], &index))
-        return truce__refuse(28691, run->error,
-                             "the index of $arrayElemAt is not a 32-bit integer");
+        return truce__refuse_value(28691, operands[1], run->error,
+                                   "the index of $arrayElemAt must be a 32-bit integer");
     return find_element(run, operands[0], index, result);
 }
 
@@ -302,22 +303,25 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
         return truce__refuse(28724, run->error, "$slice takes an array, not %s",
                              truce__type_name(operands[0].type));
     if (!truce__value_is_number(operands[1]))
-        return truce__refuse(28725, run->error, "the second operand of $slice must be a number");
+        return truce__refuse_value(28725, operands[1], run->error,
+                                   "the second operand of $slice must be a number");
     if (!truce__value_to_int32(operands[1], &first))
-        return truce__refuse(28726, run->error,
-                             "the second operand of $slice is not a 32-bit integer");
+        return truce__refuse_value(28726, operands[1], run->error,
+                                   "the second operand of $slice must be a 32-bit integer");
     if (node->count == 2)
         return first >= 0 ? array_make_slice(run, operands[0], 0, first, result)
                           : array_make_slice(run, operands[0], first, INT32_MAX, result);
     if (truce__value_is_nullish(operands[2]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[2]))
-        return truce__refuse(28727, run->error, "the third operand of $slice must be a number");
+        return truce__refuse_value(28727, operands[2], run->error,
+                                   "the third operand of $slice must be a number");
     if (!truce__value_to_int32(operands[2], &count))
-        return truce__refuse(28728, run->error,
-                             "the third operand of $slice is not a 32-bit integer");
+        return truce__refuse_value(28728, operands[2], run->error,
+                                   "the third operand of $slice must be a 32-bit integer");
     if (count <= 0)
-        return truce__refuse(28729, run->error, "the third operand of $slice must be positive");
+        return truce__refuse_value(28729, operands[2], run->error,
+                                   "the third operand of $slice must be positive");
     return array_make_slice(run, operands[0], first, count, result);
 }
 
@@ -337,7 +341,7 @@ static truce_status apply_range(const struct expression_node *node, struct evalu
     if (status)
         return status;
     if (step == 0)
-        return truce__refuse(34449, run->error, "the step of $range is zero");
+        return truce__refuse(34449, run->error, "the step of $range must not be 0");
     truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
     for (int64_t at = start; !builder.full && (step > 0 ? at < end : at > end); at += step) {
         int32_t number = (int32_t)at;
@@ -420,26 +424,32 @@ static truce_status read_zip(struct expression_compiler *compiler, struct value 
     struct fields fields;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(34460, compiler->error, "$zip takes a document of arguments");
+        return truce__refuse_value(34460, argument, compiler->error,
+                                   "$zip takes a document of arguments");
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         struct value value = fields.value;
         if (!strcmp(fields.key, "inputs")) {
             if (value.type != BSON_TYPE_ARRAY)
-                return truce__refuse(34461, compiler->error, "\"inputs\" of $zip must be an array");
+                return truce__refuse_value(34461, value, compiler->error,
+                                           "\"inputs\" of $zip must be an array");
             *inputs = value;
         } else if (!strcmp(fields.key, "defaults")) {
             if (value.type != BSON_TYPE_ARRAY)
-                return truce__refuse(34462, compiler->error,
-                                     "\"defaults\" of $zip must be an array");
+                return truce__refuse_value(34462, value, compiler->error,
+                                           "\"defaults\" of $zip must be an array");
             *defaults = value;
         } else if (!strcmp(fields.key, "useLongestLength")) {
             if (value.type != BSON_TYPE_BOOL)
-                return truce__refuse(34463, compiler->error,
-                                     "\"useLongestLength\" of $zip must be true or false");
+                return truce__refuse_value(34463, value, compiler->error,
+                                           "\"useLongestLength\" of $zip must be true or false");
             *longest = truce__value_bool(value);
         } else {
-            return truce__refuse(34464, compiler->error, "$zip does not take \"%s\"", fields.key);
+            return truce__refuse(
+                34464, compiler->error,
+                "$zip does not take the argument \"%s\": expected inputs, useLongestLength, or "
+                "defaults",
+                fields.key);
         }
     }
     return TRUCE_OK;
@@ -477,7 +487,9 @@ static truce_status compile_zip(struct expression_compiler *compiler,
         return truce__refuse(34466, compiler->error,
                              "$zip takes \"defaults\" only with \"useLongestLength\"");
     if (defaults.type != VALUE_MISSING && truce__array_count(defaults) != zip->inputs)
-        return truce__refuse(34467, compiler->error, "$zip needs as many defaults as inputs");
+        return truce__refuse(34467, compiler->error,
+                             "$zip needs as many defaults as inputs, and has %u and %u",
+                             truce__array_count(defaults), zip->inputs);
     node = truce__expression_node(compiler, operator, 2 * zip->inputs);
     node->extra = zip;
     status = compile_list(compiler, inputs, node->operands);
@@ -696,7 +708,8 @@ static truce_status read_sort(struct expression_compiler *compiler, struct value
                              "\"sortBy\" of $sortArray must be 1, -1 or a document, not %s",
                              truce__type_name(by.type));
     if (!truce__value_to_int32(by, &direction) || (direction != 1 && direction != -1))
-        return truce__refuse(2942506, compiler->error, "\"sortBy\" of $sortArray must be 1 or -1");
+        return truce__refuse_value(2942506, by, compiler->error,
+                                   "\"sortBy\" of $sortArray must be 1 or -1");
     sort->descending = direction < 0;
     return TRUCE_OK;
 }
@@ -711,7 +724,8 @@ static truce_status compile_sort(struct expression_compiler *compiler,
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(2942500, compiler->error, "$sortArray takes a document of arguments");
+        return truce__refuse_value(2942500, argument, compiler->error,
+                                   "$sortArray takes a document of arguments");
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         if (!strcmp(fields.key, "input"))
@@ -719,8 +733,10 @@ static truce_status compile_sort(struct expression_compiler *compiler,
         else if (!strcmp(fields.key, "sortBy"))
             by = fields.value;
         else
-            return truce__refuse(2942501, compiler->error,
-                                 "$sortArray does not take the argument \"%s\"", fields.key);
+            return truce__refuse(
+                2942501, compiler->error,
+                "$sortArray does not take the argument \"%s\": expected input or sortBy",
+                fields.key);
     }
     if (input.type == VALUE_MISSING)
         return truce__refuse(2942502, compiler->error, "$sortArray needs the argument \"input\"");
@@ -743,11 +759,11 @@ static truce_status read_n(const struct expression_node *node, struct evaluation
                            struct value value, int64_t *n)
 {
     if (!truce__value_is_number(value) || !truce__number_to_int64(value, n))
-        return truce__refuse(5787902, run->error, "\"n\" of %s must be an integer, not %s",
-                             truce__expression_name(node), truce__type_name(value.type));
+        return truce__refuse_value(5787902, value, run->error, "\"n\" of %s must be an integer",
+                                   truce__expression_name(node));
     if (*n < 1)
-        return truce__refuse(5787908, run->error, "\"n\" of %s must be positive",
-                             truce__expression_name(node));
+        return truce__refuse_value(5787908, value, run->error, "\"n\" of %s must be positive",
+                                   truce__expression_name(node));
     return TRUCE_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 /* Compiles BSON to a tree of nodes: literals, arrays and objects, operators with operands by
@@ -249,6 +250,23 @@ static int find_argument(const struct expression_arguments *arguments, const cha
     return -1;
 }
 
+truce_status truce__expression_unknown_argument(const struct expression_operator *operator,
+                                                const char * name, bson_error_t *error)
+{
+    const struct expression_arguments *arguments = operator->arguments;
+    char known[150] = "";
+
+    for (int i = 0; i < EXPRESSION_NAMED_MAX && arguments->list[i].name; i++) {
+        size_t used = strlen(known);
+
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                       arguments->list[i].name);
+    }
+    return truce__refuse(arguments->unknown, error,
+                         "%s does not take the argument \"%s\": expected %s", operator->name, name,
+                         known);
+}
+
 truce_status truce__expression_compile_named(struct expression_compiler *compiler,
                                              const struct expression_operator *operator,
                                              struct value argument, struct expression_node **result)
@@ -261,17 +279,15 @@ truce_status truce__expression_compile_named(struct expression_compiler *compile
     while (count < EXPRESSION_NAMED_MAX && arguments->list[count].name)
         count++;
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(arguments->not_document, compiler->error,
-                             "%s takes a document of arguments", operator->name);
+        return truce__refuse_value(arguments->not_document, argument, compiler->error,
+                                   "%s takes a document of arguments", operator->name);
     node = truce__expression_node(compiler, operator, count);
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         int i = find_argument(arguments, fields.key);
         truce_status status;
         if (i < 0)
-            return truce__refuse(arguments->unknown, compiler->error,
-                                 "%s does not take the argument \"%s\"", operator->name,
-                                 fields.key);
+            return truce__expression_unknown_argument(operator, fields.key, compiler->error);
         status = truce__expression_compile(compiler, fields.value, &node->operands[i]);
         if (status)
             return status;

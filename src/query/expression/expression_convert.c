@@ -5,6 +5,7 @@
 #include "bson/decimal.h"
 #include "bson/json.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 /*
@@ -561,12 +562,11 @@ static truce_status find_target(struct evaluation *run, struct value to,
     if (to.type == BSON_TYPE_UTF8)
         return find_target_name(run, to, target);
     if (!truce__value_is_number(to))
-        return truce__refuse(CODE_FAILED_TO_PARSE, run->error,
-                             "\"to\" of $convert must be a string or a number, not %s",
-                             truce__type_name(to.type));
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, to, run->error,
+                                   "\"to\" of $convert must be a string or a number");
     if (!truce__value_to_int32(to, &number))
-        return truce__refuse(CODE_FAILED_TO_PARSE, run->error,
-                             "\"to\" of $convert must be an integer");
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, to, run->error,
+                                   "\"to\" of $convert must be an integer");
     for (size_t i = 0; i < TARGETS_COUNT; i++) {
         if (targets[i].number == number) {
             *target = &targets[i];
@@ -589,7 +589,8 @@ static truce_status read_subtype(struct evaluation *run, struct value value,
                              "\"subtype\" of $convert must be a number, not %s",
                              truce__type_name(value.type));
     if (!truce__value_to_int32(value, &number))
-        return truce__refuse(4341106, run->error, "\"subtype\" of $convert must be an integer");
+        return truce__refuse_value(4341106, value, run->error,
+                                   "\"subtype\" of $convert must be an integer");
     if (number < 0 || number > 255 || (number > 9 && number < 128))
         return truce__refuse(4341107, run->error,
                              "\"subtype\" of $convert must be 0 to 9 or 128 to 255, not %d",
@@ -605,10 +606,11 @@ static truce_status convert_read_base(struct evaluation *run, struct value value
     if (truce__value_is_nullish(value))
         return TRUCE_OK;
     if (!truce__value_is_number(value) || !truce__value_to_int32(value, &number))
-        return truce__refuse(3501300, run->error, "\"base\" of $convert must be an integer");
+        return truce__refuse_value(3501300, value, run->error,
+                                   "\"base\" of $convert must be 2, 8, 10, or 16");
     if (number != 2 && number != 8 && number != 10 && number != 16)
         return truce__refuse(3501301, run->error,
-                             "\"base\" of $convert must be 2, 8, 10 or 16, not %d", number);
+                             "\"base\" of $convert must be 2, 8, 10, or 16, not %d", number);
     *base = number;
     return TRUCE_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "bson/date.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 #define DAY_MS INT64_C(86400000)
@@ -203,8 +204,8 @@ static truce_status apply_to_parts(const struct expression_node *node, struct ev
     if (node->operands[TO_ISO] && truce__value_is_nullish(operands[TO_ISO]))
         return truce__evaluation_null(result);
     if (node->operands[TO_ISO] && operands[TO_ISO].type != BSON_TYPE_BOOL)
-        return truce__refuse(40521, run->error,
-                             "\"iso8601\" of $dateToParts must be true or false");
+        return truce__refuse_value(40521, operands[TO_ISO], run->error,
+                                   "\"iso8601\" of $dateToParts must be true or false");
     if (node->operands[TO_ISO])
         iso = truce__value_bool(operands[TO_ISO]);
     if (truce__value_is_nullish(operands[TO_DATE]))
@@ -264,15 +265,16 @@ static truce_status date_read_part(const struct expression_node *node, struct ev
         return TRUCE_OK;
     }
     if (!truce__value_to_int32(value, &whole))
-        return truce__refuse(40515, run->error, "\"%s\" of $dateFromParts must be an integer",
-                             from_names[part]);
+        return truce__refuse_value(40515, value, run->error,
+                                   "\"%s\" of $dateFromParts must be an integer", from_names[part]);
     if ((part == FROM_YEAR || part == FROM_ISO_YEAR) && (whole < 1 || whole > 9999))
         return truce__refuse(part == FROM_YEAR ? 40523 : 31095, run->error,
                              "\"%s\" of $dateFromParts must be from 1 to 9999, not %d",
                              from_names[part], whole);
     if (is_bounded(part) && (whole < INT16_MIN || whole > INT16_MAX))
-        return truce__refuse(31034, run->error, "\"%s\" of $dateFromParts is out of range: %d",
-                             from_names[part], whole);
+        return truce__refuse(31034, run->error,
+                             "\"%s\" of $dateFromParts must be from %d to %d, not %d",
+                             from_names[part], INT16_MIN, INT16_MAX, whole);
     *number = whole;
     return TRUCE_OK;
 }
@@ -360,8 +362,8 @@ static truce_status compile_from_parts(struct expression_compiler *compiler,
     truce_status status = TRUCE_OK;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40519, compiler->error,
-                             "$dateFromParts takes a document of arguments");
+        return truce__refuse_value(40519, argument, compiler->error,
+                                   "$dateFromParts takes a document of arguments");
     *node = truce__expression_node(compiler, operator, FROM_COUNT);
     fields = truce__fields(argument);
     while (!status && truce__fields_next(&fields)) {
@@ -446,8 +448,11 @@ static truce_status read_unit(const struct expression_node *node, struct evaluat
             return TRUCE_OK;
         }
     }
-    return truce__refuse(CODE_FAILED_TO_PARSE, run->error, "%s: unknown unit of time \"%.*s\"",
-                         truce__expression_name(node), (int)BSON_MIN(length, 50), name);
+    return truce__refuse(
+        CODE_FAILED_TO_PARSE, run->error,
+        "%s: unknown unit of time \"%.*s\": expected year, quarter, month, week, day, hour, "
+        "minute, second, or millisecond",
+        truce__expression_name(node), (int)BSON_MIN(length, 50), name);
 }
 
 /* Reads a weekday; 0: Sunday, the default. */
@@ -472,8 +477,10 @@ static truce_status read_weekday(const struct expression_node *node, struct eval
             return TRUCE_OK;
         }
     }
-    return truce__refuse(5439016, run->error, "\"startOfWeek\" of %s is not a day of the week",
-                         truce__expression_name(node));
+    return truce__refuse_value(
+        5439016, value, run->error,
+        "\"startOfWeek\" of %s must be a day of the week, such as \"monday\"",
+        truce__expression_name(node));
 }
 
 static truce_status math_read_date(const struct expression_node *node, struct evaluation *run,
@@ -580,10 +587,13 @@ static truce_status apply_add(const struct expression_node *node, struct evaluat
         return status;
     if (!truce__value_is_number(operands[ADD_AMOUNT]) ||
         !truce__number_to_int64(operands[ADD_AMOUNT], &amount))
-        return truce__refuse(5166405, run->error, "\"amount\" of %s must be an integer",
-                             truce__expression_name(node));
+        return truce__refuse_value(5166405, operands[ADD_AMOUNT], run->error,
+                                   "\"amount\" of %s must be an integer",
+                                   truce__expression_name(node));
     if (negative && amount == INT64_MIN)
-        return truce__refuse(6045000, run->error, "\"amount\" of $dateSubtract is out of range");
+        return truce__refuse_value(
+            6045000, operands[ADD_AMOUNT], run->error,
+            "\"amount\" of $dateSubtract must be above the least 64-bit integer");
     if (!math_add(date, unit, negative ? -amount : amount, &zone, &date))
         return out_of_range(node, run, 5166406);
     *result = truce__value_from_date(run->arena, date);
@@ -708,9 +718,11 @@ static truce_status read_bin(struct evaluation *run, struct value value, int64_t
     if (value.type == VALUE_MISSING)
         return TRUCE_OK;
     if (!truce__value_is_number(value) || !truce__number_to_int64(value, bin))
-        return truce__refuse(5439017, run->error, "\"binSize\" of $dateTrunc must be an integer");
+        return truce__refuse_value(5439017, value, run->error,
+                                   "\"binSize\" of $dateTrunc must be an integer");
     if (*bin < 1)
-        return truce__refuse(5439018, run->error, "\"binSize\" of $dateTrunc must be positive");
+        return truce__refuse_value(5439018, value, run->error,
+                                   "\"binSize\" of $dateTrunc must be positive");
     return TRUCE_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Logic and choice: $and, $or, $not, $cond, $ifNull, $switch, and $literal. Except for $not, the
  * operators evaluate only the operands that they need. */
 #include "base/assert.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 static truce_status evaluate_and(const struct expression_node *node, struct evaluation *run,
@@ -112,15 +113,17 @@ static truce_status compile_branch(struct expression_compiler *compiler, struct 
     struct fields fields;
 
     if (branch.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40062, compiler->error, "a branch of $switch must be a document");
+        return truce__refuse_value(40062, branch, compiler->error,
+                                   "a branch of $switch must be a document");
     fields = truce__fields(branch);
     while (truce__fields_next(&fields)) {
         bool is_case = !strcmp(fields.key, "case");
         truce_status status;
         if (!is_case && strcmp(fields.key, "then"))
-            return truce__refuse(40063, compiler->error,
-                                 "a branch of $switch does not take the argument \"%s\"",
-                                 fields.key);
+            return truce__refuse(
+                40063, compiler->error,
+                "a branch of $switch does not take the argument \"%s\": expected case or then",
+                fields.key);
         status = truce__expression_compile(compiler, fields.value, &operands[is_case ? 0 : 1]);
         if (status)
             return status;
@@ -155,10 +158,12 @@ static truce_status compile_switch(struct expression_compiler *compiler,
     uint32_t count = 0;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(40060, compiler->error, "$switch takes a document of arguments");
+        return truce__refuse_value(40060, argument, compiler->error,
+                                   "$switch takes a document of arguments");
     branches = truce__value_field(argument, "branches", 8);
     if (branches.type != VALUE_MISSING && branches.type != BSON_TYPE_ARRAY)
-        return truce__refuse(40061, compiler->error, "\"branches\" of $switch must be an array");
+        return truce__refuse_value(40061, branches, compiler->error,
+                                   "\"branches\" of $switch must be an array");
     if (branches.type == BSON_TYPE_ARRAY)
         count = truce__array_count(branches);
     node = truce__expression_node(compiler, operator, 2 * count + 1);
@@ -170,8 +175,10 @@ static truce_status compile_switch(struct expression_compiler *compiler,
         else if (!strcmp(fields.key, "default"))
             status = truce__expression_compile(compiler, fields.value, &node->operands[2 * count]);
         else
-            return truce__refuse(40067, compiler->error, "$switch does not take \"%s\"",
-                                 fields.key);
+            return truce__refuse(
+                40067, compiler->error,
+                "$switch does not take the argument \"%s\": expected branches or default",
+                fields.key);
         if (status)
             return status;
     }

@@ -16,6 +16,7 @@
 #include "base/buffer.h"
 #include "base/limits.h"
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 /* ---- a $reduce that appends ------------------------------------------------------------------ */
@@ -390,17 +391,15 @@ static truce_status loop_read_arguments(struct expression_compiler *compiler,
     for (; arguments->list[count].name; count++)
         values[count] = truce__value_missing();
     if (argument.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(arguments->not_document, compiler->error,
-                             "%s takes a document of arguments", operator->name);
+        return truce__refuse_value(arguments->not_document, argument, compiler->error,
+                                   "%s takes a document of arguments", operator->name);
     fields = truce__fields(argument);
     while (truce__fields_next(&fields)) {
         int i = 0;
         while (i < count && strcmp(arguments->list[i].name, fields.key))
             i++;
         if (i == count)
-            return truce__refuse(arguments->unknown, compiler->error,
-                                 "%s does not take the argument \"%s\"", operator->name,
-                                 fields.key);
+            return truce__expression_unknown_argument(operator, fields.key, compiler->error);
         values[i] = fields.value;
     }
     for (int i = 0; i < count; i++) {
@@ -461,7 +460,8 @@ static truce_status loop_compile_let(struct expression_compiler *compiler,
     if (status)
         return status;
     if (!truce__value_is_container(values[0]))
-        return truce__refuse(10065, compiler->error, "\"vars\" of $let must be a document");
+        return truce__refuse_value(10065, values[0], compiler->error,
+                                   "\"vars\" of $let must be a document");
     count = truce__array_count(values[0]);
     node = truce__expression_node(compiler, operator, count + 1);
     status = compile_let_variables(compiler, values[0], node);
@@ -524,7 +524,8 @@ static truce_status loop_read_limit(const struct expression_node *node, struct e
     if (status || truce__value_is_nullish(value))
         return status;
     if (!truce__value_to_int32(value, limit))
-        return truce__refuse(327391, run->error, "the limit of $filter must be a 32-bit integer");
+        return truce__refuse_value(327391, value, run->error,
+                                   "the limit of $filter must be a 32-bit integer");
     if (*limit < 1)
         return truce__refuse(327392, run->error, "the limit of $filter must be positive, not %d",
                              *limit);

@@ -11,6 +11,7 @@
 #include "bson/decimal.h"
 #include "bson/exact_sum.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 /* Returns an int32 if the number fits, unless the operand was wider. */
@@ -132,8 +133,9 @@ static truce_status subtract_from_date(struct evaluation *run, struct value date
                              "$subtract takes a date or a number from a date, not %s",
                              truce__type_name(other.type));
     else if (!to_milliseconds(other, &right))
-        return truce__refuse(CODE_OVERFLOW, run->error,
-                             "$subtract takes a number of milliseconds within 64 bits from a date");
+        return truce__refuse_value(
+            CODE_OVERFLOW, other, run->error,
+            "$subtract takes a number of milliseconds within 64 bits from a date");
     if (__builtin_sub_overflow(left, right, &difference))
         return truce__refuse(CODE_OVERFLOW, run->error, "$subtract leaves the range of dates");
     *result = other.type == BSON_TYPE_DATE_TIME ? truce__value_from_int64(run->arena, difference)
@@ -344,8 +346,9 @@ static truce_status math_apply_function(const struct expression_node *node, stru
         return math_refuse_type(node, run, function->takes_array ? CODE_TYPE_MISMATCH : 28765,
                                 operands[0]);
     if (function->allows && !truce__number_is_nan(operands[0]) && !function->allows(operands[0]))
-        return truce__refuse(function->code, run->error, "the operand of %s must be %s",
-                             truce__expression_name(node), function->must);
+        return truce__refuse_value(function->code, operands[0], run->error,
+                                   "the operand of %s must be %s", truce__expression_name(node),
+                                   function->must);
     if (operands[0].type == BSON_TYPE_DECIMAL128)
         *result = math_decimal_value(
             run, function->of_decimal(math_decimal(operands[0]), BID_ROUNDING_TO_NEAREST, &flags));
@@ -468,11 +471,13 @@ static truce_status read_places(const struct expression_node *node, struct evalu
         return truce__refuse(16004, run->error, "the position of %s must be a number, not %s",
                              truce__expression_name(node), truce__type_name(value.type));
     if (truce__number_is_nan(value) || fabs(truce__number_to_double(value)) >= 0x1p63)
-        return truce__refuse(31109, run->error, "the position of %s is out of range",
-                             truce__expression_name(node));
+        return truce__refuse_value(31109, value, run->error,
+                                   "the position of %s must be from %d to %d",
+                                   truce__expression_name(node), PLACES_MIN, PLACES_MAX);
     if (!truce__number_to_int64(value, &wide))
-        return truce__refuse(51082, run->error, "the position of %s must be an integer",
-                             truce__expression_name(node));
+        return truce__refuse_value(51082, value, run->error,
+                                   "the position of %s must be an integer",
+                                   truce__expression_name(node));
     if (wide < PLACES_MIN || wide > PLACES_MAX)
         return truce__refuse(51083, run->error,
                              "the position of %s must be from %d to %d, not %" PRId64,
@@ -570,9 +575,11 @@ static truce_status apply_log(const struct expression_node *node, struct evaluat
     if (!truce__value_is_number(operands[1]))
         return math_refuse_type(node, run, 28757, operands[1]);
     if (!is_positive(operands[0]) && !truce__number_is_nan(operands[0]))
-        return truce__refuse(28758, run->error, "the operand of $log must be positive");
+        return truce__refuse_value(28758, operands[0], run->error,
+                                   "the operand of $log must be positive");
     if ((!is_positive(operands[1]) && !truce__number_is_nan(operands[1])) || is_one(operands[1]))
-        return truce__refuse(28759, run->error, "the base of $log must be positive and not 1");
+        return truce__refuse_value(28759, operands[1], run->error,
+                                   "the base of $log must be positive and not 1");
     if (operands[0].type == BSON_TYPE_DECIMAL128 || operands[1].type == BSON_TYPE_DECIMAL128) {
         *result = math_decimal_value(
             run, decimal_log(math_decimal(operands[0]), math_decimal(operands[1])));
@@ -697,9 +704,10 @@ static truce_status trig_apply_function(const struct expression_node *node, stru
         return truce__refuse(28765, run->error, "%s takes a number, not %s",
                              truce__expression_name(node), truce__type_name(operands[0].type));
     if (!trig_is_inside(function, operands[0]))
-        return truce__refuse(50989, run->error, "the operand of %s must be in %c%g, %g%c",
-                             truce__expression_name(node), function->open ? '(' : '[',
-                             function->least, function->greatest, function->open ? ')' : ']');
+        return truce__refuse_value(50989, operands[0], run->error,
+                                   "the operand of %s must be in %c%g, %g%c",
+                                   truce__expression_name(node), function->open ? '(' : '[',
+                                   function->least, function->greatest, function->open ? ')' : ']');
     if (operands[0].type == BSON_TYPE_DECIMAL128)
         *result = math_decimal_value(
             run, function->of_decimal(math_decimal(operands[0]), BID_ROUNDING_TO_NEAREST, &flags));
@@ -906,9 +914,11 @@ static truce_status compile_rand(struct expression_compiler *compiler,
                                  struct expression_node **node)
 {
     if (!truce__value_is_container(argument))
-        return truce__refuse(10065, compiler->error, "$rand takes {} as its argument");
+        return truce__refuse_value(10065, argument, compiler->error,
+                                   "$rand takes {} as its argument");
     if (truce__array_count(argument) > 0)
-        return truce__refuse(3040501, compiler->error, "$rand takes no arguments");
+        return truce__refuse(3040501, compiler->error, "$rand takes no arguments, and has %u",
+                             truce__array_count(argument));
     *node = truce__expression_node(compiler, operator, 0);
     return TRUCE_OK;
 }

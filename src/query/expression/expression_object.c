@@ -1,4 +1,5 @@
 #include "bson/field_path.h"
+#include "bson/refuse_value.h"
 #include "query/expression/expression_tree.h"
 
 /* Documents: merging, conversion to and from lists of fields, fields with a computed name. */
@@ -112,8 +113,8 @@ static truce_status object_read_list(struct evaluation *run, struct value item,
     for (int i = 0; i < 2; i++)
         pair[i] = truce__fields_next(&fields) ? fields.value : truce__value_missing();
     if (pair[1].type == VALUE_MISSING || truce__fields_next(&fields))
-        return truce__refuse(list_codes.count, run->error,
-                             "$arrayToObject takes arrays of two elements, name and value");
+        return truce__refuse_value(list_codes.count, item, run->error,
+                                   "$arrayToObject takes arrays of two elements, name and value");
     return TRUCE_OK;
 }
 
@@ -122,13 +123,14 @@ static truce_status object_read_document(struct evaluation *run, struct value it
                                          struct value pair[2])
 {
     if (truce__array_count(item) != 2)
-        return truce__refuse(document_codes.count, run->error,
-                             "$arrayToObject takes documents of two fields, \"k\" and \"v\"");
+        return truce__refuse_value(document_codes.count, item, run->error,
+                                   "$arrayToObject takes documents of two fields, \"k\" and \"v\"");
     pair[0] = truce__value_field(item, "k", 1);
     pair[1] = truce__value_field(item, "v", 1);
     if (pair[0].type == VALUE_MISSING || pair[1].type == VALUE_MISSING)
-        return truce__refuse(document_codes.names, run->error,
-                             "$arrayToObject takes documents with the fields \"k\" and \"v\"");
+        return truce__refuse_value(
+            document_codes.names, item, run->error,
+            "$arrayToObject takes documents with the fields \"k\" and \"v\"");
     return TRUCE_OK;
 }
 
@@ -166,7 +168,8 @@ static truce_status add_pairs(struct evaluation *run, struct field_table *table,
                                  truce__type_name(item.type));
         if (type && item.type != type)
             return truce__refuse(codes->type, run->error,
-                                 "$arrayToObject takes items of one form only");
+                                 "$arrayToObject takes items of one form only, and has %s and %s",
+                                 truce__type_name(type), truce__type_name(item.type));
         type = item.type;
         codes = type == BSON_TYPE_ARRAY ? &list_codes : &document_codes;
         status = type == BSON_TYPE_ARRAY ? object_read_list(run, item, pair)

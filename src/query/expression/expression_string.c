@@ -620,8 +620,8 @@ static truce_status substring_apply_bytes(const struct expression_node *node,
     if (status)
         return status;
     if (start < 0)
-        return truce__refuse(50752, run->error, "the start of %s is negative",
-                             truce__expression_name(node));
+        return truce__refuse(50752, run->error, "the start of %s is negative: %lld",
+                             truce__expression_name(node), (long long)start);
     if (start < length && is_continuation(text[start]))
         return truce__refuse(28656, run->error, "the start of %s is inside a character",
                              truce__expression_name(node));

@@ -195,6 +195,10 @@ bool truce__expression_is_constant_node(const struct expression_node *node);
 truce_status truce__expression_fold(struct expression_compiler *compiler,
                                     struct expression_node **node);
 
+/* Returns the error for an argument that the operator does not have; it lists those that it has. */
+truce_status truce__expression_unknown_argument(const struct expression_operator *operator,
+                                                const char * name, bson_error_t *error);
+
 /* Compiles a string: "$path", "$$variable", or a constant. */
 truce_status truce__expression_compile_text(struct expression_compiler *compiler,
                                             struct value source, struct expression_node **node);

@@ -43,9 +43,14 @@ static bool is_natural(const bson_t *specification)
 truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const bson_t *hint,
                                      const bson_t *sort, bson_error_t *error)
 {
+    char shown[2][60];
+
     if (span_is_given(min) && span_is_given(max) && !span_same_fields(min, max))
-        return truce__refuse(51176, error,
-                             "min and max must have the same fields in the same order");
+        return truce__refuse(
+            51176, error,
+            "min and max must have the same fields in the same order, and are %s and %s",
+            truce__value_show(truce__value_document(min), shown[0], sizeof shown[0]),
+            truce__value_show(truce__value_document(max), shown[1], sizeof shown[1]));
     if (!truce__index_span_given(min, max))
         return TRUCE_OK;
     if (!hint || bson_empty(hint))

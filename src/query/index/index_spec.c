@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/index/index.h"
 #include "query/match/match.h"
 
@@ -49,12 +50,15 @@ static truce_status check_direction(const char *name, struct value direction, bs
     if (direction.type == BSON_TYPE_UTF8)
         return spec_check_kind(name, direction, error);
     if (!truce__value_is_number(direction))
-        return refuse_key(error, name, "must be a number: 1 ascending, -1 descending");
+        return truce__refuse_value(
+            CODE_CANNOT_CREATE_INDEX, direction, error,
+            "index key field '%s' must be a number, 1 (ascending) or -1 (descending)", name);
     number = truce__number_to_double(direction);
     if (isnan(number))
-        return refuse_key(error, name, "must not be NaN");
+        return refuse_key(error, name,
+                          "must not be NaN: expected 1 (ascending) or -1 (descending)");
     if (number == 0)
-        return refuse_key(error, name, "must not be 0");
+        return refuse_key(error, name, "must not be 0: expected 1 (ascending) or -1 (descending)");
     return TRUCE_OK;
 }
 
@@ -84,7 +88,9 @@ static truce_status parse_wildcard(const struct fields *at, struct key_field *fi
 {
     field->wildcard = true;
     if (field->descending)
-        return refuse_key(error, at->key, "is a wildcard and must be positive");
+        return truce__refuse_value(CODE_CANNOT_CREATE_INDEX, at->value, error,
+                                   "index key field '%s' is a wildcard and must be positive",
+                                   at->key);
     if (at->key_length == 3)
         return TRUCE_OK;
     return truce__path_parse(at->key, at->key_length - 4, &field->path, error);
@@ -166,7 +172,8 @@ static truce_status parse_key(struct value key, struct index_spec *spec, bson_er
     truce_status status;
 
     if (key.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "index option 'key' must be a document");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, key, error,
+                                   "index option 'key' must be a document");
     truce__value_bson(key, &borrowed);
     spec->key = bson_copy(&borrowed);
     status = spec_parse_fields(truce__value_document(spec->key), spec, error);
@@ -175,7 +182,8 @@ static truce_status parse_key(struct value key, struct index_spec *spec, bson_er
     spec->is_id = is_id_key(truce__value_document(spec->key));
     if (spec->is_id && truce__number_to_double(
                            truce__value_field(truce__value_document(spec->key), "_id", 3)) != 1)
-        return truce__refuse(CODE_BAD_VALUE, error, "the index on _id must be {_id: 1}");
+        return truce__refuse_value(CODE_BAD_VALUE, truce__value_document(spec->key), error,
+                                   "the index on _id must be {_id: 1}");
     return TRUCE_OK;
 }
 
@@ -184,17 +192,18 @@ static truce_status parse_key(struct value key, struct index_spec *spec, bson_er
 typedef truce_status option_function(const char *name, struct value value, struct index_spec *spec,
                                      bson_error_t *error);
 
-static truce_status index_spec_refuse_type(const char *name, const char *wanted,
+static truce_status index_spec_refuse_type(const char *name, struct value value, const char *wanted,
                                            bson_error_t *error)
 {
-    return truce__refuse(CODE_TYPE_MISMATCH, error, "index option '%s' must be %s", name, wanted);
+    return truce__refuse_value(CODE_TYPE_MISMATCH, value, error, "index option '%s' must be %s",
+                               name, wanted);
 }
 
 static truce_status parse_flag(const char *name, struct value value, bool *flag,
                                bson_error_t *error)
 {
     if (value.type != BSON_TYPE_BOOL && !truce__value_is_number(value))
-        return index_spec_refuse_type(name, "true or false", error);
+        return index_spec_refuse_type(name, value, "true or false", error);
     *flag = truce__value_truth(value);
     return TRUCE_OK;
 }
@@ -224,7 +233,7 @@ static truce_status option_name(const char *name, struct value value, struct ind
     const char *text;
 
     if (value.type != BSON_TYPE_UTF8)
-        return index_spec_refuse_type(name, "a string", error);
+        return index_spec_refuse_type(name, value, "a string", error);
     text = truce__value_text(value, &length);
     if (length == 0)
         return truce__refuse(CODE_CANNOT_CREATE_INDEX, error, "an index name must not be empty");
@@ -243,7 +252,7 @@ static truce_status option_partial(const char *name, struct value value, struct 
     bson_t borrowed;
 
     if (value.type != BSON_TYPE_DOCUMENT)
-        return index_spec_refuse_type(name, "a document", error);
+        return index_spec_refuse_type(name, value, "a document", error);
     truce__value_bson(value, &borrowed);
     spec->partial_filter = bson_copy(&borrowed);
     return TRUCE_OK;
@@ -255,11 +264,11 @@ static truce_status parse_expire(const char *name, struct value value, int code,
     double seconds;
 
     if (!truce__value_is_number(value))
-        return index_spec_refuse_type(name, "a number", error);
+        return index_spec_refuse_type(name, value, "a number", error);
     seconds = truce__number_to_double(value);
     if (!(seconds >= 0 && seconds <= INT32_MAX))
-        return truce__refuse(code, error, "index option '%s' must be from 0 to %d seconds", name,
-                             INT32_MAX);
+        return truce__refuse_value(
+            code, value, error, "index option '%s' must be from 0 to %d seconds", name, INT32_MAX);
     spec->expire_after_s = (int64_t)seconds;
     return TRUCE_OK;
 }
@@ -276,9 +285,10 @@ static truce_status option_version(const char *name, struct value value, struct 
     int64_t version;
 
     if (!truce__value_is_number(value))
-        return index_spec_refuse_type(name, "a number", error);
+        return index_spec_refuse_type(name, value, "a number", error);
     if (!truce__number_to_int64(value, &version) || version < 1 || version > 2)
-        return truce__refuse(CODE_CANNOT_CREATE_INDEX, error, "index option 'v' must be 1 or 2");
+        return truce__refuse_value(CODE_CANNOT_CREATE_INDEX, value, error,
+                                   "index option 'v' must be 1 or 2");
     return TRUCE_OK;
 }
 
@@ -295,12 +305,12 @@ static truce_status option_collation(const char *name, struct value value, struc
     uint32_t length;
 
     if (value.type != BSON_TYPE_DOCUMENT)
-        return index_spec_refuse_type(name, "a document", error);
+        return index_spec_refuse_type(name, value, "a document", error);
     locale = truce__value_field(value, "locale", 6);
     if (locale.type == BSON_TYPE_UTF8 && !strcmp(truce__value_text(locale, &length), "simple"))
         return TRUCE_OK;
-    return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                         "collations other than {locale: 'simple'} are not supported");
+    return truce__refuse_value(CODE_COMMAND_NOT_SUPPORTED, value, error,
+                               "index option 'collation' must be {locale: 'simple'}");
 }
 
 static truce_status option_unsupported(const char *name, struct value value,

@@ -16,6 +16,7 @@
 
 #include "base/assert.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "query/condition/type_set.h"
 #include "query/expression/expression.h"
 #include "query/match/match_tree.h"
@@ -1179,7 +1180,8 @@ static truce_status parse_constant(struct match_parser *parser, const char *name
     int64_t number;
 
     if (!truce__value_is_number(value) || !truce__number_to_int64(value, &number) || number != 1)
-        return truce__refuse(CODE_FAILED_TO_PARSE, parser->error, "%s takes the number 1", name);
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, value, parser->error,
+                                   "%s takes the number 1", name);
     *node = match_node_new(!strcmp(name, "$alwaysTrue") ? MATCH_TRUE : MATCH_FALSE);
     return TRUCE_OK;
 }

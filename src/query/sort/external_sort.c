@@ -402,10 +402,11 @@ static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
     truce_status status;
 
     if (!sorter->options.open)
-        return truce__refuse(CODE_NO_DISK_USE_ALLOWED, error,
-                             "a sort takes more than %zu bytes of memory, and the use of disk is "
-                             "not allowed",
-                             sorter->memory_max);
+        return truce__refuse(
+            CODE_NO_DISK_USE_ALLOWED, error,
+            "a sort takes more than %zu bytes of memory: set allowDiskUse (in C: allow_disk_use), "
+            "or add an index with the order of the sort",
+            sorter->memory_max);
     status = sort_rows(sorter, error);
     if (status)
         return status;

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "bson/field_path.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 
 static truce_status parse_direction(const struct fields *at, bool *descending, bson_error_t *error)
 {
@@ -21,11 +22,11 @@ static truce_status parse_direction(const struct fields *at, bool *descending, b
         return truce__refuse(15974, error, "sort '%s': $meta is not supported, give 1 or -1",
                              at->key);
     if (!truce__value_is_number(at->value))
-        return truce__refuse(15974, error, "sort '%s' must be 1 (ascending) or -1 (descending)",
-                             at->key);
+        return truce__refuse_value(15974, at->value, error,
+                                   "sort '%s' must be 1 (ascending) or -1 (descending)", at->key);
     if (!truce__number_to_int64(at->value, &direction) || (direction != 1 && direction != -1))
-        return truce__refuse(15975, error, "sort '%s' must be 1 (ascending) or -1 (descending)",
-                             at->key);
+        return truce__refuse_value(15975, at->value, error,
+                                   "sort '%s' must be 1 (ascending) or -1 (descending)", at->key);
     *descending = direction < 0;
     return TRUCE_OK;
 }
@@ -79,9 +80,9 @@ truce_status truce__natural_direction(const bson_t *specification, int *directio
     if (value.type == VALUE_MISSING)
         return TRUCE_OK;
     if (!truce__value_is_number(value))
-        return truce__refuse(15974, error, "$natural must be 1 or -1");
+        return truce__refuse_value(15974, value, error, "$natural must be 1 or -1");
     if (!truce__number_to_int64(value, &number) || (number != 1 && number != -1))
-        return truce__refuse(15975, error, "$natural must be 1 or -1");
+        return truce__refuse_value(15975, value, error, "$natural must be 1 or -1");
     if (bson_count_keys(specification) > 1)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "a sort or hint by $natural cannot have other fields");

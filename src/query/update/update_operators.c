@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/number.h"
+#include "bson/refuse_value.h"
 #include "bson/value_set.h"
 #include "query/update/update_parse.h"
 
@@ -188,7 +189,8 @@ static truce_status parse_date_type(struct update_leaf *leaf, bson_error_t *erro
         const char *text;
 
         if (strcmp(fields.key, "$type") != 0)
-            return truce__refuse(CODE_BAD_VALUE, error, "$currentDate of '%s' has no option '%s'",
+            return truce__refuse(CODE_BAD_VALUE, error,
+                                 "$currentDate of '%s' has no option '%s': expected $type",
                                  leaf->path, fields.key);
         if (fields.value.type != BSON_TYPE_UTF8)
             continue;
@@ -199,8 +201,9 @@ static truce_status parse_date_type(struct update_leaf *leaf, bson_error_t *erro
         }
     }
     if (!known)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "$currentDate of '%s': $type is 'date' or 'timestamp'", leaf->path);
+        return truce__refuse_value(
+            CODE_BAD_VALUE, leaf->operand, error,
+            "$currentDate of '%s' must be {$type: 'date'} or {$type: 'timestamp'}", leaf->path);
     return TRUCE_OK;
 }
 
@@ -454,13 +457,15 @@ static truce_status parse_sort_fields(struct update_parser *parser, struct updat
     struct update_sort_field *sort;
 
     if (!count)
-        return truce__refuse(CODE_BAD_VALUE, error, "$sort in $push of '%s' is empty", leaf->path);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "$sort in $push of '%s' is empty: expected fields, each 1 or -1",
+                             leaf->path);
     sort = truce__arena_take(&parser->update->memory, count * sizeof *sort);
     for (uint32_t i = 0; truce__fields_next(&fields); i++) {
         if (!is_direction(fields.value, &sort[i].descending))
-            return truce__refuse(CODE_BAD_VALUE, error,
-                                 "$sort in $push of '%s': the value for '%s' is neither 1 nor -1",
-                                 leaf->path, fields.key);
+            return truce__refuse_value(CODE_BAD_VALUE, fields.value, error,
+                                       "$sort in $push of '%s': the value of '%s' must be 1 or -1",
+                                       leaf->path, fields.key);
         sort[i].path = truce__update_path(parser->update, fields.key, fields.key_length, error);
         if (!sort[i].path)
             return TRUCE_INVALID;
@@ -486,8 +491,9 @@ static truce_status parse_sort(struct update_parser *parser, struct update_leaf 
     sort = truce__arena_take(&parser->update->memory, sizeof *sort);
     sort->path = NULL;
     if (!is_direction(pattern, &sort->descending))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "$sort in $push of '%s' is 1, -1 or a document of fields", leaf->path);
+        return truce__refuse_value(CODE_BAD_VALUE, pattern, error,
+                                   "$sort in $push of '%s' must be 1, -1, or a document of fields",
+                                   leaf->path);
     leaf->as.push.sort = sort;
     leaf->as.push.sort_count = 1;
     return TRUCE_OK;
@@ -498,8 +504,8 @@ static truce_status parse_integer(const struct update_leaf *leaf, const char *na
 {
     if (truce__value_is_number(value) && truce__number_to_int64(value, number))
         return TRUCE_OK;
-    return truce__refuse(CODE_BAD_VALUE, error, "%s in $push of '%s' is not an integer", name,
-                         leaf->path);
+    return truce__refuse_value(CODE_BAD_VALUE, value, error,
+                               "%s in $push of '%s' must be an integer", name, leaf->path);
 }
 
 static truce_status parse_push_clause(struct update_parser *parser, struct update_leaf *leaf,
@@ -519,8 +525,10 @@ static truce_status parse_push_clause(struct update_parser *parser, struct updat
         return parse_integer(leaf, "$position", clause->value, &leaf->as.push.position, error);
     if (strcmp(clause->key, "$sort") == 0)
         return parse_sort(parser, leaf, clause->value, error);
-    return truce__refuse(CODE_BAD_VALUE, error, "$push of '%s' has no clause '%s'", leaf->path,
-                         clause->key);
+    return truce__refuse(
+        CODE_BAD_VALUE, error,
+        "$push of '%s' has no clause '%s': expected $each, $position, $slice, or $sort", leaf->path,
+        clause->key);
 }
 
 static bool clause_repeats(struct value clauses, const struct fields *clause)
@@ -691,8 +699,9 @@ static truce_status operator_parse_add(struct update_parser *parser, struct upda
                              "$each in $addToSet of '%s' is %s, not an array", leaf->path,
                              truce__type_name(fields.value.type));
     if (truce__fields_next(&fields))
-        return truce__refuse(CODE_BAD_VALUE, error, "$addToSet of '%s' has no clause '%s'",
-                             leaf->path, fields.key);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "$addToSet of '%s' has no clause '%s': expected $each", leaf->path,
+                             fields.key);
     return TRUCE_OK;
 }
 
@@ -890,7 +899,8 @@ static truce_status operator_parse_pop(struct update_parser *parser, struct upda
     (void)parser;
     if (!truce__value_is_number(leaf->operand) || !truce__number_to_int64(leaf->operand, &side) ||
         (side != 1 && side != -1))
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$pop of '%s' takes 1 or -1", leaf->path);
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, leaf->operand, error,
+                                   "$pop of '%s' must be 1 or -1", leaf->path);
     leaf->as.from_end = side == 1;
     return TRUCE_OK;
 }

@@ -455,7 +455,8 @@ static truce_status check_path(const struct update_parser *parser, const struct 
         positional += is_positional(&path->parts[i]);
     }
     if (path->count == 0)
-        return truce__refuse(CODE_EMPTY_FIELD_NAME, error, "an update path is empty");
+        return truce__refuse(CODE_EMPTY_FIELD_NAME, error,
+                             "an update path is empty: expected the name of a field");
     if (positional > 1)
         return truce__refuse(CODE_BAD_VALUE, error, "the path '%s' has more than one '$'",
                              path->text);
