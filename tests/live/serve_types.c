@@ -189,6 +189,24 @@ TEST(other_types_are_refused_with_the_codes_of_mongodb)
     end();
 }
 
+TEST(names_the_refused_value_of_a_field)
+{
+    static const struct step steps[] = {
+        {"{find: 'c', lsid: {id: 7}}", 14, "errmsg", "\"lsid.id must be a UUID, not 7\""},
+        {"{killCursors: 'c', cursors: [true]}", 14, "errmsg",
+         "\"the cursors of killCursors must be numbers, not true\""},
+        {"{delete: 'c', deletes: [{q: {}, limit: 2}]}", 9, "errmsg",
+         "\"the limit of a statement of delete must be 0 (all) or 1, not 2\""},
+        {"{endSessions: 1}", 14, "errmsg",
+         "\"'endSessions' must be an array of sessions, [{id: UUID}], and is int\""},
+        {"{profile: 7}", 2, "errmsg", "\"the level of profile must be -1, 0, 1, or 2, and is 7\""},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 #define LSID "lsid: {id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '04'}}}"
 
 TEST(refuses_the_end_of_an_unknown_transaction_as_mongodb_does)

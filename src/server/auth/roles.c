@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "bson/refuse_value.h"
 
 #define READS    (ACTION_FIND | ACTION_STATS | ACTION_LIST)
 #define WRITES   (READS | ACTION_WRITE | ACTION_SHAPE)
@@ -114,7 +115,8 @@ static truce_status roles_read_document(const bson_iter_t *at, const char **name
                                  which < 0 ? "is unknown" : "is given twice");
         if (!BSON_ITER_HOLDS_UTF8(&field))
             return truce__refuse(CODE_BAD_VALUE, error,
-                                 "a role is {role, db}: the field '%s' must be a string", key);
+                                 "a role is {role, db}: the field '%s' must be a string, and is %s",
+                                 key, truce__type_name((uint8_t)bson_iter_type(&field)));
         values[which] = bson_iter_utf8(&field, NULL);
     }
     if (!values[0] || !values[1])
@@ -141,8 +143,8 @@ static truce_status roles_read_one(const bson_iter_t *at, const char *database, 
     if (status && !lenient)
         return status;
     if (!name[0] && !lenient)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "a role must be a name, or a document with a role and a db");
+        return truce__refuse_value(CODE_BAD_VALUE, truce__value_of_iter(at), error,
+                                   "a role must be a name, or a document with a role and a db");
     role = role_of(name, database);
     if (role < 0 && !lenient)
         return truce__refuse(CODE_ROLE_NOT_FOUND, error, "No role named %.80s@%.63s", name,

@@ -19,8 +19,7 @@ truce_status serve_sasl_continue(struct call *call, bson_t *reply, bson_error_t 
 
     call->connection->wipes = true;
     if (!bson_iter_init_find(&at, &call->request->body, "payload") || !BSON_ITER_HOLDS_BINARY(&at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "saslContinue must have a payload of bytes");
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "saslContinue needs 'payload', a binary");
     bson_iter_binary(&at, NULL, &size, &payload);
     return login_continue(call, payload, size, reply, error);
 }

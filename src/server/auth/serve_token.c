@@ -1,6 +1,7 @@
 /* createToken, tokensInfo, revokeToken. As for passwords, a caller needs the right to change users
  * of the database. */
 #include "base/clock.h"
+#include "bson/refuse_value.h"
 #include "server/auth/tokens.h"
 #include "server/auth/users.h"
 #include "server/command/handlers.h"
@@ -24,8 +25,9 @@ static truce_status token_read(struct call *call, const struct field *table,
     truce_status status;
 
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a string, the name of a user",
-                             call->command->name);
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
+                                   "'%s' must be a string, the name of a user",
+                                   call->command->name);
     *user = bson_iter_utf8(&call->value, NULL);
     status = users_check_name(*user, error);
     return status ? status : call_own_fields(call, table, fields, error);

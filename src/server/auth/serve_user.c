@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "bson/refuse_value.h"
 #include "bson/value.h"
 #include "server/command/handlers.h"
 #include "store/reserved_names.h"
@@ -83,9 +84,9 @@ static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *i
     char buffer[16], *id;
 
     if (!info_name_of(at, "user", &name, &database))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "usersInfo takes a name, {user, db}, an array of these, 1, or "
-                             "{forAllDBs: true}");
+        return truce__refuse_value(
+            CODE_BAD_VALUE, truce__value_of_iter(at), error,
+            "usersInfo takes a name, {user, db}, an array of these, 1, or {forAllDBs: true}");
     if (!is_self(call, name, database) && !access_may(call, database, ACTION_USERS))
         return access_refuse(call, database, error);
     bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
@@ -214,8 +215,8 @@ static truce_status add_role(struct call *call, const bson_iter_t *at, const str
     int role;
 
     if (!info_name_of(at, "role", &name, &database))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "rolesInfo takes a name, {role, db}, an array of these, or 1");
+        return truce__refuse_value(CODE_BAD_VALUE, truce__value_of_iter(at), error,
+                                   "rolesInfo takes a name, {role, db}, an array of these, or 1");
     role = role_of(name, database);
     if (!access_may(call, database, ACTION_USERS))
         return access_refuse(call, database, error);
@@ -281,8 +282,9 @@ static truce_status user_changed(struct call *call, truce_status status)
 static truce_status user_name_of(struct call *call, const char **name, bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a string, the name of a user",
-                             call->command->name);
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
+                                   "'%s' must be a string, the name of a user",
+                                   call->command->name);
     *name = bson_iter_utf8(&call->value, NULL);
     return users_check_name(*name, error);
 }
@@ -358,7 +360,8 @@ truce_status serve_create_user(struct call *call, bson_t *reply, bson_error_t *e
     call->connection->wipes = true;
     status = read_facts(call, &facts, &fields, error);
     if (!status && !fields.password)
-        status = truce__refuse(CODE_BAD_VALUE, error, "a user must have a password (pwd)");
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "createUser needs 'pwd', the password of the user");
     if (!status && !fields.roles)
         status = truce__refuse(CODE_BAD_VALUE, error,
                                "\"createUser\" command requires a \"roles\" array");
@@ -415,7 +418,8 @@ static truce_status user_change_roles(struct call *call, bool revoke, bson_error
     if (!status)
         status = call_own_fields(call, role_fields, &fields, error);
     if (!status && (!fields.roles || bson_empty(fields.roles)))
-        status = truce__refuse(CODE_BAD_VALUE, error, "%s must have roles", call->command->name);
+        status = truce__refuse(CODE_BAD_VALUE, error,
+                               "%s needs 'roles', an array that is not empty", call->command->name);
     if (!status)
         status = read_roles(call, fields.roles, &grants, error);
     if (status)

@@ -14,8 +14,10 @@ truce_status users_check_name(const char *name, bson_error_t *error)
 
     if (length && length <= SCRAM_NAME_MAX && bson_utf8_validate(name, length, false))
         return TRUCE_OK;
-    return truce__refuse(CODE_BAD_VALUE, error, "a user's name must have 1 to %d bytes",
-                         SCRAM_NAME_MAX);
+    return truce__refuse(
+        CODE_BAD_VALUE, error,
+        "a user's name must have 1 to %d bytes of UTF-8, and \"%.80s\" has %zu bytes",
+        SCRAM_NAME_MAX, name, length);
 }
 
 static void users_append_key(bson_t *document, const char *field, const uint8_t *bytes, int size)

@@ -109,8 +109,10 @@ static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t
                                struct documents *documents, bson_error_t *error)
 {
     if (documents->count == TRUCE_BULK_MAX)
-        return truce__refuse(CODE_INVALID_LENGTH, error, "a command may have at most %d statements",
-                             TRUCE_BULK_MAX);
+        return truce__refuse(
+            CODE_INVALID_LENGTH, error,
+            "the command has more than %d statements, which is the maximum: split it",
+            TRUCE_BULK_MAX);
     if (!(documents->count & (documents->count - 1))) { /* At 0, 1, 2, 4, ... the array doubles. */
         size_t room = documents->count ? 2 * (size_t)documents->count : 1;
         const bson_t **wider = truce__arena_take(&call->arena, room * sizeof *wider);
@@ -121,7 +123,8 @@ static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t
     }
     documents->all[documents->count] = call_view(call, bytes, size);
     if (!documents->all[documents->count])
-        return truce__refuse(CODE_INVALID_BSON, error, "a document of the command is malformed");
+        return truce__refuse(CODE_INVALID_BSON, error, "document %u of the command is malformed",
+                             documents->count);
     documents->count++;
     return TRUCE_OK;
 }

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
+#include "bson/refuse_value.h"
 #include "bson/value.h"
 #include "server/call/call.h"
 
@@ -152,7 +153,8 @@ truce_status call_read_lsid(struct call_session *session, const bson_iter_t *val
     if (BSON_ITER_HOLDS_BINARY(&field))
         bson_iter_binary(&field, &subtype, &size, &bytes);
     if (subtype != BSON_SUBTYPE_UUID)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "lsid.id must be a UUID");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&field), error,
+                                   "lsid.id must be a UUID");
     if (size != sizeof session->id)
         return truce__refuse(CODE_INVALID_UUID, error, "lsid.id has %u bytes, but a UUID has 16",
                              size);
@@ -180,8 +182,8 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
     } else if (!strcmp(name, "stmtId")) {
         if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < -1 ||
             bson_iter_as_int64(at) > INT32_MAX)
-            return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "stmtId must be a number of 32 bits that is not negative");
+            return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(at), error,
+                                       "stmtId must be a number of 32 bits that is not negative");
         session->statement = (int32_t)bson_iter_as_int64(at);
     } else if (!strcmp(name, "stmtIds")) {
         if (!BSON_ITER_HOLDS_ARRAY(at))
@@ -246,7 +248,7 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
             call->time = (uint64_t)seconds << 32 | number;
             if (!call->time)
                 return truce__refuse(CODE_INVALID_OPTIONS, error,
-                                     "atClusterTime must not be a null timestamp");
+                                     "atClusterTime must not be the timestamp (0, 0)");
         }
     }
     return TRUCE_OK;

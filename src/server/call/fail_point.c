@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/value.h"
 #include "server/command/handlers.h"
 
 #define SLICE_MS 5 /* The interval at which a wait checks whether the connection has ended. */
@@ -276,7 +277,11 @@ static truce_status read_mode(const bson_value_t *given, struct order *made, bso
         }
     }
     return truce__refuse(CODE_BAD_VALUE, error,
-                         "mode must be 'alwaysOn', 'off', {times: N} or {skip: N}");
+                         "mode must be 'alwaysOn', 'off', {times: N}, or {skip: N}, and is %.40s",
+                         !given ? "missing"
+                         : given->value_type == BSON_TYPE_UTF8
+                             ? given->value.v_utf8.str
+                             : truce__type_name((uint8_t)given->value_type));
 }
 
 static truce_status check_data(struct call *call, const struct order *made, bson_error_t *error)

@@ -119,7 +119,10 @@ static truce_status same_collection(struct call *call, const char *database, con
 {
     if (uuid->value_type != BSON_TYPE_BINARY || uuid->value.v_binary.subtype != BSON_SUBTYPE_UUID ||
         uuid->value.v_binary.data_len != 16)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "a collectionUUID must be a UUID");
+        return truce__refuse(
+            CODE_TYPE_MISMATCH, error,
+            "a collectionUUID must be a UUID (a binary of subtype 4 with 16 bytes), and is %s",
+            truce__type_name((uint8_t)uuid->value_type));
     keep_names(call);
     return collection_compare(call, database, collection, uuid->value.v_binary.data, error);
 }

@@ -114,7 +114,7 @@ truce_status request_read_distinct(struct call *call, struct distinct_request *d
     *distinct = (struct distinct_request){0};
     status = call_own_fields(call, distinct_fields, distinct, error);
     if (!status && !distinct->key)
-        status = truce__refuse(40414, error, "distinct must have a key");
+        status = truce__refuse(40414, error, "distinct needs 'key', the path of a field");
     return status;
 }
 
@@ -193,7 +193,8 @@ truce_status request_read_aggregate(struct call *call, struct aggregate_request 
     if (!status)
         status = call_let(call, aggregate->let, error);
     if (!status && !aggregate->pipeline)
-        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a pipeline");
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error,
+                               "aggregate needs 'pipeline', an array of stages");
     if (!status)
         status = request_batch(call, aggregate->cursor, &aggregate->batch, error);
     if (!status)

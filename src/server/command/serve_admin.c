@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "bson/refuse_value.h"
 #include "engine/documents/open_documents.h"
 #include "server/command/handlers.h"
 #include "server/session/change_stream.h"
@@ -59,7 +60,8 @@ truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = call_own_fields(call, fields, NULL, error);
     if (!status && !truce__field_is_number(&call->value) && !BSON_ITER_HOLDS_UTF8(&call->value))
-        status = truce__refuse(CODE_TYPE_MISMATCH, error, "logRotate must be 1 or \"server\"");
+        status = truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
+                                     "logRotate must be 1 or \"server\"");
     if (!status && BSON_ITER_HOLDS_UTF8(&call->value) &&
         strcmp(bson_iter_utf8(&call->value, NULL), "server") != 0)
         status = truce__refuse(CODE_BAD_VALUE, error, "Unknown log type '%.80s'",
@@ -99,8 +101,14 @@ static truce_status read_seconds(const bson_value_t *value, const char *name, in
     call_value_iter(value, &holder, &at);
     is_number = truce__field_to_number(&at, &seconds);
     bson_destroy(&holder);
-    if (!is_number || seconds < 1 || seconds > 86400)
-        return truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from 1 to 86400", name);
+    if (!is_number)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "%s must be a number from 1 to 86400, and is %s", name,
+                             truce__type_name((uint8_t)value->value_type));
+    if (seconds < 1 || seconds > 86400)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "%s must be a number from 1 to 86400, and is %lld", name,
+                             (long long)seconds);
     *ms = seconds * 1000;
     return TRUCE_OK;
 }
@@ -183,16 +191,20 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
     if (status)
         return status;
     if (!truce__field_to_number(&call->value, &level))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "the level of profile must be a number");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
+                                   "the level of profile must be a number");
     if (level < -1 || level > 2)
-        return truce__refuse(CODE_BAD_VALUE, error, "the level of profile must be -1, 0, 1, or 2");
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the level of profile must be -1, 0, 1, or 2, and is %lld",
+                             (long long)level);
     if (level > 0)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "there is no system.profile: slow commands are in the log, and "
                              "{profile: 0, slowms: N} sets which are slow");
     if (given.slowms < -1 || given.slowms > INT32_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "slowms must be a number from 0 to %d",
-                             INT32_MAX);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "slowms must be a number from 0 to %d, and is %lld", INT32_MAX,
+                             (long long)given.slowms);
     if (!level && given.slowms >= 0)
         atomic_store(&call->server->slow_ms, given.slowms);
     BCON_APPEND(reply, "was", BCON_INT32(0), "slowms", BCON_INT32((int32_t)was), "sampleRate",
@@ -305,7 +317,8 @@ truce_status serve_data_size(struct call *call, bson_t *reply, bson_error_t *err
     truce_status status;
 
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "dataSize must name a collection: DB.NAME");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
+                                   "dataSize must name a collection: DB.NAME");
     status = serve_place_of(call, bson_iter_utf8(&call->value, NULL), ACTION_FIND, place, error);
     if (!status)
         status = call_own_fields(call, fields, &nothing, error);

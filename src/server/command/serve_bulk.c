@@ -87,7 +87,7 @@ static truce_status read_target(struct call *call, const bson_t *document, struc
     if (!status)
         status = call_fields(call, document, target_fields, false, &given, error);
     if (!status && !given.ns)
-        status = truce__refuse(40414, error, "an element of nsInfo must have ns");
+        status = truce__refuse(40414, error, "an element of nsInfo needs ns, DATABASE.COLLECTION");
     if (!status)
         status =
             serve_place_of(call, given.ns, ACTION_WRITE | access_more_actions(call), found, error);
@@ -165,14 +165,14 @@ static truce_status bulk_fill(const struct operation_fields *given, truce_write 
         return write_of_update(&given->update, "filter and updateMods", write, error);
     case TRUCE_WRITE_REMOVE:
         if (!given->update.filter)
-            return truce__refuse(40414, error, "a delete of bulkWrite must have a filter");
+            return truce__refuse(40414, error, "a delete of bulkWrite needs a filter");
         write->filter = given->update.filter;
         write->options =
             (truce_write_options){.multi = given->update.multi, .hint = given->update.hint};
         return TRUCE_OK;
     default:
         if (!given->document)
-            return truce__refuse(40414, error, "an insert of bulkWrite must have a document");
+            return truce__refuse(40414, error, "an insert of bulkWrite needs a document");
         write->document = given->document;
         return TRUCE_OK;
     }
@@ -193,7 +193,9 @@ static truce_status bulk_read_operation(struct call *call, const bson_t *stateme
     if (status)
         return status;
     if (!bson_iter_init(&at, statement) || !bson_iter_next(&at))
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "an operation of bulkWrite is empty");
+        return truce__refuse(
+            CODE_FAILED_TO_PARSE, error,
+            "an operation of bulkWrite is empty: expected insert, update, or delete");
     for (truce_write_kind kind = TRUCE_WRITE_INSERT; kind <= TRUCE_WRITE_REMOVE; kind++)
         if (!strcmp(bson_iter_key(&at), tables[kind]->name))
             write->kind = kind;

@@ -94,7 +94,8 @@ static truce_status change_stream_read_start(const struct stage *stage,
 
         if (stage->start_at->value_type != BSON_TYPE_TIMESTAMP)
             return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "startAtOperationTime must be a timestamp");
+                                 "startAtOperationTime must be a timestamp, and is %s",
+                                 truce__type_name((uint8_t)stage->start_at->value_type));
         if (number >> FEED_SECOND_SHIFT)
             number = ((int64_t)1 << FEED_SECOND_SHIFT) - 1;
         options->from = truce__feed_position(stage->start_at->value.v_timestamp.timestamp, number);

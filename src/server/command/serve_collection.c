@@ -43,8 +43,11 @@ static truce_status check_validation(const struct shape *shape, bson_error_t *er
 
     if ((shape->level && strcmp(shape->level, "strict") != 0) ||
         (shape->action && strcmp(shape->action, "error") != 0))
-        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "validationLevel must be \"strict\", and validationAction \"error\"");
+        return truce__refuse(
+            CODE_COMMAND_NOT_SUPPORTED, error,
+            "validationLevel must be \"strict\", and validationAction \"error\": they are "
+            "\"%.40s\" and \"%.40s\"",
+            shape->level ? shape->level : "strict", shape->action ? shape->action : "error");
     status = truce__match_new(shape->validator, &match, error);
     truce__match_free(match);
     return status;
@@ -463,9 +466,11 @@ static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_
     known = BSON_ITER_HOLDS_BOOL(&at) || truce__field_is_number(&at);
     *drop = known && truce__field_truth(&at);
     bson_destroy(&holder);
-    return known ? TRUCE_OK
-                 : truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "the field 'dropTarget' must be true or false, or a UUID");
+    return known
+               ? TRUCE_OK
+               : truce__refuse(CODE_TYPE_MISMATCH, error,
+                               "the field 'dropTarget' must be true or false, or a UUID, and is %s",
+                               truce__type_name((uint8_t)given->value_type));
 }
 
 truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
@@ -481,7 +486,9 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = read_drop(rename.drop, &drop, error);
     if (!status && (!rename.to || !ns))
-        status = truce__refuse(40414, error, "renameCollection must have two namespaces");
+        status = truce__refuse(
+            40414, error,
+            "renameCollection needs two namespaces: {renameCollection: FROM, to: TO}");
     if (!status && !is_same_database(ns, rename.to)) {
         /* The collection leaves one database and enters the other. */
         away |= ACTION_FIND | ACTION_WRITE;

@@ -1,5 +1,6 @@
 /* currentOp, killOp, and the stages of a pipeline that the server itself answers: $currentOp and
  * $collStats. */
+#include "bson/refuse_value.h"
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 
@@ -214,7 +215,8 @@ static truce_status collection_stats(struct call *call, const bson_t *asked, bso
     bson_t one;
 
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
-        return truce__refuse(CODE_INVALID_NAMESPACE, error, "$collStats needs a collection");
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "$collStats needs a collection: send {aggregate: NAME}");
     BSON_APPEND_DOCUMENT_BEGIN(documents, "0", &one);
     status = append_collection(call, asked, &one, error);
     bson_append_document_end(documents, &one);
@@ -256,8 +258,8 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most
 
     (void)first_stage(pipeline, &stage);
     if (!BSON_ITER_HOLDS_DOCUMENT(&stage))
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "%s must be a document",
-                             bson_iter_key(&stage));
+        return truce__refuse_value(CODE_FAILED_TO_PARSE, truce__value_of_iter(&stage), error,
+                                   "%s must be a document", bson_iter_key(&stage));
     asked = call_view_of(call, &stage);
     if (!strcmp(bson_iter_key(&stage), "$collStats"))
         status = collection_stats(call, asked, &documents, error);

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/random.h"
+#include "bson/refuse_value.h"
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
 #include "query/input_check.h"
@@ -626,7 +627,8 @@ static truce_status explain_check_database(const struct call *call, bson_error_t
     if (!bson_iter_recurse(&call->value, &at) || !bson_iter_find(&at, "$db"))
         return TRUCE_OK;
     if (!BSON_ITER_HOLDS_UTF8(&at))
-        return truce__refuse(13111, error, "the $db of a command within explain must be a string");
+        return truce__refuse_value(13111, truce__value_of_iter(&at), error,
+                                   "the $db of a command within explain must be a string");
     if (strcmp(bson_iter_utf8(&at, NULL), call->database) != 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "Mismatched $db in explain command. Expected %s but got %.80s",
@@ -644,7 +646,8 @@ truce_status serve_explain(struct call *call, bson_t *reply, bson_error_t *error
         return status;
     if (!BSON_ITER_HOLDS_DOCUMENT(&call->value) || !bson_iter_recurse(&call->value, &inner) ||
         !bson_iter_next(&inner))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "explain must have a command");
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "explain needs a command, for example {explain: {find: NAME}}");
     status = explain_check_database(call, error);
     return status ? status : explain_inner(call, &inner, executes, reply, error);
 }

@@ -1,4 +1,5 @@
 /* createIndexes, dropIndexes, listIndexes, and the index part of collMod. */
+#include "bson/refuse_value.h"
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
@@ -202,7 +203,8 @@ static truce_status check_names(const bson_t *indexes, const bson_iter_t *names,
     (void)bson_iter_recurse(names, &name);
     while (bson_iter_next(&name)) {
         if (!BSON_ITER_HOLDS_UTF8(&name))
-            return truce__refuse(CODE_TYPE_MISMATCH, error, "the names of indexes must be strings");
+            return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&name), error,
+                                       "the names of indexes must be strings");
         if (!index_is_named(indexes, bson_iter_utf8(&name, NULL)))
             return truce__refuse(CODE_INDEX_NOT_FOUND, error, "the index \"%.200s\" does not exist",
                                  bson_iter_utf8(&name, NULL));
@@ -270,7 +272,8 @@ truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *
     if (!status)
         status = call_own_fields(call, drop_index_fields, NULL, error);
     if (!status && !bson_iter_init_find(&which, &call->request->body, "index"))
-        status = truce__refuse(40414, error, "dropIndexes must name its index");
+        status = truce__refuse(
+            40414, error, "dropIndexes needs 'index': a name, an array of names, or a key pattern");
     if (!status)
         status = index_list_of(call, place, &indexes, error);
     if (!status) {

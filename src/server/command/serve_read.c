@@ -1,4 +1,5 @@
 /* find, getMore, killCursors, aggregate, count, distinct. */
+#include "bson/refuse_value.h"
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
@@ -83,9 +84,11 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
     if (status)
         return status;
     if (!truce__field_to_number(&call->value, &id))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "getMore must have the number of a cursor");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&call->value), error,
+                                   "getMore must be the number of a cursor");
     if (!more.collection)
-        return truce__refuse(40414, error, "getMore must name its collection");
+        return truce__refuse(40414, error,
+                             "getMore needs 'collection', the name of its collection");
     if (more.batch < -1)
         return truce__refuse(CODE_BAD_VALUE, error, "batchSize must not be negative, and is %lld",
                              (long long)more.batch);
@@ -137,15 +140,15 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
     bson_iter_t at;
 
     if (!status && !kill.cursors)
-        status = truce__refuse(40414, error, "killCursors must have its cursors");
+        status = truce__refuse(40414, error, "killCursors needs 'cursors', an array of numbers");
     if (!status && bson_iter_init(&at, kill.cursors))
         while (!status && bson_iter_next(&at)) {
             int64_t id;
 
             status = truce__field_to_number(&at, &id)
                          ? check_user(call, id, error)
-                         : truce__refuse(CODE_TYPE_MISMATCH, error,
-                                         "the cursors of killCursors must be numbers");
+                         : truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(&at), error,
+                                               "the cursors of killCursors must be numbers");
         }
     if (!status && bson_iter_init(&at, kill.cursors))
         while (bson_iter_next(&at)) {
@@ -188,7 +191,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
     if (!status && aggregate.explain)
         return serve_explain_aggregate(call, &aggregate, reply, error);
     if (!status && !aggregate.cursor)
-        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a cursor");
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error,
+                               "aggregate needs 'cursor', for example {cursor: {}}");
     if (!status && call->snapshot && serve_is_change_stream(aggregate.pipeline))
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "a change stream cannot read with readConcern level snapshot");

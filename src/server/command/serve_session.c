@@ -1,4 +1,5 @@
 /* Sessions, and commands within transactions. */
+#include "bson/refuse_value.h"
 #include "server/command/collection_uuid.h"
 #include "server/command/handlers.h"
 
@@ -40,8 +41,9 @@ static truce_status session_each_named(struct call *call, bool end, bson_error_t
     bson_iter_t at;
 
     if (!status && (!BSON_ITER_HOLDS_ARRAY(&call->value) || !bson_iter_recurse(&call->value, &at)))
-        status = truce__refuse(CODE_TYPE_MISMATCH, error, "%s must have an array of sessions",
-                               call->command->name);
+        status = truce__refuse(
+            CODE_TYPE_MISMATCH, error, "'%s' must be an array of sessions, [{id: UUID}], and is %s",
+            call->command->name, truce__type_name((uint8_t)bson_iter_type(&call->value)));
     while (!status && bson_iter_next(&at)) {
         struct call_session named = {0};
 
@@ -88,7 +90,9 @@ static truce_status session_end_user(struct call *call, const bson_iter_t *at, b
         return truce__field_wrong_type(at, "a document {user, db}", error);
     status = call_fields(call, call_view_of(call, at), fields, false, &named, error);
     if (!status && (!named.user || !named.database))
-        status = truce__refuse(40414, error, "a user of killAllSessions must have user and db");
+        status = truce__refuse(40414, error,
+                               "a user of killAllSessions needs 'user' and 'db', and has no '%s'",
+                               named.user ? "db" : "user");
     if (status || !end)
         return status;
     tag = bson_strdup_printf("%s.%s", named.database, named.user);
@@ -189,11 +193,13 @@ static truce_status check_listing(struct call *call, const bson_iter_t *stage, b
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(stage))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "$listLocalSessions must be a document");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(stage), error,
+                                   "$listLocalSessions must be a document");
     status = call_fields(call, call_view_of(call, stage), fields, false, &asked, error);
     if (!status && call->connection->login.tag[0] && (asked.users || asked.all))
-        status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                               "the sessions of other users are not listed");
+        status = truce__refuse(
+            CODE_COMMAND_NOT_SUPPORTED, error,
+            "the sessions of other users are not listed: leave out 'users' and 'allUsers'");
     return status;
 }
 
@@ -248,9 +254,14 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "startTransaction needs autocommit: false");
     if (!session->given || session->number < 0)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "a transaction needs lsid and txnNumber");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "a transaction needs lsid and txnNumber, and has no %s",
+                             session->given ? "txnNumber" : "lsid");
     if (session->autocommit)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "autocommit must be false, and is true: leave it out for a command without a "
+            "transaction");
     if (!(command->traits & COMMAND_TRANSACTS))
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
                              call->command->name);

@@ -1,4 +1,5 @@
 /* insert, update, delete, findAndModify. */
+#include "bson/refuse_value.h"
 #include "server/command/write_statement.h"
 
 #include <string.h>
@@ -238,7 +239,7 @@ truce_status write_of_update(const struct write_update *update, const char *name
                              truce_write *write, bson_error_t *error)
 {
     if (!update->filter || !update->update.document)
-        return truce__refuse(40414, error, "a statement of update must have %s", names);
+        return truce__refuse(40414, error, "a statement of update needs %s", names);
     write->kind = TRUCE_WRITE_UPDATE;
     write->filter = update->filter;
     write->document = update->update.document;
@@ -287,16 +288,20 @@ static truce_status read_delete(struct call *call, const bson_t *statement, truc
                                 bson_error_t *error)
 {
     struct delete delete = {.limit = -1};
+    bson_iter_t at;
     truce_status status = truce__message_check(statement, error);
 
     if (!status)
         status = call_fields(call, statement, delete_fields, false, &delete, error);
     if (!status && !delete.filter)
-        status = truce__refuse(40414, error, "a statement of delete must have q");
+        status = truce__refuse(40414, error, "a statement of delete needs q, a filter");
     /* 0.5 is not 0, which removes all. */
     if (!status && ((delete.limit != 0 && delete.limit != 1) || !limit_is_whole(statement)))
-        status = truce__refuse(CODE_FAILED_TO_PARSE, error,
-                               "the limit of a statement of delete must be 0 or 1");
+        status = truce__refuse_value(
+            CODE_FAILED_TO_PARSE,
+            (bson_iter_init_find(&at, statement, "limit") ? truce__value_of_iter(&at)
+                                                          : truce__value_missing()),
+            error, "the limit of a statement of delete must be 0 (all) or 1");
     write->kind = TRUCE_WRITE_REMOVE;
     write->filter = delete.filter;
     write->options = (truce_write_options){.multi = delete.limit == 0, .hint = delete.hint};

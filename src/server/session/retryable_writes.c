@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "bson/refuse_value.h"
 #include "server/call/call.h"
 
 #define SPARE_BYTES 4096 /* The size of a record apart from its measured parts. */
@@ -366,8 +367,9 @@ static truce_status read_ids(struct retryable *kept, const bson_t *ids, bson_err
         int64_t id = BSON_ITER_HOLDS_INT(&at) ? bson_iter_as_int64(&at) : -2;
 
         if (id < -1 || id > INT32_MAX)
-            return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "stmtIds must have numbers of 32 bits that are not negative");
+            return truce__refuse_value(
+                CODE_TYPE_MISMATCH, truce__value_of_iter(&at), error,
+                "each of stmtIds must be a number of 32 bits that is not negative");
         kept->ids[kept->ids_count++] = (int32_t)id;
     }
     kept->first = kept->ids_count ? kept->ids[0] : -1;
