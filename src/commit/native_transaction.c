@@ -439,7 +439,10 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
     if (at == plan->count || is_of_a_query(commit, &outcomes[at]))
         return status;
     if (plan->owners[at] == UINT32_MAX && commit->owner)
-        return truce__fail(TRUCE_CONFLICT, error, "the commit was rolled back by another process");
+        return truce__fail(
+            TRUCE_CONFLICT, error,
+            "the commit was rolled back by another process, because its lease was over: nothing "
+            "was written, and you can repeat it");
     if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* The key is used, or too old. */
         status = truce__commit_key_holder(commit, error);
         if (status != TRUCE_NOT_FOUND)

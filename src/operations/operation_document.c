@@ -254,8 +254,9 @@ static truce_status run_revision(struct operation_call *call, const void *arg, b
     truce_status status;
 
     if (verbs != 1)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "exactly one of 'get', 'save', 'merge', and 'remove' must be given");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "give exactly one of 'get', 'save', 'merge', and 'remove': the request has %d", verbs);
     status = take_revision(call, &given->named, !given->get, &handle, error);
     if (status)
         return status;
@@ -323,8 +324,10 @@ static truce_status document_run_patch(struct operation_call *call, const void *
     truce_status status;
 
     if (given->patch.is_array != (kind == TRUCE_PATCH_JSON))
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "'patch' must be an array with 'kind' \"json\", else a document");
+        return truce__refuse(
+            CODE_TYPE_MISMATCH, error,
+            "'patch' must be an array with 'kind' \"json\", else a document, and is %s",
+            given->patch.is_array ? "an array" : "a document");
     status = take_revision(call, &given->named, true, &handle, error);
     if (status)
         return status;
@@ -657,7 +660,9 @@ static truce_status document_check_item(const struct item_given *given, bson_err
     if (verbs != 1)
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
-            "exactly one of 'update', 'remove', 'add', 'replace', and 'upsert' must be given");
+            "give exactly one of 'update', 'remove', 'add', 'replace', and 'upsert': the request "
+            "has %d",
+            verbs);
     if ((given->update || given->remove) && !given->query)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'query' must select the items; {} selects all");

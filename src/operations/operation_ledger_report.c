@@ -288,8 +288,12 @@ static truce_status seal_read_after(struct operation_call *call, const bson_t *d
         return status;
     if (after.hash->value_type != BSON_TYPE_BINARY ||
         after.hash->value.v_binary.data_len != SHA256_BYTES)
-        return truce__refuse(CODE_BAD_VALUE, error, "the 'hash' of 'after' must have %d bytes",
-                             SHA256_BYTES);
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the 'hash' of 'after' must be a binary of %d bytes, and is %s",
+                             SHA256_BYTES,
+                             after.hash->value_type == BSON_TYPE_BINARY
+                                 ? "shorter or longer"
+                                 : truce__type_name((uint8_t)after.hash->value_type));
     sealed->part = (int32_t)after.part;
     sealed->account = after.account;
     memcpy(sealed->hash, after.hash->value.v_binary.data, SHA256_BYTES);

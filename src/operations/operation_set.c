@@ -378,8 +378,10 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
         first.value.v_doc.data_len = operations[0].key->len;
         key = &first;
     } else if (!given->named.key || given->named.key->value_type != BSON_TYPE_DOCUMENT) {
-        return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "'key' must be a document, for example {student_id: 7}");
+        return truce__refuse(
+            CODE_TYPE_MISMATCH, error,
+            "'key' must be a document, for example {student_id: 7}, and is %s",
+            given->named.key ? truce__type_name((uint8_t)given->named.key->value_type) : "missing");
     }
     status = operation_set_take_set(call, &given->named, key, count > 0, &handle, error);
     if (status)

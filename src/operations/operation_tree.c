@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "bson/refuse_value.h"
 #include "bson/value.h"
 #include "operations/operation_tree.h"
 #include "patterns/tree/tree.h"
@@ -580,7 +581,8 @@ static truce_status tree_add_change(struct operation_call *call, truce_tree_edit
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at) || !bson_iter_recurse(at, &change) ||
         !bson_iter_next(&change))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "must be {put: ITEM} or {remove: itemId}");
+        return truce__refuse_value(CODE_TYPE_MISMATCH, truce__value_of_iter(at), error,
+                                   "must be {put: ITEM} or {remove: itemId}");
     is_put = !strcmp(bson_iter_key(&change), "put");
     if (!is_put && strcmp(bson_iter_key(&change), "remove") != 0)
         return truce__refuse(40415, error, "must have 'put' or 'remove', and has '%.80s'",
@@ -896,10 +898,11 @@ truce_status truce__operation_item_id(const bson_value_t *id, const char *field,
     good = truce__value_identifies(truce__tree_item_id(&holder));
     bson_destroy(&holder);
     return good ? TRUCE_OK
-                : truce__refuse(CODE_BAD_VALUE, error,
-                                "'%s' must be an itemId: a string, number, ObjectId, date, bool, "
-                                "or binary value",
-                                field);
+                : truce__refuse(
+                      CODE_BAD_VALUE, error,
+                      "'%s' must be an itemId (a string, number, ObjectId, date, bool, or binary "
+                      "value), and is %s",
+                      field, truce__type_name((uint8_t)id->value_type));
 }
 
 static truce_status check_read(const struct read_given *given, bson_error_t *error)

@@ -104,7 +104,7 @@ TEST(refuses_invalid_trees_by_name)
         {PUBLISH("revert: 0"), 2},
         {PUBLISH("changes: {}"), 14},
         {PUBLISH("changes: [1]"), 14, "errmsg",
-         "\"change 1: must be {put: ITEM} or {remove: itemId}\""},
+         "\"change 1: must be {put: ITEM} or {remove: itemId}, not 1\""},
         {PUBLISH("changes: [{}]"), 14},
         {PUBLISH("changes: [{set: 1}]"), 40415},
         {PUBLISH("changes: [{put: 1}]"), 14},

@@ -221,7 +221,8 @@ static truce_status foreign_check_shape(const struct foreign *run, const bson_t 
     if (run->reader->ledger->slots)
         return truce__fail(
             TRUCE_INVALID, error,
-            "the numbers of this ledger are documents of %s: only truce may post to it",
+            "the numbers of this ledger are documents of %s, which only truce can assign: post "
+            "the transaction with truce",
             run->reader->ledger->slots);
     if (!truce__ledger_is(document, "proc", "UNCOMMITTED") &&
         !truce__ledger_is(document, "proc", "COMMITTED"))

@@ -176,9 +176,10 @@ static truce_status build_check_place(struct building *building, bson_error_t *e
     building->shown[0] = '\0';
     reserved = truce__reserved(entry->collection);
     if (reserved || !strcmp(entry->collection, building->transfers->collection))
-        return truce__fail(TRUCE_INVALID, error,
-                           "%s: this collection cannot take part in a transfer",
-                           build_shown(building));
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "%s: this collection cannot take part in a transfer, because truce stores %s in it",
+            build_shown(building), reserved ? "its own documents" : "the transfers");
     return TRUCE_OK;
 }
 
