@@ -129,8 +129,8 @@ static int compare_dates(truce_store *store, truce_ledger *ledger, const char *a
 static truce_status post_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     bson_value_t id = truce_id_int64(posted);
-    truce_ledger_entry entries[] = {{.account = "people:b", .value = -3},
-                                    {.account = "bank", .value = 3}};
+    truce_ledger_entry entries[] = {{.account = "people:b", .value = 3},
+                                    {.account = "bank", .value = -3}};
     truce_ledger_transaction transaction = {
         .id = &id, .entries = entries, .count = 2, .effective_ms = OLD + posted % 50 * DAY};
 
