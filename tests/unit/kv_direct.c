@@ -46,7 +46,10 @@ static bool open_all(void)
     CHECK_OK(truce__kv_keys_create(writer, KEYS, &error), error);
     CHECK_OK(truce__kv_write_commit(writer, &error), error);
     for (int i = 0; i < ROWS; i++) {
-        numbers[i] = i < ROWS / 2 ? i + 1 : (int64_t)(truce__random_next(&rng) >> below(64) >> 1);
+        /* Some numbers are as large as those of the change feed, and follow each other. */
+        numbers[i] = i < ROWS / 2       ? i + 1
+                     : i < ROWS * 3 / 4 ? (INT64_C(1) << 60) + i
+                                        : (int64_t)(truce__random_next(&rng) >> below(64) >> 1);
         present[i] = false;
     }
     return true;

@@ -332,7 +332,9 @@ static unsigned direct_guess(const uint8_t *page, unsigned head, int64_t row)
     if (last > INT16_MAX || !direct_row_of(page, head, 0, &from) ||
         !direct_row_of(page, head, last, &to) || row <= from || row > to)
         return last / 2;
-    return (unsigned)((double)last * ((double)row - (double)from) / ((double)to - (double)from));
+    /* Differences before the conversion: near 2^60, one double stands for hundreds of rows. */
+    return (unsigned)((double)last * (double)((uint64_t)row - (uint64_t)from) /
+                      (double)((uint64_t)to - (uint64_t)from));
 }
 
 /* Finds the first cell whose row is not smaller. `*cell` is the number of cells if there is
