@@ -332,7 +332,7 @@ static unsigned direct_guess(const uint8_t *page, unsigned head, int64_t row)
     if (last > INT16_MAX || !direct_row_of(page, head, 0, &from) ||
         !direct_row_of(page, head, last, &to) || row <= from || row > to)
         return last / 2;
-    /* Differences before the conversion: near 2^60, one double stands for hundreds of rows. */
+    /* Subtracts before the conversion: near 2^60, hundreds of rows become the same double. */
     return (unsigned)((double)last * (double)((uint64_t)row - (uint64_t)from) /
                       (double)((uint64_t)to - (uint64_t)from));
 }
