@@ -96,9 +96,11 @@ static void drop_created(struct call *call, const char *place, const struct docu
     }
 }
 
-/* Creates all indexes or none: if the documents do not allow one, the ones before it are dropped. */
+/* Creates all indexes or none: if the documents do not allow one, the ones before it are dropped.
+ * `*there_were`: the number of indexes before. */
 static truce_status create_all(struct call *call, const char *place,
-                               const struct documents *indexes, bson_error_t *error)
+                               const struct documents *indexes, int32_t *there_were,
+                               bson_error_t *error)
 {
     int64_t around = truce_deadline_begin(call->deadline_ms);
     bson_t before;
@@ -107,6 +109,7 @@ static truce_status create_all(struct call *call, const char *place,
 
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
+    *there_were = (int32_t)bson_count_keys(&before);
     while (!status && created < indexes->count) {
         status = truce_index_create(call->store, place, indexes->all[created], error);
         created += !status;
@@ -134,11 +137,10 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status)
-        before = there ? count_indexes(call, place) : 1;
-    if (!status)
-        status = create_all(call, place, &indexes, error);
+        status = create_all(call, place, &indexes, &before, error);
     if (status)
         return status;
+    before = there ? before : 1;
     after = count_indexes(call, place);
     BCON_APPEND(reply, "numIndexesBefore", BCON_INT32(before), "numIndexesAfter", BCON_INT32(after),
                 "createdCollectionAutomatically", BCON_BOOL(!there));
