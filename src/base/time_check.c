@@ -8,16 +8,13 @@
 
 truce_status truce__time_check(const char *name, int64_t time_ms, bson_error_t *error)
 {
-    if (time_ms > DATE_LAST_MS)
+    bool late = time_ms > DATE_LAST_MS;
+
+    if (late || (time_ms < TIME_LEAST_MS && truce__clock_wall_ms() >= TIME_LEAST_MS))
         return truce__fail(TRUCE_INVALID, error,
-                           "%s is %" PRId64 ", a time after the year 9999: expected milliseconds "
-                           "since 1970, for example 1767225600000",
-                           name, time_ms);
-    if (time_ms < TIME_LEAST_MS && truce__clock_wall_ms() >= TIME_LEAST_MS)
-        return truce__fail(TRUCE_INVALID, error,
-                           "%s is %" PRId64 ", a time before 1970-04-27: expected milliseconds "
-                           "since 1970, for example 1767225600000",
-                           name, time_ms);
+                           "%s is %" PRId64 ", a time %s: expected milliseconds since 1970, for "
+                           "example 1767225600000",
+                           name, time_ms, late ? "after the year 9999" : "before 1970-04-27");
     return TRUCE_OK;
 }
 
