@@ -361,6 +361,29 @@ TEST(evicts_the_oldest_entries_except_used_or_changing_ones)
     truce__cache_free(cache);
 }
 
+/* While the cache is full, most documents of a scan leave it as it is. */
+TEST(keeps_three_quarters_of_a_full_cache_during_a_scan)
+{
+    char key[32], body[512];
+    int kept = 0;
+
+    memset(body, 'b', sizeof body - 1);
+    body[sizeof body - 1] = 0;
+    open_cache_of(1 << 20);
+    for (int i = 0; i < 4000; i++) {
+        snprintf(key, sizeof key, "stored %d", i);
+        read_from_file(key, body);
+    }
+    for (int i = 0; i < 400; i++) {
+        snprintf(key, sizeof key, "scanned %d", i);
+        read_from_file(key, body);
+        kept += shows("c", key, body);
+    }
+    CHECK_INT(kept, >, 400 / 8);
+    CHECK_INT(kept, <, 400 / 2);
+    truce__cache_free(cache);
+}
+
 TEST(changes_that_do_not_fit_are_not_known)
 {
     enum { KEYS = 10000 };
