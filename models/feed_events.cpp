@@ -1,4 +1,4 @@
-// A publisher of the feed of changes (src/broker/feed_events.c), invariants BF1 to BF4. Two publishers with one name read
+// A publisher of the feed of changes (invariants BF1 to BF4 of src/broker/feed_events.h). Two publishers with one name read
 // the feed, send events, and store the position. The broker takes or refuses each message by itself. Publishers stop
 // for ever or fail between two steps, and messages of a dead connection arrive at any later time. See README.md.
 #include "mc.hpp"

@@ -32,7 +32,7 @@ struct P { typedef T S; u32 mut; bool merges; int losses, lates, crashes, plains
       case COMMIT: { n = s; bool stale = s.d.n != r.n || (!same(s.d, r) && !M(M_NUMBER_COMMIT)); n.seen[i] = s.d;
         bool both = s.d.a != r.a; // both changed a
         n.pc[i] = stale && (!merges || both) ? CONFLICT : WRITE; lab("%d looks in a commit: %s", i, n.pc[i] == WRITE ? "writes" : "conflict"); emit(n); break; }
-      case WRITE: { n = s; const D &x = s.seen[i]; bool hold = M(M_BLIND_COMMIT) ? s.d.n == x.n : s.d == x; // CE1, CE2
+      case WRITE: { n = s; const D &x = s.seen[i]; bool hold = M(M_BLIND_COMMIT) ? s.d.n == x.n : s.d == x; // CE1, CE2 of commit_entry.c
         bool stale = x.n != r.n || !same(x, r); u8 b = merges && stale && !M(M_NUMBER_COMMIT) && !M(M_MERGE_MINE) ? x.b : r.b;
         if (hold) put(n, i, x.n + 1, b, M(M_NUMBER_COMMIT) || M(M_MERGE_MINE) ? r.b : x.b, x.a); n.pc[i] = hold ? SAVED : COMMIT; lab("%d writes: %s", i, hold ? "saved" : "again"); emit(n); break; } }
       if (s.pc[i] < SAVED && s.pc[i] > READ && s.crashes) { n = s; n.crashes--; n.pc[i] = DEAD; lab("%d dies", i); emit(n); }

@@ -13,7 +13,7 @@
  *     send --(taken at n)--> those before n are posted. n: it exists, `of` is settled, or a number
  *       |                    is taken: read again. Those after n were not reached: plan again
  *       v  --(no answer)---> all may be stored: plan again under the same ids, which find
- *       |                    themselves (LG7)
+ *       |                    themselves (LG7 of ledger.c)
  *     posted
  *
  * A request that is refused after planned ones is refused if all of these take effect: then it was

@@ -1,5 +1,5 @@
-/* Builds the document of a transaction, with the chain over its changes, and compares it with a
- * stored one. */
+/* Builds the document of a transaction, with the chain over its changes (LG3 and LG10 of ledger.c),
+ * and compares it with a stored one. */
 #include <string.h>
 
 #include "bson/field_name_escape.h"

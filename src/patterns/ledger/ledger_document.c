@@ -398,7 +398,7 @@ static bool document_add(int64_t *sum, int64_t value)
     return !__builtin_add_overflow(*sum, value, sum);
 }
 
-/* Adds a change to the sums of a state (LG8). */
+/* Adds a change to the sums of a state (LG8 of ledger.c). */
 truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_change *change,
                                bool counts, bool pending, bson_error_t *error)
 {

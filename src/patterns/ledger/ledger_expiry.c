@@ -9,7 +9,7 @@
  *     sweep       books the release of all accounts
  *
  * `open` is the time at which a pending transaction expires. It is a hint: it is removed when the
- * transaction is settled, and may remain after a crash. `resolves` decides (LG6).
+ * transaction is settled, and may remain after a crash. `resolves` decides (LG6 of ledger.c).
  */
 #include <string.h>
 

@@ -19,8 +19,8 @@
  *  LF1. A document is imported only if no other uncommitted document has a smaller number on one
  *       of its accounts.
  *  LF2. Its changes get the next numbers of their accounts. This closes skipped numbers: committed
- *       numbers have no gaps (LG1). If a post takes that number first, the unique index refuses the
- *       write, and the document is examined again.
+ *       numbers have no gaps (LG1 of ledger.c). If a post takes that number first, the unique index
+ *       refuses the write, and the document is examined again.
  *  LF3. The write compares every field from which it was made, so it never overwrites a concurrent
  *       change.
  *  LF4. The booking time is the document's own time, moved into the range from the booking time of

@@ -289,9 +289,9 @@ static truce_status plan_find_overdue(const struct draft *draft, struct ledger_k
     return status;
 }
 
-/* Checks the limits of an account (LG5). A change that improves the state before the transaction is
- * allowed, even beyond a limit. Each of several changes of one account is checked, because each
- * leaves a balance. */
+/* Checks the limits of an account (LG5 of ledger.c). A change that improves the state before the
+ * transaction is allowed, even beyond a limit. Each of several changes of one account is checked,
+ * because each leaves a balance. */
 static truce_status plan_check_limits(const struct draft *draft, const struct planned *planned,
                                       bson_error_t *error)
 {

@@ -6,10 +6,10 @@
  *     {_id: {resolves}, tx}           for the transaction that it settles, voids, or reverses
  *
  * in the collection `slots`. The transaction whose document is stored there has the number, or
- * settles the other transaction (LG1, LG6). Everything else works as with the index. Accounts are
- * read by their transactions, so the stub of a transaction shows its changes, and a reader of the
- * account resolves its commit first. A number whose transaction is not stored yet makes the commit
- * a CONFLICT, and the next read finds the transaction.
+ * settles the other transaction (LG1 and LG6 of ledger.c). Everything else works as with the index.
+ * Accounts are read by their transactions, so the stub of a transaction shows its changes, and a
+ * reader of the account resolves its commit first. A number whose transaction is not stored yet
+ * makes the commit a CONFLICT, and the next read finds the transaction.
  *
  *     posts of one process   one commit for many, planned one after the other, without refused ones
  *     a commit that fails    its posts again, one by one, so that each gets its own reason

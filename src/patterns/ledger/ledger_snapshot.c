@@ -17,8 +17,9 @@
  *
  * All transactions with a number up to the floor were stored when step 2 began, so step 2 has read
  * all their changes: step 3 removes nothing below the floor. The cut therefore contains everything
- * that was posted before the call, and each transaction completely or not at all (LG11). An account
- * that was opened after step 1 is not in the cut, and transactions of it are removed.
+ * that was posted before the call, and each transaction completely or not at all (LG11 of
+ * ledger.c). An account that was opened after step 1 is not in the cut, and transactions of it are
+ * removed.
  */
 #include <stdlib.h>
 

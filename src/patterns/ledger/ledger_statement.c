@@ -5,7 +5,7 @@
  *     now                  the last number
  *     number               that number
  *     booked until         the last number with an earlier or the same booking time: booking times
- *                          never decrease (LG10), so a search finds it
+ *                          never decrease (LG10 of ledger.c), so a search finds it
  *     effective until      the sum of the entries whose value date is not later
  *                          (ledger_value_date.c), up to the last number, or up to that of one of
  *                          the two above

@@ -25,10 +25,10 @@
  *
  * Invariants:
  *
- *  LS1.  A run is a function of committed entries, which never change (LG2). Its name is the hash
- *        of the last entry, which covers all entries of the account up to it. Two writers of a run
- *        therefore write the same pages, and a book that was dropped or rewritten has runs with
- *        other names. Runs need no commit and no lock.
+ *  LS1.  A run is a function of committed entries, which never change (LG2 of ledger.c). Its name
+ *        is the hash of the last entry, which covers all entries of the account up to it. Two
+ *        writers of a run therefore write the same pages, and a book that was dropped or rewritten
+ *        has runs with other names. Runs need no commit and no lock.
  *  LS2.  The root is inserted last, when all other pages are stored: a run with a root is complete.
  *  LS3.  A run of level n + 1 is merged from its 16 runs of level n, which stay. The verification
  *        can therefore compare each run with its sources.

@@ -128,7 +128,7 @@ static truce_status walk_read_all(struct walk *walk, const truce_ledger *ledger,
     return status;
 }
 
-/* Checks that all numbers up to the cut were reported (LG1). */
+/* Checks that all numbers up to the cut were reported (LG1 of ledger.c). */
 static truce_status walk_check_complete(const struct walk *walk, bson_error_t *error)
 {
     for (uint32_t i = 0; i < walk->cut.room && !walk->ended; i++) {

@@ -1,5 +1,6 @@
 /*
- * A claimed job: every change compares the claim (QJ2), inside the commit that makes the change.
+ * A claimed job: every change compares the claim, inside the commit that makes the change (QJ2 and
+ * QJ3 of queue.c).
  *
  * If a commit has no answer, the job itself shows the result: it is done by the token of this claim
  * only if this commit did it. A worker that gives up after UNKNOWN and reports a failure finds its

@@ -1,6 +1,6 @@
 /*
- * Retries: the outcome of an attempt that did not do the job. Nothing here reads or writes the
- * store.
+ * Retries: the outcome of an attempt that did not do the job (QJ6 of queue.c). Nothing here reads
+ * or writes the store.
  *
  *     failed, attempts left    -> ready or delayed: the backoff, or the delay from the worker
  *     failed, no attempt left  -> dead: a dead letter, until an operator retries or discards it

@@ -1,6 +1,6 @@
 /*
- * The change of a job in a commit. A job that ends leaves its limiter and its lane, and wakes the
- * jobs that wait for it, in the same commit.
+ * The change of a job in a commit. A job that ends leaves its limiter (QG1 of rate_limit.c) and its
+ * lane, and notifies the jobs that wait for it, in the same commit.
  */
 #include <string.h>
 

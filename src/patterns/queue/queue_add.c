@@ -30,8 +30,8 @@
  * The commit that adds the job writes this document. It has read both the document and the job that
  * it names. If two jobs of a key are added at the same time, one commit finds the other's job.
  * The end of a job writes nothing here. The document of its key is stale then, and the next job of
- * that key takes it over (QJ7). A retried job takes its key back in the same way, or its retry is
- * refused. The sweep removes the document together with its job.
+ * that key takes it over (QJ7 of queue.c). A retried job takes its key back in the same way, or its
+ * retry is refused. The sweep removes the document together with its job.
  */
 
 /* ---- the key --------------------------------------------------------------------------------- */

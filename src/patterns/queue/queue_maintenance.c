@@ -33,7 +33,7 @@
 /*
  * The check finds:
  *
- *   - violations of QJ1.
+ *   - violations of QJ1 of queue.c.
  *   - keys without a job.
  *   - cron lines that can never fire.
  *   - limiters and lanes with wrong counts.

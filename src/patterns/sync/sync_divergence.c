@@ -5,7 +5,7 @@
  * If the dependent or its source has a flag, an update is in progress, which is not a divergence. A
  * dependent that differs is read once more, alone, in the order that decides: the dependent, then
  * the source, then the dependent again. A source without a flag has updated all dependents
- * that existed (SY1). A dependent that is still outdated would stay outdated.
+ * that existed (SY1 of sync.c). A dependent that is still outdated would stay outdated.
  */
 #include <stdlib.h>
 #include <string.h>
