@@ -26,7 +26,7 @@ enum Mut : u32 {
   V_REACH = 1u << 30,
 };
 struct Cfg { std::string name; u8 after[N]; u8 failure[N]; u8 late, open; int fails, hands, again; u32 mut; };  // after[x]: bits of those that x waits for; late: added at any time; open: closing job + 1, which all of `late` join
-struct Job { u8 st, left, then, told, failed, stalled, runs, free, hand; };  // free: retried by hand, without these; hand: ended by hand
+struct Job { u8 st, left, then, notified, failed, stalled, runs, free, hand; };  // free: retried by hand, without these; hand: ended by hand
 // owes + 1 notifies `owed` later; joiner + 1 read `joins`
 struct St { Job j[N]; u8 fails, hands, again, closed, bad, owes, owed, joins, joiner, end; };
 static const char *bm[] = {"", "a job goes before those that it waits for", "a job runs twice in one life", "what is left is not how many name it", "one is named twice, or nowhere", "no process waits for anything, and a job is blocked", "a job waits for ever", "marked by one that has not failed", "what was ended by hand lives again", "REACHED"};
@@ -42,17 +42,17 @@ struct M {
   int outcome(u8 e, int x) const { return e == DONE || cfg.failure[x] == GO_ON ? 0 : e == DEAD && cfg.failure[x] == WAIT ? 1 : 2; }
   bool add(S &s, int x) const { Job &j = s.j[x]; j.st = READY; u8 left = open(s, x) && !m(M_OPEN_FREE);
     for (int p = 0; p < N; p++) if (cfg.after[x] >> p & 1) { Job &q = s.j[p]; if (q.st == NONE) return false;
-      int o = live(q) ? 1 : outcome(q.st, x); if (o == 2) return false; if (o == 1) { q.then |= 1 << x; left++; } else q.told |= 1 << x; }
+      int o = live(q) ? 1 : outcome(q.st, x); if (o == 2) return false; if (o == 1) { q.then |= 1 << x; left++; } else q.notified |= 1 << x; }
     if (cfg.open && (cfg.late >> x & 1)) { Job &c = s.j[cfg.open - 1]; if (c.st != BLOCKED && !m(M_BATCH_LATE)) return false; c.left++; j.then |= 1 << (cfg.open - 1); }
     j.left = left; if (left || open(s, x)) j.st = BLOCKED; if (m(M_OPEN_FREE) && !left) j.st = READY; go_check(s, x); return true; }
   void go_check(S &s, int x) const { const Job &j = s.j[x]; if (j.st != READY) return; if (open(s, x)) s.bad = 1;
     for (int p = 0; p < N; p++) if (((waits(x) & ~j.free) >> p & 1) && s.j[p].st != NONE && (live(s.j[p]) ? cfg.failure[x] != GO_ON || (s.j[p].then >> x & 1) : outcome(s.j[p].st, x) != 0)) s.bad = 1; }
   void down(S &s, int x) const { Job &j = s.j[x]; if (j.left) j.left--; if (j.st == BLOCKED && !j.left) { j.st = READY; go_check(s, x); } }
   // p, which has ended, notifies up to TOLD_MAX
-  void tell(S &s, int p0) const { int list[N], count = 1, told = 0; list[0] = p0;
+  void tell(S &s, int p0) const { int list[N], count = 1, notified = 0; list[0] = p0;
     for (int i = 0; i < count; i++) { Job &p = s.j[list[i]]; p.stalled = 0; if (i && m(M_ALONE)) continue;
-      for (int x = 0; x < N; x++) { if (!(p.then >> x & 1)) continue; if (told >= TOLD_MAX) { if (!m(M_NO_STALL)) p.stalled = 1; continue; }
-        told++; int o = outcome(p.st, x); if (o == 1) continue; p.then &= ~(1 << x); p.told |= 1 << x; Job &j = s.j[x];
+      for (int x = 0; x < N; x++) { if (!(p.then >> x & 1)) continue; if (notified >= TOLD_MAX) { if (!m(M_NO_STALL)) p.stalled = 1; continue; }
+        notified++; int o = outcome(p.st, x); if (o == 1) continue; p.then &= ~(1 << x); p.notified |= 1 << x; Job &j = s.j[x];
         if (m(M_TOLD_APART) && !s.owes && o == 0) { s.owes = 1; s.owed = x; continue; }
         if (o == 0) { down(s, x); continue; }
         if (j.left && !(m(M_CANCELLED_COUNTS) && j.st != BLOCKED)) j.left--;
@@ -61,15 +61,15 @@ struct M {
   void end(S &s, int x, u8 st) const { s.j[x].st = st; s.j[x].failed = 0; if (m(M_END_APART) && !s.end) s.end = x + 1; else tell(s, x); }
   void again(S &s, int p0) const { int list[N], count = 1; list[0] = p0;
     for (int i = 0; i < count; i++) { int p = list[i]; if (i && m(M_AGAIN_ALONE)) continue;
-      for (int x = 0; x < N; x++) { Job &j = s.j[x]; if (!(s.j[p].told >> x & 1) || j.st != CANCELLED) continue;
+      for (int x = 0; x < N; x++) { Job &j = s.j[x]; if (!(s.j[p].notified >> x & 1) || j.st != CANCELLED) continue;
         if (!(j.failed >> p & 1) && !(m(M_AGAIN_ALL) && !j.failed)) continue;
-        if (!m(M_AGAIN_TOLD)) s.j[p].told &= ~(1 << x);
+        if (!m(M_AGAIN_TOLD)) s.j[p].notified &= ~(1 << x);
         s.j[p].then |= 1 << x; if (!m(M_AGAIN_FREE)) j.left++; j.failed &= ~(1 << p); j.free &= ~(1 << p); if (m(M_AGAIN_ANY)) j.failed = 0;
         if (!j.failed) { if (j.hand) s.bad = 8; j.st = BLOCKED; j.stalled = 0; list[count++] = x; } } } }
   template <class F> void succ(const S &s, F &&emit) { S n; if (s.bad) return;
     if (s.owes == 1) { n = s; n.owes = 0; n.owed = 0; down(n, s.owed); lab("%c is counted down", 'a' + s.owed); emit(n); n = s; n.owes = 2; lab("its worker dies"); emit(n); }
     if (s.end && s.end < 100) { n = s; n.end = 0; tell(n, s.end - 1); lab("%c tells", 'a' + s.end - 1); emit(n); n = s; n.end = 100; lab("its worker dies"); emit(n); }
-    if (s.joiner) { n = s; int x = s.joiner - 1; n.joiner = n.joins = 0; Job &j = n.j[x]; j.st = READY; for (int p = 0; p < N; p++) if (s.joins >> p & 1) { n.j[p].then |= 1 << x; j.left++; j.st = BLOCKED; } else if (cfg.after[x] >> p & 1) n.j[p].told |= 1 << x; lab("%c is written down", 'a' + x); emit(n); }
+    if (s.joiner) { n = s; int x = s.joiner - 1; n.joiner = n.joins = 0; Job &j = n.j[x]; j.st = READY; for (int p = 0; p < N; p++) if (s.joins >> p & 1) { n.j[p].then |= 1 << x; j.left++; j.st = BLOCKED; } else if (cfg.after[x] >> p & 1) n.j[p].notified |= 1 << x; lab("%c is written down", 'a' + x); emit(n); }
     for (int x = 0; x < N; x++) { const Job &q = s.j[x];
       if (q.st == NONE && (cfg.late >> x & 1)) {
         if (m(M_JOIN_APART) && !s.joiner) { n = s; n.joiner = x + 1; bool good = true; for (int p = 0; p < N; p++) if (cfg.after[x] >> p & 1) { int o = live(s.j[p]) ? 1 : outcome(s.j[p].st, x); good &= o != 2; if (o == 1) n.joins |= 1 << p; } lab("%c looks whom it waits for", 'a' + x); if (good) emit(n); }
@@ -79,15 +79,15 @@ struct M {
         if (s.fails) { n = s; n.fails--; end(n, x, DEAD); lab("%c is dead", 'a' + x); emit(n); } }
       if (live(q) && s.hands) { n = s; n.hands--; n.j[x].hand = 1; end(n, x, CANCELLED); lab("%c is cancelled by hand", 'a' + x); emit(n); }
       if ((q.st == DEAD || q.st == CANCELLED) && s.again) { n = s; n.again--; Job &j = n.j[x]; again(n, x); j.stalled = 0; j.runs = 0; if (!m(M_HAND_MARKED)) j.failed = 0;
-        bool waits = j.left > 0 && !m(M_HAND_AT_ONCE); j.hand = 0; for (int p = 0; p < N; p++) if (n.j[p].told >> x & 1) j.free |= 1 << p; for (int p = 0; p < N; p++) if ((s.j[p].then >> x & 1) && live(s.j[p]) && !waits) n.bad = 1;
+        bool waits = j.left > 0 && !m(M_HAND_AT_ONCE); j.hand = 0; for (int p = 0; p < N; p++) if (n.j[p].notified >> x & 1) j.free |= 1 << p; for (int p = 0; p < N; p++) if ((s.j[p].then >> x & 1) && live(s.j[p]) && !waits) n.bad = 1;
         j.st = waits ? BLOCKED : READY; lab("%c is retried", 'a' + x); emit(n); }
       if (q.stalled && !live(q)) { n = s; tell(n, x); lab("another process goes on with %c", 'a' + x); emit(n); } }
     if (!s.closed) { n = s; n.closed = 1; int x = cfg.open - 1; if (s.j[x].left) { if (!m(M_OPEN_FREE)) down(n, x); } lab("the batch is closed"); emit(n); }
   }
   const char *check(const S &s) { if (s.bad) return m(V_REACH) ? nullptr : bm[s.bad]; bool all = true;
     for (int x = 0; x < N; x++) { const Job &j = s.j[x]; if (j.st == NONE) continue; int named = 0; all &= j.st == DONE;
-      for (int p = 0; p < N; p++) { bool then = s.j[p].then >> x & 1, told = s.j[p].told >> x & 1; named += then; if (m(V_REACH)) continue;
-        if (s.j[p].st != NONE && (waits(x) >> p & 1) && then == told && !s.joiner) return bm[4];
+      for (int p = 0; p < N; p++) { bool then = s.j[p].then >> x & 1, notified = s.j[p].notified >> x & 1; named += then; if (m(V_REACH)) continue;
+        if (s.j[p].st != NONE && (waits(x) >> p & 1) && then == notified && !s.joiner) return bm[4];
         if ((j.failed >> p & 1) && (live(s.j[p]) || s.j[p].st == DONE || j.st != CANCELLED)) return bm[7]; }
       if (m(V_REACH)) continue;
       if (j.runs > 1) return bm[2];

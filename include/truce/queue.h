@@ -32,7 +32,7 @@
  *     dead: {queue, at}                               of a dead letter, for its index
  *     after: {left, failure, failed: [ids]}           waits for others; failed: the causes of its
  *                                                     cancellation
- *     then, told                                      ids: jobs that wait for it, jobs that were
+ *     then, notified                                  ids: jobs that wait for it, jobs that were
  *                                                     notified of its end
  *     events: {name: event}, awaits                   awaits: the event it is suspended for
  *     waits: {name: {until}}

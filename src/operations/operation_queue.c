@@ -70,7 +70,7 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
 }
 
 /* The fields of a job that belong to truce. Replies do not show them. */
-static const char *const inner_fields[] = {"undone", "_rev", "_intent", "told", "then", NULL};
+static const char *const inner_fields[] = {"undone", "_rev", "_intent", "notified", "then", NULL};
 
 void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
                                  bson_t *reply)

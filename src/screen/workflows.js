@@ -14,9 +14,9 @@ export function show({ head }) {
                 find(JOBS, {
                     filter: {
                         after: { $exists: false },
-                        $or: [{ then: { $exists: true } }, { told: { $exists: true } }],
+                        $or: [{ then: { $exists: true } }, { notified: { $exists: true } }],
                     },
-                    projection: { name: 1, queue: 1, state: 1, then: 1, told: 1, created: 1 },
+                    projection: { name: 1, queue: 1, state: 1, then: 1, notified: 1, created: 1 },
                     sort: { _id: -1 },
                     limit: 50,
                 }),
@@ -39,7 +39,7 @@ export function show({ head }) {
                         },
                         {
                             name: 'Releases',
-                            cell: (job) => plural((job.then ?? job.told ?? []).length, 'job'),
+                            cell: (job) => plural((job.then ?? job.notified ?? []).length, 'job'),
                         },
                         { name: 'Added', cell: (job) => ago(time(job.created)) },
                     ],

@@ -8,15 +8,15 @@
  * Each job that it waits for names it:
  *
  *     then: [X, Y]       jobs that wait for this job
- *     told: [Z]          jobs that waited for it and were notified of its end
+ *     notified: [Z]      jobs that waited for it and were notified of its end
  *
  * Invariants (models/after.cpp is their model):
  *
  *  QW1. X.after.left is the number of jobs with X in `then`, plus one while X is open. Both sides
  *       change in one commit.
  *  QW2. A job that ends notifies the jobs in its `then` within its own commit: it moves them to
- *       `told` and decreases their `left`. A job with nothing left then starts, or is cancelled in
- *       the same commit and notifies its own waiting jobs. No crash therefore loses a wake-up.
+ *       `notified` and decreases their `left`. A job with nothing left then starts, or is cancelled
+ *       in the same commit and notifies its own waiting jobs. No crash therefore loses a wake-up.
  *  QW3. One commit notifies up to a hundred jobs. A job that has ended with more jobs in `then` is
  *       `stalled`. The sweep and later claims continue with it. A dead job keeps the jobs that wait
  *       for its retry.
@@ -147,9 +147,10 @@ static truce_status workflow_join(truce_commit *commit, const bson_t *job, const
     const char *state = truce__job_state(job);
     enum outcome outcome = truce__job_live(job) ? WAITS : workflow_outcome(state, failure);
     char text[25];
-    uint32_t then, told;
+    uint32_t then, notified;
     bool in_then = workflow_contains(job, "then", waiter, &then),
-         in_told = workflow_contains(job, "told", waiter, &told), known = in_then || in_told;
+         in_notified = workflow_contains(job, "notified", waiter, &notified),
+         known = in_then || in_notified;
 
     bson_oid_to_string(&id.value.v_oid, text);
     *waits = outcome == WAITS && !known;
@@ -157,12 +158,13 @@ static truce_status workflow_join(truce_commit *commit, const bson_t *job, const
         return truce__fail(TRUCE_INVALID, error,
                            "cannot wait for job %s, which is %s: the new job would be cancelled",
                            text, state);
-    if (then + told >= JOB_THEN_MAX)
+    if (then + notified >= JOB_THEN_MAX)
         return truce__fail(TRUCE_LIMIT, error,
                            "%d jobs already wait for job %s, which is the maximum", JOB_THEN_MAX,
                            text);
-    return known ? TRUCE_OK
-                 : workflow_push(commit, &id, outcome == WAITS ? "then" : "told", waiter, error);
+    return known
+               ? TRUCE_OK
+               : workflow_push(commit, &id, outcome == WAITS ? "then" : "notified", waiter, error);
 }
 
 static truce_status workflow_wait_for(truce_commit *commit, const bson_oid_t *other,
@@ -339,15 +341,16 @@ static truce_status workflow_notify_one(struct notification *notification, const
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
 }
 
-static truce_status workflow_write_told(truce_commit *commit, const bson_t *job, const bson_t *then,
-                                        const bson_t *told, bool stalled, bson_error_t *error)
+static truce_status workflow_write_notified(truce_commit *commit, const bson_t *job,
+                                            const bson_t *then, const bson_t *notified,
+                                            bool stalled, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_t update = BSON_INITIALIZER, set, unset = BSON_INITIALIZER;
     truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    BSON_APPEND_ARRAY(&set, "told", told);
+    BSON_APPEND_ARRAY(&set, "notified", notified);
     if (bson_empty(then))
         BSON_APPEND_UTF8(&unset, "then", "");
     else
@@ -369,14 +372,14 @@ static truce_status workflow_write_told(truce_commit *commit, const bson_t *job,
 static truce_status workflow_notify_all(struct notification *notification, const bson_t *job,
                                         const char *end, bson_error_t *error)
 {
-    bson_t then = BSON_INITIALIZER, told = BSON_INITIALIZER;
+    bson_t then = BSON_INITIALIZER, notified = BSON_INITIALIZER;
     bson_value_t id = truce__document_id(job);
     bson_iter_t iter;
     bool stalled = false;
     truce_status status = TRUCE_OK;
 
-    for (bool some = workflow_array(job, "told", &iter); some && bson_iter_next(&iter);)
-        workflow_append_id(&told, bson_iter_value(&iter));
+    for (bool some = workflow_array(job, "notified", &iter); some && bson_iter_next(&iter);)
+        workflow_append_id(&notified, bson_iter_value(&iter));
     for (bool some = workflow_array(job, "then", &iter);
          some && !status && bson_iter_next(&iter);) {
         enum outcome outcome = WAITS;
@@ -386,12 +389,13 @@ static truce_status workflow_notify_all(struct notification *notification, const
                                          &outcome, error);
         else
             stalled = true; /* QW3 */
-        workflow_append_id(outcome == WAITS ? &then : &told, bson_iter_value(&iter));
+        workflow_append_id(outcome == WAITS ? &then : &notified, bson_iter_value(&iter));
     }
     if (!status)
-        status = workflow_write_told(notification->commit, job, &then, &told, stalled, error);
+        status =
+            workflow_write_notified(notification->commit, job, &then, &notified, stalled, error);
     bson_destroy(&then);
-    bson_destroy(&told);
+    bson_destroy(&notified);
     return status;
 }
 
@@ -470,14 +474,14 @@ truce_status truce__workflow_resume_some(const truce_queue *queue, bson_error_t 
 
 truce_status truce__workflow_indexes(truce_queue *queue, bson_error_t *error)
 {
-    static const char *const then[] = {"then", NULL}, *const told[] = {"told", NULL};
+    static const char *const then[] = {"then", NULL}, *const notified[] = {"notified", NULL};
     truce_status status = TRUCE_OK;
 
     if (atomic_load(&queue->linked))
         return TRUCE_OK;
     status = truce__queue_index(queue->store, QUEUE, then[0], true, then, error);
     if (!status)
-        status = truce__queue_index(queue->store, QUEUE, told[0], true, told, error);
+        status = truce__queue_index(queue->store, QUEUE, notified[0], true, notified, error);
     if (!status)
         atomic_store(&queue->linked, true);
     return status;
@@ -531,7 +535,7 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
     *cursor = NULL;
     RETURN_IF_NULL(id, error);
 
-    bson_t *filter = BCON_NEW("told", BCON_OID(id)), *sort = BCON_NEW("_id", BCON_INT32(1)),
+    bson_t *filter = BCON_NEW("notified", BCON_OID(id)), *sort = BCON_NEW("_id", BCON_INT32(1)),
            *projection = BCON_NEW("name", BCON_INT32(1), "queue", BCON_INT32(1), "state",
                                   BCON_INT32(1), "result", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .projection = projection};
@@ -554,8 +558,8 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
  *     after: {left: 0, failure: "cancel", failed: [X]}
  *
  * When X is retried, the job waits for X again, in the commit of the retry: it moves from X's
- * `told` back to X's `then`. Once `failed` is empty, the job is blocked as before. The jobs that
- * were cancelled because of it follow in the same way (QW5).
+ * `notified` back to X's `then`. Once `failed` is empty, the job is blocked as before. The jobs
+ * that were cancelled because of it follow in the same way (QW5).
  *
  * A job that was cancelled by hand, or discarded, is not in `failed` and stays as it is. A job also
  * stays cancelled if another live job has its key by now.
@@ -648,29 +652,29 @@ static truce_status rearm_one(struct rearming *rearming, const bson_value_t *id,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* pruned since */
 }
 
-/* Appends the new `then` and `told`. */
+/* Appends the new `then` and `notified`. */
 static truce_status rearm_all(struct rearming *rearming, const bson_t *job, bson_t *set,
                               bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
-    bson_t then = BSON_INITIALIZER, told = BSON_INITIALIZER;
+    bson_t then = BSON_INITIALIZER, notified = BSON_INITIALIZER;
     bson_iter_t iter;
     truce_status status = TRUCE_OK;
 
     for (bool some = workflow_array(job, "then", &iter); some && bson_iter_next(&iter);)
         workflow_append_id(&then, bson_iter_value(&iter));
-    for (bool some = workflow_array(job, "told", &iter);
+    for (bool some = workflow_array(job, "notified", &iter);
          some && !status && bson_iter_next(&iter);) {
         bool waits;
 
         status = rearm_one(rearming, bson_iter_value(&iter), &id.value.v_oid, &waits, error);
-        workflow_append_id(waits ? &then : &told, bson_iter_value(&iter));
+        workflow_append_id(waits ? &then : &notified, bson_iter_value(&iter));
     }
-    BSON_APPEND_ARRAY(set, "told", &told);
+    BSON_APPEND_ARRAY(set, "notified", &notified);
     if (!bson_empty(&then))
         BSON_APPEND_ARRAY(set, "then", &then);
     bson_destroy(&then);
-    bson_destroy(&told);
+    bson_destroy(&notified);
     return status;
 }
 
@@ -681,7 +685,7 @@ static truce_status rearm_dependents(struct rearming *rearming, const bson_t *jo
     bson_t update = BSON_INITIALIZER, set;
     truce_status status;
 
-    if (!bson_has_field(job, "told"))
+    if (!bson_has_field(job, "notified"))
         return TRUCE_OK;
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     status = rearm_all(rearming, job, &set, error);
@@ -698,7 +702,7 @@ truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson
     struct rearming *rearming;
     truce_status status;
 
-    if (!bson_has_field(job, "told"))
+    if (!bson_has_field(job, "notified"))
         return TRUCE_OK;
     rearming = bson_malloc0(sizeof *rearming);
     rearming->commit = commit;
@@ -713,7 +717,8 @@ truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson
 
 /* ---- connected jobs -------------------------------------------------------------------------- */
 
-/* The jobs that are connected with one job: found along `then` and `told`, in both directions. */
+/* The jobs that are connected with one job: found along `then` and `notified`, in both
+ * directions. */
 
 struct edge {
     int earlier, later;
@@ -728,7 +733,7 @@ struct graph {
     struct edge *edges;
 };
 
-static const char *const fields[] = {"then", "told"};
+static const char *const fields[] = {"then", "notified"};
 
 /* Returns the place of a job in the graph; -1: it is not in it. */
 static int graph_place_of(const struct graph *graph, const bson_oid_t *id)
@@ -744,7 +749,7 @@ static truce_status graph_add_found(struct graph *graph, const bson_t *filter, b
 {
     bson_t *projection =
         BCON_NEW("name", BCON_INT32(1), "queue", BCON_INT32(1), "state", BCON_INT32(1), "then",
-                 BCON_INT32(1), "told", BCON_INT32(1), "after", BCON_INT32(1));
+                 BCON_INT32(1), "notified", BCON_INT32(1), "after", BCON_INT32(1));
     truce_find_options options = {.projection = projection, .limit = GRAPH_JOBS_MAX};
     truce_cursor *cursor = NULL;
     const bson_t *job = NULL;
@@ -767,8 +772,8 @@ static truce_status graph_add_found(struct graph *graph, const bson_t *filter, b
 static truce_status graph_add_earlier(struct graph *graph, const bson_oid_t *id,
                                       bson_error_t *error)
 {
-    bson_t *filter =
-        BCON_NEW("$or", "[", "{", "then", BCON_OID(id), "}", "{", "told", BCON_OID(id), "}", "]");
+    bson_t *filter = BCON_NEW("$or", "[", "{", "then", BCON_OID(id), "}", "{", "notified",
+                              BCON_OID(id), "}", "]");
     truce_status status = graph_add_found(graph, filter, error);
 
     bson_destroy(filter);
@@ -848,7 +853,7 @@ static void graph_append_job(const struct graph *graph, size_t i, bson_t *result
 
     bson_snprintf(key, sizeof key, "%u", bson_count_keys(result));
     BSON_APPEND_DOCUMENT_BEGIN(result, key, &one);
-    bson_copy_to_excluding_noinit(graph->jobs[i], &one, "then", "told", "after", NULL);
+    bson_copy_to_excluding_noinit(graph->jobs[i], &one, "then", "notified", "after", NULL);
     BSON_APPEND_INT64(&one, "level", graph->levels[i]);
     BSON_APPEND_ARRAY_BEGIN(&one, "after", &after);
     for (size_t k = 0; k < graph->edge_count; k++) {
