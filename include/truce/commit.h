@@ -344,7 +344,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store
 /* ---- counters of this process ------------------------------------------------------------- */
 
 typedef struct truce_commit_counters {
-    uint64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;
+    uint64_t committed, conflicts, aborted, reruns, completions, waits, unknown, fast, native;
     uint64_t reserved[4]; /* must be zero */
 } truce_commit_counters;
 

@@ -71,9 +71,9 @@ typedef struct truce_snapshot_state {
 } truce_snapshot_state;
 
 /* Returns the state of a snapshot. If `view` is not a view, the call fails with TRUCE_INVALID. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot_look(truce_store *view,
-                                                             truce_snapshot_state *state,
-                                                             bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_snapshot_inspect(truce_store *view,
+                                                                truce_snapshot_state *state,
+                                                                bson_error_t *error);
 
 TRUCE_END_DECLS
 

@@ -319,7 +319,7 @@ typedef struct truce_modify_options {
 /* Finds and changes one document in one atomic step. `document` receives the old document, or the
  * new one; without one, it is empty. If nothing matched and nothing was upserted, the call fails
  * with TRUCE_NOT_FOUND. `result` may be NULL. A server may not report whether the document was
- * modified (TRUCE_CAN_TELL_MODIFIED in sys/store.h). */
+ * modified (TRUCE_CAN_REPORT_MODIFIED in sys/store.h). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_find_and_modify(truce_store *store, const char *collection, const bson_t *filter,
                       const bson_t *update, const truce_modify_options *options, bson_t *document,
@@ -341,7 +341,7 @@ typedef enum truce_write_kind {
     TRUCE_WRITE_REQUIRE_MISSING,
     /* As TRUCE_WRITE_REQUIRE, but in a store with snapshot isolation, a concurrent change of the
      * document is not a conflict and is not visible to the bulk. */
-    TRUCE_WRITE_LOOK,
+    TRUCE_WRITE_REQUIRE_IN_SNAPSHOT,
 } truce_write_kind;
 
 typedef struct truce_write {

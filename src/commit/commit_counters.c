@@ -13,7 +13,7 @@ void truce_commit_count(truce_commit_counters *counters)
         .conflicts = atomic_load(&truce__counters.conflicts),
         .aborted = atomic_load(&truce__counters.aborted),
         .reruns = atomic_load(&truce__counters.reruns),
-        .helps = atomic_load(&truce__counters.helps),
+        .completions = atomic_load(&truce__counters.completions),
         .waits = atomic_load(&truce__counters.waits),
         .unknown = atomic_load(&truce__counters.unknown),
         .fast = atomic_load(&truce__counters.fast),

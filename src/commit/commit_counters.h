@@ -7,7 +7,8 @@
 /* Counters of events in this process, for truce_commit_count. They are increased with relaxed
  * order. */
 struct counters {
-    atomic_uint_fast64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;
+    atomic_uint_fast64_t committed, conflicts, aborted, reruns, completions, waits, unknown, fast,
+        native;
 };
 
 extern struct counters truce__counters;

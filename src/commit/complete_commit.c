@@ -350,10 +350,10 @@ static truce_status complete_encountered(struct worker *worker, const char *coll
     if (state && !strcmp(state, "pending")) {
         status = truce__commit_suspect(worker, id, &commit, error);
     } else if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
-        COUNT(helps);
+        COUNT(completions);
         status = complete_release_one(worker, collection, document, id, &commit, error);
     } else {
-        COUNT(helps);
+        COUNT(completions);
         status = truce__document_need_id(collection, document, &iter, error);
         if (!status)
             status = is_stub(document)

@@ -311,7 +311,7 @@ static void plan_record(struct plan *plan, const truce_commit *commit)
     filter = native_own(plan);
     BCON_APPEND(filter, "_id", BCON_UTF8("horizon"), "time", "{", "$lt",
                 BCON_INT64(commit->options.key_time_ms), "}");
-    write = native_add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_LOOK);
+    write = native_add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_REQUIRE_IN_SNAPSHOT);
     write->filter = filter;
 }
 

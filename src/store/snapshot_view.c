@@ -45,8 +45,8 @@ truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_opti
     return truce__pass_error(status, &caught, error);
 }
 
-truce_status truce_snapshot_look(truce_store *view, truce_snapshot_state *state,
-                                 bson_error_t *error)
+truce_status truce_snapshot_inspect(truce_store *view, truce_snapshot_state *state,
+                                    bson_error_t *error)
 {
     RETURN_IF_NULL(state, error);
 

@@ -946,7 +946,7 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
         return store_check_filter(write->filter, error);
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
-    case TRUCE_WRITE_LOOK:
+    case TRUCE_WRITE_REQUIRE_IN_SNAPSHOT:
         return store_check_guard(write, options, error);
     }
     return truce__fail(TRUCE_INVALID, error, "unknown kind of write %d", (int)write->kind);

@@ -25,7 +25,7 @@ const int contract_bulk_cases = 1;
     }
 #define LOOK_AT(query)                                                                             \
     {                                                                                              \
-        .kind = TRUCE_WRITE_LOOK, .collection = "things", .filter = J(query)                       \
+        .kind = TRUCE_WRITE_REQUIRE_IN_SNAPSHOT, .collection = "things", .filter = J(query)        \
     }
 #define REQUIRE_NONE(query)                                                                        \
     {                                                                                              \

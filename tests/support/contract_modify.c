@@ -66,7 +66,7 @@ CONTRACT(find_and_modify_reports_its_effect)
     CHECK_DONE(truce_find_and_modify(c->store, "jobs", J("{'_id': 1}"), J("{'$set': {'p': 2}}"),
                                      NULL, &document, &result, &c->error));
     CHECK_INT(result.matched, ==, 1);
-    if (c->store->capabilities & TRUCE_CAN_TELL_MODIFIED)
+    if (c->store->capabilities & TRUCE_CAN_REPORT_MODIFIED)
         CHECK_INT(result.modified, ==, 0);
     bson_destroy(&document);
     CHECK_DONE(truce_find_and_modify(c->store, "jobs", J("{'_id': 1}"), NULL,

@@ -331,8 +331,8 @@ CONTRACT(a_snapshot_reports_its_kind)
 
     if (!view)
         return;
-    CHECK_DONE(truce_snapshot_look(view, &state, &c->error));
+    CHECK_DONE(truce_snapshot_inspect(view, &state, &c->error));
     CHECK(!state.ended && state.age_ms >= 0);
     truce_store_close(view);
-    CHECK_STATUS(TRUCE_INVALID, truce_snapshot_look(c->store, &state, &c->error), c->error);
+    CHECK_STATUS(TRUCE_INVALID, truce_snapshot_inspect(c->store, &state, &c->error), c->error);
 }

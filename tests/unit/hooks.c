@@ -155,7 +155,7 @@ static void check_kind(const char *uri)
     CHECK_OK(truce_remove(store, "things", one, NULL, NULL, &error), error);
     CHECK_OK(truce_count(view, "things", NULL, NULL, &count, &error), error);
     CHECK_INT(count, ==, 1);
-    CHECK_OK(truce_snapshot_look(view, &state, &error), error);
+    CHECK_OK(truce_snapshot_inspect(view, &state, &error), error);
     CHECK(!state.ended);
     CHECK_STATUS(TRUCE_INVALID, truce_insert(view, "things", one, NULL, &error), error);
     truce_store_close(view);
@@ -237,7 +237,7 @@ TEST(reports_an_ended_snapshot)
     CHECK_OK(truce_insert(store, "things", two, NULL, &error), error);
     truce__clock_sleep_ms(20);
     CHECK_STATUS(TRUCE_EXPIRED, truce_count(view, "things", NULL, NULL, &count, &error), error);
-    CHECK_OK(truce_snapshot_look(view, &state, &error), error);
+    CHECK_OK(truce_snapshot_inspect(view, &state, &error), error);
     CHECK(state.ended);
     truce_store_close(view);
     truce_store_close(store);

@@ -176,7 +176,7 @@ TEST(ends_abandoned_snapshots_too)
     insert_to(store, DOCUMENTS, 10);
     for (int i = 0; i < 6000 && !state.ended; i++) {
         truce__clock_sleep_ms(10);
-        CHECK_OK(truce_snapshot_look(view, &state, &error), error);
+        CHECK_OK(truce_snapshot_inspect(view, &state, &error), error);
     }
     CHECK(state.ended);
     CHECK(state.log_bytes > 0);

@@ -451,7 +451,7 @@ static void store_calls(const char *uri)
     refuse_store(store);
     REFUSED(truce_cursor_next(cursor, &document, &error));
     REFUSED(truce_count(view, "c", NULL, NULL, &number, &error));
-    REFUSED(truce_snapshot_look(view, &state, &error));
+    REFUSED(truce_snapshot_inspect(view, &state, &error));
     REFUSED(truce_commit_apply(commit, &error));
     REFUSED(truce_job_extend(job, &error));
     REFUSED(truce_job_done(job, NULL, NULL, &error));

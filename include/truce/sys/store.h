@@ -33,7 +33,7 @@ enum {
     /* read_many. */
     TRUCE_CAN_SNAPSHOT_READ = 1 << 8,
     /* result.modified of find_and_modify. Without it, it equals result.matched. */
-    TRUCE_CAN_TELL_MODIFIED = 1 << 9,
+    TRUCE_CAN_REPORT_MODIFIED = 1 << 9,
     /* Relaxed writes that a power cut loses are the last of all writes. A surviving write never
      * follows a lost one. */
     TRUCE_CAN_KEEP_ORDER = 1 << 10,

@@ -29,7 +29,7 @@ int64_t cli_snapshot_pinned(truce_store *view)
 {
     truce_snapshot_state state = {0};
 
-    if (!view || truce_snapshot_look(view, &state, NULL))
+    if (!view || truce_snapshot_inspect(view, &state, NULL))
         return 0;
     return (int64_t)state.log_bytes;
 }

@@ -33,7 +33,7 @@ static const char *const way_names[] = {"usual way", "truce", "truce, journal"};
 /* Shared with the child processes. */
 struct tally {
     atomic_long added; /* acknowledged */
-    atomic_long conflicts, reruns, helps;
+    atomic_long conflicts, reruns, completions;
     atomic_int failures;
     char failure[504];
 };
@@ -50,7 +50,7 @@ struct books {
     int64_t red, green, any; /* counters */
     bool lists_agree;        /* the last entry of each list equals its counter */
     int64_t added, kills;
-    int64_t conflicts, reruns, helps, findings;
+    int64_t conflicts, reruns, completions, findings;
     double seconds;
 };
 
@@ -151,7 +151,7 @@ static void add_counters(struct tally *tally, truce_commit_counters *before)
     truce_commit_count(&now);
     atomic_fetch_add(&tally->conflicts, (long)(now.conflicts - before->conflicts));
     atomic_fetch_add(&tally->reruns, (long)(now.reruns - before->reruns));
-    atomic_fetch_add(&tally->helps, (long)(now.helps - before->helps));
+    atomic_fetch_add(&tally->completions, (long)(now.completions - before->completions));
     *before = now;
 }
 
@@ -311,7 +311,7 @@ static truce_status keys_play(struct keys *demo, enum way way, struct books *boo
     books->added = atomic_load(&demo->tally->added);
     books->conflicts = atomic_load(&demo->tally->conflicts);
     books->reruns = atomic_load(&demo->tally->reruns);
-    books->helps = atomic_load(&demo->tally->helps);
+    books->completions = atomic_load(&demo->tally->completions);
     if (atomic_load(&demo->tally->failures))
         return truce__fail(TRUCE_IO, error, "a process failed: %.400s", demo->tally->failure);
     return read_books(demo, books, error);
@@ -337,9 +337,9 @@ static void print_way(enum way way, const struct books *books)
            keys_right(books) ? "equal" : "wrong");
     if (way != USUAL)
         printf("                            %.0f commits/s, %" PRId64 " conflicts, %" PRId64
-               " run again, %" PRId64 " helped out\n",
+               " run again, %" PRId64 " completed for others\n",
                (double)books->added / books->seconds, books->conflicts, books->reruns,
-               books->helps);
+               books->completions);
 }
 
 static void keys_print_json(const struct books *books)
@@ -355,7 +355,7 @@ static void keys_print_json(const struct books *books)
         BSON_APPEND_INT64(&part, "acknowledged", books[way].added);
         BSON_APPEND_INT64(&part, "killed", books[way].kills);
         BSON_APPEND_INT64(&part, "conflicts", books[way].conflicts);
-        BSON_APPEND_INT64(&part, "helps", books[way].helps);
+        BSON_APPEND_INT64(&part, "completions", books[way].completions);
         BSON_APPEND_BOOL(&part, "right", keys_right(&books[way]));
         bson_append_document_end(&answer, &part);
     }

@@ -168,9 +168,12 @@ static truce_status write_do_require(const struct step *step)
 }
 
 static truce_status (*const do_write[])(const struct step *step) = {
-    [TRUCE_WRITE_INSERT] = write_do_insert,           [TRUCE_WRITE_UPDATE] = write_do_update,
-    [TRUCE_WRITE_REMOVE] = write_do_remove,           [TRUCE_WRITE_REQUIRE] = write_do_require,
-    [TRUCE_WRITE_REQUIRE_MISSING] = write_do_require, [TRUCE_WRITE_LOOK] = write_do_require,
+    [TRUCE_WRITE_INSERT] = write_do_insert,
+    [TRUCE_WRITE_UPDATE] = write_do_update,
+    [TRUCE_WRITE_REMOVE] = write_do_remove,
+    [TRUCE_WRITE_REQUIRE] = write_do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = write_do_require,
+    [TRUCE_WRITE_REQUIRE_IN_SNAPSHOT] = write_do_require,
 };
 
 /* Fails with CONFLICT if a write of an atomic bulk found no document, or found one that it requires

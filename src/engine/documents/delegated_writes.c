@@ -130,7 +130,7 @@ static bool delegated_is_sound(const truce_write *write, bool atomic)
         return write->filter;
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
-    case TRUCE_WRITE_LOOK:
+    case TRUCE_WRITE_REQUIRE_IN_SNAPSHOT:
         return write->filter && atomic;
     }
     return false;

@@ -287,8 +287,8 @@ static void put_commits(struct buffer *out)
                 c.committed, c.conflicts, c.aborted, c.unknown);
     metrics_put_number(out, "truce_commit_reruns_total", "counter", "Automatic reruns of commits.",
                        c.reruns);
-    metrics_put_number(out, "truce_commit_helps_total", "counter",
-                       "Commits that another client completed.", c.helps);
+    metrics_put_number(out, "truce_commit_completions_total", "counter",
+                       "Commits of other clients that this process completed.", c.completions);
 }
 
 static void put_sweep(struct sweeper *sweeper, struct buffer *out)

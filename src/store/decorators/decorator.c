@@ -52,7 +52,7 @@ const char *truce__write_name(truce_write_kind kind)
         [TRUCE_WRITE_REMOVE] = "remove",
         [TRUCE_WRITE_REQUIRE] = "require",
         [TRUCE_WRITE_REQUIRE_MISSING] = "require_missing",
-        [TRUCE_WRITE_LOOK] = "look",
+        [TRUCE_WRITE_REQUIRE_IN_SNAPSHOT] = "require_in_snapshot",
     };
 
     return names[kind];

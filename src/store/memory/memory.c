@@ -1093,7 +1093,7 @@ truce_status truce__memory_open(const char *path, const truce_store_options *opt
         &memory_new_store(TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
                           TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX |
                           TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT | TRUCE_CAN_SNAPSHOT_READ |
-                          TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE |
+                          TRUCE_CAN_REPORT_MODIFIED | TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE |
                           TRUCE_CAN_COMPARE | TRUCE_CAN_RECEIPT | TRUCE_CAN_SORT_UPDATE)
              ->base;
     return TRUCE_OK;

@@ -516,7 +516,7 @@ static write_function *const write_functions[] = {
     [TRUCE_WRITE_REMOVE] = memory_write_do_remove,
     [TRUCE_WRITE_REQUIRE] = memory_write_do_require,
     [TRUCE_WRITE_REQUIRE_MISSING] = memory_write_do_require,
-    [TRUCE_WRITE_LOOK] = memory_write_do_require,
+    [TRUCE_WRITE_REQUIRE_IN_SNAPSHOT] = memory_write_do_require,
 };
 
 /* ---- bulk ----------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@
  *     one document must match            a fresh field is set and removed again
  *     none may match, of a given _id     a stub with this _id is inserted and removed again
  *
- * A TRUCE_WRITE_LOOK is only read in the snapshot and takes no part in conflicts.
+ * A TRUCE_WRITE_REQUIRE_IN_SNAPSHOT is only read in the snapshot and takes no part in conflicts.
  *
  * Guards without a change that name no _id and require that nothing matches are refused: no write
  * can represent all documents that do not exist.
@@ -166,7 +166,7 @@ static truce_status find_id(struct mongo_transaction *transaction, const char *c
     return status;
 }
 
-/* Runs TRUCE_WRITE_REQUIRE, TRUCE_WRITE_LOOK, and TRUCE_WRITE_REQUIRE_MISSING. */
+/* Runs TRUCE_WRITE_REQUIRE, TRUCE_WRITE_REQUIRE_IN_SNAPSHOT, and TRUCE_WRITE_REQUIRE_MISSING. */
 static truce_status mongo_require(struct mongo_transaction *transaction, const truce_write *write,
                                   bson_error_t *error)
 {
@@ -434,7 +434,7 @@ static truce_status send_some(struct mongo_transaction *transaction, const truce
 
     if (writes->kind == TRUCE_WRITE_REQUIRE)
         status = outcomes->status = mongo_require(transaction, writes, &outcomes->error);
-    else if (writes->kind == TRUCE_WRITE_LOOK)
+    else if (writes->kind == TRUCE_WRITE_REQUIRE_IN_SNAPSHOT)
         status = outcomes->status = mongo_require_match(transaction, writes, &outcomes->error);
     else if (writes->kind == TRUCE_WRITE_REQUIRE_MISSING)
         status = outcomes->status = mongo_require_missing(transaction, writes, &outcomes->error);

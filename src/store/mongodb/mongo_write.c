@@ -566,7 +566,7 @@ static truce_status mongo_write_add(const struct mongo_store *store, mongoc_bulk
         break;
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
-    case TRUCE_WRITE_LOOK:
+    case TRUCE_WRITE_REQUIRE_IN_SNAPSHOT:
         truce__assert_failed("a guard cannot be a message of its own", __FILE__, __LINE__,
                              __func__);
     }

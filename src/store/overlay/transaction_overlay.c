@@ -1077,7 +1077,7 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
         TRUCE_CAN_ATOMIC_BULK | TRUCE_IS_TRANSACTION |
         (store->capabilities &
          (TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
-          TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_SORT_UPDATE));
+          TRUCE_CAN_REPORT_MODIFIED | TRUCE_CAN_SORT_UPDATE));
     made->store = store;
     made->options = *options;
     if (!made->options.bytes_max)
