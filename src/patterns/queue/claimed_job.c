@@ -525,26 +525,11 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-struct reporting {
-    truce_job *job;
-    const bson_t *progress;
-};
-
-static truce_status progress_in(truce_commit *commit, void *arg, bson_error_t *error)
+static void progress_append(bson_t *set, const truce_job *job, const bson_t *document,
+                            const void *progress)
 {
-    const struct reporting *reporting = arg;
-    bson_value_t id = truce_id_oid(&reporting->job->id);
-    bson_t document, update = BSON_INITIALIZER, set;
-    truce_status status = truce__job_read_mine(reporting->job, commit, &document, error);
-
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    truce__names_append(&set, "progress", reporting->progress);
-    bson_append_document_end(&update, &set);
-    if (!status)
-        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
-    bson_destroy(&update);
-    bson_destroy(&document);
-    return status;
+    (void)job, (void)document;
+    truce__names_append(set, "progress", progress);
 }
 
 truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_error_t *error)
@@ -553,14 +538,13 @@ truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_err
 
     DEADLINE_SCOPE(job->queue->deadline_ms);
     WAIT_LIMIT_SCOPE();
-    struct reporting reporting = {job, progress};
     truce_status status = truce__document_check(progress, "progress", error);
 
     if (!status && progress->len > JOB_METADATA_BYTES_MAX)
         status = truce__fail(TRUCE_LIMIT, error,
                              "the progress has %u bytes, more than the maximum of %d",
                              progress->len, JOB_METADATA_BYTES_MAX);
-    return status ? status : truce__queue_run(job->queue, NULL, progress_in, &reporting, error);
+    return status ? status : truce__job_set_mine(job, progress_append, progress, error);
 }
 
 bool truce_job_cancelled(truce_job *job)

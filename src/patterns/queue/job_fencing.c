@@ -52,3 +52,35 @@ truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *
         return TRUCE_OK;
     return fencing_fail_lost(job, document, error);
 }
+
+struct fenced_fields {
+    truce_job *job;
+    job_append_function *append;
+    const void *arg;
+};
+
+static truce_status fencing_set_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct fenced_fields *fields = arg;
+    bson_value_t id = truce_id_oid(&fields->job->id);
+    bson_t document, update = BSON_INITIALIZER, set;
+    truce_status status = truce__job_read_mine(fields->job, commit, &document, error);
+
+    if (!status) {
+        BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+        fields->append(&set, fields->job, &document, fields->arg);
+        bson_append_document_end(&update, &set);
+        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__job_set_mine(truce_job *job, job_append_function *append, const void *arg,
+                                 bson_error_t *error)
+{
+    struct fenced_fields fields = {job, append, arg};
+
+    return truce__queue_run(job->queue, NULL, fencing_set_in, &fields, error);
+}

@@ -56,21 +56,11 @@ static int64_t lease_extended_end(const truce_job *job, const bson_t *document)
     return until_ms;
 }
 
-static truce_status lease_extend_in(truce_commit *commit, void *arg, bson_error_t *error)
+static void lease_append_end(bson_t *set, const truce_job *job, const bson_t *document,
+                             const void *arg)
 {
-    truce_job *job = arg;
-    bson_value_t id = truce_id_oid(&job->id);
-    bson_t document, update = BSON_INITIALIZER, set;
-    truce_status status = truce__job_read_mine(job, commit, &document, error);
-
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    BSON_APPEND_DATE_TIME(&set, "undone.at", lease_extended_end(job, &document));
-    bson_append_document_end(&update, &set);
-    if (!status)
-        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
-    bson_destroy(&update);
-    bson_destroy(&document);
-    return status;
+    (void)arg;
+    BSON_APPEND_DATE_TIME(set, "undone.at", lease_extended_end(job, document));
 }
 
 truce_status truce_job_extend(truce_job *job, bson_error_t *error)
@@ -78,7 +68,7 @@ truce_status truce_job_extend(truce_job *job, bson_error_t *error)
     DEADLINE_SCOPE(job->queue->deadline_ms);
     WAIT_LIMIT_SCOPE();
 
-    return truce__queue_run(job->queue, NULL, lease_extend_in, job, error);
+    return truce__job_set_mine(job, lease_append_end, NULL, error);
 }
 
 /* ---- leases that are over -------------------------------------------------------------------- */

@@ -156,6 +156,9 @@ void truce__job_update_end(bson_t *update, const bson_t *document, const char *s
  * `committed`. */
 void truce__job_update_commit(bson_t *update, const bson_t *document, const bson_t *result,
                               int64_t now_ms);
+/* Appends the update of a running job that runs again later; this attempt does not count. */
+void truce__job_update_snooze(bson_t *update, const bson_t *document, int64_t at_ms,
+                              int64_t now_ms);
 /* Appends the update of a job that failed: it waits for its next attempt, or is dead. If delay_ms
  * is -1, the queue's backoff gives the delay. */
 void truce__job_update_fail(bson_t *update, const truce_queue *queue, const bson_t *document,
@@ -226,6 +229,10 @@ static inline void truce__job_ended(truce_job *job, enum job_end end)
 
 /* Checks the name of a step, a sleep, or an event (job_steps.c). */
 truce_status truce__job_step_check(const char *name, bson_error_t *error);
+/* Returns true if truce_queue_done_many can end the job in one write with others. Else each job has
+ * a commit of its own. */
+bool truce__job_may_end_with_others(const truce_job *job);
+
 /* ---- fencing (job_fencing.c) ----------------------------------------------------------------- */
 
 /* Returns true if the document still has this claim (QJ2). */
@@ -234,12 +241,13 @@ bool truce__job_is_of(const truce_job *job, const bson_t *document);
  * initialized. */
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
                                   bson_error_t *error);
-/* Returns true if truce_queue_done_many can end the job in one write with others. Else each job has
- * a commit of its own. */
-bool truce__job_may_end_with_others(const truce_job *job);
-/* Appends the update of a running job that runs again later; this attempt does not count. */
-void truce__job_update_snooze(bson_t *update, const bson_t *document, int64_t at_ms,
-                              int64_t now_ms);
+/* Appends the new values of fields of `document`, which is the stored job. */
+typedef void job_append_function(bson_t *set, const truce_job *job, const bson_t *document,
+                                 const void *arg);
+/* Changes fields of this worker's job in a commit of their own (QJ2). The function may run several
+ * times. */
+truce_status truce__job_set_mine(truce_job *job, job_append_function *append, const void *arg,
+                                 bson_error_t *error);
 
 /* ---- queue_control.c ------------------------------------------------------------------------- */
 
