@@ -69,7 +69,7 @@ mutants:
 	@tools/install-deps --test
 	@tools/mutants
 
-# The dynamic linker reads its folders anew, or is told of one that it does not know.
+# after-install updates the cache of the dynamic linker, or reports a folder that the linker does not search.
 install: build-release
 	@DESTDIR="$(DESTDIR)" cmake --install build/release --prefix "$(PREFIX)"
 	@tools/after-install "$(DESTDIR)" "$(PREFIX)"

@@ -23,13 +23,13 @@
 #define ADDED    100
 
 static const struct sync_call {
-    enum { RENAME, RENAME_IN_COMMIT, MOVE, ADD, READ, SETTLE, MEND } verb;
+    enum { RENAME, RENAME_IN_COMMIT, MOVE, ADD, READ, RECONCILE, REPAIR } verb;
     int user, comment;
 } sync_calls[] = {
-    {RENAME, 1, 0}, {RENAME, 2, 0}, {RENAME_IN_COMMIT, 1, 0},
-    {MOVE, 2, 1},   {MOVE, 1, 2},   {ADD, 1, 0},
-    {ADD, 2, 0},    {READ, 0, 1},   {READ, 0, 2},
-    {SETTLE, 1, 0}, {MEND, 0, 0},
+    {RENAME, 1, 0},    {RENAME, 2, 0}, {RENAME_IN_COMMIT, 1, 0},
+    {MOVE, 2, 1},      {MOVE, 1, 2},   {ADD, 1, 0},
+    {ADD, 2, 0},       {READ, 0, 1},   {READ, 0, 2},
+    {RECONCILE, 1, 0}, {REPAIR, 0, 0},
 };
 
 static bson_value_t sync_number(int n)
@@ -160,9 +160,9 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
         status = rename_user(client, sync, call, txn + 1, error);
     else if (call->verb == READ)
         status = truce_sync_read(sync, "comments", &comment, &document, error);
-    else if (call->verb == SETTLE)
+    else if (call->verb == RECONCILE)
         status = truce_sync_reconcile(sync, "users", &user, NULL, error);
-    else if (call->verb == MEND)
+    else if (call->verb == REPAIR)
         status = truce_sync_walk(sync, "author", &repair, &report, error);
     else
         status = move_or_add(sync, call, txn, error);
@@ -242,7 +242,7 @@ static void sync_check_name(struct run *run, int user)
 {
     bson_t *about;
     int64_t name;
-    bool flagged, given = false, told = false;
+    bool flagged, given = false, acknowledged = false;
 
     read_user(run, user, &name, &flagged);
     for (int t = 0; t < run->history.txns_count; t++) {
@@ -252,10 +252,10 @@ static void sync_check_name(struct run *run, int user)
             continue;
         given = given ||
                 (name == t + 1 && (!run->patterns.calls[t].known || run->patterns.calls[t].in));
-        told = told || (run->patterns.calls[t].known && run->patterns.calls[t].in);
+        acknowledged = acknowledged || (run->patterns.calls[t].known && run->patterns.calls[t].in);
     }
     about = BCON_NEW("user", BCON_INT32(user), "name", BCON_INT64(name));
-    if (name ? !given : told)
+    if (name ? !given : acknowledged)
         truce__sim_fail(run, "a user has a name that no call gave", about);
     bson_destroy(about);
 }

@@ -140,7 +140,7 @@ static void sim_check_returned(struct run *run, const struct transfer_call *call
 {
     truce_status returned = (truce_status)run->patterns.about[txn];
     const char *expected = NULL;
-    bson_t *about = BCON_NEW("call", BCON_INT32(txn), "told",
+    bson_t *about = BCON_NEW("call", BCON_INT32(txn), "returned",
                              BCON_UTF8(truce_status_name(returned)), "state", BCON_UTF8(state));
 
     if (call->verb == CANCEL)

@@ -22,14 +22,14 @@ static void collect_and_land(truce_store *store)
     truce_tree_free(tree);
 }
 
-static void (*meanwhile)(truce_store *store) = collect_and_land;
+static void (*concurrent_work)(truce_store *store) = collect_and_land;
 
 static void before_call(truce_store *store)
 {
     if (inside || ++calls != enter_at)
         return;
     inside = true;
-    meanwhile(store);
+    concurrent_work(store);
     inside = false;
 }
 
@@ -211,12 +211,12 @@ TEST(a_held_version_is_not_collected_by_any_process)
 {
     int call = 1;
 
-    meanwhile = hold_second;
+    concurrent_work = hold_second;
     while (hold_before(call) && !test_failures() && call < 300)
         call++;
     if (test_failures())
         fprintf(stderr, "    held before call %d\n", call);
-    meanwhile = collect_and_land;
+    concurrent_work = collect_and_land;
     CHECK_INT(call, >, 10);
 }
 
@@ -290,7 +290,7 @@ TEST(a_drop_that_was_stopped_removes_nothing_of_the_next_tree)
 {
     bool entered = true, ever = false;
 
-    meanwhile = drop_and_follow;
+    concurrent_work = drop_and_follow;
     for (enter_at = 1; entered && !test_failures() && enter_at < 300; enter_at++) {
         truce_store *store = begin();
         truce_tree *tree = rig_tree(store, NULL, 0);
@@ -312,6 +312,6 @@ TEST(a_drop_that_was_stopped_removes_nothing_of_the_next_tree)
         if (test_failures())
             fprintf(stderr, "    stopped before call %d\n", enter_at);
     }
-    meanwhile = collect_and_land;
+    concurrent_work = collect_and_land;
     CHECK(ever);
 }

@@ -1043,7 +1043,7 @@ static void send_changed(struct random *random)
     bson_free(bytes);
 }
 
-TEST(random_requests_end_and_harm_nobody)
+TEST(ends_random_requests_and_serves_the_next_one)
 {
     struct random random;
 

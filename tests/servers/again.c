@@ -124,6 +124,6 @@ TEST(counters_are_right_however_often_the_server_is_killed)
         CHECK_INT(n, <=, workers[i].done + workers[i].unknown);
         unknown += workers[i].unknown;
     }
-    printf("    %ld kills, %d writes of which nobody knows\n", kills, unknown);
+    printf("    %ld kills, %d writes with an unknown outcome\n", kills, unknown);
     truce_store_close(store);
 }

@@ -212,7 +212,7 @@ check("versions", sorted(versions) == list(range(2, 2 + 4 * EDITORS)), versions)
 log = db.command("truceTreeLog", "site", limit=1000)
 check("log", len(log["versions"]) == 1 + 4 * EDITORS and not log["more"])
 check("diff", len(db.command("truceTreeDiff", "site", **{"from": 1, "to": 2})["changes"]) == PAGES)
-check("a base that is nobody's", failure(lambda: db.command("truceTreePublish", "site", changes=[], base="x"))
+check("a base that no tree has", failure(lambda: db.command("truceTreePublish", "site", changes=[], base="x"))
       == (125, "not found"))
 
 # ---- transfers and copies ----

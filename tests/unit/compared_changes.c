@@ -401,15 +401,15 @@ TEST(refuses_an_invalid_diff_by_name)
 /* ---- between the look and the write ---------------------------------------------------------- */
 
 /* A plain write changes the documents after the first read of them. */
-struct somebody {
+struct plain_writer {
     truce_store *inner;
     const char *update; /* NULL: no plain write, or it is already done */
 };
 
 static void come_between(const bson_t *event, void *arg)
 {
-    struct somebody *somebody = arg;
-    const char *update = somebody->update;
+    struct plain_writer *writer = arg;
+    const char *update = writer->update;
     bson_t *filter, *change;
     bson_error_t error = {0};
     bson_iter_t verb;
@@ -417,10 +417,10 @@ static void come_between(const bson_t *event, void *arg)
     if (!update || !bson_iter_init_find(&verb, event, "verb") ||
         strncmp(bson_iter_utf8(&verb, NULL), "find", 4) != 0)
         return;
-    somebody->update = NULL;
+    writer->update = NULL;
     filter = test_bson("{}");
     change = test_bson(update);
-    CHECK_OK(truce_update(somebody->inner, "data", filter, change,
+    CHECK_OK(truce_update(writer->inner, "data", filter, change,
                           &(truce_write_options){.multi = true}, NULL, &error),
              error);
     bson_destroy(filter);
@@ -429,22 +429,22 @@ static void come_between(const bson_t *event, void *arg)
 
 static void check_between(const char *update, truce_status wanted, int line)
 {
-    struct somebody somebody = {.inner = open_setting(&settings[0])};
+    struct plain_writer writer = {.inner = open_setting(&settings[0])};
     truce_store *store = truce_trace_wrap(
-        somebody.inner, &(truce_trace_options){.function = come_between, .arg = &somebody});
+        writer.inner, &(truce_trace_options){.function = come_between, .arg = &writer});
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_NATIVE};
     bson_t *changes = test_bson("{'a': {'n': [0, 1]}, 'b': {'n': [0, 1]}}");
     truce_commit *commit = NULL;
     bson_error_t error = {0};
 
-    insert_json(somebody.inner, "data", "{'_id': 'a', 'n': 0, 'm': 0}");
-    insert_json(somebody.inner, "data", "{'_id': 'b', 'n': 0, 'm': 0}");
+    insert_json(writer.inner, "data", "{'_id': 'a', 'n': 0, 'm': 0}");
+    insert_json(writer.inner, "data", "{'_id': 'b', 'n': 0, 'm': 0}");
     CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
     CHECK_OK(truce_commit_changes(commit, "data", changes, &error), error);
-    somebody.update = update;
+    writer.update = update;
     test_check_status(wanted, truce_commit_apply(commit, &error), &error, update, __FILE__, line);
-    CHECK(!somebody.update);
-    CHECK_INT(count_json(somebody.inner, "data", "{'n': 1, 'm': 5}"), ==, wanted ? 0 : 2);
+    CHECK(!writer.update);
+    CHECK_INT(count_json(writer.inner, "data", "{'n': 1, 'm': 5}"), ==, wanted ? 0 : 2);
     truce_commit_free(commit);
     truce_store_close(store);
     bson_destroy(changes);

@@ -173,9 +173,9 @@ TEST(survives_a_closed_reader_and_a_closed_file)
     begin(false, false);
     close(ends[0]);
     for (int i = 0; i < 3; i++) {
-        log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
-        log_write(closed, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
-        log_write(NULL, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
+        log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "not logged", NULL);
+        log_write(closed, TRUCE_LOG_INFO, LOG_SERVER, 0, "not logged", NULL);
+        log_write(NULL, TRUCE_LOG_INFO, LOG_SERVER, 0, "not logged", NULL);
     }
     log_free(log_);
     log_free(closed);

@@ -141,7 +141,7 @@ func transactions(client *mongo.Client, db *mongo.Database) {
 			}
 		}
 		equal("its own writes", number(c, inner, "b"), 1)
-		equal("nobody else's view", number(c, ctx, "b"), 0)
+		equal("another client's view", number(c, ctx, "b"), 0)
 		return nil, nil
 	})
 	check(err)

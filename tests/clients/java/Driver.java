@@ -101,7 +101,7 @@ public class Driver {
                 c.updateOne(session, id("a"), Updates.inc("n", -1));
                 c.updateOne(session, id("b"), Updates.inc("n", 1));
                 equal("its own writes", c.find(session, id("b")).first().get("n"), 1);
-                equal("nobody else's view", c.find(id("b")).first().get("n"), 0);
+                equal("another client's view", c.find(id("b")).first().get("n"), 0);
                 return null;
             });
             equal("committed", c.find(id("a")).first().get("n"), 9);

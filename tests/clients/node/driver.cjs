@@ -109,14 +109,14 @@ async function transactions(client, db) {
         await c.updateOne({ _id: "a" }, { $inc: { n: -1 } }, { session });
         await c.updateOne({ _id: "b" }, { $inc: { n: 1 } }, { session });
         equal("its own writes", (await c.findOne({ _id: "b" }, { session })).n, 1);
-        equal("nobody else's view", (await c.findOne({ _id: "b" })).n, 0);
+        equal("another client's view", (await c.findOne({ _id: "b" })).n, 0);
     });
     equal("committed", (await c.find().sort({ _id: 1 }).toArray()).map((d) => d.n), [9, 1]);
     session.startTransaction();
     await c.deleteMany({}, { session });
     await session.abortTransaction();
     equal("aborted", await c.countDocuments(), 2);
-    // two that want the same: one of them is told to begin again, and withTransaction does
+    // transactions that change the same document: withTransaction repeats those that conflict
     await Promise.all([1, 2, 3, 4].map(() => client.withSession((s) => s.withTransaction(async () => {
         const { n } = await c.findOne({ _id: "a" }, { session: s });
         await c.updateOne({ _id: "a" }, { $set: { n: n + 1 } }, { session: s });
@@ -262,7 +262,7 @@ async function watching(db) {
     const again = c.watch([], { resumeAfter: token });
     equal("again", (await again.next())._id, first._id);
     await again.next();
-    const waits = again.next().catch(() => null); /* whoever waits is let go of */
+    const waits = again.next().catch(() => null); /* a waiting call ends when the stream is closed */
     await again.close();
     await waits;
     await c.drop();

@@ -116,7 +116,7 @@ def transactions(client, db):
         c.update_one({"_id": "a"}, {"$inc": {"n": -1}}, session=session)
         c.update_one({"_id": "b"}, {"$inc": {"n": 1}}, session=session)
         equal("its own writes", c.find_one({"_id": "b"}, session=session)["n"], 1)
-        equal("nobody else's view", c.find_one({"_id": "b"})["n"], 0)
+        equal("another client's view", c.find_one({"_id": "b"})["n"], 0)
         return "done"
 
     with client.start_session() as session:

@@ -115,7 +115,7 @@ fn transactions(client: &Client, db: &Database) -> Result<()> {
         }
         let own = c.find_one(doc! {"_id": "b"}).session(&mut *session).run()?;
         equal("its own writes", number(own), 1);
-        equal("nobody else's view", number(c.find_one(doc! {"_id": "b"}).run()?), 0);
+        equal("another client's view", number(c.find_one(doc! {"_id": "b"}).run()?), 0);
         Ok(())
     })?;
     equal("committed", number(c.find_one(doc! {"_id": "a"}).run()?), 9);
