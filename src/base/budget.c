@@ -28,7 +28,7 @@ void truce__budget_watch(const int *flag)
     watched = flag;
 }
 
-static bool is_set(const int *flag)
+static bool budget_flag_is_set(const int *flag)
 {
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED);
 }
@@ -37,7 +37,8 @@ truce_status truce__budget_check(struct budget *budget, bson_error_t *error)
 {
     if (budget->over)
         return budget_end(budget, budget->over, error);
-    if (is_set(budget->interrupted) || is_set(budget->above) || is_set(watched))
+    if (budget_flag_is_set(budget->interrupted) || budget_flag_is_set(budget->above) ||
+        budget_flag_is_set(watched))
         return budget_end(budget, CODE_INTERRUPTED, error);
     if (budget->deadline_ns && budget->clock_ns && budget->clock_ns() > budget->deadline_ns)
         return budget_end(budget, CODE_MAX_TIME_MS_EXPIRED, error);

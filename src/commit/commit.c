@@ -893,7 +893,8 @@ void truce__commit_queries_forget(truce_commit *commit)
 
 /* ---- access to queries ----------------------------------------------------------------------- */
 
-static truce_status can_ask(truce_commit *commit, const char *collection, bson_error_t *error)
+static truce_status queries_check_support(truce_commit *commit, const char *collection,
+                                          bson_error_t *error)
 {
     truce_status status = commit_open_for(commit, collection, error);
 
@@ -1038,9 +1039,9 @@ static truce_status show_own(truce_commit *commit, const char *collection, bson_
 
 /* ---- a query --------------------------------------------------------------------------------- */
 
-static truce_status queries_ask(truce_commit *commit, const char *collection, const bson_t *filter,
-                                const truce_find_options *options, truce_cursor **cursor,
-                                bson_error_t *error)
+static truce_status queries_open_cursor(truce_commit *commit, const char *collection,
+                                        const bson_t *filter, const truce_find_options *options,
+                                        truce_cursor **cursor, bson_error_t *error)
 {
     bson_error_t why = {0};
     truce_cursor *under = NULL;
@@ -1063,14 +1064,14 @@ truce_status truce_commit_find(truce_commit *commit, const char *collection, con
 {
     RETURN_IF_NULL(cursor, error);
 
-    truce_status status = can_ask(commit, collection, error);
+    truce_status status = queries_check_support(commit, collection, error);
     int64_t before_ns;
 
     *cursor = NULL;
     if (status)
         return status;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
-    status = queries_ask(commit, collection, filter, options, cursor, error);
+    status = queries_open_cursor(commit, collection, filter, options, cursor, error);
     truce__deadline_set(before_ns);
     return status;
 }

@@ -764,8 +764,9 @@ static truce_status keep_more(struct worker *worker, const bson_t *kept, const c
     return status;
 }
 
-static truce_status force_keep(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
-                               const char *reason, const bson_t *values, bson_error_t *error)
+static truce_status force_store_values(struct worker *worker, const bson_oid_t *commit,
+                                       const bson_t *post, const char *reason, const bson_t *values,
+                                       bson_error_t *error)
 {
     bson_t kept = BSON_INITIALIZER, id;
     const char *collection;
@@ -811,9 +812,9 @@ static void changes_of(const bson_t *post, bson_t *values)
 }
 
 /* Stores the discarded values, or notes the document in the commit if they are too large. */
-static truce_status journal_keep(struct worker *worker, const bson_oid_t *commit,
-                                 const bson_t *post, const struct merged *merged,
-                                 bson_error_t *error)
+static truce_status journal_store_discarded(struct worker *worker, const bson_oid_t *commit,
+                                            const bson_t *post, const struct merged *merged,
+                                            bson_error_t *error)
 {
     const char *collection;
     bson_value_t id;
@@ -821,7 +822,7 @@ static truce_status journal_keep(struct worker *worker, const bson_oid_t *commit
 
     if (bson_empty(&merged->lost))
         return TRUCE_OK;
-    status = force_keep(worker, commit, post, merged->reason, &merged->lost, error);
+    status = force_store_values(worker, commit, post, merged->reason, &merged->lost, error);
     if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
         return status;
     truce_assert(truce__journal_target(post, &collection, &id)); /* CX3 */
@@ -870,7 +871,7 @@ static truce_status journal_release_merged(struct worker *worker, const bson_oid
     if (!strcmp(truce__field_text(post, "op"), "set") &&
         truce__document_check(&merged.after, "document", NULL))
         give_way(commit, post, seen, &merged);
-    status = journal_keep(worker, commit, post, &merged, error);
+    status = journal_store_discarded(worker, commit, post, &merged, error);
     if (!status)
         status = journal_write_same(worker, commit, collection, seen,
                                     bson_empty(&merged.after) ? NULL : &merged.after, done, error);
@@ -1032,7 +1033,8 @@ static truce_status release_report(struct release *release, const bson_t *before
 
     journal_merge(release->commit, release->post, before, false, &merged);
     if (!status)
-        status = journal_keep(release->worker, release->commit, release->post, &merged, error);
+        status = journal_store_discarded(release->worker, release->commit, release->post, &merged,
+                                         error);
     merged_release(&merged);
     return status;
 }

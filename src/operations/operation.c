@@ -246,7 +246,8 @@ struct operation_kept {
     void *thing;
 };
 
-static void operation_keep(struct operation_call *call, void (*free)(void *thing), void *thing)
+static void operation_add_cleanup(struct operation_call *call, void (*free)(void *thing),
+                                  void *thing)
 {
     struct operation_kept *kept = truce__arena_take(call->arena, sizeof *kept);
 
@@ -257,7 +258,7 @@ static void operation_keep(struct operation_call *call, void (*free)(void *thing
 void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing)
 {
     if (call->kept)
-        operation_keep(call, free, thing);
+        operation_add_cleanup(call, free, thing);
     else
         free(thing);
 }
@@ -265,7 +266,7 @@ void truce__operation_end(struct operation_call *call, void (*free)(void *thing)
 void truce__operation_give(struct operation_call *call, struct handle *handle)
 {
     if (call->kept)
-        operation_keep(call, NULL, handle);
+        operation_add_cleanup(call, NULL, handle);
     else
         handles_give(call->handles, handle);
 }

@@ -709,8 +709,8 @@ static truce_status count_changes(struct importing *importing, struct import_nam
 }
 
 /* Sets *there if an earlier run opened the account, or changed its rules that often. */
-static truce_status was_set(struct importing *importing, const bson_t *record, bool *there,
-                            bson_error_t *error)
+static truce_status import_was_set(struct importing *importing, const bson_t *record, bool *there,
+                                   bson_error_t *error)
 {
     bool opens = bson_has_field(record, "open");
     const char *name = truce__field_text(record, opens ? "open" : "rules");
@@ -737,7 +737,7 @@ static truce_status import_set_rules(struct importing *importing, int64_t number
     bool there = false;
 
     if (!status)
-        status = was_set(importing, record, &there, error);
+        status = import_was_set(importing, record, &there, error);
     if (!status && there)
         return TRUCE_OK;
     if (!status)

@@ -164,8 +164,8 @@ static truce_status fields_keep_oid(struct arena *arena, const bson_iter_t *at,
     return TRUCE_OK;
 }
 
-static truce_status fields_keep(struct arena *arena, const struct field *field,
-                                const bson_iter_t *at, void *into, bson_error_t *error)
+static truce_status fields_store_value(struct arena *arena, const struct field *field,
+                                       const bson_iter_t *at, void *into, bson_error_t *error)
 {
     bool is_document = BSON_ITER_HOLDS_DOCUMENT(at), is_array = BSON_ITER_HOLDS_ARRAY(at);
 
@@ -274,8 +274,8 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
                                    "strict (apiStrict)",
                                    field->name);
         else
-            status = fields_keep(reading->arena, field, &at,
-                                 into ? (uint8_t *)into + field->at : NULL, error);
+            status = fields_store_value(reading->arena, field, &at,
+                                        into ? (uint8_t *)into + field->at : NULL, error);
         given |= fields_bit(fields, field);
     }
     return status;

@@ -220,7 +220,8 @@ struct checker {
     size_t size;
 };
 
-static const char *history_say(struct checker *checker, const char *what, int txn, int document)
+static const char *history_describe(struct checker *checker, const char *what, int txn,
+                                    int document)
 {
     snprintf(checker->detail, checker->size, "transaction %d of client %d, document %c", txn,
              txn >= 0 ? checker->history->txns[txn].client : -1, 'a' + document);
@@ -240,11 +241,12 @@ static const char *assign_writers(struct checker *checker)
                                          : version->txn;
 
             if (txn < 0)
-                return history_say(checker, "a write belongs to no transaction", -1, d);
+                return history_describe(checker, "a write belongs to no transaction", -1, d);
             checker->writer[d][v] = txn;
             checker->decided[txn] = true;
             if (checker->applied[txn][d]++)
-                return history_say(checker, "a commit was applied to a document twice", txn, d);
+                return history_describe(checker, "a commit was applied to a document twice", txn,
+                                        d);
         }
     }
     return NULL;
@@ -275,13 +277,13 @@ static const char *check_values(struct checker *checker)
             int txn = checker->writer[d][v];
 
             if (version->key != key_after(&history->txns[txn], d, history->versions[d][v - 1].key))
-                return history_say(checker, "a unique value was lost", txn, d);
+                return history_describe(checker, "a unique value was lost", txn, d);
         }
         for (int e = 0; e < d; e++) {
             int ours = history->versions[d][history->count[d] - 1].key;
 
             if (ours && ours == history->versions[e][history->count[e] - 1].key)
-                return history_say(checker, "a unique value occurs twice", -1, d);
+                return history_describe(checker, "a unique value occurs twice", -1, d);
         }
     }
     return NULL;
@@ -339,11 +341,11 @@ static const char *check_refusal(struct checker *checker, int t)
     if (!txn->ended || txn->script->key)
         return NULL;
     if (txn->status == TRUCE_INVALID && !was_taken(checker->history, txn, true))
-        return history_say(checker, "a valid change was refused", t, 0);
+        return history_describe(checker, "a valid change was refused", t, 0);
     if (txn->status == TRUCE_DUPLICATE && !wants_twice(txn) &&
         !was_taken(checker->history, txn, false))
-        return history_say(checker, "a commit failed with a duplicate value that no document had",
-                           t, 0);
+        return history_describe(
+            checker, "a commit failed with a duplicate value that no document had", t, 0);
     return NULL;
 }
 
@@ -367,13 +369,13 @@ static const char *check_answers(struct checker *checker)
         if (wrong)
             return wrong;
         if (returned_failure && wrote)
-            return history_say(checker, "a commit was reported as failed, but it was applied", t,
-                               0);
+            return history_describe(checker, "a commit was reported as failed, but it was applied",
+                                    t, 0);
         if (wrote && wrote != should)
-            return history_say(checker, "a commit was applied partially", t, 0);
+            return history_describe(checker, "a commit was applied partially", t, 0);
         if (returned_ok && !txn->script->key && wrote != should)
-            return history_say(checker, "a commit was reported as done, but it was not applied", t,
-                               0);
+            return history_describe(checker,
+                                    "a commit was reported as done, but it was not applied", t, 0);
         if (returned_ok && !txn->script->key)
             checker->decided[t] = true;
     }
@@ -408,11 +410,11 @@ static const char *history_check_keys(struct checker *checker)
         for (int u = 0; u < history->txns_count; u++)
             times += history->txns[u].script->key == txn->script->key && checker->decided[u];
         if (times > 1)
-            return history_say(checker, "one idempotency key took effect twice", t, 0);
+            return history_describe(checker, "one idempotency key took effect twice", t, 0);
         if (txn->ended && txn->status == TRUCE_OK && times == 0 &&
             every_writes(history, txn->script->key))
-            return history_say(checker, "a key was reported as done, but no commit took effect", t,
-                               0);
+            return history_describe(checker,
+                                    "a key was reported as done, but no commit took effect", t, 0);
     }
     return NULL;
 }
@@ -493,7 +495,7 @@ static int history_content(const struct checker *checker, int document, int vers
                                                          : 2 + checker->writer[document][version];
 }
 
-static bool may_go(const struct serial *serial, int t)
+static bool serial_may_append(const struct serial *serial, int t)
 {
     const struct sim_history *history = serial->checker->history;
     const struct sim_txn *txn = &history->txns[t];
@@ -528,7 +530,7 @@ static bool history_place(struct serial *serial, int done)
     for (int i = 0; i < serial->count; i++) {
         int before[SIM_DOCUMENTS], t = serial->ids[i];
 
-        if (serial->used[i] || !may_go(serial, t))
+        if (serial->used[i] || !serial_may_append(serial, t))
             continue;
         memcpy(before, serial->state, sizeof before);
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
@@ -568,19 +570,19 @@ const char *truce__history_check(const struct sim_history *history, char *detail
     if (!wrong)
         wrong = history_check_keys(&checker);
     if (!wrong && history->fence_broken)
-        wrong = history_say(
+        wrong = history_describe(
             &checker, "a commit took effect after a document that it held had changed", -1, 0);
     if (wrong)
         return wrong;
     if (history->wrong_keys)
-        return history_say(&checker, history->wrong_keys, -1, 0);
+        return history_describe(&checker, history->wrong_keys, -1, 0);
     if (history->keyed)
         wrong = check_values(&checker);
     if (wrong)
         return wrong;
     make_edges(&checker, edges);
     if (has_cycle(edges, history->txns_count) && !some_serial_order(&checker))
-        return history_say(&checker, "not strictly serializable: a cycle of committed transactions",
-                           0, 0);
+        return history_describe(
+            &checker, "not strictly serializable: a cycle of committed transactions", 0, 0);
     return NULL;
 }

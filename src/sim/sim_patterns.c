@@ -413,7 +413,7 @@ static void sim_check_kept(struct run *run, const bson_t *document)
     }
 }
 
-static bool all_keep(const struct sim_scenario *scenario)
+static bool patterns_all_keep(const struct sim_scenario *scenario)
 {
     for (int c = 0; c < scenario->clients_count; c++) {
         if (!scenario->clients[c].keeps)
@@ -435,7 +435,7 @@ static void patterns_check_post(struct run *run, const bson_t *document)
     truce__value_bson(tags, &list);
     if (patterns_number_in(post, "sum") != bson_count_keys(&list))
         truce__sim_fail(run, "an edit was counted twice, or not at all", document);
-    if (all_keep(run->scenario))
+    if (patterns_all_keep(run->scenario))
         sim_check_kept(run, document);
 }
 

@@ -439,9 +439,9 @@ static truce_status change_match(const struct merge *merge, const bson_t *filter
     return status;
 }
 
-static truce_status stage_put(const struct merge *merge, const bson_t *filter,
-                              const bson_t *document, struct query_context *context,
-                              bson_error_t *error)
+static truce_status merge_write_document(const struct merge *merge, const bson_t *filter,
+                                         const bson_t *document, struct query_context *context,
+                                         bson_error_t *error)
 {
     const truce_write_options options = {.unvalidated = merge->unvalidated};
     truce_status status = TRUCE_OK;
@@ -513,7 +513,7 @@ static truce_status merge_document(const struct merge *merge, const bson_t *docu
     if (!status)
         status = stage_make_filter(merge, document, &filter, error);
     if (!status)
-        status = stage_put(merge, &filter, document, context, error);
+        status = merge_write_document(merge, &filter, document, context, error);
     bson_destroy(&prepared);
     bson_destroy(&filter);
     return status;

@@ -76,7 +76,7 @@ static enum protocol probe_result(const char *answer, size_t size)
                                                                                : PROTOCOL_UNKNOWN;
 }
 
-static enum protocol probe_ask(int file, const struct probe_question *question)
+static enum protocol probe_identify(int file, const struct probe_question *question)
 {
     char answer[PROBE_ANSWER_BYTES];
     size_t size = 0;
@@ -102,7 +102,7 @@ enum protocol protocol_probe(const char *host, int port)
 
         answers = file >= 0;
         if (answers) {
-            protocol = probe_ask(file, &probe_questions[i]);
+            protocol = probe_identify(file, &probe_questions[i]);
             close(file);
         }
     }

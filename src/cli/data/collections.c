@@ -123,8 +123,9 @@ static const struct pattern_use {
 };
 
 /* Finds the name under which a pattern uses the collection; "": none does. */
-static truce_status find_use(truce_store *store, const struct pattern_use *use,
-                             const char *collection, char name[CLI_SAID_MAX], bson_error_t *error)
+static truce_status collections_find_use(truce_store *store, const struct pattern_use *use,
+                                         const char *collection, char name[CLI_SAID_MAX],
+                                         bson_error_t *error)
 {
     bson_t all = BSON_INITIALIZER;
     truce_cursor *cursor = NULL;
@@ -156,7 +157,7 @@ static int check_unused(const struct cli *cli, const char *collection)
                          collection);
     for (size_t i = 0; i < sizeof pattern_uses / sizeof *pattern_uses; i++) {
         const struct pattern_use *use = &pattern_uses[i];
-        truce_status status = find_use(cli->store, use, collection, name, &error);
+        truce_status status = collections_find_use(cli->store, use, collection, name, &error);
 
         if (status)
             return cli_error(cli, NULL, status, &error);

@@ -75,7 +75,7 @@ static void cli_keep_types(const bson_t *like, bson_t *document)
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static void edit_put(struct buffer *out, const char *text)
+static void edit_append(struct buffer *out, const char *text)
 {
     truce__buffer_append(out, text, strlen(text));
 }
@@ -214,7 +214,7 @@ static int cli_edit(struct cli *cli, const bson_t *document, const char *head, b
     descriptor = mkstemps(path, 5);
     if (descriptor < 0)
         return cli_say(cli, CLI_FAILED, "cannot create the file %s", path);
-    edit_put(&text, head);
+    edit_append(&text, head);
     cli_pretty(&text, document, false, JSON_RELAXED);
     if (write_file(descriptor, &text) && !close(descriptor))
         code = edit_file(cli, path, document, edited);

@@ -46,7 +46,7 @@
  * so a truce server runs it as one command. */
 
 /* Takes the job of a reply of truceClaim. */
-static void claim_take(const bson_t *reply, struct work_job *at)
+static void claim_copy_job(const bson_t *reply, struct work_job *at)
 {
     struct fields jobs = truce__fields(truce__value_field(truce__value_document(reply), "jobs", 4));
     bson_iter_t iter;
@@ -79,7 +79,7 @@ static truce_status claim_of(const struct work *work, const struct work_source *
                           deadline_ms && wait_ms >= deadline_ms ? deadline_ms / 2 : wait_ms);
     status = cli_row_call(work->cli, request, &reply, error);
     if (!status)
-        claim_take(&reply, at);
+        claim_copy_job(&reply, at);
     at->source = source;
     bson_destroy(request);
     bson_destroy(&reply);

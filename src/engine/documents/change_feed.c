@@ -985,7 +985,7 @@ static int32_t diff_place_of(const char *digits, int length)
 }
 
 /* Reports [names and indexes] of an ambiguous path. */
-static void say_clearly(struct walk *walk)
+static void diff_append_path_parts(struct walk *walk)
 {
     const char *path = (const char *)walk->path.bytes, *end = path + walk->path.size;
     bson_t names;
@@ -1009,32 +1009,32 @@ static void say_clearly(struct walk *walk)
     bson_append_array_end(&walk->clear, &names);
 }
 
-static void say_set(struct walk *walk, struct value value)
+static void diff_append_set(struct walk *walk, struct value value)
 {
-    say_clearly(walk);
+    diff_append_path_parts(walk);
     if (diff_has_room(walk, value.size))
         truce__value_append(walk->set, (const char *)walk->path.bytes, walk->path.size, value);
 }
 
-static void say_gone(struct walk *walk)
+static void diff_append_removed(struct walk *walk)
 {
     char buffer[16];
     const char *key;
 
-    say_clearly(walk);
+    diff_append_path_parts(walk);
     if (!diff_has_room(walk, sizeof buffer))
         return;
     bson_uint32_to_string(walk->gone_count++, &key, buffer, sizeof buffer);
     bson_append_utf8(&walk->gone, key, -1, (const char *)walk->path.bytes, (int)walk->path.size);
 }
 
-static void say_cut(struct walk *walk, uint32_t size)
+static void diff_append_truncated(struct walk *walk, uint32_t size)
 {
     char buffer[16];
     const char *key;
     bson_t cut;
 
-    say_clearly(walk);
+    diff_append_path_parts(walk);
     if (!diff_has_room(walk, 64))
         return;
     bson_uint32_to_string(walk->cut_count++, &key, buffer, sizeof buffer);
@@ -1085,11 +1085,11 @@ static void diff_array(struct walk *walk, struct value before, struct value afte
         if (has_old)
             feed_diff_value(walk, old.value, new.value);
         else
-            say_set(walk, new.value);
+            diff_append_set(walk, new.value);
         diff_leave(walk, had);
     }
     if (has_old && truce__fields_next(&old))
-        say_cut(walk, count);
+        diff_append_truncated(walk, count);
 }
 
 static void diff_document(struct walk *walk, struct value before, struct value after)
@@ -1106,7 +1106,7 @@ static void diff_document(struct walk *walk, struct value before, struct value a
             if (both)
                 feed_diff_value(walk, old.value, new.value);
             else
-                say_gone(walk);
+                diff_append_removed(walk);
             diff_leave(walk, had);
         }
         if (both)
@@ -1114,7 +1114,7 @@ static void diff_document(struct walk *walk, struct value before, struct value a
     }
     for (; more; more = truce__fields_next(&new)) {
         had = diff_enter(walk, new.key, new.key_length, false);
-        say_set(walk, new.value);
+        diff_append_set(walk, new.value);
         diff_leave(walk, had);
     }
 }
@@ -1130,7 +1130,7 @@ static void feed_diff_value(struct walk *walk, struct value before, struct value
              feed_count_changed_bytes(before, after) < after.size)
         diff_array(walk, before, after);
     else
-        say_set(walk, after);
+        diff_append_set(walk, after);
 }
 
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff)

@@ -347,7 +347,7 @@ void truce__query_release(struct query *query)
 }
 
 /* Keeps the snapshot and leaves it. */
-static truce_status query_keep(struct query *query, bson_error_t *error)
+static truce_status query_keep_snapshot(struct query *query, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -369,7 +369,7 @@ truce_status truce__query_enter(struct query *query, bson_error_t *error)
     truce_status status = truce__engine_usable(query->engine, error);
 
     if (!status && query->reader && query->ran)
-        status = query_keep(query, error);
+        status = query_keep_snapshot(query, error);
     query->ran = true;
     if (status || query->reader)
         return status;
@@ -412,7 +412,7 @@ truce_status truce__query_run(struct query *query, scan_take_function *take, voi
 truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error)
 {
     if (query->reader && more)
-        return query_keep(query, error);
+        return query_keep_snapshot(query, error);
     query_let_go(query);
     return TRUCE_OK;
 }

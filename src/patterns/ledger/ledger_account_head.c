@@ -44,9 +44,9 @@ bool truce__ledger_is_stub(const bson_t *document)
 }
 
 /* Keeps a document that was found. *again: it was a stub, which is resolved now. */
-static truce_status head_take(struct ledger_reader *reader, const char *collection,
-                              const bson_t *found, struct ledger_documents *documents, bool *again,
-                              bson_error_t *error)
+static truce_status head_collect(struct ledger_reader *reader, const char *collection,
+                                 const bson_t *found, struct ledger_documents *documents,
+                                 bool *again, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_t copy;
@@ -82,7 +82,7 @@ static truce_status head_find_once(struct ledger_reader *reader, const char *col
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        status = head_take(reader, collection, found, documents, again, error);
+        status = head_collect(reader, collection, found, documents, again, error);
     }
     truce_cursor_close(cursor);
     return status;
@@ -220,7 +220,7 @@ struct search {
     bson_t *document;
 };
 
-static void head_keep(struct search *search, const bson_t *document)
+static void head_replace_document(struct search *search, const bson_t *document)
 {
     bson_destroy(search->document);
     search->document = bson_copy(document);
@@ -268,7 +268,7 @@ static void head_narrow(struct search *search, const char *account, const int64_
 
         if (head_is_anchor(document, account, numbers[i])) {
             search->low = numbers[i];
-            head_keep(search, document);
+            head_replace_document(search, document);
             break;
         }
         last = i;
@@ -310,7 +310,7 @@ static bool head_last_anchor(const struct ledger_documents *found, const char *a
                 change.number <= search->low || !truce__ledger_is_anchor(found->items[i], &change))
                 continue;
             search->low = change.number;
-            head_keep(search, found->items[i]);
+            head_replace_document(search, found->items[i]);
             moved = true;
         }
     }

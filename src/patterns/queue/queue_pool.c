@@ -437,7 +437,7 @@ static void pool_extend(const struct truce_pool *pool, struct pool_place *place)
     pthread_mutex_unlock(&place->mutex);
 }
 
-static void *pool_keep(void *arg)
+static void *pool_extend_leases(void *arg)
 {
     struct truce_pool *pool = arg;
     int64_t every_ms = pool->queue->lease_ms / KEEPS_PER_LEASE + 1;
@@ -525,7 +525,7 @@ static void pool_make(struct truce_pool *pool)
 
 static bool pool_start_threads(struct truce_pool *pool)
 {
-    pool->keeps = truce__thread_start(&pool->keeper, pool_keep, pool);
+    pool->keeps = truce__thread_start(&pool->keeper, pool_extend_leases, pool);
     while (pool->keeps && pool->working < pool->threads &&
            truce__thread_start(&pool->workers[pool->working], pool_work, pool))
         pool->working++;

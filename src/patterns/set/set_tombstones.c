@@ -146,7 +146,7 @@ static truce_status archive_flush(struct archiving *archiving, bson_error_t *err
     return status;
 }
 
-static void archive_take(struct archiving *archiving, const bson_t *document)
+static void archive_collect(struct archiving *archiving, const bson_t *document)
 {
     struct progress_block block;
     struct ranges low = {0}, rest = {0};
@@ -178,7 +178,7 @@ static truce_status read_width(struct archiving *archiving, int shift, int64_t f
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        archive_take(archiving, document);
+        archive_collect(archiving, document);
         if (archiving->count == WINDOW_DOCUMENTS)
             status = archive_flush(archiving, error);
     }

@@ -847,7 +847,7 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
 
 /* Stores the rule, THEN checks again, because two concurrent declarations may close a cycle
  * together. */
-static truce_status rule_keep(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
+static truce_status rule_store(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
 {
     struct sync_rules *rules;
     truce_status status;
@@ -900,7 +900,7 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
         status =
             rule_make_indexes(sync->store, rule->source, rule->dependent, rule->reference, error);
     if (!status && !there)
-        status = rule_keep(sync, wanted, error);
+        status = rule_store(sync, wanted, error);
     bson_destroy(wanted);
     rule_put(sync, NULL, 0, 0);
     if (!status && !there)

@@ -141,8 +141,8 @@ static truce_status add_entries(truce_commit *commit, const struct transfer_plan
     return status;
 }
 
-static truce_status commit_put(truce_commit *commit, const struct at_once *once,
-                               bson_error_t *error)
+static truce_status transfer_insert_in_commit(truce_commit *commit, const struct at_once *once,
+                                              bson_error_t *error)
 {
     bson_t document;
     truce_status status;
@@ -183,7 +183,7 @@ static truce_status commit_make(truce_commit *commit, void *arg, bson_error_t *e
     if (status != TRUCE_NOT_FOUND || once->exists)
         return status;
     status = once->state == TRANSFER_DONE ? add_entries(commit, &once->plan, error) : TRUCE_OK;
-    return status ? status : commit_put(commit, once, error);
+    return status ? status : transfer_insert_in_commit(commit, once, error);
 }
 
 /* ---- alone ----------------------------------------------------------------------------------- */

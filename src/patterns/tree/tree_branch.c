@@ -217,8 +217,8 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
 
 /* Keeps the hold of a merge permanently. TRUCE_REFUSED: the day was over, and a sweep removed the
  * hold. */
-static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joint,
-                              bson_error_t *error)
+static truce_status branch_make_hold_permanent(truce_commit *commit, const struct tree_joint *joint,
+                                               bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER, hold,
            *update = BCON_NEW("$unset", "{", "until", BCON_BOOL(true), "}");
@@ -248,7 +248,7 @@ static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error
 
     if (!status)
         status = write_from(commit, joint, error);
-    return status ? status : keep_hold(commit, joint, error);
+    return status ? status : branch_make_hold_permanent(commit, joint, error);
 }
 
 /* Publishes the edit, writes `from`, and makes the hold permanent, in one commit. TRUCE_REFUSED:

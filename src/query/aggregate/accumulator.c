@@ -216,7 +216,7 @@ struct one_state {
     struct slot slot;
 };
 
-static void one_set(struct accumulation *run, struct one_state *state, struct value value)
+static void one_store_value(struct accumulation *run, struct one_state *state, struct value value)
 {
     slot_set(&state->slot, run->arena, value);
     state->set = true;
@@ -228,14 +228,14 @@ static truce_status kinds_first_add(struct accumulation *run, void *data,
     struct one_state *state = data;
 
     if (!state->set)
-        one_set(run, state, input->value);
+        one_store_value(run, state, input->value);
     return TRUCE_OK;
 }
 
 static truce_status kinds_last_add(struct accumulation *run, void *data,
                                    const struct accumulator_input *input)
 {
-    one_set(run, data, input->value);
+    one_store_value(run, data, input->value);
     return TRUCE_OK;
 }
 
@@ -246,7 +246,7 @@ static truce_status kinds_min_add(struct accumulation *run, void *data,
 
     if (!truce__is_nullish(input->value) &&
         (!state->set || truce__value_compare(input->value, state->slot.value) < 0))
-        one_set(run, state, input->value);
+        one_store_value(run, state, input->value);
     return TRUCE_OK;
 }
 
@@ -257,7 +257,7 @@ static truce_status kinds_max_add(struct accumulation *run, void *data,
 
     if (!truce__is_nullish(input->value) &&
         (!state->set || truce__value_compare(input->value, state->slot.value) > 0))
-        one_set(run, state, input->value);
+        one_store_value(run, state, input->value);
     return TRUCE_OK;
 }
 
@@ -359,7 +359,7 @@ static truce_status merge_add(struct accumulation *run, void *data,
         return truce__refuse(CODE_NO_DOCUMENT, run->error, "$mergeObjects takes documents, not %s",
                              truce__type_name(input->value.type));
     if (!state->merged.set) {
-        one_set(run, &state->merged, input->value);
+        one_store_value(run, &state->merged, input->value);
         return TRUCE_OK;
     }
     let_wait(run, state, input->value);
@@ -368,7 +368,7 @@ static truce_status merge_add(struct accumulation *run, void *data,
     status = kinds_merge(run, state, &merged);
     if (status)
         return status;
-    one_set(run, &state->merged, merged);
+    one_store_value(run, &state->merged, merged);
     state->size = 0;
     return TRUCE_OK;
 }

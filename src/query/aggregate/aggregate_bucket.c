@@ -380,8 +380,8 @@ static truce_status end_bucket(struct auto_stream *stream, bson_error_t *error)
     return status;
 }
 
-static truce_status auto_give(struct auto_stream *stream, struct value *document,
-                              bson_error_t *error)
+static truce_status auto_make_document(struct auto_stream *stream, struct value *document,
+                                       bson_error_t *error)
 {
     struct builder builder;
     struct builder_mark mark;
@@ -416,7 +416,7 @@ static truce_status auto_next(struct stream *base, struct value *document, bson_
         status = auto_take_row(stream, error);
     if (!status)
         status = end_bucket(stream, error);
-    return status ? status : auto_give(stream, document, error);
+    return status ? status : auto_make_document(stream, document, error);
 }
 
 static void auto_release(struct stream *base)

@@ -275,7 +275,7 @@ static void log_write_text(struct buffer *out, const char *time, const struct ev
     log_put(out, "\n");
 }
 
-static void log_keep(struct log *log)
+static void log_keep_line(struct log *log)
 {
     char **place = &log->kept[log->all++ % LOG_KEPT_MAX];
 
@@ -312,7 +312,7 @@ static bool write_out(struct log *log, const struct event *event, bool keeps)
     (log->options.json ? log_write_json : log_write_text)(&log->line, time, event);
     truce_assert(log->line.size <= LOG_LINE_MAX);
     if (keeps)
-        log_keep(log);
+        log_keep_line(log);
     if (poll(&polled, 1, 0) != 1 || !(polled.revents & POLLOUT))
         return false;
     do

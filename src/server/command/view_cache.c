@@ -114,7 +114,7 @@ truce_status view_guard(struct call *call, bson_error_t *error)
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-static const bson_t *source_keep(struct call *call, const bson_t *array)
+static const bson_t *view_copy_array(struct call *call, const bson_t *array)
 {
     return call_view(call, truce__arena_copy(&call->arena, bson_get_data(array), array->len),
                      array->len);
@@ -133,7 +133,7 @@ const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *
         while (truce__fields_next(&fields))
             truce__value_append_element(&array, &count, fields.value);
     }
-    kept = source_keep(call, &array);
+    kept = view_copy_array(call, &array);
     bson_destroy(&array);
     return kept;
 }

@@ -27,13 +27,13 @@ struct fault_store {
 
 /* ---- one call ------------------------------------------------------------------------------- */
 
-_Noreturn static void die(const truce_fault_options *options)
+_Noreturn static void fault_end_process(const truce_fault_options *options)
 {
     if (options->die)
         options->die(options->arg);
     else
         kill(getpid(), SIGKILL);
-    truce__assert_failed("die() does not return", __FILE__, __LINE__, __func__);
+    truce__assert_failed("fault_end_process() does not return", __FILE__, __LINE__, __func__);
 }
 
 /* Counts the call, and returns what happens to it. */
@@ -53,7 +53,7 @@ static truce_fault_kind fault_begin(struct fault_store *fault, bool writes)
     }
     pthread_mutex_unlock(&fault->mutex);
     if (hit && options.kind == TRUCE_FAULT_DIE_BEFORE)
-        die(&options);
+        fault_end_process(&options);
     return hit ? options.kind : TRUCE_FAULT_NONE;
 }
 
@@ -68,7 +68,7 @@ static truce_status fault_end(struct fault_store *fault, truce_fault_kind kind, 
     options = fault->options;
     pthread_mutex_unlock(&fault->mutex);
     if (kind == TRUCE_FAULT_DIE_AFTER)
-        die(&options);
+        fault_end_process(&options);
     if (kind == TRUCE_FAULT_FAIL)
         return truce__fail(options.status ? options.status : TRUCE_IO, error,
                            "%s failed: an injected fault", verb);

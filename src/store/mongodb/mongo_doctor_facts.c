@@ -42,8 +42,8 @@ static const struct question {
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static truce_status facts_ask(struct mongo_store *store, const char *database, const bson_t *body,
-                              bson_t *reply, bson_error_t *error)
+static truce_status facts_run_command(struct mongo_store *store, const char *database,
+                                      const bson_t *body, bson_t *reply, bson_error_t *error)
 {
     struct mongo_command command = {
         .what = "ask what the server is", .body = body, .database = database, .kind = MONGO_READ};
@@ -88,15 +88,15 @@ static void append_refusal(bson_t *facts, const char *name, const bson_error_t *
     bson_append_document_end(facts, &answer);
 }
 
-static truce_status facts_put(struct mongo_store *store, const struct question *question,
-                              bson_t *facts, bson_error_t *error)
+static truce_status facts_append_reply(struct mongo_store *store, const struct question *question,
+                                       bson_t *facts, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, reply;
     bson_error_t caught = {0};
     truce_status status;
 
     BSON_APPEND_INT32(&body, question->command, 1);
-    status = facts_ask(store, question->database, &body, &reply, &caught);
+    status = facts_run_command(store, question->database, &body, &reply, &caught);
     if (!status)
         facts_append_answer(facts, question->name, &reply, question->leave_out);
     else if (facts_is_refusal(status))
@@ -124,7 +124,7 @@ static truce_status put_hello(struct mongo_store *store, bson_t *facts, bson_err
         bson_iter_t iter;
 
         BSON_APPEND_INT32(&body, names[i], 1);
-        status = facts_ask(store, "admin", &body, &reply, error);
+        status = facts_run_command(store, "admin", &body, &reply, error);
         after_ms = truce__clock_wall_ms();
         if (!status) {
             facts_append_answer(facts, "hello", &reply, all);
@@ -152,7 +152,7 @@ static truce_status put_feature(struct mongo_store *store, bson_t *facts, bson_e
         BCON_NEW("getParameter", BCON_INT32(1), "featureCompatibilityVersion", BCON_INT32(1));
     bson_error_t caught = {0};
     bson_t reply;
-    truce_status status = facts_ask(store, "admin", body, &reply, &caught);
+    truce_status status = facts_run_command(store, "admin", body, &reply, &caught);
 
     if (!status)
         facts_append_answer(facts, "feature", &reply, all);
@@ -178,7 +178,7 @@ static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_e
     bson_error_t caught = {0};
     bson_iter_t iter, found;
     bson_t reply;
-    truce_status status = facts_ask(store, "config", body, &reply, &caught);
+    truce_status status = facts_run_command(store, "config", body, &reply, &caught);
 
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch", &found))
@@ -230,7 +230,7 @@ truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *
     status = put_hello(store, facts, error);
     for (size_t i = 0; !status && i < sizeof questions / sizeof *questions; i++)
         if (questions[i].deployment < 0 || questions[i].deployment == (int)store->server.deployment)
-            status = facts_put(store, &questions[i], facts, error);
+            status = facts_append_reply(store, &questions[i], facts, error);
     if (!status)
         status = put_feature(store, facts, error);
     if (!status && store->server.deployment == MONGO_SHARDED)

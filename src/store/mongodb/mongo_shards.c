@@ -123,8 +123,8 @@ void truce__mongo_shards_forget(struct mongo_store *store, const char *collectio
     pthread_mutex_unlock(&store->shards->mutex);
 }
 
-static truce_status shards_ask(struct mongo_store *store, mongoc_client_t *client,
-                               const char *collection, bson_t *key, bson_error_t *error)
+static truce_status shards_read_key(struct mongo_store *store, mongoc_client_t *client,
+                                    const char *collection, bson_t *key, bson_error_t *error)
 {
     char *namespace = bson_strdup_printf("%s.%s", store->database, collection);
     bson_t *body = BCON_NEW("find", "collections", "filter", "{", "_id", BCON_UTF8(namespace), "}",
@@ -174,7 +174,7 @@ static truce_status shard_key(struct mongo_store *store, mongoc_client_t *client
     }
     if (shards_recall(store->shards, collection, key))
         return TRUCE_OK;
-    status = shards_ask(store, client, collection, key, error);
+    status = shards_read_key(store, client, collection, key, error);
     if (!status)
         shards_remember(store->shards, collection, key);
     return status;
@@ -317,7 +317,7 @@ static bool is_one_of_its_id(const truce_write *write)
            bson_iter_init_find(&iter, write->document, "_id") && !BSON_ITER_HOLDS_OID(&iter);
 }
 
-static bool may_make(const truce_write *write)
+static bool shards_may_insert(const truce_write *write)
 {
     return write->kind == TRUCE_WRITE_INSERT || write->options.upsert;
 }
@@ -356,8 +356,9 @@ truce_status truce__mongo_shards_check(struct mongo_store *store, mongoc_client_
     bson_t key = BSON_INITIALIZER;
 
     for (size_t i = 0; store->shards && i < count && !status; i++) {
-        if (!may_make(&writes[i]) || (!is_one_of_its_id(&writes[i]) &&
-                                      truce__reserved_shards(writes[i].collection) == SHARD_FREE))
+        if (!shards_may_insert(&writes[i]) ||
+            (!is_one_of_its_id(&writes[i]) &&
+             truce__reserved_shards(writes[i].collection) == SHARD_FREE))
             continue;
         if (!last || strcmp(last, writes[i].collection) != 0) {
             bson_destroy(&key);

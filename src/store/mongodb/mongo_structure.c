@@ -100,7 +100,7 @@ void truce__mongo_structure_watch(struct mongo_structure *structure, const char 
 /* ---- the list -------------------------------------------------------------------------------- */
 
 /* Builds {listCollections: 1, filter: ...}. */
-static void structure_ask(struct mongo_structure *structure, bson_t *body)
+static void structure_make_list_command(struct mongo_structure *structure, bson_t *body)
 {
     bson_t filter, either, own, others;
     struct array names;
@@ -165,7 +165,7 @@ static truce_status structure_read(struct mongo_store *store, struct uuid_list *
     truce_status status;
     bson_t body, reply;
 
-    structure_ask(store->structure, &body);
+    structure_make_list_command(store->structure, &body);
     BCON_APPEND(&body, "cursor", "{", "batchSize", BCON_INT32(BATCH_MAX), "}");
     command.body = &body;
     status = truce__mongo_run_alone(store, &command, &reply, &ignored);

@@ -334,7 +334,7 @@ static void together_message_release(struct message *message)
     bson_free(message->own);
 }
 
-static void together_add(struct message *message, size_t owner, const truce_write *write)
+static void message_add_write(struct message *message, size_t owner, const truce_write *write)
 {
     message->owners[message->count] = owner;
     message->outcomes[message->count] = (truce_write_outcome){.status = TRUCE_CONFLICT};
@@ -369,10 +369,10 @@ static void add_touch(struct message *message, size_t owner, const truce_write *
     BSON_APPEND_OID(by_id, MONGO_TOUCH, &fresh);
     write.filter = require->filter;
     write.document = set;
-    together_add(message, owner, &write);
+    message_add_write(message, owner, &write);
     write.filter = by_id;
     write.document = unset;
-    together_add(message, owner, &write);
+    message_add_write(message, owner, &write);
 }
 
 /* Maps errors of statements to their writes. */
@@ -404,7 +404,7 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
         if (batch->writes[i].kind == TRUCE_WRITE_REQUIRE)
             add_touch(&message, i, &batch->writes[i]);
         else
-            together_add(&message, i, &batch->writes[i]);
+            message_add_write(&message, i, &batch->writes[i]);
     }
     statements.writes = message.writes;
     statements.outcomes = message.outcomes;
