@@ -214,7 +214,7 @@ static char *fill_rates(int64_t count, int64_t *total)
     return kafka_url(topic);
 }
 
-TEST(rates_of_consumers)
+TEST(measures_the_rates_of_consumers)
 {
     if (!getenv("TRUCE_TEST_POSTGRES"))
         test_skip("tests/brokers/rates starts the servers");

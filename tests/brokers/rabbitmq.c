@@ -193,7 +193,7 @@ static char *fill_rates(int64_t count, int64_t *total)
     return url_of("TRUCE_TEST_AMQP", "rates");
 }
 
-TEST(rates_of_consumers)
+TEST(measures_the_rates_of_consumers)
 {
     if (!getenv("TRUCE_TEST_POSTGRES"))
         test_skip("tests/brokers/rates starts the servers");

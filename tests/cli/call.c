@@ -55,7 +55,7 @@ TEST(accepts_options_anywhere)
     ANSWERS(0, "dropped index\n", RUN("index", "-s", store, "drop", "c", "index"));
 }
 
-TEST(letters_bundle)
+TEST(accepts_several_option_letters_in_one_word)
 {
     fresh();
     STORE("insert", "c", "{_id: 1}", "{_id: 2}");
@@ -66,7 +66,7 @@ TEST(letters_bundle)
     CHECK_TEXT("truce: --limit needs a value: N\n", STORE("find", "c", "-qn")->err);
 }
 
-TEST(behind_two_dashes_everything_is_an_argument)
+TEST(treats_every_word_after_two_dashes_as_an_argument)
 {
     fresh();
     ANSWERS(0, "created --json\n", STORE("collections", "create", "--", "--json"));

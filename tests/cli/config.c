@@ -77,7 +77,7 @@ TEST(common_options_are_lines_too)
     CHECK(!access(store, F_OK));
 }
 
-TEST(the_call_counts_more_than_the_file)
+TEST(prefers_the_command_line_to_the_file)
 {
     char text[700];
 
@@ -96,7 +96,7 @@ TEST(the_call_counts_more_than_the_file)
          command_run(TRUCE_CLI, NULL, NULL, "serve", "--config", path, "--store", store, NULL));
 }
 
-TEST(a_flag_that_is_no_is_as_if_it_were_not_there)
+TEST(treats_a_flag_with_the_value_no_as_absent)
 {
     SAYS("truce: " NO_ADDRESS "\n", serve("auth = no\nport = 0\n", "--bind", "nowhere"));
     REFUSES("auth = no\nauth = yes\n", 2, "auth is already set in line 1; set it once");
@@ -200,7 +200,7 @@ TEST(a_file_as_long_as_it_may_be_is_read)
     bson_free(text);
 }
 
-TEST(commands_without_it_do_not_know_it)
+TEST(refuses_the_option_for_other_commands)
 {
     SAYS("truce: unknown option --config\n",
          command_run(TRUCE_CLI, NULL, NULL, "find", "c", "--config", "x", NULL));

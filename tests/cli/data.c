@@ -65,7 +65,7 @@ TEST(updates_take_pipelines_and_array_filters)
             "{\"$inc\": {\"a.$[big]\": 10}}", "--array-filters", "{}");
 }
 
-TEST(a_taken_key_is_a_no_with_the_servers_code)
+TEST(exits_with_1_and_the_code_of_mongodb_for_a_duplicate_key)
 {
     fresh_store();
     ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
@@ -310,7 +310,7 @@ TEST(a_read_only_file_can_be_read_and_not_written)
     check(__LINE__, RUN("count", "s"), 0, "1\n", NULL);
 }
 
-TEST(a_reader_that_goes_away_ends_it_in_silence)
+TEST(ends_find_silently_if_its_reader_closes_the_pipe)
 {
     const struct command *c;
     char *script;

@@ -87,7 +87,7 @@ TEST(edits_the_merged_document_and_keeps_its_types)
             "6560f0c2a1b2c3d4e5f60718", "--edit");
 }
 
-TEST(a_type_that_is_said_is_a_change)
+TEST(saves_a_changed_type_only_if_it_is_explicit)
 {
     snprintf(store, sizeof store, "%s/said.truce", test_directory());
     ANSWERS(0, NULL, NULL, "doc", "save", "posts", "{\"_id\": 1, \"n\": 5.0}", "--new");

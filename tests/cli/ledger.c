@@ -107,7 +107,7 @@ TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
     ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
 }
 
-TEST(several_payers_and_currencies_are_said_by_their_entries)
+TEST(posts_several_payers_and_currencies_as_entries)
 {
     begin();
     ANSWERS(0, "", NULL, "currency", "book", "JPY", "0");

@@ -678,7 +678,7 @@ TEST(an_amount_of_a_bank_is_never_another_one)
     truce_store_close(store);
 }
 
-TEST(an_account_that_is_said_not_to_be_closed_is_open)
+TEST(imports_accounts_whose_flags_are_false_as_open)
 {
     truce_store *store = begin("flags");
     truce_ledger *ledger = book_ledger(store);

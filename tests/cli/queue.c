@@ -322,7 +322,7 @@ TEST(a_worker_may_come_before_the_store)
     end_of(worker);
 }
 
-TEST(a_worker_that_is_asked_to_end_gives_its_job_back)
+TEST(requeues_the_job_of_a_worker_that_is_asked_to_end)
 {
     pid_t worker;
 
@@ -423,7 +423,7 @@ TEST(does_jobs_once_despite_killed_processes)
     ANSWERS(0, " 0 findings", NULL, "check");
 }
 
-TEST(the_story_of_the_friends_is_right)
+TEST(runs_the_demonstration_of_friends_correctly)
 {
     snprintf(store, sizeof store, "%s/friends.truce", test_directory());
     ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--duration", "1s", "--store",

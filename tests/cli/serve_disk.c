@@ -100,7 +100,7 @@ static int end(struct served *served)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(it_ends_with_3_and_serves_again_when_it_was_started_again)
+TEST(exits_with_3_on_a_failed_disk_and_serves_after_a_restart)
 {
     struct served served = {0};
     char path[500];

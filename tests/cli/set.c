@@ -66,7 +66,7 @@ TEST(prints_the_result_of_each_operation)
     CHECK_INT(command->code, ==, 1);
 }
 
-TEST(consumers_records_watermark_collecting_and_quarantine_by_command)
+TEST(manages_consumers_watermarks_and_the_quarantine_by_commands)
 {
     const char *store = fresh_store(), *key = "{\"student_id\": 1}";
     const struct command *command;

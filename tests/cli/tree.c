@@ -141,7 +141,7 @@ TEST(a_branch_is_merged_and_dropped)
     ANSWERS(0, "0\n", NULL, "count", "pages");
 }
 
-TEST(a_history_goes_out_and_in)
+TEST(exports_and_imports_a_history)
 {
     char file[330], other[330], lines[400];
 

@@ -307,7 +307,7 @@ TEST(a_worker_that_is_asked_to_end_waits_for_its_answers)
                     "10m", "\"state\": \"delayed\"");
 }
 
-TEST(a_job_that_has_no_answer_by_then_is_given_back)
+TEST(requeues_a_job_that_has_no_answer_at_the_end)
 {
     begin();
     add("{}");

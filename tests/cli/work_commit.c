@@ -41,7 +41,7 @@ static void check_all(const char *balance, const char *jobs, const char *orders)
     " {enqueue: 'mail', with: {order: 1}, delay_ms: 1000, priority: 2, unique: 'm1', lane: 'l'},"  \
     " {insert: 'orders', with: {_id: 1}}]"
 
-TEST(money_a_job_and_a_document_are_one_commit)
+TEST(commits_money_a_job_and_a_document_together)
 {
     fresh();
     APPLY(0, "committed\n", NULL, PAID);
@@ -72,7 +72,7 @@ TEST(refuses_the_rest_if_an_account_forbids_one)
     check_all("0.00 EUR\n", "0\n", "0\n");
 }
 
-TEST(under_its_key_it_happens_once)
+TEST(applies_a_commit_once_under_its_key)
 {
     fresh();
     for (int i = 0; i < 2; i++)
@@ -82,7 +82,7 @@ TEST(under_its_key_it_happens_once)
     check_all("0.01 EUR\n", "1\n", "0\n");
 }
 
-TEST(a_unique_job_that_is_there_is_met)
+TEST(adds_no_second_job_under_a_unique_key)
 {
     fresh();
     for (int i = 0; i < 2; i++)
@@ -90,7 +90,7 @@ TEST(a_unique_job_that_is_there_is_met)
     check_all("0.00 EUR\n", "1\n", "0\n");
 }
 
-TEST(a_worker_prints_them_too)
+TEST(commits_the_changes_that_a_program_prints)
 {
     fresh();
     ANSWERS(0, NULL, NULL, "queue", "add", "orders", "{n: 1}");

@@ -234,7 +234,7 @@ TEST(a_find_that_skips_all_ends)
     truce_store_close(store);
 }
 
-TEST(a_check_ends)
+TEST(ends_a_check_at_its_deadline)
 {
     bson_error_t error;
 
@@ -245,7 +245,7 @@ TEST(a_check_ends)
     truce_store_close(store);
 }
 
-TEST(a_check_of_one_snapshot_ends)
+TEST(ends_a_check_of_one_snapshot_at_its_deadline)
 {
     truce_store *view, *file;
     bson_error_t error;
@@ -262,7 +262,7 @@ TEST(a_check_of_one_snapshot_ends)
 }
 
 /* The target makes the index again. */
-TEST(a_copy_ends)
+TEST(ends_a_copy_at_its_deadline)
 {
     truce_copy_report report;
     truce_store *target = NULL;
@@ -280,7 +280,7 @@ TEST(a_copy_ends)
     truce_store_close(store);
 }
 
-TEST(a_distinct_ends)
+TEST(ends_distinct_at_its_deadline)
 {
     REQUIRE(open_filled("file:"));
     check_ends(distinct);

@@ -190,7 +190,7 @@ static void failures(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(if_one_fails_the_others_are_cancelled_or_continue_or_wait)
+TEST(cancels_continues_or_blocks_jobs_after_a_failed_one)
 {
     rig_everywhere(failures);
 }

@@ -283,7 +283,7 @@ static truce_status until_cancelled(truce_job *job, void *arg, bson_error_t *err
     return TRUCE_OK;
 }
 
-TEST(a_function_hears_that_its_pool_was_stopped)
+TEST(notifies_a_function_that_its_pool_was_stopped)
 {
     truce_store *store = open_setting(&settings[0]);
     truce_queue *queue = rig_queue(store, &settings[0], "mail");

@@ -192,7 +192,7 @@ static void timed_out(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_wait_that_is_over_stays_so)
+TEST(keeps_the_result_of_a_wait_that_timed_out)
 {
     rig_everywhere(timed_out);
 }

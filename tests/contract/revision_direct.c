@@ -146,7 +146,7 @@ static void check_losses(const enum loss wanted[4], bool other, truce_status tol
     truce_store_close(store);
 }
 
-TEST(the_usual_save_is_one_call_of_the_store)
+TEST(saves_by_one_call_of_the_store)
 {
     truce_store *store = open_store(NULL), *fault;
     truce_revision_outcome outcome;

@@ -178,7 +178,7 @@ static void database_sequence(bool file)
     place_close(&place);
 }
 
-TEST(a_sequence_of_a_database_with_gaps)
+TEST(waits_at_each_gap_of_a_sequence_until_it_is_void)
 {
     database_sequence(false);
     if (has_files())
@@ -225,7 +225,7 @@ static void partitions(bool file)
     place_close(&place);
 }
 
-TEST(offsets_of_several_partitions)
+TEST(records_offsets_of_several_partitions_in_few_documents)
 {
     partitions(false);
     if (has_files())
@@ -284,7 +284,7 @@ TEST(a_number_that_only_extends_a_range_is_stored_in_place)
     place_close(&place);
 }
 
-TEST(void_numbers_are_one_range_however_many)
+TEST(stores_any_number_of_void_numbers_as_one_range)
 {
     struct place place;
     int64_t bytes;

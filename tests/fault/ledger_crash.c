@@ -207,7 +207,7 @@ TEST(a_process_that_dies_at_any_call_leaves_a_book_that_proves)
     }
 }
 
-TEST(the_next_process_may_die_too)
+TEST(survives_a_second_death_during_recovery)
 {
     /* a commit of numbers makes many calls; fault/commit_crash tests a death at each of them */
     uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", book_has_slots() ? 42 : 28);

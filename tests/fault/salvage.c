@@ -383,7 +383,7 @@ static void without_page(uint32_t page)
     salvage();
 }
 
-TEST(inner_pages_are_not_needed)
+TEST(saves_all_documents_without_inner_pages)
 {
     enum { INNER = 5 };
     int tried = 0;
@@ -434,7 +434,7 @@ TEST(removed_documents_stay_removed)
 
 /* Without the first page nothing says which pages are in use: documents are in doubt, or belong
  * to no collection. */
-TEST(without_the_first_page_all_documents_are_saved)
+TEST(saves_all_documents_without_the_first_page)
 {
     REQUIRE(make());
     without_page(1);
@@ -446,7 +446,7 @@ TEST(without_the_first_page_all_documents_are_saved)
 }
 
 /* The map says which table each page belongs to; salvage finds this out by itself. */
-TEST(without_the_map_nothing_is_lost)
+TEST(loses_nothing_without_the_page_map)
 {
     REQUIRE(make());
     without_page(2);
@@ -493,7 +493,7 @@ TEST(a_map_is_not_a_page_of_a_tree)
 }
 
 /* The page of the catalog: the names of the tables of these rows are lost. */
-TEST(without_the_catalog_all_documents_are_saved)
+TEST(saves_all_documents_without_the_catalog)
 {
     REQUIRE(make());
     without_page(3);

@@ -121,7 +121,7 @@ static void check_in_doubt(const struct image *image)
     CHECK_INT(report.documents + report.doubtful, ==, COLLECTIONS);
 }
 
-TEST(documents_under_a_name_that_is_in_doubt_are)
+TEST(marks_documents_of_a_doubtful_name_as_doubtful)
 {
     static const char one[] = "name\0\007\0\0\0all003", other[] = "name\0\007\0\0\0all004";
     struct image image;
@@ -134,7 +134,7 @@ TEST(documents_under_a_name_that_is_in_doubt_are)
     image_release(&sound);
 }
 
-TEST(documents_under_a_root_that_is_in_doubt_are)
+TEST(marks_documents_of_a_doubtful_root_as_doubtful)
 {
     char one[KV_DEFINITION_BYTES], other[KV_DEFINITION_BYTES];
     struct image image;

@@ -257,7 +257,7 @@ static bool cut(int64_t at, struct random *random)
     return hit;
 }
 
-TEST(whenever_the_power_goes_the_write_is_done_once)
+TEST(executes_a_retried_write_once_despite_a_power_cut_at_any_time)
 {
     struct random random;
     int64_t at = 1;

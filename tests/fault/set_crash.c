@@ -199,17 +199,17 @@ static void every_call(truce_set_options options)
     printf("  %d calls, each and each again\n", (int)calls);
 }
 
-TEST(deaths_at_every_call_in_the_pipeline_form)
+TEST(survives_a_death_at_every_call_in_the_pipeline_form)
 {
     every_call((truce_set_options){.form = TRUCE_SET_FORM_PIPELINE});
 }
 
-TEST(deaths_at_every_call_in_the_classic_form)
+TEST(survives_a_death_at_every_call_in_the_classic_form)
 {
     every_call((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC});
 }
 
-TEST(deaths_at_every_call_where_the_store_merges)
+TEST(survives_a_death_at_every_call_if_the_store_merges)
 {
     truce_store *store = server_or_memory();
     bool merges = store->capabilities & TRUCE_CAN_REWRITE;
@@ -219,12 +219,12 @@ TEST(deaths_at_every_call_where_the_store_merges)
         every_call((truce_set_options){.form = TRUCE_SET_FORM_AUTO});
 }
 
-TEST(deaths_at_every_call_in_the_layout_by_element)
+TEST(survives_a_death_at_every_call_in_the_layout_by_element)
 {
     every_call((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
 }
 
-TEST(deaths_at_every_call_with_lists_without_numbers)
+TEST(survives_a_death_at_every_call_with_lists_without_numbers)
 {
     static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
 

@@ -316,7 +316,7 @@ TEST(operations_of_a_set_run_next_to_a_commit_of_one_document)
     beside(FAST, SINGLE, 0, false, (struct turns_budget){0}, "fast, single, nothing there");
 }
 
-TEST(operations_in_commits_of_all_mechanisms)
+TEST(serializes_operations_in_commits_of_all_mechanisms)
 {
     beside(JOURNAL, JOURNAL, 1, false, (struct turns_budget){0}, "journal, journal");
     beside(JOURNAL, NATIVE, 1, false, (struct turns_budget){0}, "journal, native");

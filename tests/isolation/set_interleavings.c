@@ -248,22 +248,22 @@ static void explore_budgets(truce_set_options options, enum way way)
     explore_scenes(options, way, (struct turns_budget){.lates = 1});
 }
 
-TEST(the_pipeline_form_at_every_interleaving)
+TEST(keeps_the_order_at_every_interleaving_in_the_pipeline_form)
 {
     explore_budgets((truce_set_options){.form = TRUCE_SET_FORM_PIPELINE}, SINGLE);
 }
 
-TEST(the_classic_form_at_every_interleaving)
+TEST(keeps_the_order_at_every_interleaving_in_the_classic_form)
 {
     explore_budgets((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC}, SINGLE);
 }
 
-TEST(batches_at_every_interleaving)
+TEST(keeps_the_order_at_every_interleaving_of_batches)
 {
     explore_budgets((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC}, BATCH);
 }
 
-TEST(the_layout_by_element_at_every_interleaving)
+TEST(keeps_the_order_at_every_interleaving_in_the_layout_by_element)
 {
     explore_budgets((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, SINGLE);
     explore_budgets((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, BATCH);
@@ -301,7 +301,7 @@ TEST(consumers_run_next_to_a_collector_in_many_interleavings)
 }
 
 /* Operations on bare names, concurrently with a process that converts the document. */
-TEST(bare_names_at_every_interleaving)
+TEST(converts_bare_names_at_every_interleaving)
 {
     static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC,
                                            TRUCE_SET_FORM_AUTO};
@@ -366,7 +366,7 @@ static void check_takers(truce_store *store, const bool *crashed, void *arg)
     CHECK_INT(last, ==, 4);
 }
 
-TEST(numbers_without_gaps_or_repeats_despite_lost_and_late_calls)
+TEST(gives_numbers_without_gaps_or_repeats_despite_lost_and_late_calls)
 {
     struct takers takers;
     struct turns_run run = {.clients = 2,

@@ -229,32 +229,32 @@ static void every_pattern(enum form form, int count)
     truce_store_close(store);
 }
 
-TEST(every_order_of_six_operations_on_one_name_in_the_pipeline_form)
+TEST(agrees_on_every_order_of_six_operations_in_the_pipeline_form)
 {
     every_pattern(PIPELINE, 6);
 }
 
-TEST(every_order_of_six_operations_on_one_name_in_the_classic_form)
+TEST(agrees_on_every_order_of_six_operations_in_the_classic_form)
 {
     every_pattern(CLASSIC, 6);
 }
 
-TEST(every_order_of_six_operations_on_one_name_in_batches)
+TEST(agrees_on_every_order_of_six_operations_in_batches)
 {
     every_pattern(BATCH, 6);
 }
 
-TEST(every_order_of_five_operations_on_one_name_in_batches_of_two)
+TEST(agrees_on_every_order_of_five_operations_in_batches_of_two)
 {
     every_pattern(BATCH_PAIRS, 5);
 }
 
-TEST(every_order_of_six_operations_on_one_name_in_the_layout_by_element)
+TEST(agrees_on_every_order_of_six_operations_in_the_layout_by_element)
 {
     every_pattern(ELEMENT, 6);
 }
 
-TEST(every_order_of_five_operations_on_one_name_in_batches_by_element)
+TEST(agrees_on_every_order_of_five_operations_in_batches_by_element)
 {
     every_pattern(ELEMENT_BATCH, 5);
 }
@@ -288,7 +288,7 @@ static const struct model_operation mixed[][OPERATIONS_MAX] = {
      {false, 2, "a", 1, 1}},
 };
 
-TEST(every_order_of_mixed_names_ties_and_sources_in_every_form)
+TEST(agrees_on_every_order_of_mixed_names_ties_and_sources)
 {
     for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++) {
         for (int form = 0; form < FORMS && !test_failures(); form++) {

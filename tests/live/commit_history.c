@@ -518,7 +518,7 @@ TEST(serializes_journal_commits_of_dying_processes_strictly)
     run(JOURNAL);
 }
 
-TEST(both_at_once_are_strictly_serializable)
+TEST(serializes_both_mechanisms_strictly_at_once)
 {
     run(BOTH);
 }

@@ -279,7 +279,7 @@ static void check_end(const char *path)
     truce_store_close(store);
 }
 
-TEST(a_crowd_of_processes_and_threads_keeps_all_invariants)
+TEST(keeps_all_invariants_with_many_processes_and_threads)
 {
     char path[400];
 

@@ -714,7 +714,7 @@ static void begin_login(int end_, const struct login_try *try, const char *first
 
 /* The proof of one conversation is not valid in another, and a conversation ends with its first
  * failure. */
-TEST(a_proof_is_good_once)
+TEST(accepts_a_proof_once)
 {
     const char *first = "n=root,r=abc";
     struct login_try try = {.name = "root", .password = "root", .brief = true};

@@ -116,7 +116,7 @@ TEST(explains_the_plan_and_the_scans_of_reads)
 }
 
 /* A collection that could not be read through is not read. */
-TEST(a_plan_alone_reads_nothing)
+TEST(reads_no_document_to_explain_a_plan)
 {
     bson_t *reply;
 
@@ -142,7 +142,7 @@ TEST(a_plan_alone_reads_nothing)
     end();
 }
 
-TEST(the_command_within_is_of_the_same_database)
+TEST(refuses_to_explain_a_command_of_another_database)
 {
     begin();
     expect_code("{'explain': {'find': 'c', '$db': 'other'}, '$db': 'school'}", 73);

@@ -479,7 +479,7 @@ TEST(a_get_more_fails_when_it_has_its_cursor)
     end();
 }
 
-TEST(an_order_that_is_no_order_is_refused_and_changes_nothing)
+TEST(refuses_an_invalid_fail_point_and_changes_nothing)
 {
     static const struct {
         const char *mode, *data;

@@ -70,7 +70,7 @@ static void insert_many(void)
     bson_destroy(document);
 }
 
-TEST(sizes_are_those_of_the_pages_of_the_file)
+TEST(reports_the_sizes_of_the_pages_of_the_file)
 {
     int64_t bytes, storage, index, total;
 

@@ -15,7 +15,7 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-TEST(every_command_says_all_of_itself_and_its_example_runs)
+TEST(describes_every_command_and_runs_its_example)
 {
     static const struct step before[] = {
         {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0, "n", "2"},
@@ -646,7 +646,7 @@ TEST(items_are_changed_in_their_place)
     end();
 }
 
-TEST(the_whole_store_is_swept_checked_and_looked_at)
+TEST(sweeps_checks_and_examines_the_whole_store)
 {
     static const struct step steps[] = {
         {"{truceSweep: 1}", 0, "more", "false"},
@@ -721,7 +721,7 @@ TEST(money_is_posted_once_and_never_overdrawn)
 #define JOB_1 "{$oid: '0123456789abcdef01234567'}"
 #define JOB_2 "{$oid: '0123456789abcdef01234568'}"
 
-TEST(jobs_are_added_found_and_looked_after)
+TEST(adds_finds_and_manages_jobs)
 {
     static const struct step steps[] = {
         {"{truceEnqueue: 'mail'}", 72},

@@ -252,7 +252,7 @@ TEST(writes_with_the_next_number_after_a_commit_of_the_session)
     end();
 }
 
-TEST(a_bulk_that_stopped_goes_on_where_it_stopped)
+TEST(resumes_a_bulk_where_it_stopped)
 {
     const char *insert = "'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}, {'_id': 3}]";
     bson_t *reply;

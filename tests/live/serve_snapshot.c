@@ -100,7 +100,7 @@ static void expect_v(uint64_t time, int64_t v)
     bson_destroy(reply);
 }
 
-TEST(a_moment_is_read_again_by_its_time)
+TEST(reads_a_snapshot_again_by_its_time)
 {
     for (int memory = 0; memory < 2; memory++) {
         uint64_t times[5];
@@ -263,7 +263,7 @@ static void write_much(void)
     bson_free(text);
 }
 
-TEST(a_moment_that_the_store_has_ended_is_too_old)
+TEST(reports_an_ended_snapshot_as_too_old)
 {
     bool over = false;
     uint64_t time;

@@ -152,7 +152,7 @@ TEST(the_commits_of_clients_of_other_databases_are_theirs)
     end();
 }
 
-TEST(without_a_time_it_does_not)
+TEST(runs_no_recovery_pass_without_an_interval)
 {
     begin(0);
     expect_code(INDEX, 0);
@@ -165,7 +165,7 @@ TEST(without_a_time_it_does_not)
     end();
 }
 
-TEST(it_waits_its_time_first)
+TEST(waits_for_its_interval_before_the_first_recovery_pass)
 {
     begin(3600000);
     CHECK_INT(status_number("sweep.everySeconds"), ==, 3600);

@@ -174,7 +174,7 @@ TEST(ends_a_stalled_handshake_and_blocks_no_others)
 }
 
 /* A client that sends a byte from time to time has the same timeout as a silent one. */
-TEST(a_handshake_that_drips_ends_too)
+TEST(ends_a_slow_handshake_at_its_timeout)
 {
     uint8_t hello[16000] = {0x16, 0x03, 0x01, 0x40, 0x00, 0x01, 0x00, 0x3f, 0xfc, 0x03, 0x03};
     size_t sent = 0;

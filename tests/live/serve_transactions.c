@@ -258,7 +258,7 @@ TEST(commits_writes_of_a_transaction_that_bypass_a_validator)
     end();
 }
 
-TEST(of_two_transactions_that_make_the_same_the_second_runs_again)
+TEST(reports_a_transient_conflict_of_two_equal_creations)
 {
     bson_t *reply;
 

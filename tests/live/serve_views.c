@@ -382,7 +382,7 @@ static void see_at(int port, const char *command, const char *path, const char *
 }
 
 /* First, before this process has threads: the others are threads by then. */
-TEST(aa_sees_views_of_another_process_immediately)
+TEST(sees_views_of_another_process_immediately)
 {
     char path[600];
     int port = -1, other = -1;

@@ -137,7 +137,7 @@ static void look_at_name(int connection, int round)
 }
 
 /* First, before this process has threads. */
-TEST(aa_gives_a_name_to_a_collection_or_a_view_across_two_servers)
+TEST(gives_a_name_to_a_collection_or_a_view_across_two_servers)
 {
     static const char *const *const commands[MAKERS] = {makes_views, makes_views, makes_collections,
                                                         makes_collections};
@@ -160,7 +160,7 @@ static void look_at_circle(int connection, int round)
     circles_refused += views == round + 1;
 }
 
-TEST(ab_two_views_that_are_made_at_once_do_not_rest_on_each_other)
+TEST(refuses_one_of_two_concurrent_views_on_each_other)
 {
     static const char *const first[] = {"{'create': 'a%d', 'viewOn': 'b%d', " SCHOOL, NULL},
                              *const second[] = {"{'create': 'b%d', 'viewOn': 'a%d', " SCHOOL, NULL};

@@ -113,7 +113,7 @@ TEST(stages_that_read_other_collections_read_views_too)
     end();
 }
 
-TEST(a_graph_is_searched_in_a_view_and_of_one_moment)
+TEST(searches_a_graph_of_a_view_in_one_snapshot)
 {
     begin_at(file("graph"));
     OK("{'insert': 'parts', 'documents': [{'_id': 'car', 'of': ['wheel', 'door']}, {'_id': 'wheel', "
@@ -282,7 +282,7 @@ TEST(refuses_to_create_or_write_views_in_a_transaction)
     end();
 }
 
-TEST(a_snapshot_read_of_a_view_is_of_its_moment)
+TEST(reads_a_view_at_a_historical_snapshot)
 {
     bson_t *reply;
     char text[400];

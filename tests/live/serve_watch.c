@@ -312,7 +312,7 @@ static void expect_from(const char *option, const char *token, int first, int la
     close_stream(&stream);
 }
 
-TEST(a_stream_goes_on_from_any_token_also_after_a_restart)
+TEST(resumes_a_stream_from_any_token_after_a_restart)
 {
     char tokens[10][100] = {{0}}, empty[100];
     struct stream_of stream;
@@ -699,7 +699,7 @@ static void follow(int port, char token[100], int *next, int until)
     close_stream(&stream);
 }
 
-TEST(a_stream_goes_on_after_the_server_was_killed)
+TEST(resumes_a_stream_after_the_server_was_killed)
 {
     long kills = test_scale("TRUCE_SERVE_KILLS", 4);
     uint64_t seed = test_seed();

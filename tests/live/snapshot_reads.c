@@ -226,7 +226,7 @@ TEST(every_read_of_the_memory_counts_all_money_while_it_moves)
     run_bank("memory:", 500);
 }
 
-TEST(every_look_at_several_documents_counts_all_money_while_it_moves)
+TEST(counts_all_money_in_every_read_of_several_documents)
 {
     char uri[600];
 

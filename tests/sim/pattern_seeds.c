@@ -118,7 +118,7 @@ TEST(outdated_copies_are_detected_in_random_runs)
 }
 
 /* Several clients wait to be late, and there are fewer slots for late calls than clients. */
-TEST(more_clients_can_be_late_than_calls)
+TEST(allows_more_late_clients_than_slots_for_late_calls)
 {
     struct sim_result result;
 

@@ -110,7 +110,7 @@ TEST(returns_every_version_of_a_page)
 }
 
 /* A full segment has its maximum of bytes, or of entries. */
-TEST(is_full_at_its_maximum)
+TEST(fills_a_segment_to_its_maximum_of_bytes_or_entries)
 {
     static uint8_t page[SEGMENT_PAGE_BYTES];
     uint32_t number = 0;

@@ -25,7 +25,7 @@ static bool has(size_t size)
     return truce__seen_has(seen, 1, 7, body, size);
 }
 
-TEST(a_body_is_known_again_and_no_other_for_it)
+TEST(recognizes_a_body_and_no_other)
 {
     fill();
     for (size_t size = 0; size <= BYTES_MAX; size += size < 100 ? 1 : 37) {
@@ -44,7 +44,7 @@ TEST(a_body_is_known_again_and_no_other_for_it)
 }
 
 /* Pairs of words, and of parts, in exchanged places. */
-TEST(the_place_of_bytes_counts)
+TEST(distinguishes_bodies_with_exchanged_bytes)
 {
     static const size_t apart[] = {4, 8, 16, 32, 64, 256};
 

@@ -223,7 +223,7 @@ TEST(a_set_that_is_not_defined_is_reported)
     case_end(&c);
 }
 
-TEST(messages_become_jobs)
+TEST(turns_messages_into_jobs)
 {
     struct consume_case c;
 

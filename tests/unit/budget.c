@@ -52,7 +52,7 @@ TEST(keeps_an_exhausted_budget_exhausted)
     CHECK_STATUS(TRUCE_TIMEOUT, truce__budget_check(&budget, &error), error);
 }
 
-TEST(an_interrupt_ends_it_without_a_deadline)
+TEST(ends_a_budget_without_a_deadline_at_an_interrupt)
 {
     int interrupted = 0;
     struct budget budget = until(0, &interrupted);

@@ -55,7 +55,7 @@ TEST(reports_the_whole_value_if_no_path_can_name_it)
     check_diff("{'x': 1, 'y': 2}", "{'y': 2, 'x': 1}", NULL);
 }
 
-TEST(a_path_that_could_be_read_otherwise_is_said_clearly)
+TEST(reports_the_parts_of_an_ambiguous_path)
 {
 #define REST "'removedFields': [], 'truncatedArrays': []"
     check_diff("{'a': {'1': 1}}", "{'a': {'1': 2}}",

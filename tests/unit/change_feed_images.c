@@ -266,7 +266,7 @@ TEST(refuses_a_collection_with_invalid_options)
 }
 
 /* Reads the row of c in the catalog, as a program without support for images would. */
-TEST(programs_that_know_of_no_images_find_no_collection)
+TEST(hides_images_from_programs_that_do_not_support_them)
 {
     struct kv_cursor cursor = {0};
     struct kv *kv;

@@ -211,7 +211,7 @@ static void check_header(size_t place, uint8_t byte, bool sealed, const char *wo
 }
 
 /* Byte 20 is the number of reserved bytes of each page. */
-TEST(a_header_without_room_for_checksums_is_damage_all_the_same)
+TEST(reports_a_header_without_space_for_checksums_as_damage)
 {
     check_header(20, 0, false, "page 1 of the file is damaged");
     check_header(20, 0, true, "its pages are not those");

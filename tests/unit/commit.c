@@ -80,7 +80,7 @@ static void guard_or_missing(truce_store *store, const struct setting *setting)
     }
 }
 
-TEST(tells_a_guard_that_does_not_match_from_a_missing_document)
+TEST(distinguishes_a_failed_guard_from_a_missing_document)
 {
     on_every_setting(guard_or_missing);
 }

@@ -275,7 +275,7 @@ TEST(shows_the_commits_own_changes_in_a_query)
     truce_store_close(store);
 }
 
-TEST(two_that_trade_a_unique_value_are_shown)
+TEST(finds_documents_that_exchange_a_unique_value)
 {
     bson_t *index = test_bson("{'key': {'name': 1}, 'unique': true, 'sparse': true}");
     truce_commit *commit;

@@ -187,7 +187,7 @@ static void keeps_input(truce_store *store, const struct setting *setting)
     bson_destroy(input);
 }
 
-TEST(the_input_is_kept_by_every_mechanism)
+TEST(keeps_the_input_in_every_mechanism)
 {
     on_every_setting(keeps_input);
 }

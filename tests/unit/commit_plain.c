@@ -315,7 +315,7 @@ static void statuses(truce_store *store, const struct setting *setting)
     bson_destroy(again);
 }
 
-TEST(statuses_are_those_of_the_header)
+TEST(returns_the_statuses_of_the_header)
 {
     on_every_setting(statuses);
 }

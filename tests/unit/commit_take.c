@@ -246,7 +246,7 @@ static void sees_by_two_looks(truce_store *store, const struct setting *setting)
     sees_what_it_took(store, setting);
 }
 
-TEST(a_function_reads_so_where_the_store_has_no_snapshot)
+TEST(shows_the_taken_documents_without_snapshot_reads)
 {
     on_every_setting(sees_by_two_looks);
 }

@@ -359,7 +359,7 @@ static void without_keys(truce_store *store, const struct setting *setting)
     CHECK_DOCUMENT(store, "users", "c", "{'_id': 'c', 'mail': 'z', " KEYS("z") ", 'n': 1}");
 }
 
-TEST(a_document_that_has_no_keys_yet_has_its_value_all_the_same)
+TEST(reserves_the_value_of_a_document_without_keys)
 {
     on_every_setting(without_keys);
 }

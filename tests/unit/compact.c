@@ -182,7 +182,7 @@ TEST(returns_the_space_of_removed_documents)
 }
 
 /* No page is free by itself then: SQLite puts pages together that are less than a third full. */
-TEST(half_empty_pages_are_put_together)
+TEST(joins_half_empty_pages)
 {
     int64_t before;
 
@@ -356,7 +356,7 @@ static void interrupt_soon(int64_t at, int64_t total, void *arg)
         truce_interrupt(store);
 }
 
-TEST(it_ends_when_it_is_interrupted_and_goes_on_later)
+TEST(resumes_an_interrupted_compaction)
 {
     int calls = 0;
     const truce_compact_options options = {.progress = interrupt_soon, .arg = &calls};
@@ -400,7 +400,7 @@ TEST(keeps_the_pages_of_a_snapshot_and_reports_it)
     truce_store_close(store);
 }
 
-TEST(a_deadline_ends_it)
+TEST(ends_compaction_at_its_deadline)
 {
     const truce_compact_options options = {.deadline_ms = 1};
     truce_store *view;
@@ -494,7 +494,7 @@ static void count_warning(truce_log_level level, const char *message, void *arg)
 }
 
 /* A requested checkpoint that cannot run is not reported as a growing log. */
-TEST(a_log_that_is_short_is_not_said_to_grow)
+TEST(reports_no_growing_log_if_the_log_is_short)
 {
     const truce_store_hooks hooks = {.log = count_warning};
     const truce_store_options options = {.hooks = &hooks};

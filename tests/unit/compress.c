@@ -129,7 +129,7 @@ TEST(a_message_that_is_too_long_when_opened_takes_no_memory)
     }
 }
 
-TEST(no_compression_is_a_compressor_too)
+TEST(accepts_the_compressor_that_does_not_compress)
 {
     struct buffer message = plain_message(600, false), opened = {0};
     uint8_t head[9] = {0};

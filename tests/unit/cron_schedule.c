@@ -53,7 +53,7 @@ TEST(a_line_fires_at_its_times)
     FIRES("0 0 1 1 *", NULL, "1969-06-01T00:00:00", "1970-01-01T00:00:00");
 }
 
-TEST(where_both_days_are_restricted_one_of_them_is_enough)
+TEST(fires_if_either_restricted_day_field_matches)
 {
     FIRES("0 0 13 * 5", NULL, "2026-11-22T00:00:00", "2026-11-27T00:00:00");
     FIRES("0 0 13 * 5", NULL, "2026-12-11T00:00:00", "2026-12-13T00:00:00");

@@ -192,7 +192,7 @@ TEST(refuses_a_store_commit_that_changes_another_database)
 }
 
 /* The time of its first encounter counts, not its own expiry. */
-TEST(a_dead_one_whose_clock_was_ahead_is_undone)
+TEST(undoes_a_dead_commit_whose_clock_was_ahead)
 {
     bson_t *pending = test_bson("{'state': 'pending'}");
     bson_t *ahead = test_bson("{'$set': {'lease.until': {'$numberLong': '4102444800000'}}}");

@@ -205,7 +205,7 @@ TEST(does_not_cache_a_read_from_before_a_change)
     truce__cache_free(cache);
 }
 
-TEST(two_that_read_the_same_put_it_in_once)
+TEST(caches_a_document_once_after_two_concurrent_reads)
 {
     struct cache_lookup one, other;
 

@@ -184,7 +184,7 @@ TEST(an_operation_without_an_end_is_unknown)
            2, "");
 }
 
-TEST(reads_and_writes_of_registers_are_read_too)
+TEST(parses_reads_and_writes_of_registers)
 {
     edn_is("{:process 0 :type :invoke :f :write :value 1}"
            "{:process 0 :type :ok :f :write :value 1}"

@@ -114,7 +114,7 @@ TEST(a_sum_goes_to_an_integer_only_where_it_fits)
     CHECK(!truce__sum_to_int64(&sum, &whole));
 }
 
-TEST(the_deviation_of_a_population_and_of_a_sample)
+TEST(computes_the_deviation_of_a_population_and_of_a_sample)
 {
     static const double numbers[] = {2, 4, 4, 4, 5, 5, 7, 9};
     struct deviation deviation = {0};

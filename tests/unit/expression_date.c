@@ -7,7 +7,7 @@
 #define DATE(text) "{'$toDate': '" text "'}"
 #define IS(text)   "{'$date': '" text "'}"
 
-TEST(parts_are_those_that_the_clocks_of_the_zone_show)
+TEST(returns_the_parts_of_a_date_in_the_time_of_its_zone)
 {
     EXPRESSION_GIVES("{'$hour': {'date': '$d', 'timezone': 'America/New_York'}}",
                      "{'d': {'$date': '2020-07-01T12:00:00Z'}}", "8");
@@ -231,7 +231,7 @@ TEST(a_date_is_cut_to_the_start_of_its_bin)
                      "{}", 5439006);
 }
 
-TEST(the_ends_of_the_range_of_dates_do_no_harm)
+TEST(survives_the_limits_of_the_range_of_dates)
 {
     static const char *const operators[] = {"$year", "$isoWeekYear", "$dayOfYear", "$hour"};
     static const char *const ends[] = {"9223372036854775807", "-9223372036854775808"};

@@ -6,7 +6,7 @@
 
 /* Operators that are newer than the recorded vectors (MongoDB 4.4 to 7.0), by their manual. */
 
-TEST(first_and_last_elements_and_several_of_them)
+TEST(returns_the_first_and_the_last_elements_of_an_array)
 {
     EXPRESSION_GIVES("{'$first': '$a'}", "{'a': [1, 2, 3]}", "1");
     EXPRESSION_GIVES("{'$last': '$a'}", "{'a': [1, 2, 3]}", "3");
@@ -144,7 +144,7 @@ TEST(a_remainder_is_a_double_if_an_operand_is_one)
     EXPRESSION_GIVES("{'$mod': [{'$numberLong': '5'}, 2]}", "{}", "{'$numberLong': '1'}");
 }
 
-TEST(the_sigmoid_of_a_number)
+TEST(computes_the_sigmoid_of_a_number)
 {
     EXPRESSION_GIVES("{'$sigmoid': 0}", "{}", "0.5");
     EXPRESSION_GIVES("{'$sigmoid': -1e10}", "{}", "0.0");
@@ -191,7 +191,7 @@ TEST(text_is_replaced_once_or_everywhere)
     EXPRESSION_FAILS("{'$replaceAll': {'input': 'a', 'find': 'b'}}", "{}", 51747);
 }
 
-TEST(bits_of_integers)
+TEST(combines_the_bits_of_integers_only)
 {
     EXPRESSION_GIVES("{'$bitAnd': [6, 3]}", "{}", "2");
     EXPRESSION_GIVES("{'$bitOr': [6, {'$numberLong': '1'}]}", "{}", "{'$numberLong': '7'}");
@@ -203,7 +203,7 @@ TEST(bits_of_integers)
     EXPRESSION_FAILS("{'$bitNot': 1.5}", "{}", 14);
 }
 
-TEST(the_halves_of_a_timestamp)
+TEST(returns_the_seconds_and_the_increment_of_a_timestamp)
 {
     const char *document = "{'t': {'$timestamp': {'t': 4000000000, 'i': 7}}}";
 
@@ -227,7 +227,7 @@ TEST(trigonometry_keeps_decimals_and_checks_its_range)
     EXPRESSION_FAILS("{'$sin': 'x'}", "{}", 28765);
 }
 
-TEST(sizes_numbers_and_random_numbers)
+TEST(computes_sizes_and_recognizes_numbers)
 {
     EXPRESSION_GIVES("{'$bsonSize': '$$ROOT'}", "{'a': 1}", "12");
     EXPRESSION_GIVES("{'$binarySize': '$a'}",

@@ -25,7 +25,7 @@ static void nothing(void *arg)
     ++*(int *)arg;
 }
 
-TEST(so_many_help_as_it_was_said_and_no_more)
+TEST(runs_at_most_the_configured_number_of_helpers)
 {
     for (int number = 0; number <= HELPERS_MAX; number++) {
         struct helpers *helpers = truce__helpers_new(number);
@@ -64,7 +64,7 @@ static void look_at_signals(void *arg)
         *(int *)arg = sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGUSR1) == 1;
 }
 
-TEST(signals_are_for_the_threads_of_the_program)
+TEST(blocks_signals_in_helper_threads)
 {
     struct helpers *helpers = truce__helpers_new(1);
     sigset_t blocked;

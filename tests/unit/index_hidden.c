@@ -151,7 +151,7 @@ TEST(no_plan_uses_a_hidden_index)
 }
 
 /* Another handle, and one that opens the file later. */
-TEST(that_an_index_is_hidden_is_known_to_all_and_kept)
+TEST(stores_the_hidden_flag_of_an_index_for_every_handle)
 {
     truce_store *other;
 

@@ -455,7 +455,7 @@ static truce_status find_span(truce_store *store)
     return status;
 }
 
-TEST(of_a_collection_of_which_a_part_was_read_nothing_may_change)
+TEST(conflicts_with_a_change_in_a_range_that_was_read)
 {
     const struct overlay_options checked = {0}, snapshot = {.snapshot = true};
     bson_t *one = test_bson("{'_id': 1, 'a': 5}"), *two = test_bson("{'_id': 2, 'a': 1}"),

@@ -142,7 +142,7 @@ TEST(dates_are_read_in_every_form_and_written_by_year)
             "column 6, field a: $date needs a date such as 2024-02-29T12:30:00Z");
 }
 
-TEST(documents_that_look_like_wrappers_stay_documents)
+TEST(keeps_documents_that_look_like_wrappers)
 {
     SAME("{\"a\": {\"$type\": \"string\"}}");
     SAME("{\"a\": {\"$regex\": \"x\", \"$options\": \"i\"}}");

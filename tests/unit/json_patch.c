@@ -273,7 +273,7 @@ static void check_diff(const char *before_json, const char *after_json, const ch
     bson_destroy(expected);
 }
 
-TEST(a_difference_is_said_where_it_is)
+TEST(reports_a_difference_at_its_path)
 {
     check_diff("{'a': 1}", "{'a': 1}", "[]");
     check_diff("{'a': 1, 'b': 2}", "{'b': 2, 'c': 3}",

@@ -269,7 +269,7 @@ TEST(whole_numbers_and_object_ids_split_into_a_run_and_a_step)
                     "{\"a\": {\"$oid\": \"65a0b0c0d0e0f00000001300\"}}", 0));
 }
 
-TEST(other_keys_have_no_run)
+TEST(splits_no_other_keys_into_runs)
 {
     static const char *const others[] = {"{\"a\": -1}",
                                          "{\"a\": 1.5}",

@@ -449,7 +449,7 @@ static void check_row(int64_t row, truce_status expected, bool looked)
     check_row_by(writer, row, expected, looked);
 }
 
-TEST(a_body_that_is_vouched_for_is_not_looked_at_in_its_row_alone)
+TEST(skips_checked_bodies_in_their_own_rows_only)
 {
     struct seen *seen = truce__seen_new();
 

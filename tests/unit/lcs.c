@@ -69,7 +69,7 @@ static void random_pair(struct random *random, struct pair *pair)
     }
 }
 
-TEST(where_little_is_different_it_is_a_longest_one)
+TEST(finds_a_longest_common_subsequence_of_similar_arrays)
 {
     static struct pair pair;
     struct random random;

@@ -5,7 +5,7 @@
 #define SECOND INT64_C(1000000000)
 #define THINGS 50000
 
-TEST(remembers_every_thing_that_is_looked_at)
+TEST(remembers_every_observed_lease)
 {
     struct watches watches = {0};
 

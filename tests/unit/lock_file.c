@@ -298,7 +298,7 @@ TEST(recreates_a_truncated_lock_file)
 
 /* ---- while the store is open ----------------------------------------------------------------- */
 
-TEST(cut_while_it_is_open_it_is_no_fault_and_refuses_everything)
+TEST(refuses_every_call_after_the_lock_file_was_truncated)
 {
     static const off_t sizes[] = {0, 8, 100, sizeof(struct lock_page) - 1};
     bson_error_t error;
@@ -352,12 +352,12 @@ static void replace_by_copy(void)
     CHECK(!rename(other, lock_path));
 }
 
-TEST(removed_while_it_is_open_it_costs_no_data)
+TEST(loses_no_data_if_the_open_lock_file_is_removed)
 {
     check_nothing_is_lost_without(remove_lock);
 }
 
-TEST(replaced_while_it_is_open_it_costs_no_data)
+TEST(loses_no_data_if_the_open_lock_file_is_replaced)
 {
     check_nothing_is_lost_without(replace_by_copy);
 }
@@ -478,7 +478,7 @@ TEST(gives_it_the_mode_of_the_store_but_never_world_access)
     umask(usual);
 }
 
-TEST(its_owner_is_the_store_s)
+TEST(gives_the_lock_file_the_owner_of_the_store)
 {
     struct stat found;
 
@@ -541,7 +541,7 @@ TEST(is_not_alone_in_a_replaced_lock_file)
     truce__lock_close(&lock);
 }
 
-TEST(guests_are_asked_for_once_and_keep_pages_where_they_are)
+TEST(checks_for_read_only_readers_once_and_keeps_pages_in_place)
 {
     bson_error_t error;
     struct lock lock;

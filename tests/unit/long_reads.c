@@ -208,7 +208,7 @@ TEST(ends_snapshots_that_keep_a_log_far_too_long)
     truce_store_close(store);
 }
 
-TEST(of_too_many_reads_the_oldest_gives_way)
+TEST(expires_the_oldest_of_too_many_reads)
 {
     truce_cursor *cursors[TRUCE_SNAPSHOTS_MAX + 1];
     int seen;
@@ -367,7 +367,7 @@ TEST(connections_come_back_and_are_used_again)
     truce_store_close(store);
 }
 
-TEST(a_store_that_is_only_read_keeps_moments_too)
+TEST(keeps_snapshots_in_a_read_only_store)
 {
     const truce_store_options options = {.read_only = true};
     truce_store *reader = NULL;

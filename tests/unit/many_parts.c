@@ -418,7 +418,7 @@ static int64_t position(const char *filter_json, const char *document_json)
     return result.matched ? result.array_index : -2;
 }
 
-TEST(the_position_is_that_of_the_last_condition)
+TEST(returns_the_position_of_the_last_condition)
 {
     static const char numbers[] =
         "{'a': [9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17]}";

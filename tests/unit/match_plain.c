@@ -116,7 +116,7 @@ static bool is_plain(const char *text, const char *id_is)
     return plain;
 }
 
-TEST(only_a_few_plain_values_of_the_document_itself_are_plain)
+TEST(treats_a_few_equalities_of_top_level_fields_as_plain)
 {
     CHECK(is_plain("{}", NULL));
     CHECK(is_plain("{'_id': 1}", "1"));

@@ -257,7 +257,7 @@ TEST(texts_are_merged_line_by_line)
               "[{'path': 't', 'kind': 'both-added', 'mine': 'a', 'theirs': 'b'}]");
 }
 
-TEST(wrong_rules_are_named)
+TEST(names_invalid_merge_rules)
 {
     static const char *const wrong[][2] = {{"{'a': 'mien'}", "\"mien\""},
                                            {"{'a': 5}", "5"},

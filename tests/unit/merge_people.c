@@ -68,7 +68,7 @@ static void merge_rows(const struct row *rows, size_t count, const char *rules)
 
 #define T(text) "{'t': '" text "'}"
 
-TEST(posts)
+TEST(merges_posts_as_their_authors_expect)
 {
     static const struct row rows[] = {
         {"two lines far apart", T("one\\ntwo\\nthree\\nfour\\n"), T("ONE\\ntwo\\nthree\\nfour\\n"),
@@ -175,7 +175,7 @@ TEST(a_decided_hunk_keeps_the_rest_of_both)
 
 /* ---- an editor of a form ---- */
 
-TEST(forms)
+TEST(merges_forms_as_their_authors_expect)
 {
     static const struct row rows[] = {
         {"two fields", "{'name': 'a', 'mail': 'b'}", "{'name': 'x', 'mail': 'b'}",
@@ -232,7 +232,7 @@ TEST(forms)
 
 /* ---- tags, and lists of tasks ---- */
 
-TEST(tags)
+TEST(merges_tags_as_their_authors_expect)
 {
     static const struct row rows[] = {
         {"a tag added by each", "{'tags': ['a']}", "{'tags': ['a', 'b']}", "{'tags': ['a', 'c']}",
@@ -265,7 +265,7 @@ TEST(tags)
 #define Y       "{'id': 9, 't': 'y'}"
 #define L(list) "{'l': [" list "]}"
 
-TEST(tasks)
+TEST(merges_tasks_as_their_authors_expect)
 {
     static const struct row rows[] = {
         {"a task ticked by each", L(A "," B), L("{'id': 1, 't': 'a', 'ok': 1}," B),

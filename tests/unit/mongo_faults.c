@@ -279,7 +279,7 @@ TEST(reports_an_unstarted_write_by_the_answer_to_its_retry)
 }
 
 /* In one thread, a lost answer of one call does not affect the next. */
-TEST(a_loss_is_of_its_call_alone)
+TEST(confines_a_lost_answer_to_its_call)
 {
     static const enum verb verbs[] = {UPDATE, MODIFY};
     static const char *const names[] = {"update", "findAndModify"};

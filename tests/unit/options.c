@@ -160,7 +160,7 @@ static truce_status says_no(truce_commit *commit, void *arg, bson_error_t *error
     return status ? status : TRUCE_REFUSED;
 }
 
-TEST(a_function_that_says_no_ends_its_commit)
+TEST(ends_a_commit_whose_function_refuses)
 {
     truce_store *store;
     bson_error_t error = {0};

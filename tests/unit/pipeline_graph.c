@@ -23,7 +23,7 @@ static void begin(struct pipeline_world *world)
     "'name', 'as': 'r'"
 #define IDS "{'$project': {'r': '$r._id'}}"
 
-TEST(a_search_goes_on_until_nothing_new_is_found)
+TEST(continues_a_search_until_no_new_document_is_found)
 {
     struct pipeline_world world;
 
@@ -37,7 +37,7 @@ TEST(a_search_goes_on_until_nothing_new_is_found)
     pipeline_world_release(&world);
 }
 
-TEST(a_circle_is_gone_through_once)
+TEST(visits_each_document_of_a_cycle_once)
 {
     struct pipeline_world world;
 

@@ -294,7 +294,7 @@ TEST(a_limit_ends_a_count_over_an_index)
     truce_store_close(store);
 }
 
-TEST(a_count_is_of_the_moment_of_its_plan)
+TEST(counts_in_the_snapshot_of_its_plan)
 {
     static const truce_find_options all = {0};
     truce_store_options as_it_is = {0};

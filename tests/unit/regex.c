@@ -132,7 +132,7 @@ TEST(no_pattern_hangs)
 }
 
 /* more than the machine stack of the just-in-time code holds, well within the limits */
-TEST(a_deep_but_short_search_succeeds)
+TEST(succeeds_in_a_deep_but_short_search)
 {
     size_t size = 40000;
     char *text = bson_malloc(size);

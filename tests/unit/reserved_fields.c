@@ -702,7 +702,7 @@ static bool is_known(const char *name)
     return known;
 }
 
-TEST(every_struct_with_room_is_checked_or_only_filled)
+TEST(checks_the_reserved_fields_of_every_input_struct)
 {
     FILE *headers = popen("cat '" TRUCE_TEST_DATA "/../../'include/truce/*.h", "r");
     char line[300], name[100];

@@ -115,7 +115,7 @@ TEST(a_final_message_of_another_form_is_refused)
     }
 }
 
-TEST(first_messages_are_read_or_refused)
+TEST(parses_first_messages_and_refuses_invalid_ones)
 {
     static const struct {
         const char *message, *name; /* NULL: refused */

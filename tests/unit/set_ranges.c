@@ -53,7 +53,7 @@ static void check_bytes(const struct ranges *ranges, int64_t base, int64_t end)
     bson_destroy(&document);
 }
 
-TEST(ranges_are_the_numbers_that_were_added)
+TEST(contains_exactly_the_added_numbers)
 {
     struct random random;
 
@@ -146,7 +146,7 @@ TEST(bytes_that_are_no_ranges_are_refused)
     }
 }
 
-TEST(a_block_is_its_numbers_bit_by_bit)
+TEST(stores_a_block_as_one_bit_for_each_number)
 {
     const int64_t base = 5 * BLOCK_NUMBERS;
     struct ranges ranges = {0}, read = {0};

@@ -31,7 +31,7 @@ static void check(const char *message, const char *wanted)
     check_by(message, wanted, true);
 }
 
-TEST(the_examples_of_the_standard)
+TEST(agrees_with_the_examples_of_the_standard)
 {
     check("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     check("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -43,7 +43,7 @@ TEST(the_examples_of_the_standard)
         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
 }
 
-TEST(a_million_letters)
+TEST(hashes_a_million_letters_in_parts)
 {
     static const char letters[1000] = {0};
     char text[2 * SHA256_BYTES + 1], as[1000];

@@ -69,7 +69,7 @@ static truce_status commit(void)
     return truce__overlay_commit(overlay, NULL, 0, NULL, &error);
 }
 
-TEST(of_a_collection_of_which_much_was_read_nothing_may_change)
+TEST(conflicts_with_any_change_of_a_collection_read_beyond_the_limit)
 {
     for (int changed = 0; changed < 2; changed++) {
         if (!begin(TRUCE_TRANSACTION_READS_MAX + 1))
@@ -211,7 +211,7 @@ TEST(enforces_unique_indexes_in_a_transaction_for_every_update)
     end();
 }
 
-TEST(a_cursor_shows_the_moment_of_its_opening)
+TEST(shows_a_cursor_the_documents_of_its_opening)
 {
     const bson_t *document;
     truce_cursor *cursor;

@@ -32,7 +32,7 @@ TEST(items_that_match_but_stay_the_same_count_as_matched_only)
     CHECK_INT(updated.result.items_modified, ==, 1);
 }
 
-TEST(nothing_matched_is_nothing_modified)
+TEST(modifies_nothing_if_no_item_matches)
 {
     struct updated updated = {
         .update = "{'$update': {'badges': {'$query': {'type': 'Z'}, '$set': {'date': 1}}}}",
@@ -44,7 +44,7 @@ TEST(nothing_matched_is_nothing_modified)
     CHECK_INT(updated.result.items_modified, ==, 0);
 }
 
-TEST(every_operator_works_inside)
+TEST(accepts_every_operator_in_an_update_of_items)
 {
     struct updated updated = {
         .update = "{'$update': {'a': {'$query': {'k': 1},"
@@ -143,7 +143,7 @@ TEST(combines_with_other_operators)
     CHECK_UPDATE("{'_id': 1, 'a': [{'k': 2}], 'c': {'n': 2}, 'b': 1, 'd': [1]}", &updated);
 }
 
-TEST(it_conflicts_with_operators_on_its_path_above_and_below)
+TEST(conflicts_with_operators_above_and_below_its_path)
 {
     static const char *const updates[] = {
         "{'$update': {'a': {'$query': {}, '$set': {'k': 2}}}, '$push': {'a': 1}}",
@@ -204,7 +204,7 @@ TEST(refuses_a_value_that_is_not_an_array)
     CHECK_UPDATE_CODE(28, &item);
 }
 
-TEST(malformed_ones_are_refused)
+TEST(refuses_malformed_updates_of_items)
 {
     static const struct {
         const char *update;

@@ -145,7 +145,7 @@ TEST(rejects_a_history_whose_transaction_contradicts_itself)
     WRONG("internal", "1 9 ok [['r', 'x', null], ['r', 'x', [1]]]", "1 9 ok [['append', 'x', 1]]");
 }
 
-TEST(orders_that_do_not_fit_and_repeats_are_seen)
+TEST(detects_incompatible_orders_and_duplicates)
 {
     WRONG("incompatible-order", "1 2 ok [['append', 'x', 1]]", "1 2 ok [['append', 'x', 2]]",
           "1 5 ok [['r', 'x', [1, 2]]]", "1 5 ok [['r', 'x', [2, 1]]]");

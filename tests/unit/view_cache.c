@@ -147,7 +147,7 @@ TEST(shows_all_of_a_commit_or_nothing_after_a_cut_at_any_place)
     check_cuts(false);
 }
 
-TEST(a_view_of_a_file_does_so_too)
+TEST(shows_all_of_a_commit_or_nothing_in_a_view_of_a_file)
 {
     check_cuts(true);
 }

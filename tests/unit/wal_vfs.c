@@ -148,7 +148,7 @@ TEST(shows_written_frames_to_reads_and_sizes)
     close_wal();
 }
 
-TEST(a_write_elsewhere_comes_after_those_before_it)
+TEST(keeps_the_order_of_writes_at_other_places)
 {
     REQUIRE(open_wal());
     CHECK_INT(write_frame(0, 'a', false), ==, SQLITE_OK);
@@ -163,7 +163,7 @@ TEST(a_write_elsewhere_comes_after_those_before_it)
 
 /* Rewrites checksums header by header. The commit's last header comes at the end, without a
  * page. */
-TEST(a_header_by_itself_is_in_the_file_at_once)
+TEST(writes_a_header_without_a_page_immediately)
 {
     REQUIRE(open_wal());
     CHECK_INT(write_frame(0, 'a', false), ==, SQLITE_OK);
@@ -192,7 +192,7 @@ TEST(leaves_nothing_after_a_commit_whose_write_failed)
     close_wal();
 }
 
-TEST(a_read_that_cannot_write_first_says_so_and_loses_nothing)
+TEST(fails_a_read_if_the_waiting_frames_cannot_be_written)
 {
     char page[PAGE];
 
