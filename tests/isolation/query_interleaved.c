@@ -1,8 +1,8 @@
 /*
- * A commit that runs a query (truce_commit_find) and a commit of the journal, one of which runs
- * between two calls of the other: before the first call of the other to the store, before its
- * second, and so on. In further runs a journal commit dies at each of its calls, before or after
- * the call's effect. The result is always that of one after the other.
+ * A commit that runs a query (truce_commit_find) and a commit of the journal. One of them runs
+ * completely between two calls of the other to the store: before its first call, before its second,
+ * and so on. In further runs a journal commit dies at each of its calls, before or after the call's
+ * effect. The result is always that of one after the other.
  *
  *     on call   two doctors are on call; each of the two commits removes another one if both are
  *     room      the room is free; each of the two commits books it if it is free
