@@ -87,7 +87,7 @@ static void import_text(int line, const char *text, int documents, const char *r
 {
     char answer[400], count[20];
     size_t size;
-    char *told;
+    char *reported;
 
     unlink(store);
     write_text(input, text);
@@ -98,10 +98,10 @@ static void import_text(int line, const char *text, int documents, const char *r
     check(line, RUN("import", "s", input, "--again"), reason ? 1 : 0, answer, NULL);
     snprintf(count, sizeof count, "%d\n", documents);
     check(line, RUN("count", "s"), 0, count, NULL);
-    told = read_text(rejects, &size);
-    if (reason ? !strstr(told, reason) : size != 0)
-        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", told, reason ? reason : "");
-    bson_free(told);
+    reported = read_text(rejects, &size);
+    if (reason ? !strstr(reported, reason) : size != 0)
+        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", reported, reason ? reason : "");
+    bson_free(reported);
 }
 #define IMPORT(text, documents, reason) import_text(__LINE__, text, documents, reason)
 
@@ -248,16 +248,16 @@ TEST(an_import_removes_no_file_that_is_not_a_reject_file)
 static void import_record(int line, const char *header, const char *record, const char *types,
                           const char *reason)
 {
-    char *text = bson_strdup_printf("%s\n%s", header, record), *told;
+    char *text = bson_strdup_printf("%s\n%s", header, record), *reported;
     size_t size;
 
     write_text(input, text);
     check(line, RUN("import", "s", input, "--again", "--csv", types ? "--types" : NULL, types), 1,
           NULL, NULL);
-    told = read_text(rejects, &size);
-    if (!strstr(told, reason) || strncmp(told, "{\"line\": 2, ", 12) != 0)
-        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", told, reason);
-    bson_free(told);
+    reported = read_text(rejects, &size);
+    if (!strstr(reported, reason) || strncmp(reported, "{\"line\": 2, ", 12) != 0)
+        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", reported, reason);
+    bson_free(reported);
     bson_free(text);
 }
 
@@ -451,7 +451,7 @@ static void go_back(const char *text, int64_t offset, int row)
 }
 
 static void resume(int line, const char *text, int64_t offset, int row, const char *flag,
-                   const char *told)
+                   const char *reported)
 {
     char answer[400], *rejected;
     size_t size;
@@ -464,8 +464,8 @@ static void resume(int line, const char *text, int64_t offset, int row, const ch
     check(line, RUN("import", "s", input, flag), 1, answer, "resumes at document 2");
     check(line, RUN("count", "s"), 0, "3\n", NULL); /* each document exists once */
     rejected = read_text(rejects, &size);
-    if (strncmp(rejected, told, strlen(told)) != 0)
-        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", rejected, told);
+    if (strncmp(rejected, reported, strlen(reported)) != 0)
+        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", rejected, reported);
     bson_free(rejected);
 }
 

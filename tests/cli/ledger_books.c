@@ -246,7 +246,7 @@ TEST(a_book_comes_back_from_every_form_as_it_was)
 
 struct agreement {
     truce_ledger *ledger;
-    const char *told; /* by hledger: "account","EUR 12.50" */
+    const char *reported; /* by hledger: "account","EUR 12.50" */
     int accounts;
 };
 
@@ -264,7 +264,7 @@ static bool agrees(const truce_ledger_account *account, const truce_ledger_balan
     snprintf(line, sizeof line, "\"%s\",\"%s %s\"\n", account->account,
              !strcmp(balance->currency, "G-1") ? "\"\"G-1\"\"" : balance->currency,
              truce_ledger_show(balance->balance, digits, text));
-    if (!strstr(agreement->told, line))
+    if (!strstr(agreement->reported, line))
         test_fail(__FILE__, __LINE__, "hledger does not say %s", line);
     agreement->accounts++;
     return true;
@@ -316,10 +316,10 @@ TEST(hledger_agrees_on_every_balance)
                         "csv", NULL);
         CHECK_TEXT("", c->err);
         CHECK_INT(c->code, ==, 0);
-        agreement.told = bson_strdup(c->out);
+        agreement.reported = bson_strdup(c->out);
         CHECK_OK(truce_ledger_balances(agreement.ledger, NULL, agrees, &agreement, &error), error);
         CHECK(agreement.accounts >= 6);
-        bson_free((char *)agreement.told);
+        bson_free((char *)agreement.reported);
         bson_free(text);
     }
     truce_ledger_free(agreement.ledger);

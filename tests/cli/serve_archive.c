@@ -35,7 +35,7 @@ static struct {
     int acknowledged[CLIENTS][20000], counts[CLIENTS];
 } served;
 
-static void run_child(int told, const char *timeout)
+static void run_child(int reported, const char *timeout)
 {
     char *words[] = {(char *)"serve",          served.path,
                      (char *)"--port",         (char *)"0",
@@ -47,7 +47,7 @@ static void run_child(int told, const char *timeout)
     bool done;
     int code;
 
-    dup2(told, STDOUT_FILENO);
+    dup2(reported, STDOUT_FILENO);
     cli_commands = cli_command_table();
     code = cli_call_read(cli, words, &done);
     fflush(NULL);
@@ -57,16 +57,16 @@ static void run_child(int told, const char *timeout)
 static bool serve_begin(const char *timeout)
 {
     char line[500] = "", *at;
-    int told[2];
+    int reported[2];
 
-    if (!CHECK(!pipe(told)))
+    if (!CHECK(!pipe(reported)))
         return false;
     served.child = fork();
     if (!served.child)
-        run_child(told[1], timeout);
-    close(told[1]);
-    at = CHECK(read(told[0], line, sizeof line - 1) > 0) ? strstr(line, "\"port\"") : NULL;
-    close(told[0]);
+        run_child(reported[1], timeout);
+    close(reported[1]);
+    at = CHECK(read(reported[0], line, sizeof line - 1) > 0) ? strstr(line, "\"port\"") : NULL;
+    close(reported[0]);
     if (!CHECK(at != NULL))
         return false;
     served.port = (int)strtol(at + strcspn(at, "0123456789"), NULL, 10);

@@ -23,11 +23,11 @@ __attribute__((constructor)) static void install(void)
 
 struct served {
     pid_t child;
-    int orders, told; /* after a byte, the disk fails; the program's output */
+    int orders, reported; /* after a byte, the disk fails; the program's output */
     int port;
 };
 
-static void *fail_when_told(void *orders)
+static void *fail_when_ordered(void *orders)
 {
     char byte;
 
@@ -36,7 +36,7 @@ static void *fail_when_told(void *orders)
     return NULL;
 }
 
-static void run_child(const char *path, int orders, int told)
+static void run_child(const char *path, int orders, int reported)
 {
     char *words[] = {
         (char *)"serve",   (char *)path, (char *)"--port", (char *)"0", (char *)"--json",
@@ -47,10 +47,10 @@ static void run_child(const char *path, int orders, int told)
     bool done;
     int code;
 
-    dup2(told, STDOUT_FILENO);
+    dup2(reported, STDOUT_FILENO);
     sigfillset(&all); /* signals are for the program, and not for this thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&failer, NULL, fail_when_told, &orders))
+    if (pthread_create(&failer, NULL, fail_when_ordered, &orders))
         _exit(99);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_detach(failer);
@@ -62,18 +62,18 @@ static void run_child(const char *path, int orders, int told)
 
 static void begin(struct served *served, const char *path)
 {
-    int orders[2], told[2];
+    int orders[2], reported[2];
     char line[500] = "", *at;
 
-    REQUIRE(!pipe(orders) && !pipe(told));
+    REQUIRE(!pipe(orders) && !pipe(reported));
     served->child = fork();
     if (!served->child)
-        run_child(path, orders[0], told[1]);
+        run_child(path, orders[0], reported[1]);
     close(orders[0]);
-    close(told[1]);
+    close(reported[1]);
     served->orders = orders[1];
-    served->told = told[0];
-    REQUIRE(read(served->told, line, sizeof line - 1) > 0);
+    served->reported = reported[0];
+    REQUIRE(read(served->reported, line, sizeof line - 1) > 0);
     at = strstr(line, "\"port\"");
     REQUIRE(at);
     served->port = (int)strtol(at + strcspn(at, "0123456789"), NULL, 10);
@@ -96,7 +96,7 @@ static int end(struct served *served)
 
     waitpid(served->child, &status, 0);
     close(served->orders);
-    close(served->told);
+    close(served->reported);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 

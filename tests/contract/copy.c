@@ -4,51 +4,51 @@
 #include "tests/support/copy_stores.h"
 #include "truce/sys/decorate.h"
 
-struct told {
+struct reported {
     int collections, same, differences;
     bson_t *last; /* difference */
 };
 
 static void hear_collection(const bson_t *collection, void *arg)
 {
-    struct told *told = arg;
+    struct reported *reported = arg;
     bson_iter_t same;
 
-    told->collections++;
-    told->same += bson_iter_init_find(&same, collection, "same") && bson_iter_bool(&same);
+    reported->collections++;
+    reported->same += bson_iter_init_find(&same, collection, "same") && bson_iter_bool(&same);
 }
 
 static void hear_difference(const bson_t *difference, void *arg)
 {
-    struct told *told = arg;
+    struct reported *reported = arg;
 
-    told->differences++;
-    bson_destroy(told->last);
-    told->last = bson_copy(difference);
+    reported->differences++;
+    bson_destroy(reported->last);
+    reported->last = bson_copy(difference);
 }
 
 static truce_status copy(truce_store *from, truce_store *to, truce_copy_mode mode,
-                         truce_copy_report *report, struct told *told, bson_error_t *error)
+                         truce_copy_report *report, struct reported *reported, bson_error_t *error)
 {
     truce_copy_options options = {.mode = mode, .name = "here", .batch = 7};
 
-    if (told) {
-        *told = (struct told){0};
+    if (reported) {
+        *reported = (struct reported){0};
         options.collection = hear_collection;
         options.difference = hear_difference;
-        options.arg = told;
+        options.arg = reported;
     }
     return truce_copy(from, to, &options, report, error);
 }
 
-static void check_difference(struct told *told, const char *json)
+static void check_difference(struct reported *reported, const char *json)
 {
     bson_t *expected = test_bson(json);
 
-    CHECK_INT(told->differences, ==, 1);
-    if (told->last)
-        CHECK_BSON(expected, told->last);
-    bson_destroy(told->last);
+    CHECK_INT(reported->differences, ==, 1);
+    if (reported->last)
+        CHECK_BSON(expected, reported->last);
+    bson_destroy(reported->last);
     bson_destroy(expected);
 }
 
@@ -82,7 +82,7 @@ TEST(a_copy_has_every_document_byte_for_byte_and_every_index)
                 *back = copy_store("memory:");
     truce_copy_report report;
     bson_error_t error;
-    struct told told;
+    struct reported reported;
     bson_t indexes, copied, *validator = test_bson("{'_id': {'$exists': true}}");
 
     copy_fill(from, 300);
@@ -92,13 +92,13 @@ TEST(a_copy_has_every_document_byte_for_byte_and_every_index)
     copy_index(from, "people",
                "{'key': {'_keys': 1}, 'partialFilterExpression': {'mail': {'$gt': 'm'}}}");
     CHECK_OK(truce_collection_validate(from, "people", validator, &error), error);
-    CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, &told, &error), error);
+    CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, &reported, &error), error);
     CHECK_INT(report.differences, ==, 0);
     CHECK_INT(report.collections, ==, 6);
     CHECK_INT(report.inserted, ==, report.documents);
     CHECK_INT(report.indexes, ==, 5);
-    CHECK_INT(told.collections, ==, 6);
-    CHECK_INT(told.same, ==, 6);
+    CHECK_INT(reported.collections, ==, 6);
+    CHECK_INT(reported.same, ==, 6);
     CHECK_SAME(from, to);
     CHECK_OK(truce_index_list(from, "people", &indexes, &error), error);
     CHECK_OK(truce_index_list(to, "people", &copied, &error), error);
@@ -122,18 +122,18 @@ TEST(a_finished_copy_is_compared_and_never_written_to)
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
     bson_error_t error;
-    struct told told;
+    struct reported reported;
 
     copy_put(from, "c", "{'_id': 1, 'a': 1}");
     CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, NULL, &error), error);
     CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, NULL, &error), error);
     CHECK_INT(report.inserted + report.differences, ==, 0);
     copy_change(to, "c", "{'_id': 1}", "{'$set': {'a': {'$numberLong': '1'}}}");
-    CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, &told, &error), error);
+    CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, &reported, &error), error);
     CHECK_INT(report.differences, ==, 1);
     CHECK_INT(report.replaced, ==, 0);
-    check_difference(&told, "{'collection': 'c', 'id': 1, 'difference': 'other', 'field': 'a', "
-                            "'from': 1, 'to': {'$numberLong': '1'}}");
+    check_difference(&reported, "{'collection': 'c', 'id': 1, 'difference': 'other', 'field': 'a', "
+                                "'from': 1, 'to': {'$numberLong': '1'}}");
     CHECK_INT(copy_count(to, "c", "{'a': {'$type': 'long'}}"), ==, 1);
     CHECK_OK(copy(from, to, TRUCE_COPY_REPLACE, &report, NULL, &error), error);
     CHECK_INT(report.replaced, ==, 1);
@@ -148,7 +148,7 @@ TEST(treats_existing_documents_by_the_conflict_policy)
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
     bson_error_t error;
-    struct told told;
+    struct reported reported;
 
     copy_put(from, "c", "{'_id': 1, 'a': 1}");
     copy_put(from, "c", "{'_id': 2, 'a': 2}");
@@ -161,9 +161,9 @@ TEST(treats_existing_documents_by_the_conflict_policy)
     CHECK_INT(report.differences, ==, 3);
     CHECK_INT(copy_count(to, "c", "{}"), ==, 2);
     CHECK_INT(copy_count(to, "truce_copies", "{}"), ==, 0);
-    CHECK_OK(copy(from, to, TRUCE_COPY_MERGE, &report, &told, &error), error);
-    check_difference(&told, "{'collection': 'c', 'id': 2, 'difference': 'other', 'field': 'a', "
-                            "'from': 2, 'to': 3}");
+    CHECK_OK(copy(from, to, TRUCE_COPY_MERGE, &report, &reported, &error), error);
+    check_difference(&reported, "{'collection': 'c', 'id': 2, 'difference': 'other', 'field': 'a', "
+                                "'from': 2, 'to': 3}");
     CHECK_INT(report.differences, ==, 1);
     CHECK_INT(report.kept, ==, 1);
     CHECK_INT(copy_count(to, "c", "{}"), ==, 3);
@@ -204,20 +204,20 @@ TEST(reports_the_refusals_of_the_other_store_with_the_reason)
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
     bson_error_t error;
-    struct told told;
+    struct reported reported;
     bson_iter_t text;
 
     copy_put(from, "c", "{'_id': 1, 'u': 1}");
     copy_put(from, "c", "{'_id': 2, 'u': 2}");
     copy_put(to, "c", "{'_id': 3, 'u': 1}");
     copy_index(to, "c", "{'key': {'u': 1}, 'unique': true}");
-    CHECK_OK(copy(from, to, TRUCE_COPY_MERGE, &report, &told, &error), error);
+    CHECK_OK(copy(from, to, TRUCE_COPY_MERGE, &report, &reported, &error), error);
     CHECK_INT(report.differences, ==, 1);
     CHECK_INT(report.inserted, ==, 1);
-    REQUIRE(told.last != NULL);
-    CHECK(bson_iter_init_find(&text, told.last, "text") &&
+    REQUIRE(reported.last != NULL);
+    CHECK(bson_iter_init_find(&text, reported.last, "text") &&
           strstr(bson_iter_utf8(&text, NULL), "in the unique index"));
-    bson_destroy(told.last);
+    bson_destroy(reported.last);
     copy_index(from, "d", "{'key': {'a': 1}, 'name': 'n'}");
     copy_index(to, "d", "{'key': {'b': 1}, 'name': 'n'}");
     CHECK_OK(truce_copy(from, to,

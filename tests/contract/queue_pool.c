@@ -387,19 +387,19 @@ TEST(a_pool_outlives_the_failures_of_its_store)
     truce_store *store = open_setting(&settings[0]);
     truce_queue *queue = rig_queue(store, &settings[0], "mail");
     truce_pool *pool = start(queue, nothing, NULL, 0, 0);
-    bool told = false;
+    bool reported = false;
 
     FIGURE(4, "threads");
     truce_interrupt(store);
-    for (int i = 0; i < BOUND_MS / 5 && !told; i++) {
+    for (int i = 0; i < BOUND_MS / 5 && !reported; i++) {
         bson_t figures;
 
         truce_pool_figures(pool, &figures);
-        told = strstr(truce__field_text(&figures, "trouble"), "interrupted") != NULL;
+        reported = strstr(truce__field_text(&figures, "trouble"), "interrupted") != NULL;
         bson_destroy(&figures);
         truce__clock_sleep_ms(5);
     }
-    CHECK(told);
+    CHECK(reported);
     truce_resume(store);
     (void)rig_add(queue, "{}", NULL);
     COMES_TO(1, "done");

@@ -130,7 +130,7 @@ TEST(an_event_wakes_the_job_that_waits_for_it)
 }
 
 /* Before the job runs, and while it runs. */
-static void told_before(truce_store *store, const struct setting *setting)
+static void signaled_before(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
     bson_t *event = test_bson("{'sum': 5}");
@@ -161,7 +161,7 @@ static void told_before(truce_store *store, const struct setting *setting)
 
 TEST(an_event_that_came_before_is_not_missed)
 {
-    rig_everywhere(told_before);
+    rig_everywhere(signaled_before);
 }
 
 static void timed_out(truce_store *store, const struct setting *setting)

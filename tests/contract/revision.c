@@ -816,7 +816,8 @@ TEST(an_entry_of_a_document_that_was_removed_is_decided)
 /* A handle without rules decides by those of the save; one that has rules, by its own. */
 static void rules_of_the_save(truce_store *store)
 {
-    truce_revision *told = open_revision(store, "{'t': 'text', 'n': 'sum'}", 5), *revision = told;
+    truce_revision *reported = open_revision(store, "{'t': 'text', 'n': 'sum'}", 5),
+                   *revision = reported;
     truce_revision *plain = open_revision(store, NULL, 5),
                    *others = open_revision(store, "{'t': 'mine'}", 5);
     bson_t *mine = test_bson("{'_id': 1, 't': '1\\nb\\n3\\n4\\n', 'n': 4}"), entry;
@@ -827,7 +828,7 @@ static void rules_of_the_save(truce_store *store)
     forget(store);
     SAVES("{'_id': 1, 't': '1\\n2\\n3\\n4\\n', 'n': 1}", TRUCE_REVISION_NEW, SAVED, 1);
     SAVES("{'_id': 1, 't': '1\\nB\\n3\\nD\\n', 'n': 2}", 1, SAVED, 2);
-    CHECK_OK(truce_revision_merge(told, NULL, mine, 1, NULL, &result, &error), error);
+    CHECK_OK(truce_revision_merge(reported, NULL, mine, 1, NULL, &result, &error), error);
     id = result.inbox;
     truce_revision_result_release(&result);
     CHECK_OK(truce_revision_conflict(plain, &id, &entry, &error), error);
@@ -840,7 +841,7 @@ static void rules_of_the_save(truce_store *store)
     check_now(plain, "{'_id': 1, 't': '1\\nb\\n3\\nD\\n', 'n': 5, 'version': {'$numberLong': '3'}}",
               3);
     bson_destroy(mine);
-    truce_revision_free(told);
+    truce_revision_free(reported);
     truce_revision_free(plain);
     truce_revision_free(others);
 }

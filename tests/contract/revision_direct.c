@@ -128,7 +128,7 @@ static void check_post(truce_store *store, const char *json)
 
 #define NUMBER(n) "'version': {'$numberLong': '" #n "'}"
 
-static void check_losses(const enum loss wanted[4], bool other, truce_status told)
+static void check_losses(const enum loss wanted[4], bool other, truce_status reported)
 {
     truce_store *store = open_store(wanted);
     truce_revision_outcome outcome;
@@ -137,8 +137,8 @@ static void check_losses(const enum loss wanted[4], bool other, truce_status tol
     put(store, "{'_id': 1, 'a': 1, " NUMBER(2) "}");
     store->ops = &lossy_ops;
     other_saves = other;
-    CHECK_STATUS(told, save(store, "{'_id': 1, 'a': 2}", &outcome, &error), error);
-    if (!told) {
+    CHECK_STATUS(reported, save(store, "{'_id': 1, 'a': 2}", &outcome, &error), error);
+    if (!reported) {
         CHECK_INT(outcome, ==, TRUCE_REVISION_SAVED);
         check_post(store, "{'_id': 1, 'a': 2, " NUMBER(3) "}");
     }
@@ -257,15 +257,15 @@ TEST(a_document_that_a_filter_cannot_express_is_saved_by_a_commit)
 
 /* ---- saves that need a commit ---------------------------------------------------------------- */
 
-static void check_refused(const char *stands, const char *mine, truce_status told)
+static void check_refused(const char *stands, const char *mine, truce_status reported)
 {
     truce_store *store = open_store(NULL);
     truce_revision_outcome outcome;
     bson_error_t error = {0};
 
     put(store, stands);
-    CHECK_STATUS(told, save(store, mine, &outcome, &error), error);
-    if (told)
+    CHECK_STATUS(reported, save(store, mine, &outcome, &error), error);
+    if (reported)
         check_post(store, stands);
     truce_store_close(store);
 }

@@ -142,7 +142,7 @@ struct both {
 static truce_status publish_and_tell(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct both *both = arg;
-    bson_t *document = test_bson("{'_id': 'told', 'n': 1}");
+    bson_t *document = test_bson("{'_id': 'reported', 'n': 1}");
     truce_status status = truce_tree_publish(both->edit, commit, NULL, error);
 
     if (!status)
@@ -510,8 +510,8 @@ static void tell_conflict(const truce_tree_conflict *conflict, void *arg)
 static void rebases(truce_store *store, const struct setting *setting)
 {
     truce_tree *tree = rig_tree(store, NULL, 0);
-    struct rig_text told = {{0}};
-    truce_tree_rebase_options options = {.conflict = tell_conflict, .arg = &told};
+    struct rig_text reported = {{0}};
+    truce_tree_rebase_options options = {.conflict = tell_conflict, .arg = &reported};
     truce_tree_edit *edit;
     uint32_t conflicts;
     bson_oid_t before;
@@ -527,8 +527,8 @@ static void rebases(truce_store *store, const struct setting *setting)
     bson_oid_copy(truce_tree_edit_token(edit), &before);
     CHECK_STATUS(TRUCE_CONFLICT, truce_tree_rebase(edit, &options, &conflicts, &error), error);
     CHECK_INT(conflicts, ==, 2);
-    CHECK_INT(strlen(told.text), ==, strlen("b:bmt d:bt"));
-    CHECK(strstr(told.text, "b:bmt") && strstr(told.text, "d:bt"));
+    CHECK_INT(strlen(reported.text), ==, strlen("b:bmt d:bt"));
+    CHECK(strstr(reported.text, "b:bmt") && strstr(reported.text, "d:bt"));
     CHECK(bson_oid_equal(&before, truce_tree_edit_token(edit)));
     options.prefer = TRUCE_TREE_MINE;
     CHECK_OK(truce_tree_rebase(edit, &options, &conflicts, &error), error);

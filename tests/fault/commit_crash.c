@@ -152,8 +152,8 @@ static truce_status recover(struct patient *patient)
 }
 
 /* `survives`: no client died, so the owner itself must have found the outcome of its calls. */
-static void check_whole(struct patient *patient, truce_status told, bool survives, const char *what,
-                        uint64_t n, uint64_t m)
+static void check_whole(struct patient *patient, truce_status reported, bool survives,
+                        const char *what, uint64_t n, uint64_t m)
 {
     truce_store *store = patient->store;
     int64_t a = count_json(store, "accounts", "{'_id': 'a', 'n': 5}");
@@ -176,14 +176,14 @@ static void check_whole(struct patient *patient, truce_status told, bool survive
     CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
               ==, 0);
     if (survives)
-        CHECK_INT(told, ==, TRUCE_OK);
-    if (told == TRUCE_OK)
+        CHECK_INT(reported, ==, TRUCE_OK);
+    if (reported == TRUCE_OK)
         CHECK_INT(a, ==, 1);
-    else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
+    else if (reported != TRUCE_UNKNOWN && reported != TRUCE_IO)
         CHECK_INT(a, ==, 0);
     if (test_failures() > before)
-        fprintf(stderr, "    (%s: %s call %d, recovery at %d; told \"%s\")\n",
-                patient->setting->name, what, (int)n, (int)m, truce_status_name(told));
+        fprintf(stderr, "    (%s: %s call %d, recovery at %d; reported \"%s\")\n",
+                patient->setting->name, what, (int)n, (int)m, truce_status_name(reported));
 }
 
 /* Makes one run: it dies at call n; the recovery dies at its call m (0: does not). False: past
@@ -192,12 +192,12 @@ static bool run(const struct setting *setting, enum death death, uint64_t n, uin
                 bool *recovery_hit)
 {
     struct patient patient;
-    truce_status told;
+    truce_status reported;
     bool reached;
 
     open_patient(&patient, setting);
     arm(&patient, death, n);
-    told = commit_once(&patient);
+    reported = commit_once(&patient);
     reached = hit(&patient);
     *recovery_hit = false;
     if (m) {
@@ -211,7 +211,7 @@ static bool run(const struct setting *setting, enum death death, uint64_t n, uin
     arm(&patient, BEFORE, UINT64_MAX);
     for (int i = 0; i < 2; i++)
         CHECK_INT(recover(&patient), ==, TRUCE_OK);
-    check_whole(&patient, told,
+    check_whole(&patient, reported,
                 death == LOSES_ONCE && setting->mechanism == TRUCE_MECHANISM_JOURNAL, deaths[death],
                 n, m);
     truce_store_close(patient.store);

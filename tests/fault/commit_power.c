@@ -63,7 +63,7 @@ static int64_t step(truce_store *store, int worker, int number)
     return truce_transact(store, move, &transfer, &options, &error) ? -1 : 1;
 }
 
-static void told(int worker, int64_t answer)
+static void reported(int worker, int64_t answer)
 {
     (void)answer;
     atomic_fetch_add(&run.acknowledged[worker], 1);
@@ -149,7 +149,7 @@ static void judge(truce_store *store)
     run.missed += lost(store, 0);
 }
 
-static const struct life life = {WORKERS, begin, step, told, judge};
+static const struct life life = {WORKERS, begin, step, reported, judge};
 
 __attribute__((constructor)) static void install(void)
 {

@@ -166,7 +166,7 @@ static void judge(truce_store *store, const struct story *story, const char *wha
                   int m)
 {
     int last = n[1] ? 1 : 0, before = test_failures();
-    bool stands, told;
+    bool stands, reported;
 
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
@@ -175,8 +175,8 @@ static void judge(truce_store *store, const struct story *story, const char *wha
         judge_merged(store);
     } else {
         stands = count_json(store, "things", story->left[last]) == 1;
-        told = count_json(store, "truce_displaced", story->displaced[last]) == 1;
-        CHECK_INT(stands + told, ==, landed[last]);
+        reported = count_json(store, "truce_displaced", story->displaced[last]) == 1;
+        CHECK_INT(stands + reported, ==, landed[last]);
     }
     if (test_failures() > before)
         fprintf(stderr, "    (%s: %s before calls %d and %d, death at %d)\n", what,

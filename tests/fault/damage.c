@@ -214,7 +214,7 @@ static void write_some(truce_store *store, const char *name)
 static void check(void)
 {
     const truce_store_options options = {.read_only = true};
-    truce_check_report told;
+    truce_check_report reported;
     struct engine *engine;
     truce_store *store;
     bson_error_t error = {0};
@@ -224,7 +224,7 @@ static void check(void)
         truce__engine_close(engine);
     }
     if (!truce_store_open(path, &options, &store, &error)) {
-        may_be(truce_check(store, NULL, NULL, NULL, &told, &error), &error);
+        may_be(truce_check(store, NULL, NULL, NULL, &reported, &error), &error);
         truce_store_close(store);
     }
 }

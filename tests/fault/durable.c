@@ -27,12 +27,12 @@ __attribute__((constructor)) static void install(void)
     disk_install();
 }
 
-static int errors_told, warnings_told;
+static int errors_logged, warnings_logged;
 
 static void count_messages(truce_log_level level, const char *message, void *arg)
 {
     CHECK(strstr(message, path));
-    __atomic_add_fetch(level == TRUCE_LOG_ERROR ? &errors_told : &warnings_told, 1,
+    __atomic_add_fetch(level == TRUCE_LOG_ERROR ? &errors_logged : &warnings_logged, 1,
                        __ATOMIC_RELAXED);
 }
 
@@ -799,13 +799,13 @@ static void fail_a_sync(bool spoil)
     struct engine *other, *third;
     bson_error_t error;
 
-    errors_told = warnings_told = 0;
+    errors_logged = warnings_logged = 0;
     REQUIRE(begin(false));
     set_n(1, 1);
     REQUIRE(CHECK_OK(open_store(false, &other, &error), error));
     disk_fail(DISK_SYNC_FAILS, 1, false);
     CHECK_STATUS(TRUCE_IO, do_now(&write), write.error);
-    CHECK_INT(errors_told, ==, 1); /* once, although two processes have it open */
+    CHECK_INT(errors_logged, ==, 1); /* once, although two processes have it open */
     nothing_goes();
     CHECK_STATUS(TRUCE_IO, open_store(false, &third, &error), error);
     truce__engine_close(engine);
@@ -815,8 +815,8 @@ static void fail_a_sync(bool spoil)
     if (spoil)
         spoil_end_of_log();
     REQUIRE(CHECK_OK(open_store(false, &engine, &error), error));
-    CHECK_INT(errors_told, ==, 1);
-    CHECK_INT(warnings_told, ==, 1); /* the log was written again */
+    CHECK_INT(errors_logged, ==, 1);
+    CHECK_INT(warnings_logged, ==, 1); /* the log was written again */
     CHECK_OK(do_now(&find), find.error);
     CHECK_INT(find.n, ==, spoil ? 1 : 2);
     CHECK_OK(truce__engine_check(engine, NULL, NULL, &error), error);

@@ -24,7 +24,7 @@
 static struct run {
     truce_store *store;
     atomic_int acknowledged[WORKERS]; /* documents, in the order of their numbers */
-    int64_t told;                     /* the last position that a follower received */
+    int64_t reported;                 /* the last position that a follower received */
     bson_error_t errors[WORKERS];     /* the reason why each ended, if the disk was not cut */
 } run;
 
@@ -79,9 +79,10 @@ static void *follow(void *arg)
     int64_t reached;
 
     while (!disk_is_cut() && !truce__engine_feed_state(engine, &state, &error))
-        if (!truce__engine_feed_read(engine, &state.spec.id, run.told ? run.told : state.horizon,
-                                     100, take, arg, &reached, &error))
-            run.told = reached;
+        if (!truce__engine_feed_read(engine, &state.spec.id,
+                                     run.reported ? run.reported : state.horizon, 100, take, arg,
+                                     &reached, &error))
+            run.reported = reached;
     return NULL;
 }
 
@@ -99,7 +100,7 @@ static int judge(const char *path)
     CHECK(replay_follow(&replay, store) && replay_same(&replay, store));
     CHECK_INT(replay.images, ==, 2 * replay.kinds[FEED_UPDATE]); /* of "kept" alone */
     images += replay.images;
-    CHECK_INT(replay.position, >=, run.told);
+    CHECK_INT(replay.position, >=, run.reported);
     entries += replay.entries;
     for (int worker = 0; worker < WORKERS; worker++) {
         bson_t *filter = BCON_NEW("_id", "{", "$gte", BCON_INT32(worker * 1000000), "$lt",

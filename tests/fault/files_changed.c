@@ -565,23 +565,23 @@ static pid_t hold_open(bool read_only)
     const truce_store_options options = {.read_only = read_only};
     bson_t document = BSON_INITIALIZER;
     truce_store *held;
-    int told[2];
+    int reported[2];
     char byte;
     pid_t child;
 
-    CHECK(!pipe(told));
+    CHECK(!pipe(reported));
     child = fork();
     if (!child) {
         if (truce_store_open(path, &options, &held, NULL) ||
             (!read_only && truce_insert(held, "c", &document, NULL, NULL)))
             _exit(1);
-        (void)!write(told[1], "x", 1);
+        (void)!write(reported[1], "x", 1);
         for (;;)
             pause();
     }
-    close(told[1]);
-    CHECK_INT(read(told[0], &byte, 1), ==, 1);
-    close(told[0]);
+    close(reported[1]);
+    CHECK_INT(read(reported[0], &byte, 1), ==, 1);
+    close(reported[0]);
     return child;
 }
 

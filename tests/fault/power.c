@@ -180,13 +180,13 @@ TEST(relaxed_writes_are_lost_whole_or_not_at_all)
 #define DOCUMENTS 3
 
 /* of each, the greatest number that was acknowledged to a worker */
-static atomic_llong told[DOCUMENTS];
+static atomic_llong reported[DOCUMENTS];
 
 static void raise(int document, int64_t number)
 {
-    long long now = atomic_load(&told[document]);
+    long long now = atomic_load(&reported[document]);
 
-    while (now < number && !atomic_compare_exchange_weak(&told[document], &now, number))
+    while (now < number && !atomic_compare_exchange_weak(&reported[document], &now, number))
         continue;
 }
 
@@ -250,7 +250,7 @@ static void judge_numbers(const char *path)
     for (int i = 0; i < DOCUMENTS; i++) {
         bson_t *filter = by_number(i);
 
-        CHECK_INT(read_number(store, filter), >=, atomic_load(&told[i]));
+        CHECK_INT(read_number(store, filter), >=, atomic_load(&reported[i]));
         bson_destroy(filter);
     }
     truce_store_close(store);
@@ -263,7 +263,7 @@ static void read_until_cut(struct random *random)
     bson_error_t error;
     char path[400];
 
-    memset(told, 0, sizeof told);
+    memset(reported, 0, sizeof reported);
     disk_reset();
     disk_sync_takes(200);
     snprintf(path, sizeof path, "%s/r.truce", directory);

@@ -75,7 +75,7 @@ static int64_t step(truce_store *store, int worker, int number)
     return answer;
 }
 
-static void told(int worker, int64_t answer)
+static void reported(int worker, int64_t answer)
 {
     (void)worker;
     atomic_fetch_add(&run.added, (answer & ADDED) != 0);
@@ -153,7 +153,7 @@ static void judge(truce_store *store)
     CHECK_INT(report.findings, ==, 0);
 }
 
-static const struct life life = {WORKERS, begin, step, told, judge};
+static const struct life life = {WORKERS, begin, step, reported, judge};
 
 __attribute__((constructor)) static void install(void)
 {

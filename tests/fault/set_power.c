@@ -74,7 +74,7 @@ static int64_t step(truce_store *store, int worker, int number)
     return status ? 0 : batch + 1;
 }
 
-static void told(int worker, int64_t answer)
+static void reported(int worker, int64_t answer)
 {
     (void)worker;
     atomic_store(&acknowledged[answer - 1], true);
@@ -119,17 +119,17 @@ static void judge(truce_store *store)
         if (atomic_load(&acknowledged[i]))
             last = i;
     for (int64_t batch = 0; batch <= last || batch * BATCH < watermark; batch++) {
-        bool told_of = atomic_load(&acknowledged[batch]);
+        bool reported_of = atomic_load(&acknowledged[batch]);
 
         for (int64_t seq = batch * BATCH + 1; seq <= (batch + 1) * BATCH; seq++)
-            if ((told_of || (seq <= watermark && !is_void(batch))) && !is_applied(store, seq))
+            if ((reported_of || (seq <= watermark && !is_void(batch))) && !is_applied(store, seq))
                 test_fail(__FILE__, __LINE__, "number %lld is lost (%s)", (long long)seq,
-                          told_of ? "acknowledged" : "recorded");
+                          reported_of ? "acknowledged" : "recorded");
     }
     truce_set_free(set);
 }
 
-static const struct life life = {WORKERS, begin, step, told, judge};
+static const struct life life = {WORKERS, begin, step, reported, judge};
 
 __attribute__((constructor)) static void install(void)
 {

@@ -52,7 +52,7 @@ static int64_t step(truce_store *store, int worker, int number)
     return answer;
 }
 
-static void told(int worker, int64_t answer)
+static void reported(int worker, int64_t answer)
 {
     atomic_store(&renamed[worker], (int)answer);
     atomic_fetch_add(&added[worker], (answer - 1) % 4 == 1);
@@ -77,7 +77,7 @@ static void judge(truce_store *store)
     truce_sync_free(sync);
 }
 
-static const struct life life = {WORKERS, begin, step, told, judge};
+static const struct life life = {WORKERS, begin, step, reported, judge};
 
 __attribute__((constructor)) static void install(void)
 {

@@ -120,7 +120,7 @@ static void note(const bson_t *finding, void *arg)
 }
 
 /* Damage is a finding, or keeps the store from being opened or examined. */
-static void check_told(bool damaged)
+static void check_reported(bool damaged)
 {
     const truce_store_options reading = {.read_only = true};
 
@@ -172,7 +172,7 @@ TEST(a_torn_page_is_damage_only_if_the_log_does_not_have_it)
     REQUIRE(make());
     for (uint32_t page = 1; page <= file.size / KV_PAGE_BYTES; page++) {
         tear(page, &random);
-        check_told(!in_log[page]);
+        check_reported(!in_log[page]);
         covered += in_log[page];
         lost += !in_log[page];
     }
@@ -201,7 +201,7 @@ TEST(reads_a_torn_page_from_the_log)
                 command_run(TRUCE_CLI, NULL, NULL, "compact", "--store", path, NULL);
 
             CHECK_INT(called->code, ==, 0);
-            check_told(false);
+            check_reported(false);
         }
     }
     CHECK_INT(last, >, 0);

@@ -57,7 +57,7 @@ static int64_t step(truce_store *store, int worker, int number)
     return !status;
 }
 
-static void told(int worker, int64_t answer)
+static void reported(int worker, int64_t answer)
 {
     (void)answer;
     atomic_fetch_add(&made[worker], 1);
@@ -98,7 +98,7 @@ static void judge(truce_store *store)
     rig_settled(store);
 }
 
-static const struct life life = {WORKERS, begin, step, told, judge};
+static const struct life life = {WORKERS, begin, step, reported, judge};
 
 __attribute__((constructor)) static void install(void)
 {

@@ -15,7 +15,7 @@ enum { WORKERS = 3, KEPT = 5 };
 
 static atomic_llong published; /* the highest version that was acknowledged */
 
-static void told(int worker, int64_t version)
+static void reported(int worker, int64_t version)
 {
     long long before = atomic_load(&published);
 
@@ -94,7 +94,7 @@ static void judge(truce_store *store)
     truce_tree_free(tree);
 }
 
-static const struct life life = {WORKERS, begin, step, told, judge};
+static const struct life life = {WORKERS, begin, step, reported, judge};
 
 __attribute__((constructor)) static void install(void)
 {

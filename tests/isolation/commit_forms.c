@@ -344,7 +344,7 @@ TEST(calls_that_are_lost_or_land_late_do_no_harm)
 struct diffs {
     truce_mechanism mechanisms[2];
     const char *changes[2]; /* of collection data */
-    truce_status told[2];
+    truce_status reported[2];
     const char *after; /* of a and b alike; NULL: that of the client whose answer was OK */
     const char *either[2];
 };
@@ -366,8 +366,8 @@ static void diffs_client(truce_store *store, int number, void *arg)
     bson_error_t error = {0};
 
     no_sleep_use();
-    diffs->told[number] = truce_changes_apply(store, "data", changes, &options, &error);
-    if (diffs->told[number] && diffs->told[number] != TRUCE_CONFLICT)
+    diffs->reported[number] = truce_changes_apply(store, "data", changes, &options, &error);
+    if (diffs->reported[number] && diffs->reported[number] != TRUCE_CONFLICT)
         test_fail(__FILE__, __LINE__, "client %d failed: %s", number, error.message);
     bson_destroy(changes);
 }
@@ -379,9 +379,9 @@ static void end_diffs(truce_store *store, const bool *crashed, void *arg)
 
     (void)crashed;
     recover(store);
-    CHECK_INT(!diffs->told[0] + !diffs->told[1], ==, after ? 2 : 1);
+    CHECK_INT(!diffs->reported[0] + !diffs->reported[1], ==, after ? 2 : 1);
     if (!after)
-        after = diffs->either[diffs->told[0] ? 1 : 0];
+        after = diffs->either[diffs->reported[0] ? 1 : 0];
     CHECK_DOCUMENT(store, "data", "a", after);
     after = "{'_id': 'b', 'x': 1, 'y': 1}";
     if (diffs->after)

@@ -280,7 +280,7 @@ static void put(truce_store *store, const struct stands *stands)
 
 /* Counts journal commits that report an overwritten plain write, and the kept values of these
  * writes. */
-static int64_t count_told(truce_store *store)
+static int64_t count_reported(truce_store *store)
 {
     bson_t *filter = test_bson("{'overwritten': {'$exists': true}}");
     bson_error_t error;
@@ -295,7 +295,7 @@ static int64_t count_told(truce_store *store)
 /* Makes the plain write at `at` (0: before all; INT_MAX: after all). The remaining documents go
  * to `all`. */
 static truce_status play(const struct call *call, const struct stands *stands,
-                         const struct plain *plain, int at, bson_t *all, bool *told)
+                         const struct plain *plain, int at, bson_t *all, bool *reported)
 {
     truce_store *below, *store = open_store(call->lacks, &below);
     truce_status status;
@@ -321,8 +321,8 @@ static truce_status play(const struct call *call, const struct stands *stands,
     if (at == INT32_MAX)
         write_plain(below, plain);
     dump(below, all);
-    if (told)
-        *told = count_told(below) > 0;
+    if (reported)
+        *reported = count_reported(below) > 0;
     truce_store_close(store);
     return status;
 }
@@ -333,7 +333,7 @@ static void check_all(const struct call *call, const struct stands *stands,
     bson_t before, after, alone, left;
     static long turn;
     truce_status first, status;
-    bool journal = call->lacks & TRUCE_CAN_ATOMIC_BULK, entered = true, told;
+    bool journal = call->lacks & TRUCE_CAN_ATOMIC_BULK, entered = true, reported;
     truce_store *below, *store;
 
     if (turn++ % test_scale("TRUCE_MIDST_EVERY", 1))
@@ -349,13 +349,13 @@ static void check_all(const struct call *call, const struct stands *stands,
     for (int at = 1; entered && at < 60; at++) {
         bool good;
 
-        status = play(call, stands, plain, at, &left, &told);
+        status = play(call, stands, plain, at, &left, &reported);
         entered = calls >= at;
         good =
             !entered || (status ? bson_equal(&left, &alone)
                                 : bson_equal(&left, &after) ||
                                       (!first && !call->has_read && bson_equal(&left, &before)) ||
-                                      (journal && told));
+                                      (journal && reported));
         if (!good) {
             char *is = bson_as_relaxed_extended_json(&left, NULL);
             char *one = bson_as_relaxed_extended_json(&before, NULL);

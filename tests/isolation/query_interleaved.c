@@ -184,8 +184,8 @@ static void check_stage(const struct scene *scene)
 }
 
 /* Runs a journal commit that dies at this call, before it or after its effect. False: it ended
- * before. If a client was notified that the commit took effect (`told`), it did take effect. */
-static bool die_at(work_function *work, bool after, uint64_t at, bool *told)
+ * before. If a client was notified that the commit took effect (`reported`), it did take effect. */
+static bool die_at(work_function *work, bool after, uint64_t at, bool *reported)
 {
     truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .at = at};
     truce_fault_options dead = {
@@ -195,7 +195,7 @@ static bool die_at(work_function *work, bool after, uint64_t at, bool *told)
     if (after)
         truce_fault_arm(stage.inner, &lose);
     truce_fault_arm(stage.outer, &dead);
-    *told = !run(stage.outer, work, TRUCE_MECHANISM_JOURNAL, &error);
+    *reported = !run(stage.outer, work, TRUCE_MECHANISM_JOURNAL, &error);
     return truce_fault_hits(stage.inner) + truce_fault_hits(stage.outer) > 0;
 }
 
@@ -206,7 +206,7 @@ static struct {
     bool asks;
     int enter_at, calls;
     uint64_t dies_at; /* 0: never */
-    bool inside, entered, died, told;
+    bool inside, entered, died, reported;
 } other;
 
 static void before_call(truce_store *store)
@@ -217,7 +217,7 @@ static void before_call(truce_store *store)
         return;
     other.inside = other.entered = true;
     if (other.dies_at)
-        other.died = die_at(other.scene->reads, true, other.dies_at, &other.told);
+        other.died = die_at(other.scene->reads, true, other.dies_at, &other.reported);
     else if (other.asks)
         CHECK_OK(run(store, other.scene->asks, TRUCE_MECHANISM_AUTO, &error), error);
     else
@@ -246,7 +246,7 @@ static bool run_with_other(const struct scene *scene, bool asks, bool indexed, i
         CHECK_OK(run(stage.store, scene->asks, TRUCE_MECHANISM_AUTO, &error), error);
     other.enter_at = 0;
     check_stage(scene);
-    if (other.told)
+    if (other.reported)
         CHECK_INT(count_json(stage.store, scene->collection, scene->has_read), ==, 1);
     truce_store_close(stage.outer);
     if (test_failures() > before)
@@ -305,15 +305,15 @@ TEST(a_query_finishes_or_undoes_a_dead_commit)
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         for (int after = 0; after <= 1; after++) {
             uint64_t at = 1;
-            bool died = true, told;
+            bool died = true, reported;
             bson_error_t error = {0};
 
             for (; died && !test_failures(); at++) {
                 open_stage(true);
-                died = die_at(scenes[i].reads, after, at, &told);
+                died = die_at(scenes[i].reads, after, at, &reported);
                 CHECK_OK(run(stage.store, scenes[i].asks, TRUCE_MECHANISM_AUTO, &error), error);
                 check_stage(&scenes[i]);
-                if (told)
+                if (reported)
                     CHECK_INT(count_json(stage.store, scenes[i].collection, scenes[i].has_read), ==,
                               1);
                 truce_store_close(stage.outer);

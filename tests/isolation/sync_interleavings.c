@@ -27,7 +27,7 @@ static const struct scene scenes[] = {
 
 struct play {
     const struct scene *scene;
-    truce_status told[4];
+    truce_status reported[4];
 };
 
 static void begin(truce_store *store, void *arg)
@@ -104,7 +104,7 @@ static void client(truce_store *store, int number, void *arg)
     bson_error_t error = {0};
     truce_status status = act(sync, store, play->scene->parts[number], number, &error);
 
-    play->told[number] = status;
+    play->reported[number] = status;
     if (status && status != TRUCE_UNKNOWN && !turns_is_dead(store))
         test_fail(__FILE__, __LINE__, "a live client failed: %s", error.message);
     truce_sync_free(sync);
@@ -119,7 +119,7 @@ static void end(truce_store *store, const bool *crashed, void *arg)
     rig_sweep(store);
     rig_in_step(sync, store, "author");
     for (int i = 0; i < play->scene->clients; i++) {
-        if (play->scene->parts[i] == INSERT && play->told[i] == TRUCE_OK)
+        if (play->scene->parts[i] == INSERT && play->reported[i] == TRUCE_OK)
             CHECK_INT(count_json(store, "comments", "{'_id': 'c3'}"), ==, 1);
     }
     truce_sync_free(sync);
@@ -136,7 +136,7 @@ static void explore(struct turns_budget budget, long most)
                                 .arg = &play,
                                 .budget = budget};
 
-        memset(play.told, -1, sizeof play.told);
+        memset(play.reported, -1, sizeof play.reported);
         CHECK_INT(turns_explore(&run, most, test_seed(), NULL), >, 0);
         if (test_failures())
             fprintf(stderr, "    %s\n", scenes[i].name);

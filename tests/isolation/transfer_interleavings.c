@@ -35,7 +35,7 @@ static const struct scene scenes[] = {
 
 struct play {
     const struct scene *scene;
-    truce_status told[4];
+    truce_status reported[4];
 };
 
 static void begin(truce_store *store, void *arg)
@@ -72,7 +72,7 @@ static void client(truce_store *store, int number, void *arg)
     bson_error_t error = {0};
     truce_status status = act(transfers, play->scene->parts[number], &error);
 
-    play->told[number] = status;
+    play->reported[number] = status;
     if (status && status != TRUCE_REFUSED && status != TRUCE_NOT_FOUND && status != TRUCE_UNKNOWN &&
         !turns_is_dead(store))
         test_fail(__FILE__, __LINE__, "a live client failed: %s", error.message);
@@ -80,16 +80,16 @@ static void client(truce_store *store, int number, void *arg)
 }
 
 /* Checks that every outcome that was reported to a client stays so. */
-static void check_told(const struct play *play, const char *first, const char *second)
+static void check_reported(const struct play *play, const char *first, const char *second)
 {
     for (int i = 0; i < play->scene->clients; i++) {
         enum part part = play->scene->parts[i];
         const char *state = part == START_SECOND || part == CANCEL_SECOND ? second : first;
         bool cancels = part == CANCEL_FIRST || part == CANCEL_SECOND;
 
-        if (play->told[i] == TRUCE_OK)
+        if (play->reported[i] == TRUCE_OK)
             CHECK_TEXT(cancels ? "canceled" : "done", state);
-        else if (play->told[i] == TRUCE_REFUSED)
+        else if (play->reported[i] == TRUCE_REFUSED)
             CHECK_TEXT(cancels ? "done" : "canceled", state);
     }
 }
@@ -119,7 +119,7 @@ static void end(truce_store *store, const bool *crashed, void *arg)
     CHECK_INT(rig_balance(store, "c"), ==, two);
     CHECK_INT(count_json(store, "accounts", "{'balance': {'$lt': 0}}"), ==, 0);
     CHECK_INT(count_json(store, "accounts", "{'pendingTransactions.0': {'$exists': true}}"), ==, 0);
-    check_told(play, first, second);
+    check_reported(play, first, second);
     truce_transfers_free(transfers);
 }
 
@@ -134,7 +134,7 @@ static void explore(struct turns_budget budget, long most)
                                 .arg = &play,
                                 .budget = budget};
 
-        memset(play.told, -1, sizeof play.told);
+        memset(play.reported, -1, sizeof play.reported);
         CHECK_INT(turns_explore(&run, most, test_seed(), NULL), >, 0);
         if (test_failures())
             fprintf(stderr, "    %s\n", scenes[i].name);

@@ -120,16 +120,16 @@ static truce_status publish(truce_tree *tree, enum part part, int64_t *version, 
     return status == TRUCE_CONFLICT && part != REBASE ? TRUCE_OK : status;
 }
 
-struct told {
+struct reported {
     truce_tree_edit *edit;
     truce_tree_published published;
 };
 
 static truce_status publish_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct told *told = arg;
+    struct reported *reported = arg;
     bson_t *document = test_bson("{'_id': 'news'}");
-    truce_status status = truce_tree_publish(told->edit, commit, &told->published, error);
+    truce_status status = truce_tree_publish(reported->edit, commit, &reported->published, error);
 
     if (!status)
         status = truce_commit_insert(commit, "news", document, error);
@@ -141,13 +141,13 @@ static truce_status publish_by_commit(truce_tree *tree, truce_store *store, int6
                                       bson_error_t *error)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 5};
-    struct told told = {0};
-    truce_status status = rig_edit(tree, put[COMMIT], &told.edit, error);
+    struct reported reported = {0};
+    truce_status status = rig_edit(tree, put[COMMIT], &reported.edit, error);
 
     if (!status)
-        status = truce_transact(store, publish_in, &told, &options, error);
-    *version = status ? 0 : told.published.version;
-    truce_tree_edit_free(told.edit);
+        status = truce_transact(store, publish_in, &reported, &options, error);
+    *version = status ? 0 : reported.published.version;
+    truce_tree_edit_free(reported.edit);
     return status == TRUCE_REFUSED ? TRUCE_OK : status;
 }
 

@@ -22,7 +22,7 @@
 
 /* Shared by all processes. */
 static struct notes {
-    atomic_llong told[PROCESSES];      /* the acknowledged value of each process's number */
+    atomic_llong reported[PROCESSES];  /* the acknowledged value of each process's number */
     atomic_llong delegated[PROCESSES]; /* delegated writes, executed by living processes */
     atomic_llong carried_before;       /* by killed processes */
 } * notes;
@@ -94,11 +94,12 @@ static _Noreturn void live(int process)
     add(id, 0);
     n = number_of(id);
     bson_set_error(&error, 1, 1, "%lld, but %lld was acknowledged", (long long)n,
-                   (long long)atomic_load(&notes->told[process]));
-    if (n != atomic_load(&notes->told[process]) && n != atomic_load(&notes->told[process]) + 1)
+                   (long long)atomic_load(&notes->reported[process]));
+    if (n != atomic_load(&notes->reported[process]) &&
+        n != atomic_load(&notes->reported[process]) + 1)
         wrong("its number", &error);
     for (;;) {
-        atomic_store(&notes->told[process], n);
+        atomic_store(&notes->reported[process], n);
         add(id, 1);
         n++;
         atomic_store(&notes->delegated[process], (int64_t)atomic_load(&combine->delegated));
@@ -136,11 +137,11 @@ static void judge(void)
     if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
         return;
     for (int i = 0; i < PROCESSES; i++) {
-        int64_t told = atomic_load(&notes->told[i]), n;
+        int64_t reported = atomic_load(&notes->reported[i]), n;
 
         snprintf(id, sizeof id, "p%d", i);
         n = number_of(id);
-        CHECK(n == told || n == told + 1);
+        CHECK(n == reported || n == reported + 1);
         sum += n;
     }
     CHECK_INT(number_of("all"), ==, sum);

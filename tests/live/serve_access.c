@@ -962,7 +962,7 @@ TEST(serves_logged_in_users_while_others_guess_passwords)
 {
     pthread_t threads[4];
     bson_t *reply;
-    char *told;
+    char *reported;
     int root;
 
     begin();
@@ -979,9 +979,9 @@ TEST(serves_logged_in_users_while_others_guess_passwords)
     CHECK_INT(reply_number(reply, "security.authentication.failed"), ==,
               kept_log_count("login failed"));
     CHECK(kept_log_count("login failed") >= 4);
-    told = kept_log_text();
-    CHECK(!strstr(told, "guess"));
-    bson_free(told);
+    reported = kept_log_text();
+    CHECK(!strstr(reported, "guess"));
+    bson_free(reported);
     bson_destroy(reply);
     close(root);
     end();

@@ -214,7 +214,7 @@ TEST(returns_the_operations_on_each_collection)
 TEST(a_collection_that_goes_takes_nothing_from_others)
 {
     enum { COUNT = 900 };
-    int end_, told = 0;
+    int end_, reported = 0;
     bson_t *reply;
     bson_iter_t at, one, count;
 
@@ -239,12 +239,12 @@ TEST(a_collection_that_goes_takes_nothing_from_others)
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&one))
             continue;
-        told++;
+        reported++;
         CHECK(bson_iter_recurse(&one, &kinds) &&
               bson_iter_find_descendant(&kinds, "total.count", &count) &&
               bson_iter_as_int64(&count) == 2);
     }
-    CHECK_INT(told, ==, COUNT / 2);
+    CHECK_INT(reported, ==, COUNT / 2);
     bson_destroy(reply);
     end();
 }

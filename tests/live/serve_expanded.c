@@ -147,24 +147,24 @@ TEST(reports_created_views_on_request)
     done("{'drop': 'v', '$db': 'test'}");
     done("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'test'}");
     for (int i = 0; i < 2; i++) {
-        struct stream_of *told = i ? &all : &stream;
+        struct stream_of *reported = i ? &all : &stream;
         char text[300];
 
         snprintf(text, sizeof text,
                  "{'operationType': 'create', %s, 'operationDescription': {'viewOn': 'c', "
                  "'pipeline': [{'$match': {'n': 1}}]}}",
                  view);
-        expect_expanded(told, text, uuid);
+        expect_expanded(reported, text, uuid);
         CHECK_TEXT("", uuid);
         snprintf(text, sizeof text,
                  "{'operationType': 'modify', %s, 'operationDescription': {'viewOn': 'c', "
                  "'pipeline': []}}",
                  view);
-        expect_expanded(told, text, uuid);
+        expect_expanded(reported, text, uuid);
         snprintf(text, sizeof text, "{'operationType': 'drop', %s}", view);
-        expect_expanded(told, text, uuid);
+        expect_expanded(reported, text, uuid);
         CHECK_TEXT("", uuid);
-        close_stream(told);
+        close_stream(reported);
     }
     expect_event(&plain, "{'operationType': 'insert', 'fullDocument': {'_id': 1}, " NS
                          ", 'documentKey': {'_id': 1}}");
@@ -291,25 +291,25 @@ static void listed_uuid(char text[33])
 TEST(keeps_the_uuid_of_a_collection_in_lists_and_events)
 {
     struct stream_of stream;
-    char told[33], listed[33];
+    char reported[33], listed[33];
 
     begin();
     stream = watch_database(EXPANDED);
     done("{'create': 'c', '$db': 'test'}");
     expect_expanded(&stream,
                     "{'operationType': 'create', " NS ", 'operationDescription': {" ID_INDEX "}}",
-                    told);
+                    reported);
     listed_uuid(listed);
-    CHECK_INT(strlen(told), ==, 32);
-    CHECK_TEXT(told, listed);
+    CHECK_INT(strlen(reported), ==, 32);
+    CHECK_TEXT(reported, listed);
     done("{'renameCollection': 'test.c', 'to': 'test.d', '$db': 'admin'}");
     done("{'createIndexes': 'd', 'indexes': [{'key': {'n': 1}, 'name': 'n_1'}], '$db': 'test'}");
     listed_uuid(listed);
-    CHECK_TEXT(told, listed);
+    CHECK_TEXT(reported, listed);
     done("{'drop': 'd', '$db': 'test'}");
     done("{'create': 'd', '$db': 'test'}");
     listed_uuid(listed);
-    CHECK(strcmp(told, listed) != 0);
+    CHECK(strcmp(reported, listed) != 0);
     close_stream(&stream);
     end();
 }

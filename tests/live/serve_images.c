@@ -63,7 +63,7 @@ static struct stream_of watch_images(const char *mode)
 static void expect_option(const char *collection, const char *options)
 {
     char text[200];
-    bson_t *reply, *wanted = test_bson(options), told;
+    bson_t *reply, *wanted = test_bson(options), reported;
     bson_iter_t at, found;
     const uint8_t *bytes;
     uint32_t size;
@@ -74,8 +74,8 @@ static void expect_option(const char *collection, const char *options)
     if (CHECK(bson_iter_init(&at, reply) &&
               bson_iter_find_descendant(&at, "cursor.firstBatch.0.options", &found))) {
         bson_iter_document(&found, &size, &bytes);
-        (void)bson_init_static(&told, bytes, size);
-        CHECK_BSON(wanted, &told);
+        (void)bson_init_static(&reported, bytes, size);
+        CHECK_BSON(wanted, &reported);
     }
     bson_destroy(wanted);
     bson_destroy(reply);

@@ -127,7 +127,7 @@ TEST(does_not_read_a_snapshot_by_an_unreported_time)
 {
     uint64_t time;
 
-    begin("untold");
+    begin("unreported");
     time = new_time();
     expect_code(read_at(FIND, time - 1), 246);
     expect_code(read_at(FIND, time + ((uint64_t)100000 << 32)), 72);

@@ -164,25 +164,26 @@ TEST(refuses_invalid_trees_by_name)
 /* Two clients publish on the same version: the second gets a conflict, or merges. */
 TEST(gives_a_base_one_successor_and_merges_or_reports_the_loser)
 {
-    char *stale, *merged, *told, *preferred;
+    char *stale, *merged, *reported, *preferred;
 
     begin();
     tell_one(SITE(PUT("a", "1") ", " PUT("b", "1"), ""), 0, "version", "1");
     stale = with(SITE(PUT("a", "mine"), ", base: %s"), READ(""), "token");
     merged = with(SITE(PUT("b", "mine"), ", merge: true, base: %s"), READ(""), "token");
-    told = with(SITE(PUT("a", "mine"), ", merge: true, base: %s"), READ(""), "token");
+    reported = with(SITE(PUT("a", "mine"), ", merge: true, base: %s"), READ(""), "token");
     preferred =
         with(SITE(PUT("a", "mine"), ", merge: true, prefer: 'mine', base: %s"), READ(""), "token");
     tell_one(SITE(PUT("a", "theirs"), ""), 0, "version", "2");
     tell_one(stale, 0, "outcome", "\"conflict\"");
     tell_one(stale, 0, "version", "2");
     tell_one(stale, 0, "conflicts", "[]");
-    tell_one(told, 0, "outcome", "\"conflict\"");
-    tell_one(told, 0, "reason", "\"1 item cannot be merged with version 2 of tree \\\"site\\\"\"");
-    tell_one(told, 0, "conflicts.0.theirs.text", "\"theirs\"");
-    tell_one(told, 0, "conflicts.0.mine.text", "\"mine\"");
-    tell_one(told, 0, "conflicts.0.base.text", "\"1\"");
-    tell_one(told, 0, "conflicts.0.paths.0.path", "\"text\"");
+    tell_one(reported, 0, "outcome", "\"conflict\"");
+    tell_one(reported, 0, "reason",
+             "\"1 item cannot be merged with version 2 of tree \\\"site\\\"\"");
+    tell_one(reported, 0, "conflicts.0.theirs.text", "\"theirs\"");
+    tell_one(reported, 0, "conflicts.0.mine.text", "\"mine\"");
+    tell_one(reported, 0, "conflicts.0.base.text", "\"1\"");
+    tell_one(reported, 0, "conflicts.0.paths.0.path", "\"text\"");
     tell_one(merged, 0, "version", "3");
     tell_one(READ(", id: 'a'"), 0, "item.text", "\"theirs\"");
     tell_one(READ(", id: 'b'"), 0, "item.text", "\"mine\"");
@@ -190,7 +191,7 @@ TEST(gives_a_base_one_successor_and_merges_or_reports_the_loser)
     tell_one(READ(", id: 'a'"), 0, "item.text", "\"mine\"");
     tell_one("{truceTree: 'site'}", 0, "edits", "0");
     bson_free(preferred);
-    bson_free(told);
+    bson_free(reported);
     bson_free(merged);
     bson_free(stale);
     end();

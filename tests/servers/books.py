@@ -76,20 +76,20 @@ def names_of(path):
                 re.findall(r'^\d{4}-\d\d-\d\d open (\S+).*\n\s*; truce: (\{"open".*\})$', file.read(), re.M)}
 
 
-def told_by_beancount(path):
+def reported_by_beancount(path):
     entries, errors, _ = loader.load_file(path)
     if errors:
         sys.exit(f"beancount: {errors[:3]}")
     names = names_of(path)
-    told = {}
+    reported = {}
     for account in realization.iter_children(realization.realize(entries)):
         for position in account.balance:
             assert position.cost is None
-            told[names[account.account]] = (position.units.number, position.units.currency)
-    return told
+            reported[names[account.account]] = (position.units.number, position.units.currency)
+    return reported
 
 
-def told_by_truce(store):
+def reported_by_truce(store):
     rows = [json.loads(row) for row in truce("ledger", "accounts", "book", "--json", store=store).splitlines()]
     return {row["account"]: (Decimal(row["balance"]), row["currency"])
             for row in rows if row["is"] == "open" and Decimal(row["balance"])}
@@ -102,7 +102,7 @@ def compare(chance, directory, number):
     truce("ledger", "currency", "book", "EUR", "2", store=store)
     truce("ledger", "import", "book", file.name, store=store)
     truce("ledger", "export", "book", path, store=store)
-    ours, theirs = told_by_truce(store), told_by_beancount(path)
+    ours, theirs = reported_by_truce(store), reported_by_beancount(path)
     differ = [(account, ours.get(account), theirs.get(account))
               for account in {*ours, *theirs} if ours.get(account) != theirs.get(account)]
     if differ or not ours:

@@ -162,11 +162,11 @@ def members(count):
 
 def wrong(done):
     """Sentences of what is lost or doubled."""
-    told = []
+    reported = []
 
     def expect(what, found, wanted):
         if found != wanted:
-            told.append(f"{what}: {found}, not {wanted}")
+            reported.append(f"{what}: {found}, not {wanted}")
 
     expect("accounts", [x["n"] for x in db.accounts.find(sort=[("_id", 1)])], [-done["pay"], done["pay"]])
     expect("receipts", sorted(x["i"] for x in db.receipts.find()), list(range(done["pay"])))
@@ -179,7 +179,7 @@ def wrong(done):
     expect("numbers", len(set(numbers)), len(numbers))
     findings = db.client.admin.command("truceCheck", 1)["findings"]
     expect("check", findings, [])
-    return told
+    return reported
 
 
 def main():

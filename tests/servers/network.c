@@ -67,7 +67,7 @@ static truce_status change_set(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static void check_set(truce_store *store, truce_status told)
+static void check_set(truce_store *store, truce_status reported)
 {
     bson_t *key = test_bson("{'student_id': 1}"), members;
     bson_error_t error = {0};
@@ -75,7 +75,7 @@ static void check_set(truce_store *store, truce_status told)
     bson_iter_t iter, name;
     int64_t watermark = 0;
 
-    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_INT(reported, ==, TRUCE_OK);
     CHECK_OK(truce_set_members(set, key, &members, &error), error);
     CHECK_INT(bson_count_keys(&members), ==, 1);
     CHECK(bson_iter_init(&iter, &members) && bson_iter_find_descendant(&iter, "0.name", &name) &&
@@ -102,10 +102,10 @@ static truce_status take_numbers(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static void check_numbers(truce_store *store, truce_status told)
+static void check_numbers(truce_store *store, truce_status reported)
 {
     (void)store;
-    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_INT(reported, ==, TRUCE_OK);
     CHECK_INT(numbers[0], <, numbers[1]);
     CHECK_INT(numbers[1], <, numbers[2]);
 }

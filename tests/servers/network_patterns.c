@@ -21,11 +21,11 @@ static bool unanswered(truce_status status)
 
 /* Done if the call reports success, not done if it reports a failure, either if the outcome is
  * unknown. */
-static void check_told(truce_status told, bool done)
+static void check_reported(truce_status reported, bool done)
 {
-    if (told == TRUCE_OK)
+    if (reported == TRUCE_OK)
         CHECK(done);
-    else if (!unanswered(told))
+    else if (!unanswered(reported))
         CHECK(!done);
 }
 
@@ -65,12 +65,12 @@ static truce_status update_item(truce_store *store, bson_error_t *error)
     return call_item(store, "update {'type': 'B'} {'$inc': {'n': 1}}", error);
 }
 
-static void check_updated(truce_store *store, truce_status told)
+static void check_updated(truce_store *store, truce_status reported)
 {
     bool done = holds(store, "{'type': 'A', 'n': 1}, {'type': 'B', 'n': 3}");
 
     CHECK(done || holds(store, "{'type': 'A', 'n': 1}, {'type': 'B', 'n': 2}"));
-    check_told(told, done);
+    check_reported(reported, done);
 }
 
 TEST(an_item_is_updated_once_whatever_message_is_corrupted)
@@ -84,12 +84,12 @@ static truce_status add_item(truce_store *store, bson_error_t *error)
     return call_item(store, "add {'type': 'C', 'n': 3}", error);
 }
 
-static void check_added(truce_store *store, truce_status told)
+static void check_added(truce_store *store, truce_status reported)
 {
     bool done = holds(store, "{'type': 'A', 'n': 1}, {'type': 'B', 'n': 2}, {'type': 'C', 'n': 3}");
 
     CHECK(done || holds(store, "{'type': 'A', 'n': 1}, {'type': 'B', 'n': 2}"));
-    check_told(told, done);
+    check_reported(reported, done);
 }
 
 TEST(an_item_is_added_once_whatever_message_is_corrupted)
@@ -102,12 +102,12 @@ static truce_status remove_item(truce_store *store, bson_error_t *error)
     return call_item(store, "remove {'type': 'A'}", error);
 }
 
-static void check_removed(truce_store *store, truce_status told)
+static void check_removed(truce_store *store, truce_status reported)
 {
     bool done = holds(store, "{'type': 'B', 'n': 2}");
 
     CHECK(done || holds(store, "{'type': 'A', 'n': 1}, {'type': 'B', 'n': 2}"));
-    check_told(told, done);
+    check_reported(reported, done);
 }
 
 TEST(an_item_is_removed_whatever_message_is_corrupted)
@@ -165,12 +165,12 @@ static truce_status save_alone(truce_store *store, bson_error_t *error)
     return save(store, 0, false, "{'_id': 1, 'a': 2, 'b': 1}", 1, error);
 }
 
-static void check_saved(truce_store *store, truce_status told)
+static void check_saved(truce_store *store, truce_status reported)
 {
     bool done = count_json(store, "posts", SAVED) == 1;
 
     CHECK(done || count_json(store, "posts", "{'_id': 1, 'a': 1, 'version': 1}") == 1);
-    check_told(told, done);
+    check_reported(reported, done);
 }
 
 TEST(a_revision_is_saved_once_whatever_message_is_corrupted)
@@ -185,10 +185,10 @@ static truce_status save_and_keep(truce_store *store, bson_error_t *error)
     return save(store, 2, false, "{'_id': 1, 'a': 2, 'b': 1}", 1, error);
 }
 
-static void check_saved_and_kept(truce_store *store, truce_status told)
+static void check_saved_and_kept(truce_store *store, truce_status reported)
 {
     sweep_all(store);
-    check_saved(store, told);
+    check_saved(store, reported);
     CHECK_INT(count_json(store, "posts.revisions", "{'document.a': 1}"), ==,
               count_json(store, "posts", SAVED));
     CHECK_INT(count_json(store, "posts.revisions", KEPT), ==, count_json(store, "posts", SAVED));
@@ -218,9 +218,9 @@ static truce_status merge(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static void check_merged(truce_store *store, truce_status told)
+static void check_merged(truce_store *store, truce_status reported)
 {
-    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_INT(reported, ==, TRUCE_OK);
     sweep_all(store);
     CHECK_INT(count_json(store, "posts", "{'_id': 1, 'a': 2, 'b': 5, 'version': 3}"), ==, 1);
     CHECK_INT(count_json(store, "posts.revisions", KEPT), ==, 2);
@@ -303,16 +303,16 @@ static truce_status apply_batch(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static void check_usual(truce_store *store, truce_status told)
+static void check_usual(truce_store *store, truce_status reported)
 {
-    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_INT(reported, ==, TRUCE_OK);
     check_students(store, NULL);
     CHECK_INT(count_json(store, "students", "{}"), ==, 3);
 }
 
-static void check_by_element(truce_store *store, truce_status told)
+static void check_by_element(truce_store *store, truce_status reported)
 {
-    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_INT(reported, ==, TRUCE_OK);
     check_students(store, &by_element);
 }
 
@@ -378,11 +378,11 @@ static truce_status request(truce_store *store, bson_error_t *error)
 
 /* Checks that the next client executes the rest, and that it is done once, whatever was
  * reported. */
-static void check_request(truce_store *store, truce_status told)
+static void check_request(truce_store *store, truce_status reported)
 {
     bson_error_t error = {0};
 
-    (void)told;
+    (void)reported;
     CHECK_INT(count_json(store, "truce_requests", "{}"), ==, 1);
     sweep_all(store);
     for (int i = 0; i < 100 && count_json(store, "truce_requests", "{'state': 'waiting'}"); i++) {
@@ -428,12 +428,12 @@ static truce_status look(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static void check_look(truce_store *store, truce_status told)
+static void check_look(truce_store *store, truce_status reported)
 {
-    if (told == TRUCE_OK)
+    if (reported == TRUCE_OK)
         CHECK_INT(looked_at, ==, 7);
     else
-        CHECK(unanswered(told));
+        CHECK(unanswered(reported));
     sweep_all(store); /* a missing document may have been held for the read */
     CHECK_INT(count_json(store, "data", "{'_intent': {'$exists': false}}"), ==, 2);
     CHECK_INT(count_json(store, "data", "{}"), ==, 2);
@@ -500,9 +500,9 @@ static truce_status sweep(truce_store *store, bson_error_t *error)
     return truce_sweep(store, &options, &report, error);
 }
 
-static void check_swept(truce_store *store, truce_status told)
+static void check_swept(truce_store *store, truce_status reported)
 {
-    CHECK(told == TRUCE_OK || unanswered(told));
+    CHECK(reported == TRUCE_OK || unanswered(reported));
     sweep_all(store);
     CHECK_DOCUMENT(store, "data", "e", "{'_id': 'e', 'n': 2}");
     CHECK_DOCUMENT(store, "data", "f", "{'_id': 'f', 'n': 5}");

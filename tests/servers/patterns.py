@@ -38,8 +38,8 @@ def failure(call):
 # ---- the help ----
 listed = db.command("truceHelp")["commands"]
 for one in listed:
-    told = db.command("truceHelp", one["name"])
-    check("help of " + one["name"], told["help"] and told["example"] and "fields" in told)
+    reported = db.command("truceHelp", one["name"])
+    check("help of " + one["name"], reported["help"] and reported["example"] and "fields" in reported)
 check("help", len(listed) > 10)
 
 # ---- payments: none is lost, none is done twice, none overdraws ----

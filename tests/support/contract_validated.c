@@ -318,7 +318,7 @@ static truce_status strict_modify(truce_store *store, const char *collection, co
                                                           options, document, result, error);
 }
 
-static int told;
+static int reported;
 static char sentence[600];
 
 static void tell(const bson_t *finding, void *arg)
@@ -329,7 +329,7 @@ static void tell(const bson_t *finding, void *arg)
     if (!bson_iter_init_find(&iter, finding, "rule") ||
         strcmp(bson_iter_utf8(&iter, NULL), "blocked") != 0)
         return;
-    told++;
+    reported++;
     if (bson_iter_init_find(&iter, finding, "text"))
         snprintf(sentence, sizeof sentence, "%s", bson_iter_utf8(&iter, NULL));
 }
@@ -346,12 +346,12 @@ CONTRACT(reports_the_document_that_a_commit_may_not_release_past_a_validator)
     strict.bulk = strict_bulk;
     strict.find_and_modify = strict_modify;
     c->store->ops = &strict;
-    told = 0;
-    for (int i = 0; !told && i < 100; i++) {
+    reported = 0;
+    for (int i = 0; !reported && i < 100; i++) {
         truce__clock_sleep_ms(5);
         CHECK_DONE(truce_check(c->store, &repair, tell, NULL, &found, &c->error));
     }
-    CHECK_INT(told, ==, 1);
+    CHECK_INT(reported, ==, 1);
     CHECK(strstr(sentence, "bypassDocumentValidation") != NULL);
     c->store->ops = living;
     sweep(c);

@@ -43,7 +43,7 @@ static void *work(void *arg)
     for (int number = 0; answer >= 0 && !disk_is_cut(); number++) {
         answer = working->life->step(working->store, working->worker, number);
         if (answer > 0)
-            working->life->told(working->worker, answer);
+            working->life->reported(working->worker, answer);
     }
     return NULL;
 }
@@ -144,7 +144,7 @@ static bool hear(struct killing *killing, struct answer *answer)
     if (answer->number >= killing->next[answer->worker])
         killing->next[answer->worker] = answer->number + 1;
     if (answer->answer > 0)
-        killing->life->told(answer->worker, answer->answer);
+        killing->life->reported(answer->worker, answer->answer);
     return true;
 }
 

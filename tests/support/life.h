@@ -26,7 +26,7 @@ struct life {
      * answer. */
     int64_t (*step)(truce_store *store, int worker, int number);
     /* receives an acknowledged number of a step; called from several threads */
-    void (*told)(int worker, int64_t answer);
+    void (*reported)(int worker, int64_t answer);
     void (*judge)(truce_store *store);
 };
 

@@ -33,11 +33,11 @@ static inline void still_end(void)
 static inline void fail_answer(const bson_t *command, const bson_t *reply)
 {
     char *sent = bson_as_relaxed_extended_json(command, NULL),
-         *told = bson_as_relaxed_extended_json(reply, NULL);
+         *reported = bson_as_relaxed_extended_json(reply, NULL);
 
-    test_fail(__FILE__, __LINE__, "%s is answered with %s", sent, told);
+    test_fail(__FILE__, __LINE__, "%s is answered with %s", sent, reported);
     bson_free(sent);
-    bson_free(told);
+    bson_free(reported);
 }
 
 /* bson_destroy it. */

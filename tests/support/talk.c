@@ -163,7 +163,7 @@ void expect_code(const char *json, int64_t code)
 
 /* ---- a server that is killed ---------------------------------------------------------------- */
 
-static _Noreturn void serve_until_killed(const char *path, int told)
+static _Noreturn void serve_until_killed(const char *path, int reported)
 {
     bson_error_t error;
     int port = -1;
@@ -171,7 +171,7 @@ static _Noreturn void serve_until_killed(const char *path, int told)
     if (!truce_store_open(path, NULL, &store, &error) &&
         !server_start(store, NULL, &server, &error))
         port = server_port(server);
-    if (write(told, &port, sizeof port) != sizeof port)
+    if (write(reported, &port, sizeof port) != sizeof port)
         _exit(1);
     for (;;)
         pause();
@@ -179,18 +179,18 @@ static _Noreturn void serve_until_killed(const char *path, int told)
 
 pid_t serve_child(const char *path, int *port)
 {
-    int told[2]; /* the child's port comes this way */
+    int reported[2]; /* the child's port comes this way */
     pid_t child;
 
-    if (pipe(told))
+    if (pipe(reported))
         return -1;
     child = fork();
     if (!child)
-        serve_until_killed(path, told[1]);
-    if (read(told[0], port, sizeof *port) != sizeof *port)
+        serve_until_killed(path, reported[1]);
+    if (read(reported[0], port, sizeof *port) != sizeof *port)
         *port = -1;
-    close(told[0]);
-    close(told[1]);
+    close(reported[0]);
+    close(reported[1]);
     return child;
 }
 

@@ -137,13 +137,13 @@ static bool spoil(struct wire *wire, const struct wire_operation *operation,
     bson_t *then = way->then ? test_bson(way->then) : NULL;
     bson_error_t error = {0};
     int before = test_failures();
-    truce_status told;
+    truce_status reported;
     bool hit;
 
     operation->prepare(wire->direct);
     proxy_script(wire->proxy, say, then, way->only);
     proxy_arm(wire->proxy, way->fault, way->direction, n);
-    told = operation->run(wire->through, &error);
+    reported = operation->run(wire->through, &error);
     hit = proxy_hit(wire->proxy);
     wire->messages = proxy_count(wire->proxy, TO_SERVER);
     proxy_arm(wire->proxy, PROXY_NOTHING, TO_SERVER, 0);
@@ -151,10 +151,10 @@ static bool spoil(struct wire *wire, const struct wire_operation *operation,
     proxy_script(wire->proxy, NULL, NULL, NULL);
     if (say || then || (way->fault == PROXY_DELAY && way->direction == TO_SERVER))
         end_transactions();
-    operation->check(wire->direct, told);
+    operation->check(wire->direct, reported);
     if (test_failures() > before)
-        fprintf(stderr, "    (%s: %s, message %d; told \"%s\": %s)\n", operation->name, way->name,
-                (int)n, truce_status_name(told), told ? error.message : "");
+        fprintf(stderr, "    (%s: %s, message %d; reported \"%s\": %s)\n", operation->name,
+                way->name, (int)n, truce_status_name(reported), reported ? error.message : "");
     bson_destroy(say);
     bson_destroy(then);
     return hit;

@@ -22,7 +22,7 @@ struct wire_operation {
     uint32_t needs; /* capabilities */
     void (*prepare)(truce_store *store);
     truce_status (*run)(truce_store *store, bson_error_t *error);
-    void (*check)(truce_store *store, truce_status told);
+    void (*check)(truce_store *store, truce_status reported);
 };
 
 /* A way in which a message is corrupted. */

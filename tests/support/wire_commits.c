@@ -65,7 +65,7 @@ void wire_sweep(truce_store *store)
     CHECK_OK(truce_sweep(store, &options, &report, &error), error);
 }
 
-static void check_moved(truce_store *store, truce_status told)
+static void check_moved(truce_store *store, truce_status reported)
 {
     int64_t a, b, c, d;
 
@@ -79,9 +79,9 @@ static void check_moved(truce_store *store, truce_status told)
     CHECK_INT(a, ==, 1 - d);
     CHECK_INT(a + count_json(store, "accounts", "{'_id': 'a', 'n': 10}"), ==, 1);
     CHECK_INT(count_json(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
-    if (told == TRUCE_OK)
+    if (reported == TRUCE_OK)
         CHECK_INT(a, ==, 1);
-    else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
+    else if (reported != TRUCE_UNKNOWN && reported != TRUCE_IO)
         CHECK_INT(a, ==, 0);
 }
 
@@ -95,10 +95,10 @@ static truce_status move_with_key(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static void check_moved_once(truce_store *store, truce_status told)
+static void check_moved_once(truce_store *store, truce_status reported)
 {
-    CHECK_INT(told, ==, TRUCE_OK);
-    check_moved(store, told);
+    CHECK_INT(reported, ==, TRUCE_OK);
+    check_moved(store, reported);
 }
 
 static truce_status increment(truce_commit *commit, void *arg, bson_error_t *error)
@@ -114,14 +114,14 @@ static truce_status increment_one(truce_store *store, bson_error_t *error)
     return truce_transact(store, increment, NULL, &options, error);
 }
 
-static void check_incremented(truce_store *store, truce_status told)
+static void check_incremented(truce_store *store, truce_status reported)
 {
     int64_t done = count_json(store, "accounts", "{'_id': 'b', 'n': 1}");
 
     CHECK_INT(done + count_json(store, "accounts", "{'_id': 'b', 'n': 0}"), ==, 1);
-    if (told == TRUCE_OK)
+    if (reported == TRUCE_OK)
         CHECK_INT(done, ==, 1);
-    else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
+    else if (reported != TRUCE_UNKNOWN && reported != TRUCE_IO)
         CHECK_INT(done, ==, 0);
 }
 

@@ -108,11 +108,11 @@ static void open_overlay(void)
 /* The kinds of the events, one letter each. */
 static void expect_kinds(const char *kinds)
 {
-    char told[20] = "";
+    char reported[20] = "";
 
     CHECK_OK(truce__overlay_commit(overlay, NULL, 0, NULL, &error), error);
-    read_on(take_kind, told);
-    CHECK_TEXT(kinds, told);
+    read_on(take_kind, reported);
+    CHECK_TEXT(kinds, reported);
     truce_store_close(overlay);
     truce_store_close(store);
 }

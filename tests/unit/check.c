@@ -13,7 +13,7 @@
 #define HELD     "'_intent': {'c': " C "}"
 #define POST_SET "{'ns': 'things', 'id': 'a', 'op': 'set', 'changes': [{'p': 'n', 'v': 2}]}"
 
-static char told[1000];
+static char reported[1000];
 
 static void note(const bson_t *finding, void *arg)
 {
@@ -22,26 +22,27 @@ static void note(const bson_t *finding, void *arg)
     (void)arg;
     CHECK(bson_iter_init_find(&rule, finding, "rule") &&
           bson_iter_init_find(&repaired, finding, "repaired"));
-    snprintf(told + strlen(told), sizeof told - strlen(told), "%s%s%s", told[0] ? ", " : "",
-             bson_iter_utf8(&rule, NULL), bson_iter_bool(&repaired) ? " repaired" : "");
+    snprintf(reported + strlen(reported), sizeof reported - strlen(reported), "%s%s%s",
+             reported[0] ? ", " : "", bson_iter_utf8(&rule, NULL),
+             bson_iter_bool(&repaired) ? " repaired" : "");
 }
 
-static void check_told(truce_store *store, bool repair, const char *expected)
+static void check_reported(truce_store *store, bool repair, const char *expected)
 {
     const truce_check_options options = {.repair = repair};
     truce_check_report report;
     bson_error_t error = {0};
 
-    told[0] = 0;
+    reported[0] = 0;
     CHECK_OK(truce_check(store, &options, note, NULL, &report, &error), error);
-    CHECK_TEXT(expected, told);
+    CHECK_TEXT(expected, reported);
 }
 
 struct rule {
-    const char *commit, *other;         /* documents of truce_commits, or NULL */
-    const char *document;               /* of "things", or NULL */
-    const char *told, *repaired, *left; /* left: findings after the repair */
-    const char *mended;                 /* the document after the repair; NULL: unchanged */
+    const char *commit, *other;             /* documents of truce_commits, or NULL */
+    const char *document;                   /* of "things", or NULL */
+    const char *reported, *repaired, *left; /* left: findings after the repair */
+    const char *mended;                     /* the document after the repair; NULL: unchanged */
 };
 
 static void check_rule(truce_store *store, const struct rule *rule)
@@ -53,10 +54,10 @@ static void check_rule(truce_store *store, const struct rule *rule)
     if (rule->document)
         insert_json(store, "things", rule->document);
     insert_json(store, "things", "{'_id': 'z', 'n': 1}");
-    check_told(store, false, rule->told);
-    check_told(store, false, rule->told); /* looking changes nothing */
-    check_told(store, true, rule->repaired);
-    check_told(store, false, rule->left);
+    check_reported(store, false, rule->reported);
+    check_reported(store, false, rule->reported); /* looking changes nothing */
+    check_reported(store, true, rule->repaired);
+    check_reported(store, false, rule->left);
     if (rule->mended)
         CHECK_DOCUMENT(store, "things", "a", rule->mended);
     CHECK_DOCUMENT(store, "things", "z", "{'_id': 'z', 'n': 1}");
@@ -80,7 +81,7 @@ TEST(a_sound_store_has_no_findings)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "]}",
                        .document = "{'_id': 'a', 'n': 2, '_rev': " C "}",
-                       .told = "",
+                       .reported = "",
                        .repaired = "",
                        .left = "",
                        .mended = "{'_id': 'a', 'n': 2}"});
@@ -89,7 +90,7 @@ TEST(a_sound_store_has_no_findings)
 TEST(an_intent_without_a_commit_is_taken_off)
 {
     run(&(struct rule){.document = "{'_id': 'a', 'n': 1, " HELD "}",
-                       .told = "orphan-intent",
+                       .reported = "orphan-intent",
                        .repaired = "orphan-intent repaired",
                        .left = "",
                        .mended = "{'_id': 'a', 'n': 1}"});
@@ -99,7 +100,7 @@ TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'aborted'}",
                        .document = "{'_id': 'a', 'n': 1, " HELD "}",
-                       .told = "orphan-intent",
+                       .reported = "orphan-intent",
                        .repaired = "orphan-intent repaired",
                        .left = "",
                        .mended = "{'_id': 'a', 'n': 1}"});
@@ -108,7 +109,7 @@ TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
 TEST(an_intent_that_truce_did_not_write_is_left_alone)
 {
     run(&(struct rule){.document = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}",
-                       .told = "foreign-intent",
+                       .reported = "foreign-intent",
                        .repaired = "foreign-intent",
                        .left = "foreign-intent",
                        .mended = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}"});
@@ -120,7 +121,7 @@ TEST(a_commit_past_its_lease_is_undone)
                            "{'_id': " C ", 'state': 'pending', 'lease': {'ms': 10, 'until': "
                            "{'$numberLong': '1000'}}, 'writes': [{'ns': 'things', 'id': 'a'}]}",
                        .document = "{'_id': 'a', 'n': 1, " HELD "}",
-                       .told = "expired-lease",
+                       .reported = "expired-lease",
                        .repaired = "expired-lease repaired",
                        .left = "",
                        .mended = "{'_id': 'a', 'n': 1}"});
@@ -130,7 +131,7 @@ TEST(a_decided_commit_is_brought_to_its_end)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_SET "]}",
                        .document = "{'_id': 'a', 'n': 1, " HELD "}",
-                       .told = "half-applied",
+                       .reported = "half-applied",
                        .repaired = "half-applied repaired",
                        .left = "",
                        .mended = "{'_id': 'a', 'n': 2}"});
@@ -145,7 +146,7 @@ TEST(moves_values_that_block_a_release_to_the_displaced)
     run(&(struct rule){
         .commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_PATH "]}",
         .document = "{'_id': 'a', 'n': 1, 'l': [0, 1, 2], 'gone': 'x', 'k': 1, " HELD "}",
-        .told = "half-applied",
+        .reported = "half-applied",
         .repaired = "half-applied repaired, displaced",
         .left = "displaced",
         .mended = "{'_id': 'a', 'n': {'x': 2}, 'l': [0, {'y': 3}, 2], 'gone': 'x'}"});
@@ -156,7 +157,7 @@ TEST(removes_an_intent_whose_reserved_keys_a_plain_write_corrupted)
     run(&(struct rule){
         .commit = "{'_id': " C ", 'state': 'aborted', 'writes': [{'ns': 'things', 'id': 'a'}]}",
         .document = "{'_id': 'a', 'n': 1, '_keys': 7, '_intent': {'c': " C ", 'keys': 1}}",
-        .told = "orphan-intent",
+        .reported = "orphan-intent",
         .repaired = "orphan-intent repaired",
         .left = "",
         .mended = "{'_id': 'a', 'n': 1, '_keys': 7}"});
@@ -166,7 +167,7 @@ TEST(a_document_that_a_done_commit_still_holds_is_released)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "]}",
                        .document = "{'_id': 'a', 'n': 1, " HELD "}",
-                       .told = "unreleased",
+                       .reported = "unreleased",
                        .repaired = "unreleased repaired",
                        .left = "",
                        .mended = "{'_id': 'a', 'n': 2}"});
@@ -177,7 +178,7 @@ TEST(reports_an_overwritten_plain_write)
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "], "
                                  "'overwritten': [{'ns': 'things', 'id': 'a'}]}",
                        .document = "{'_id': 'a', 'n': 2, '_rev': " C "}",
-                       .told = "overwritten",
+                       .reported = "overwritten",
                        .repaired = "overwritten",
                        .left = "overwritten"});
 }
@@ -191,7 +192,7 @@ TEST(reports_two_commits_over_one_version_of_a_document)
         .commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",
         .other = "{'_id': " D ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",
         .document = "{'_id': 'a', 'n': 2, '_rev': " D "}",
-        .told = "forked",
+        .reported = "forked",
         .repaired = "forked",
         .left = "forked"});
 }
@@ -203,7 +204,7 @@ TEST(commits_over_versions_that_follow_each_other_are_no_fork)
         .other = "{'_id': " D ", 'state': 'done', 'post': [" POST_FROM("'a'", C) ", " POST_FROM(
             "'b'", OLD) ", {'ns': 'things', 'id': 'c', 'op': 'hold', 'pre': " OLD "}]}",
         .document = "{'_id': 'a', 'n': 2, '_rev': " D "}",
-        .told = "",
+        .reported = "",
         .repaired = "",
         .left = ""});
 }
@@ -211,7 +212,7 @@ TEST(commits_over_versions_that_follow_each_other_are_no_fork)
 TEST(reports_a_pending_change_of_a_missing_document)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_SET "]}",
-                       .told = "missing-document, half-applied",
+                       .reported = "missing-document, half-applied",
                        .repaired = "missing-document, half-applied repaired",
                        .left = ""});
 }
@@ -233,7 +234,7 @@ TEST(reports_and_skips_corrupted_changes_of_a_commit)
 
         run(&(struct rule){.commit = commit,
                            .document = "{'_id': 'a', 'n': 1, " HELD "}",
-                           .told = "corrupted-entry, half-applied",
+                           .reported = "corrupted-entry, half-applied",
                            .repaired = "corrupted-entry, half-applied",
                            .left = "corrupted-entry, half-applied",
                            .mended = "{'_id': 'a', 'n': 1, " HELD "}"});
@@ -285,10 +286,10 @@ static void no_jobs_and_no_books(truce_store *store, const struct setting *setti
     CHECK_INT(count_json(store, "truce_queue", "{'_id': 'late', 'state': 'ready'}"), ==, 1);
     CHECK_INT(count_json(store, "truce_queue", "{'_id': 5}"), ==, 0); /* it has expired */
     CHECK_INT(count_json(store, "books", "{'_id': 2, 'proc': 'COMMITTED'}"), ==, 1);
-    told[0] = 0;
+    reported[0] = 0;
     CHECK_OK(truce_check(store, NULL, note, NULL, &found, &error), error);
     CHECK_INT(found.findings, >=, 9);
-    CHECK(strstr(told, "job") && strstr(told, "cron") && strstr(told, "unchecked"));
+    CHECK(strstr(reported, "job") && strstr(reported, "cron") && strstr(reported, "unchecked"));
 }
 
 TEST(continues_past_invalid_jobs_cron_lines_and_books)
@@ -305,7 +306,7 @@ static truce_status repair_one(truce_store *store, const char *finding, bson_err
     truce_check_report report;
     truce_status status;
 
-    told[0] = 0;
+    reported[0] = 0;
     status = truce_check(store, &options, note, NULL, &report, error);
     bson_destroy(given);
     return status;
@@ -315,7 +316,7 @@ static truce_status repair_one(truce_store *store, const char *finding, bson_err
     do {                                                                                           \
         bson_error_t error_ = {0};                                                                 \
         CHECK_OK(repair_one(store, finding, &error_), error_);                                     \
-        CHECK_TEXT(expected, told);                                                                \
+        CHECK_TEXT(expected, reported);                                                            \
     } while (0)
 
 static void repairs_one(truce_store *store, const struct setting *setting)

@@ -9,16 +9,16 @@ static truce_status list(truce_store *store, const char *collection, bson_t *ind
                          bson_error_t *error)
 {
     truce_status status = inner->index_list(store, collection, indexes, error);
-    bson_t *told = test_bson(more);
+    bson_t *reported = test_bson(more);
     bson_iter_t iter;
     char key[16];
 
-    bson_iter_init(&iter, told);
+    bson_iter_init(&iter, reported);
     while (!strcmp(collection, "accounts") && bson_iter_next(&iter)) {
         snprintf(key, sizeof key, "%u", bson_count_keys(indexes));
         bson_append_iter(indexes, key, -1, &iter);
     }
-    bson_destroy(told);
+    bson_destroy(reported);
     return status;
 }
 

@@ -79,17 +79,17 @@ static const char *rules;
 static truce_status report_rules(truce_store *store, const char *collection, bson_t *validator,
                                  bson_error_t *error)
 {
-    bson_t *told = test_bson(collection[0] == 'a' ? rules : "{}");
+    bson_t *reported = test_bson(collection[0] == 'a' ? rules : "{}");
 
     (void)store;
     (void)error;
-    bson_copy_to(told, validator);
-    bson_destroy(told);
+    bson_copy_to(reported, validator);
+    bson_destroy(reported);
     return TRUCE_OK;
 }
 
 /* With a name it is added to both, with none only "b" is changed. */
-static truce_status change(const char *told, const char *name)
+static truce_status change(const char *reported, const char *name)
 {
     truce_store *store = open_setting(&settings[0]);
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
@@ -98,7 +98,7 @@ static truce_status change(const char *told, const char *name)
     bson_error_t error = {0};
     truce_status status;
 
-    rules = told;
+    rules = reported;
     ops.validator = report_rules;
     store->ops = &ops;
     insert_json(store, "accounts", "{'_id': 'a', 'n': 1}");

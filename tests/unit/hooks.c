@@ -12,25 +12,26 @@
 
 /* ---- slow calls ----------------------------------------------------------------------------- */
 
-#define TOLD_MAX 64
+#define REPORTED_MAX 64
 
-static struct told {
+static struct reported {
     pthread_mutex_t mutex;
     int count;
-    char lines[TOLD_MAX][200]; /* "find of things: ok" */
-    int64_t duration_us;       /* of the last one */
-} told = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    char lines[REPORTED_MAX][200]; /* "find of things: ok" */
+    int64_t duration_us;           /* of the last one */
+} reported = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static void keep(const truce_slow_call *call, void *arg)
 {
-    CHECK(arg == &told);
-    pthread_mutex_lock(&told.mutex);
-    if (told.count < TOLD_MAX)
-        snprintf(told.lines[told.count++], sizeof told.lines[0], "%s of %s: %s%s%s", call->verb,
-                 call->collection ? call->collection : "-", truce_status_name(call->status),
-                 call->message ? ", " : "", call->message ? call->message : "");
-    told.duration_us = call->duration_us;
-    pthread_mutex_unlock(&told.mutex);
+    CHECK(arg == &reported);
+    pthread_mutex_lock(&reported.mutex);
+    if (reported.count < REPORTED_MAX)
+        snprintf(reported.lines[reported.count++], sizeof reported.lines[0], "%s of %s: %s%s%s",
+                 call->verb, call->collection ? call->collection : "-",
+                 truce_status_name(call->status), call->message ? ", " : "",
+                 call->message ? call->message : "");
+    reported.duration_us = call->duration_us;
+    pthread_mutex_unlock(&reported.mutex);
 }
 
 static void dawdle(const bson_t *event, void *arg)
@@ -42,21 +43,21 @@ static void dawdle(const bson_t *event, void *arg)
 /* Every call of it takes longer than *ms. */
 static truce_store *open_slow(uint32_t slow_ms, const int *ms)
 {
-    const truce_store_hooks hooks = {.slow = keep, .slow_ms = slow_ms, .arg = &told};
+    const truce_store_hooks hooks = {.slow = keep, .slow_ms = slow_ms, .arg = &reported};
     const truce_trace_options trace = {.function = dawdle, .arg = (void *)ms};
     truce_store *inner = NULL;
     bson_error_t error;
 
-    told.count = 0;
+    reported.count = 0;
     if (!CHECK_OK(truce_store_open("memory:", NULL, &inner, &error), error))
         return NULL;
     return truce__slow_wrap(truce_trace_wrap(inner, &trace), &hooks);
 }
 
-static void check_told(int number, const char *line)
+static void check_reported(int number, const char *line)
 {
-    if (CHECK_INT(told.count, >, number))
-        CHECK_TEXT(line, told.lines[number]);
+    if (CHECK_INT(reported.count, >, number))
+        CHECK_TEXT(line, reported.lines[number]);
 }
 
 static void use_all(truce_store *store)
@@ -94,18 +95,18 @@ TEST(reports_slow_calls_with_verb_collection_and_answer)
 
     REQUIRE(store != NULL);
     use_all(store);
-    CHECK_INT(told.count, ==, 9);
-    check_told(0, "insert of things: ok");
-    if (strncmp(told.lines[1], "insert of things: duplicate, ", 29) != 0)
-        test_fail(__FILE__, __LINE__, "%s", told.lines[1]);
-    check_told(2, "update of things: ok");
-    check_told(3, "find of things: ok");
-    check_told(4, "next of things: ok");
-    check_told(5, "aggregate of things: ok");
-    check_told(6, "count of things: ok");
-    check_told(7, "collection_list of -: ok");
-    check_told(8, "remove of things: ok"); /* and no wait */
-    CHECK_INT(told.duration_us, >=, 5000);
+    CHECK_INT(reported.count, ==, 9);
+    check_reported(0, "insert of things: ok");
+    if (strncmp(reported.lines[1], "insert of things: duplicate, ", 29) != 0)
+        test_fail(__FILE__, __LINE__, "%s", reported.lines[1]);
+    check_reported(2, "update of things: ok");
+    check_reported(3, "find of things: ok");
+    check_reported(4, "next of things: ok");
+    check_reported(5, "aggregate of things: ok");
+    check_reported(6, "count of things: ok");
+    check_reported(7, "collection_list of -: ok");
+    check_reported(8, "remove of things: ok"); /* and no wait */
+    CHECK_INT(reported.duration_us, >=, 5000);
     truce_store_close(store);
 }
 
@@ -116,7 +117,7 @@ TEST(does_not_report_fast_calls)
 
     REQUIRE(store != NULL);
     use_all(store);
-    CHECK_INT(told.count, ==, 0);
+    CHECK_INT(reported.count, ==, 0);
     truce_store_close(store);
 }
 
@@ -129,8 +130,8 @@ TEST(a_threshold_of_zero_is_a_tenth_of_a_second)
 
     REQUIRE(store != NULL);
     CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
-    check_told(0, "count of things: ok");
-    CHECK_INT(told.duration_us, >=, 100000);
+    check_reported(0, "count of things: ok");
+    CHECK_INT(reported.duration_us, >=, 100000);
     truce_store_close(store);
 }
 
@@ -139,7 +140,7 @@ TEST(a_threshold_of_zero_is_a_tenth_of_a_second)
 /* Checks the hooks of an open store of this kind. */
 static void check_kind(const char *uri)
 {
-    const truce_store_hooks hooks = {.slow = keep, .slow_ms = 3600000, .arg = &told};
+    const truce_store_hooks hooks = {.slow = keep, .slow_ms = 3600000, .arg = &reported};
     const truce_store_options options = {.hooks = &hooks};
     bson_t *one = test_bson("{'_id': 1}"), plan;
     truce_store *store, *view;
@@ -182,7 +183,7 @@ TEST(every_kind_of_store_has_hooks_and_does_all_that_it_does_without)
 
 TEST(reports_calls_of_a_snapshot_too)
 {
-    const truce_store_hooks hooks = {.slow = keep, .slow_ms = 1, .arg = &told};
+    const truce_store_hooks hooks = {.slow = keep, .slow_ms = 1, .arg = &reported};
     const truce_store_options options = {.hooks = &hooks};
     bson_t *pipeline = test_bson("[{'$set': {'x': {'$range': [0, 1000000]}}}, {'$unset': 'x'}]");
     bson_t *one = test_bson("{'_id': 1}");
@@ -194,11 +195,11 @@ TEST(reports_calls_of_a_snapshot_too)
     CHECK_OK(truce_store_open("memory:", &options, &store, &error), error);
     CHECK_OK(truce_insert(store, "things", one, NULL, &error), error);
     CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);
-    told.count = 0;
+    reported.count = 0;
     CHECK_OK(truce_aggregate(view, "things", pipeline, NULL, &cursor, &error), error);
     CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
     truce_cursor_close(cursor);
-    CHECK_INT(told.count, >, 0);
+    CHECK_INT(reported.count, >, 0);
     truce_store_close(view);
     truce_store_close(store);
     bson_destroy(pipeline);
@@ -212,7 +213,7 @@ static truce_log_level message_level;
 
 static void keep_message(truce_log_level level, const char *text, void *arg)
 {
-    CHECK(arg == &told);
+    CHECK(arg == &reported);
     message_level = level;
     snprintf(message, sizeof message, "%s", text);
 }
@@ -220,7 +221,7 @@ static void keep_message(truce_log_level level, const char *text, void *arg)
 TEST(reports_an_ended_snapshot)
 {
     const truce_store_hooks hooks = {
-        .log = keep_message, .slow = keep, .slow_ms = 3600000, .arg = &told};
+        .log = keep_message, .slow = keep, .slow_ms = 3600000, .arg = &reported};
     const truce_store_options options = {.hooks = &hooks, .snapshot_age_ms = 1};
     bson_t *one = test_bson("{'_id': 1}"), *two = test_bson("{'_id': 2}");
     char file[400];

@@ -15,7 +15,7 @@
 #include "truce/sweep.h"
 
 static char path[400];
-static char told[2000];
+static char reported[2000];
 
 static void note(const bson_t *finding, void *arg)
 {
@@ -25,8 +25,8 @@ static void note(const bson_t *finding, void *arg)
     CHECK(bson_iter_init_find(&rule, finding, "rule") &&
           bson_iter_init_find(&name, finding, "ns") &&
           bson_iter_init_find(&repaired, finding, "repaired"));
-    snprintf(told + strlen(told), sizeof told - strlen(told), "%s%s of %s%s", told[0] ? ", " : "",
-             bson_iter_utf8(&rule, NULL), bson_iter_utf8(&name, NULL),
+    snprintf(reported + strlen(reported), sizeof reported - strlen(reported), "%s%s of %s%s",
+             reported[0] ? ", " : "", bson_iter_utf8(&rule, NULL), bson_iter_utf8(&name, NULL),
              bson_iter_bool(&repaired) ? " repaired" : "");
 }
 
@@ -40,7 +40,7 @@ static truce_status check(bool repair)
     bson_error_t error = {0};
     truce_status status = TRUCE_CORRUPT;
 
-    told[0] = 0;
+    reported[0] = 0;
     if (CHECK_OK(truce_store_open(path, NULL, &store, &error), error)) {
         status = truce_check(store, &options, note, NULL, &report, &error);
         truce_store_close(store);
@@ -48,12 +48,12 @@ static truce_status check(bool repair)
     return status;
 }
 
-static void check_told(bool repair, const char *expected)
+static void check_reported(bool repair, const char *expected)
 {
     bson_error_t error = {0};
 
     CHECK_STATUS(TRUCE_OK, check(repair), error);
-    CHECK_TEXT(expected, told);
+    CHECK_TEXT(expected, reported);
 }
 
 static void make(void)
@@ -112,10 +112,10 @@ static void check_mended(const char *harm)
 {
     make();
     execute(harm);
-    check_told(false, "wrong-index of one");
-    check_told(false, "wrong-index of one"); /* looking changes nothing */
-    check_told(true, "wrong-index of one repaired");
-    check_told(false, "");
+    check_reported(false, "wrong-index of one");
+    check_reported(false, "wrong-index of one"); /* looking changes nothing */
+    check_reported(true, "wrong-index of one repaired");
+    check_reported(false, "");
     CHECK_INT(number("SELECT count(*) FROM x3"), ==, 200);
     CHECK_INT(number("SELECT count(*) FROM x4"), ==, 200);
 }
@@ -126,24 +126,24 @@ TEST(repairs_the_indexes_of_the_given_collection_only)
 
     make();
     execute("DELETE FROM x4 WHERE doc=2; DELETE FROM x7 WHERE doc=2");
-    check_told(false, "wrong-index of one, wrong-index of two");
+    check_reported(false, "wrong-index of one, wrong-index of two");
     for (int i = 0; i < 2; i++) {
         bson_t *finding = BCON_NEW("rule", BCON_UTF8("wrong-index"), "ns", BCON_UTF8(names[i]));
 
         only = finding;
-        check_told(true, i ? "wrong-index of one repaired"
-                           : "wrong-index of one, wrong-index of two repaired");
+        check_reported(true, i ? "wrong-index of one repaired"
+                               : "wrong-index of one, wrong-index of two repaired");
         only = NULL;
         bson_destroy(finding);
     }
-    check_told(false, "");
+    check_reported(false, "");
 }
 
 TEST(a_sound_file_has_no_findings)
 {
     make();
-    check_told(false, "");
-    check_told(true, "");
+    check_reported(false, "");
+    check_reported(true, "");
 }
 
 TEST(an_entry_that_is_missing_is_entered_again)
@@ -164,8 +164,8 @@ TEST(reports_and_keeps_two_documents_with_one_id)
     make();
     execute("DELETE FROM x3 WHERE doc=2; DELETE FROM x4 WHERE doc=2;"
             "UPDATE c2 SET body=(SELECT body FROM c2 WHERE id=1) WHERE id=2");
-    check_told(true, "wrong-index of one repaired, wrong-index of one repaired");
-    check_told(false, "repeated-key of one, repeated-key of one");
+    check_reported(true, "wrong-index of one repaired, wrong-index of one repaired");
+    check_reported(false, "repeated-key of one, repeated-key of one");
     CHECK_INT(number("SELECT count(*) FROM c2"), ==, 200);
 }
 
@@ -174,9 +174,9 @@ TEST(reports_a_damaged_document_and_keeps_its_index_entries)
     make();
     execute("UPDATE c2 SET body=x'1000000002610001' WHERE id=2");
     (void)check(true);
-    CHECK(strstr(told, "damaged-document of one"));
-    CHECK(!strstr(told, "repaired"));
-    CHECK(!strstr(told, "of two"));
+    CHECK(strstr(reported, "damaged-document of one"));
+    CHECK(!strstr(reported, "repaired"));
+    CHECK(!strstr(reported, "of two"));
     CHECK_INT(number("SELECT count(*) FROM x3"), ==, 200);
 }
 
@@ -194,9 +194,9 @@ TEST(an_index_whose_pages_are_damaged_gets_another_table)
     REQUIRE(image_write(&image, path));
     image_release(&image);
     (void)check(true);
-    CHECK_TEXT("damaged-page of , wrong-index of one repaired", told);
+    CHECK_TEXT("damaged-page of , wrong-index of one repaired", reported);
     (void)check(false);
-    CHECK_TEXT("damaged-page of ", told);
+    CHECK_TEXT("damaged-page of ", reported);
     {
         bson_t *filter = test_bson("{'n': {'$gte': 0}}");
         truce_store *store;

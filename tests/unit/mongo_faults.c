@@ -114,7 +114,7 @@ TEST(reports_a_first_commit_as_refused_only_by_known_codes)
 {
     static const struct {
         int code;
-        truce_status told;
+        truce_status reported;
     } cases[] = {{13, TRUCE_INVALID},   {121, TRUCE_INVALID},   {11000, TRUCE_DUPLICATE},
                  {112, TRUCE_CONFLICT}, {50940, TRUCE_UNKNOWN}, {251, TRUCE_UNKNOWN},
                  {4242, TRUCE_UNKNOWN}, {8, TRUCE_UNKNOWN},     {10107, TRUCE_UNKNOWN},
@@ -126,7 +126,7 @@ TEST(reports_a_first_commit_as_refused_only_by_known_codes)
 
         snprintf(replies[i], sizeof replies[i], "{'ok': 0, 'code': %d, 'errmsg': 'x'}",
                  cases[i].code);
-        check_atomic(script, cases[i].told, 1, __LINE__);
+        check_atomic(script, cases[i].reported, 1, __LINE__);
     }
     wait_for_all();
 }
@@ -306,7 +306,7 @@ TEST(reports_an_unknown_outcome_after_a_timeout_of_mongos)
 {
     static const struct {
         enum fake_deployment deployment;
-        truce_status told;
+        truce_status reported;
     } cases[] = {{FAKE_SHARDED, TRUCE_UNKNOWN}, {FAKE_REPLICA_SET, TRUCE_TIMEOUT}};
 
     for (size_t i = 0; i < 2; i++) {
@@ -317,7 +317,7 @@ TEST(reports_an_unknown_outcome_after_a_timeout_of_mongos)
             stage_script(&stage,
                          (struct script){"findAndModify",
                                          "{'ok': 0, 'code': 50, 'errmsg': 'out of time'}", 1, 0});
-            CHECK_STATUS(cases[i].told, change(stage.store, MODIFY, &error), error);
+            CHECK_STATUS(cases[i].reported, change(stage.store, MODIFY, &error), error);
         }
         strike(&stage);
     }

@@ -147,18 +147,18 @@ TEST(six_long_texts_fit_whatever_they_are)
 
 TEST(does_not_wait_for_a_full_pipe_and_reports_lost_lines)
 {
-    int told = 1;
+    int reported = 1;
 
     begin(false, false);
     for (int i = 0; i < 5000; i++)
         log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "one of very many lines", NULL);
     while (*read_all())
         for (const char *at = text; (at = strstr(at, "very many")) != NULL; at++)
-            told++;
-    CHECK_INT(told, <, 5000);
+            reported++;
+    CHECK_INT(reported, <, 5000);
     log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "the next", NULL);
     CHECK(strstr(read_all(), " warning server lines of this log were lost lines="));
-    CHECK_INT(atoi(strstr(text, "lines=") + 6), ==, 5001 - told);
+    CHECK_INT(atoi(strstr(text, "lines=") + 6), ==, 5001 - reported);
     CHECK(strstr(text, " info server the next\n"));
     log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "the last", NULL);
     CHECK(!strstr(read_all(), "lost"));

@@ -23,7 +23,7 @@ static int listen_as(const char *name)
     return end;
 }
 
-static void check_told(const char *name)
+static void check_reported(const char *name)
 {
     char text[100] = "";
     int end = listen_as(name);
@@ -41,9 +41,9 @@ TEST(notifies_the_service_manager)
     char name[100];
 
     snprintf(name, sizeof name, "@truce-notify-%ld", (long)getpid());
-    check_told(name);
+    check_reported(name);
     snprintf(name, sizeof name, "/tmp/truce-notify-%ld", (long)getpid());
-    check_told(name);
+    check_reported(name);
     unlink(name);
 }
 

@@ -148,11 +148,11 @@ def check_end(folder):
 def check_library(folder):
     environment = {**os.environ, "TRUCE_LIBRARY": os.path.join(folder, "none.so")}
     program = "import truce\ntry: truce.open('memory:')\nexcept truce.LibraryError as error: print(error)"
-    told = run(program, env=environment).stdout
-    check("a library that is missing", "none.so" in told and "TRUCE_LIBRARY" in told, told)
+    reported = run(program, env=environment).stdout
+    check("a library that is missing", "none.so" in reported and "TRUCE_LIBRARY" in reported, reported)
     environment["TRUCE_LIBRARY"] = "libc.so.6"
-    told = run(program, env=environment).stdout
-    check("another library", "libc.so.6 is not libtruce, or too old" in told, told)
+    reported = run(program, env=environment).stdout
+    check("another library", "libc.so.6 is not libtruce, or too old" in reported, reported)
     if not shutil.which("cc"):
         return
     old = environment["TRUCE_LIBRARY"] = os.path.join(folder, "old.so")
@@ -160,8 +160,8 @@ def check_library(folder):
              "bson_init_static", "bson_get_data", "bson_destroy")
     source = 'const char *truce_version(void) { return "0.0.9"; }' + "".join(f"void {name}(void) {{}}" for name in names)
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", old], input=source, text=True, check=True)
-    told = run(program, env=environment).stdout
-    check("a library that is too old", "old.so: libtruce 0.0.9 is too old: this package needs 0.1.0 or later" in told, told)
+    reported = run(program, env=environment).stdout
+    check("a library that is too old", "old.so: libtruce 0.0.9 is too old: this package needs 0.1.0 or later" in reported, reported)
 
 
 def check_other_data(folder):
