@@ -84,6 +84,9 @@ static const struct variant variants[] = {
     {BOTH("{'account': 'dollars', 'value': -100, 'seqId': 2}", PEOPLE("")), false, 0},
     {BOTH(BANK("'value': -100, 'seqId': @b, 'currency': 'USD'"), PEOPLE("")), false, 0},
     {BOTH(BANK("'value': -100, 'seqId': @b, 'currency': 'EUR'"), PEOPLE("")), true, 100},
+    {BOTH(BANK("'value': -100, 'seqId': @b, 'currency': 5"), PEOPLE("")), false, 0},
+    {BOTH(BANK("'value': -100, 'seqId': @b, 'currency': ['EUR']"), PEOPLE("")), false, 0},
+    {BOTH(BANK("'value': -100, 'seqId': @b, 'currency': null"), PEOPLE("")), true, 100},
     {BOTH("{'account': 'shut', 'value': -100, 'seqId': 3}", PEOPLE("")), false, 0},
     /* one account twice */
     {CHANGES(
@@ -269,6 +272,29 @@ TEST(no_document_of_another_program_blocks_an_account)
         truce_ledger_free(ledger);
         truce_store_close(store);
     }
+}
+
+TEST(the_reason_of_a_refusal_names_the_value)
+{
+    truce_store *store = NULL;
+    truce_ledger *ledger;
+    truce_sweep_report report;
+    bson_error_t error = {0};
+    bson_t *document;
+
+    REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error));
+    ledger = begin(store);
+    document = plain_document(BOTH(BANK("'value': -100, 'seqId': @b, 'currency': 5"), PEOPLE("")),
+                              book_balance(ledger, "bank").number + 1,
+                              book_balance(ledger, "people:a").number + 1);
+    CHECK_OK(truce_insert(store, "tx", document, NULL, &error), error);
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    if (!book_has_slots())
+        CHECK_INT(book_count(store, "{'refused.reason': {'$regex': '^changes.0.currency is 5: '}}"),
+                  ==, 1);
+    bson_destroy(document);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
 }
 
 /* ---- several -------------------------------------------------------------------------------- */

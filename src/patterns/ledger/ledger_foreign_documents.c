@@ -174,6 +174,7 @@ static truce_status foreign_refuse(struct foreign *run, const bson_t *document,
 static truce_status check_change(struct value value, uint32_t index, bson_error_t *error)
 {
     struct ledger_change change;
+    struct value currency;
     char text[200];
     int64_t number;
 
@@ -198,6 +199,11 @@ static truce_status check_change(struct value value, uint32_t index, bson_error_
             field.type == VALUE_MISSING ? "missing" : truce__value_show(field, text, sizeof text),
             expected[i]);
     }
+    currency = truce__value_field(value, "currency", 8);
+    if (currency.type != VALUE_MISSING && currency.type != BSON_TYPE_NULL && !change.currency)
+        return truce__fail(TRUCE_INVALID, error,
+                           "changes.%u.currency is %s: expected a string, the account's currency",
+                           index, truce__value_show(currency, text, sizeof text));
     if (change.sets || change.release)
         return truce__fail(TRUCE_INVALID, error,
                            "changes.%u has `set` or `release`: only truce sets rules and releases "
