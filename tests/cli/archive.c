@@ -64,6 +64,9 @@ TEST(wrong_calls_are_named)
     expect(RUN(NULL, "archive", store, "--to", target, "--once", "--database", "shop"), 2, "");
     CHECK(access(target, F_OK) != 0);
     expect(RUN(store, "compact", "--database", "shop"), 2, "");
+    expect(RUN(store, "check", "--database", "shop"), 2, "");
+    expect(RUN(store, "sweep", "--database", "shop"), 2, "");
+    expect(RUN(NULL, "doctor", store, "--database", "shop"), 2, "");
     expect(RUN(NULL, "salvage", store, file, "--database", "shop"), 2, "");
     CHECK(access(file, F_OK) != 0);
     expect(RUN(NULL, "archive", store, "--to", target, "--once"), 0, "the base is complete");

@@ -159,6 +159,8 @@ bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms);
 /* Refuses --database for a command that works on a whole file. Prints the error and returns the
  * exit code. */
 int cli_refuse_database(const struct cli *cli);
+/* The same for a command that works on the whole of a file, but on one database of a server. */
+int cli_refuse_database_of_file(const struct cli *cli);
 
 /* Parses Extended JSON into a document that the caller destroys. `what` names it in the error
  * ("FILTER", "--sort"). NULL as text gives an empty document. If the text is bad, prints the error

@@ -195,6 +195,11 @@ int cli_refuse_database(const struct cli *cli)
                      cli->command->noun);
 }
 
+int cli_refuse_database_of_file(const struct cli *cli)
+{
+    return cli->uri && cli_store_path(cli->uri) ? cli_refuse_database(cli) : CLI_DONE;
+}
+
 bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
                            bson_t *document, bool *is_array)
 {

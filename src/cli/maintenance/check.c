@@ -68,9 +68,11 @@ static bool check_is_negative(const bson_t *reply)
 
 static int check_run(struct cli *cli)
 {
-    int code = cli_store_open(cli, cli_flag(cli, "repair") ? CLI_STORE_CHANGE : CLI_STORE_READ,
-                              &cli->store);
+    int code = cli_refuse_database_of_file(cli);
 
+    if (!code)
+        code = cli_store_open(cli, cli_flag(cli, "repair") ? CLI_STORE_CHANGE : CLI_STORE_READ,
+                              &cli->store);
     return code ? code : cli_row_run(cli);
 }
 

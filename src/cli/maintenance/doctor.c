@@ -105,6 +105,9 @@ static int doctor_run(struct cli *cli)
 
     if (cli->arguments[0])
         cli->uri = cli->arguments[0];
+    code = cli_refuse_database_of_file(cli);
+    if (code)
+        return code;
     /* a server is examined even if the database has no collections yet */
     may_be_empty =
         cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));

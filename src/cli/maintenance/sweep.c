@@ -75,9 +75,11 @@ static int sweep_run_sweep(struct cli *cli)
 {
     bson_t request = BSON_INITIALIZER;
     int64_t every_ms;
-    int code = CLI_USAGE;
+    int code = cli_refuse_database_of_file(cli);
 
-    if (cli_duration(cli, "every", 1000, 86400000, 60000, &every_ms)) {
+    if (!code && !cli_duration(cli, "every", 1000, 86400000, 60000, &every_ms))
+        code = CLI_USAGE;
+    if (!code) {
         bson_destroy(&request);
         code = cli_row_request(cli, &request);
     }
