@@ -491,6 +491,7 @@ TEST(refuses_an_invalid_fail_point_and_changes_nothing)
         {"{'times': -1}", "'failCommands': []", 2},
         {"{'times': 'x'}", "'failCommands': []", 2},
         {"{'activationProbability': 0.5}", "'failCommands': []", 2},
+        {"{'times': 1, 'skip': 1}", "'failCommands': []", 2},
         {"'alwaysOn'", "", 2},
         {"'alwaysOn'", "'failCommands': 'find'", 14},
         {"'alwaysOn'", "'failCommands': [], 'errorCode': -1", 2},

@@ -160,6 +160,20 @@ TEST(collection_stats_are_a_stage)
     expect_code(
         "{'aggregate': 'c', 'pipeline': [{'$collStats': 1}], 'cursor': {}, '$db': 'school'}", 9);
     expect_code(
+        "{'aggregate': 'c', 'pipeline': [{'$collStats': {'latencyStats': {}, 'count': {}}}],"
+        " 'cursor': {}, '$db': 'school'}",
+        0);
+    expect_code("{'aggregate': 'c', 'pipeline': [{'$collStats': {'storageStat': {}}}],"
+                " 'cursor': {}, '$db': 'school'}",
+                40415);
+    expect_code(
+        "{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUsers': true, 'localOps': true}}],"
+        " 'cursor': {}, '$db': 'admin'}",
+        0);
+    expect_code("{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUser': true}}], 'cursor': {},"
+                " '$db': 'admin'}",
+                9);
+    expect_code(
         "{'aggregate': 'c', 'pipeline': [{'$collStats': {}}, {'$lookup': {'from': 'd', 'as':"
         " 'd', 'localField': 'a', 'foreignField': 'b'}}], 'cursor': {}, '$db': 'school'}",
         115);

@@ -161,6 +161,12 @@ TEST(other_types_are_refused_with_the_codes_of_mongodb)
     static const struct step steps[] = {
         {"{find: 'c', lsid: 1}", 14, NULL, NULL},
         {"{find: 'c', lsid: {}}", 40414, NULL, NULL},
+        {"{find: 'c', lsid: {id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '04'}},"
+         " uuid: 1}}",
+         40415, NULL, NULL},
+        {"{endSessions: [{id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '04'}},"
+         " uuid: 1}]}",
+         40415, NULL, NULL},
         {"{find: 'c', lsid: {id: {$binary: {base64: 'AAAA', subType: '04'}}}}", 207, NULL, NULL},
         {"{find: 'c', lsid: {id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '00'}}}}",
          14, NULL, NULL},

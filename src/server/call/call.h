@@ -150,7 +150,8 @@ struct command_table {
 truce_status call_read_options(struct call *call, bson_error_t *error);
 /* Returns whether the client allows only commands of the stable API (apiStrict). */
 bool call_is_strict(const struct call *call);
-/* Reads {id: UUID}. Fails with TypeMismatch (14), InvalidUUID (207), or 40414 for another form. */
+/* Reads {id: UUID}. The server knows the user, so `uid` is ignored. Fails with TypeMismatch (14),
+ * InvalidUUID (207), 40414, or 40415 for another form. */
 truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
                             bson_error_t *error);
 /* Computes the server's id of a session: with a login it depends on the user, too, so users

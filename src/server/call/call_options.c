@@ -44,16 +44,16 @@ static void options_keep_members(struct call *call, const bson_iter_t *w)
     bson_destroy(concern);
 }
 
-/* Refuses a field of a concern that is not one of the names. A misspelled one would weaken the
+/* Refuses a field of an option that is not one of the names. A misspelled one would weaken a
  * concern. */
-static truce_status options_check_name(const char *concern, const bson_iter_t *field,
+static truce_status options_check_name(const char *option, const bson_iter_t *field,
                                        const char *const *names, bson_error_t *error)
 {
     while (*names && strcmp(bson_iter_key(field), *names) != 0)
         names++;
     return *names ? TRUCE_OK
                   : truce__refuse(40415, error, "unknown field '%.80s' of '%s'",
-                                  bson_iter_key(field), concern);
+                                  bson_iter_key(field), option);
 }
 
 /* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch
@@ -141,13 +141,19 @@ static truce_status options_read_deadline(struct call *call, const bson_iter_t *
 truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
                             bson_error_t *error)
 {
+    static const char *const names[] = {"id", "uid", NULL};
     bson_subtype_t subtype = BSON_SUBTYPE_BINARY;
+    truce_status status = TRUCE_OK;
     const uint8_t *bytes;
     uint32_t size = 0;
-    bson_iter_t field;
+    bson_iter_t field, at;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
         return truce__field_wrong_type(value, "a document", error);
+    for (at = field; !status && bson_iter_next(&at);)
+        status = options_check_name("lsid", &at, names, error);
+    if (status)
+        return status;
     if (!bson_iter_find(&field, "id"))
         return truce__refuse(40414, error, "lsid must have the field 'id'");
     if (BSON_ITER_HOLDS_BINARY(&field))

@@ -268,7 +268,7 @@ static truce_status read_mode(const bson_value_t *given, struct order *made, bso
     } else if (given && given->value_type == BSON_TYPE_DOCUMENT &&
                bson_init_static(&mode, given->value.v_doc.data, given->value.v_doc.data_len) &&
                bson_iter_init(&at, &mode) && bson_iter_next(&at) &&
-               truce__field_to_number(&at, &made->left)) {
+               truce__field_to_number(&at, &made->left) && bson_count_keys(&mode) == 1) {
         made->mode = !strcmp(bson_iter_key(&at), "times") ? FAIL_TIMES : FAIL_SKIP;
         if (made->left >= 0 && (made->mode == FAIL_TIMES || !strcmp(bson_iter_key(&at), "skip"))) {
             if (made->mode == FAIL_TIMES && !made->left)

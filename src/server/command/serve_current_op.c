@@ -211,24 +211,60 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
 static truce_status collection_stats(struct call *call, const bson_t *asked, bson_t *documents,
                                      bson_error_t *error)
 {
+    /* The server has no statistics of times and plans. */
+    static const struct field fields[] = {{"storageStats", FIELD_IGNORED, 0},
+                                          {"count", FIELD_IGNORED, 0},
+                                          {"latencyStats", FIELD_IGNORED, 0},
+                                          {"queryExecStats", FIELD_IGNORED, 0},
+                                          {0}};
     truce_status status;
     bson_t one;
 
     if (!BSON_ITER_HOLDS_UTF8(&call->value))
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "$collStats needs a collection: send {aggregate: NAME}");
+    status = call_fields(call, asked, fields, false, NULL, error);
+    if (status)
+        return status;
     BSON_APPEND_DOCUMENT_BEGIN(documents, "0", &one);
     status = append_collection(call, asked, &one, error);
     bson_append_document_end(documents, &one);
     return status;
 }
 
+/* Accepts the options that MongoDB's stage has. The server has only operations of its own to list,
+ * and shows each whole, so it ignores some of them. */
+static truce_status current_op_check_options(const bson_t *asked, bson_error_t *error)
+{
+    static const char *const options[] = {"allUsers",     "idleConnections", "idleCursors",
+                                          "idleSessions", "localOps",        "truncateOps",
+                                          "backtrace",    "targetAllNodes"};
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, asked);
+    while (bson_iter_next(&at)) {
+        size_t i = 0;
+
+        while (i < sizeof options / sizeof *options && strcmp(bson_iter_key(&at), options[i]) != 0)
+            i++;
+        if (i == sizeof options / sizeof *options)
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "unknown option '%.80s' of $currentOp", bson_iter_key(&at));
+    }
+    return TRUCE_OK;
+}
+
 static truce_status current_op_list(struct call *call, const bson_t *asked, bson_t *documents,
                                     bson_error_t *error)
 {
+    truce_status status;
+
     if (BSON_ITER_HOLDS_UTF8(&call->value) || strcmp(call->database, "admin") != 0)
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "$currentOp must be sent to the database admin, with {aggregate: 1}");
+    status = current_op_check_options(asked, error);
+    if (status)
+        return status;
     if (flag_of(asked, "allUsers", false) && !access_may(call, NULL, ACTION_SERVER))
         return access_refuse(call, "admin", error);
     operations_list(call, flag_of(asked, "idleConnections", false),
