@@ -219,13 +219,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_source_start(truce_set *set, 
 /* Declares for a source that every number below `below` has been recorded or will never be
  * published. Gaps below it are void, however long. A source must call this from time to time if it
  * is idle, or if its numbers are not dense (timestamps, database ids, log offsets). Otherwise
- * nothing can be collected. */
+ * nothing can be collected. Fails with NOT_FOUND, and names the sources of the set, if the set does
+ * not have the source. NULL is also allowed for a set without sources. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_source_idle(truce_set *set, const char *source,
                                                                int64_t below, bson_error_t *error);
 
 /* Declares that numbers `from` to `to` of a source were never published, or are given up; any
  * number of them. After the watermark has passed them, an operation that arrives with such a number
- * is quarantined. */
+ * is quarantined. Fails with NOT_FOUND as truce_set_source_idle. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_void(truce_set *set, const char *source,
                                                         int64_t from, int64_t to,
                                                         bson_error_t *error);

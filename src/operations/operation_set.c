@@ -479,7 +479,7 @@ static const struct operation_row source_operation = {
     .fields = source_fields,
     .size = sizeof(struct source_given),
     .run = run_source,
-    .ways = OPERATION_REPEATABLE,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', "
                "source: 'east', start: true}",
 };

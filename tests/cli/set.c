@@ -113,6 +113,10 @@ TEST(manages_consumers_watermarks_and_the_quarantine_by_commands)
     command = command_run(TRUCE_CLI, store, NULL, "set", "idle", "students", "--source", "web",
                           "--below", "9", NULL);
     check_answer(command, 0, "below 9\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "idle", "students", "--source", "wbe",
+                          "--below", "9", NULL);
+    CHECK_INT(command->code, ==, 1);
+    CHECK(strstr(command->err, "has no source \"wbe\": expected \"\", \"web\"; ") != NULL);
 }
 
 /* ---- files of messages ---- */

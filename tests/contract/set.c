@@ -869,11 +869,13 @@ static void record_one(truce_set *set, int64_t seq)
 static void known_by_its_block(truce_store *store)
 {
     truce_set *set = tutorial_set(store, NULL);
+    int64_t first;
     bson_error_t error;
 
     record_one(set, 5);
     record_one(set, FAR + 9);
     CHECK_OK(truce_set_source_idle(set, NULL, 2 * FAR, &error), error);
+    CHECK_OK(truce_set_source_start(set, OTHER_SOURCE, &first, &error), error);
     CHECK_OK(truce_set_source_idle(set, OTHER_SOURCE, 2 * FAR, &error), error);
     CHECK_OK(truce_set_collect(set, NULL, &error), error);
     CHECK_INT(apply_below(set, 5, NULL), ==, TRUCE_SET_DUPLICATE);

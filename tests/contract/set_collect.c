@@ -108,6 +108,29 @@ TEST(the_quarantine_stores_the_reason)
     place_close(&place);
 }
 
+TEST(a_misspelled_source_is_refused_and_not_created)
+{
+    struct place place;
+    bson_error_t error;
+    int64_t first;
+
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
+    /* a set without sources has only numbers without one */
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_set_source_idle(place.set, "web", 6, &error), error);
+    CHECK(!strstr(error.message, "expected"));
+    consume(&place, "c1", (struct model_operation){true, 1, "web", 1, 0});
+    CHECK_OK(truce_set_source_start(place.set, "mobile", &first, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_set_source_idle(place.set, "wbe", 6, &error), error);
+    CHECK(strstr(error.message, "no source \"wbe\": expected \"mobile\", \"web\"; ") != NULL);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_set_void(place.set, "wbe", 2, 5, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_set_source_idle(place.set, NULL, 6, &error), error);
+    CHECK_INT(count(&place, "truce_sources"), ==, 2);
+    CHECK_OK(truce_set_void(place.set, "web", 2, 5, &error), error);
+    CHECK_OK(truce_set_source_idle(place.set, "mobile", 6, &error), error);
+    CHECK_INT(watermark(&place), ==, 5);
+    place_close(&place);
+}
+
 TEST(an_idle_source_does_not_block_the_others_once_it_is_declared)
 {
     struct place place;

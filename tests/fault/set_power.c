@@ -48,7 +48,7 @@ static void make_operation(int64_t seq, bson_t *key, bson_t *element,
 /* Returns the batch + 1 if it was acknowledged. */
 static int64_t step(truce_store *store, int worker, int number)
 {
-    int64_t batch = (int64_t)number * WORKERS + worker, first = batch * BATCH + 1;
+    int64_t batch = (int64_t)number * WORKERS + worker, first = batch * BATCH + 1, announced;
     truce_set *set = make_set(store);
     truce_set_operation operations[BATCH];
     truce_set_result results[BATCH] = {{0}};
@@ -63,6 +63,8 @@ static int64_t step(truce_store *store, int worker, int number)
     for (int i = 0; i < BATCH; i++)
         make_operation(first + i, &keys[i], &elements[i], &operations[i]);
     if (is_void(batch))
+        status = truce_set_source_start(set, "web", &announced, &error);
+    if (!status && is_void(batch))
         status = truce_set_void(set, "web", first, first + BATCH - 1, &error);
     if (!status)
         status = truce_set_consume(set, consumer, operations, BATCH, results, &error);

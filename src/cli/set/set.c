@@ -337,7 +337,8 @@ static const struct cli_command cli_set_idle = {
     .arguments = "COLLECTION",
     .summary = "declare that a source is complete below a number",
     .help = "Every number of the source below --below was recorded or will never be published.\n"
-            "A source that publishes rarely stops collecting until this is declared.",
+            "A source that publishes rarely stops collecting until this is declared.\n"
+            "Exit code 1: the set does not have the source (truce set start announces it).",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set start students --source web\n"
                "truce set idle students --source web --below 5000",

@@ -148,7 +148,8 @@ static truce_status insert_source(truce_set *set, const char *source, bool with_
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 
-truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error)
+/* Finds a source in the store, and remembers it. */
+static truce_status source_find(truce_set *set, const char *source, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
     truce_status status;
@@ -159,8 +160,18 @@ truce_status truce__source_known(truce_set *set, const char *source, bson_error_
     status = truce_find_one(set->store, SET_SOURCES, &filter, NULL, &document, error);
     bson_destroy(&document);
     bson_destroy(&filter);
-    if (status == TRUCE_NOT_FOUND)
-        status = insert_source(set, source, true, error);
+    if (!status)
+        source_remember(set, source);
+    return status;
+}
+
+truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error)
+{
+    truce_status status = source_find(set, source, error);
+
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    status = insert_source(set, source, true, error);
     if (!status)
         source_remember(set, source);
     return status;
@@ -322,6 +333,41 @@ static truce_status check_source(const truce_set *set, const char *source, bson_
     return TRUCE_OK;
 }
 
+#define NAMES_SHOWN 180 /* A message has 500 bytes. */
+
+static truce_status source_refuse(const truce_set *set, const char *source,
+                                  const struct source_list *list, bson_error_t *error)
+{
+    bson_string_t *names = bson_string_new("");
+    size_t i;
+
+    for (i = 0; i < list->count && names->len < NAMES_SHOWN; i++)
+        bson_string_append_printf(names, "%s\"%.80s\"", i ? ", " : "", list->sources[i].name);
+    (void)truce__fail(
+        TRUCE_NOT_FOUND, error,
+        "set \"%.80s\" has no source \"%.80s\"%s%s%s; a new source is announced first "
+        "(truce_set_source_start, `truce set start`)",
+        set->id, source, i ? ": expected " : "", names->str, i < list->count ? ", ..." : "");
+    bson_string_free(names, true);
+    return TRUCE_NOT_FOUND;
+}
+
+/* Refuses a source that the set does not have: a misspelled one would hold the watermark back. The
+ * numbers without a source need no announcement as long as there are no others. */
+static truce_status source_check_known(truce_set *set, const char *source, bson_error_t *error)
+{
+    struct source_list list = {0};
+    truce_status status = source_find(set, source, error);
+
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    status = list_sources(set, &list, error);
+    if (!status && (*source || list.count))
+        status = source_refuse(set, source, &list, error);
+    truce__sources_release(&list);
+    return status ? status : truce__source_known(set, source, error);
+}
+
 /* Reads the watermark that a collector announced last; 0: none yet. */
 static truce_status read_announced(truce_set *set, int64_t *announced, bson_error_t *error)
 {
@@ -425,7 +471,7 @@ truce_status truce_set_source_idle(truce_set *set, const char *source, int64_t b
                              "the first number of the source is %lld, but must be at least 1",
                              (long long)below);
     if (!status)
-        status = truce__source_known(set, source ? source : "", error);
+        status = source_check_known(set, source ? source : "", error);
     if (!status)
         status = truce__source_raise(set, source ? source : "", "floor", below - 1, error);
     return status;
@@ -445,7 +491,7 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
                         "void numbers %lld to %lld are not a valid range: expected 1 <= from <= to",
                         (long long)from, (long long)to);
     if (!status)
-        status = truce__source_known(set, source ? source : "", error);
+        status = source_check_known(set, source ? source : "", error);
     if (!status)
         status = truce__progress_add(set, source ? source : "", CONSUMER_VOID,
                                      &(struct ranges){&(struct range){from, to}, 1, 1}, error);
