@@ -194,6 +194,37 @@ TEST(databases_are_kept_apart_in_one_store)
     end();
 }
 
+TEST(refuses_to_rename_or_replace_a_collection_of_a_pattern)
+{
+    static const struct {
+        const char *from, *to;
+        int64_t code;
+    } renames[] = {
+        {"school.truce_ledgers", "school.x", 73},
+        {"school.c", "school.truce_queue", 73},
+        {"school.bank", "school.x", 20},
+        {"school.c", "school.bank", 20},
+        {"school.bank", "test.x", 20},
+        {"test.bank", "school.bank", 20},
+        {"test.bank", "test.x", 0}, /* the ledger is in the other database */
+    };
+    char text[300];
+
+    begin(0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'school'}", 0);
+    expect_code("{'insert': 'bank', 'documents': [{'_id': 1}], '$db': 'test'}", 0);
+    expect_code("{'truceLedgerOpen': 'bank', 'currency': 'EUR', 'digits': 2, 'account': 'cash',"
+                " '$db': 'school'}",
+                0);
+    for (size_t i = 0; i < sizeof renames / sizeof *renames; i++) {
+        snprintf(text, sizeof text,
+                 "{'renameCollection': '%s', 'to': '%s', 'dropTarget': true, '$db': 'admin'}",
+                 renames[i].from, renames[i].to);
+        expect_code(text, renames[i].code);
+    }
+    end();
+}
+
 TEST(refuses_a_target_of_a_stage_with_a_misspelled_database)
 {
     static const char *const targets[] = {"{'bd': 'other', 'coll': 'c'}", "{'db': 1, 'coll': 'c'}",

@@ -3,10 +3,9 @@
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/plain_output.h"
-#include "store/reserved_names.h"
+#include "store/collection_use.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* ---- list ---------------------------------------------------------------------------------- */
 
@@ -99,91 +98,17 @@ static const struct cli_command cli_collections_drop = {
     .run = collections_run_drop,
 };
 
-/* Returns whether `id` is the name of a set of the collection: "students.classes". */
-static bool is_set_of(const char *id, const char *collection)
-{
-    size_t size = strlen(collection);
-
-    return !strncmp(id, collection, size) && id[size] == '.' && id[size + 1] &&
-           !strchr(id + size + 1, '.');
-}
-
-/* The collections in which patterns store what names another collection. */
-static const struct pattern_use {
-    const char *records, *field, *what;
-} pattern_uses[] = {
-    {LEDGERS, "_id", "a ledger"},
-    {LEDGERS, "slots", "the numbers of ledger"},
-    {SET_DEFINITIONS, "_id", "the set"},
-    {TREES, "collection", "the items of tree"},
-    {SYNC_RULES, "source", "the sources of rule"},
-    {SYNC_RULES, "dependent", "the copies of rule"},
-    {TRANSFERS, "_id", "a book of transfers"},
-    {TRANSFERS, "accounts", "the accounts of transfers"},
-};
-
-/* Finds the name under which a pattern uses the collection; "": none does. */
-static truce_status collections_find_use(truce_store *store, const struct pattern_use *use,
-                                         const char *collection, char name[CLI_SAID_MAX],
-                                         bson_error_t *error)
-{
-    bson_t all = BSON_INITIALIZER;
-    truce_cursor *cursor = NULL;
-    const bson_t *record = NULL;
-    truce_status status = truce_find(store, use->records, &all, NULL, &cursor, error);
-
-    *name = 0;
-    while (!status && !*name && !(status = truce_cursor_next(cursor, &record, error)) && record) {
-        const char *found = truce__field_text(record, use->field);
-
-        if (!strcmp(use->records, SET_DEFINITIONS) ? is_set_of(found, collection)
-                                                   : !strcmp(found, collection))
-            snprintf(name, CLI_SAID_MAX, "%s", truce__field_text(record, "_id"));
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(&all);
-    return status;
-}
-
-/* Refuses a collection that a pattern uses. Its records would still have the former name: reads
- * would find nothing, and the next write would begin an empty collection. */
-static int check_unused(const struct cli *cli, const char *collection)
-{
-    char name[CLI_SAID_MAX];
-    bson_error_t error;
-
-    if (truce__reserved(collection))
-        return cli_usage(cli, "%s is reserved for truce: it cannot be renamed or replaced",
-                         collection);
-    for (size_t i = 0; i < sizeof pattern_uses / sizeof *pattern_uses; i++) {
-        const struct pattern_use *use = &pattern_uses[i];
-        truce_status status = collections_find_use(cli->store, use, collection, name, &error);
-
-        if (status)
-            return cli_error(cli, NULL, status, &error);
-        if (*name)
-            return cli_usage(cli,
-                             "%s has %s \"%s\", which would not find it under another name: export "
-                             "and import its contents, or remove the pattern's record first",
-                             collection, use->what, name);
-    }
-    return CLI_DONE;
-}
-
 static int run_rename(struct cli *cli)
 {
+    const char *from = cli->arguments[0], *to = cli->arguments[1];
     bson_error_t error;
-    int code = check_unused(cli, cli->arguments[0]);
+    truce_status status = truce__collection_check_unused(cli->store, from, &error);
 
-    if (!code)
-        code = check_unused(cli, cli->arguments[1]);
-    if (code)
-        return code;
-    return collections_print_result(cli, "renamed", cli->arguments[1],
-                                    truce_collection_rename(cli->store, cli->arguments[0],
-                                                            cli->arguments[1],
-                                                            cli_flag(cli, "replace"), &error),
-                                    &error);
+    if (!status)
+        status = truce__collection_check_unused(cli->store, to, &error);
+    if (!status)
+        status = truce_collection_rename(cli->store, from, to, cli_flag(cli, "replace"), &error);
+    return collections_print_result(cli, "renamed", to, status, &error);
 }
 
 static const struct cli_command cli_collections_rename = {

@@ -11,6 +11,8 @@
 #include "query/match/match.h"
 #include "server/command/collection_uuid.h"
 #include "server/session/change_stream.h"
+#include "store/collection_use.h"
+#include "store/decorators/database_view.h"
 #include "store/file/file.h"
 
 /* ---- collections ----------------------------------------------------------------------------- */
@@ -473,6 +475,20 @@ static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_
                                truce__type_name((uint8_t)given->value_type));
 }
 
+/* Checks that no pattern of its database uses the collection. */
+static truce_status collection_check_unused(struct call *call, const char *ns, bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    truce_store *view;
+    truce_status status;
+
+    snprintf(database, sizeof database, "%.*s", (int)strcspn(ns, "."), ns);
+    view = truce__database_open(call->server->store, call->server->database, database);
+    status = truce__collection_check_unused(view, ns + strlen(database) + 1, error);
+    truce_store_close(view);
+    return status;
+}
+
 truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
 {
     const char *ns = BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : NULL;
@@ -500,6 +516,10 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
         status = place_of_namespace(call, rename.to, there, true, to, error);
     if (!status)
         status = collection_check_same(call, ns, &rename, error);
+    if (!status)
+        status = collection_check_unused(call, ns, error);
+    if (!status)
+        status = collection_check_unused(call, rename.to, error);
     if (status)
         return status;
     status = truce_collection_rename(call->server->store, from, to, drop, error);

@@ -1,0 +1,80 @@
+#include "store/collection_use.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/field.h"
+#include "base/status.h"
+#include "store/reserved_names.h"
+
+#define USER_SHOWN 200
+
+static const struct pattern_use {
+    /* Its field names the collection; the _id of a set also names the list. */
+    const char *records, *field, *what;
+} pattern_uses[] = {
+    {LEDGERS, "_id", "a ledger"},
+    {LEDGERS, "slots", "the numbers of ledger"},
+    {SET_DEFINITIONS, "_id", "the set"},
+    {TREES, "collection", "the items of tree"},
+    {SYNC_RULES, "source", "the sources of rule"},
+    {SYNC_RULES, "dependent", "the copies of rule"},
+    {TRANSFERS, "_id", "a book of transfers"},
+    {TRANSFERS, "accounts", "the accounts of transfers"},
+};
+
+/* Returns whether `id` is the name of a set of the collection: "students.classes". */
+static bool use_is_set_of(const char *id, const char *collection)
+{
+    size_t size = strlen(collection);
+
+    return !strncmp(id, collection, size) && id[size] == '.' && id[size + 1] &&
+           !strchr(id + size + 1, '.');
+}
+
+/* Finds the name under which a pattern uses the collection; "": none does. */
+static truce_status use_find(truce_store *store, const struct pattern_use *use,
+                             const char *collection, char name[USER_SHOWN], bson_error_t *error)
+{
+    bson_t all = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *record = NULL;
+    truce_status status = truce_find(store, use->records, &all, NULL, &cursor, error);
+
+    *name = 0;
+    while (!status && !*name && !(status = truce_cursor_next(cursor, &record, error)) && record) {
+        const char *found = truce__field_text(record, use->field);
+
+        if (!strcmp(use->records, SET_DEFINITIONS) ? use_is_set_of(found, collection)
+                                                   : !strcmp(found, collection))
+            snprintf(name, USER_SHOWN, "%s", truce__field_text(record, "_id"));
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&all);
+    return status;
+}
+
+truce_status truce__collection_check_unused(truce_store *store, const char *collection,
+                                            bson_error_t *error)
+{
+    char name[USER_SHOWN];
+
+    if (truce__reserved(collection))
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "%s is reserved for truce: it cannot be renamed or replaced",
+                             collection);
+    for (size_t i = 0; i < sizeof pattern_uses / sizeof *pattern_uses; i++) {
+        const struct pattern_use *use = &pattern_uses[i];
+        truce_status status = use_find(store, use, collection, name, error);
+
+        if (status)
+            return status;
+        if (*name)
+            return truce__refuse(
+                CODE_ILLEGAL_OPERATION, error,
+                "%.200s has %s \"%s\", which would not find it under another name: export and "
+                "import its contents, or remove the pattern's record first",
+                collection, use->what, name);
+    }
+    return TRUCE_OK;
+}
