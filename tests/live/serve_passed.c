@@ -147,6 +147,32 @@ static void expect_number(const char *command, const char *field, int64_t number
     bson_destroy(reply);
 }
 
+/* ---- pipelines without a collection ---------------------------------------------------------- */
+
+TEST(answers_a_pipeline_without_a_collection)
+{
+    begin();
+    for (int i = 0; i < 2; i++) {
+        char text[300];
+
+        snprintf(text, sizeof text,
+                 "{'aggregate': 1, 'pipeline': [{'$documents': [{'a': 1}, {'a': 2}]}, {'$match': "
+                 "{'a': 2}}], 'cursor': {}, '$db': '%s'}",
+                 i ? "admin" : "test");
+        expect_number(text, "cursor.firstBatch.0.a", 2);
+    }
+    expect_number("{'aggregate': 1, 'pipeline': [{'$documents': [{'v': 1}]}, {'$lookup': {'from': "
+                  "'c', 'localField': 'v', 'foreignField': '_id', 'as': 'found'}}], 'cursor': {}, "
+                  "'$db': 'test'}",
+                  "cursor.firstBatch.0.found.0._id", 1);
+    expect_code("{'aggregate': 1, 'pipeline': [{'$currentOp': {}}], 'cursor': {}, '$db': 'admin'}",
+                0);
+    expect_code("{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {}}], 'cursor': {}, "
+                "'lsid': " A ", '$db': 'admin'}",
+                0);
+    end();
+}
+
 /* ---- transactions ---------------------------------------------------------------------------- */
 
 TEST(a_transaction_takes_effect_upstream_when_it_is_committed)

@@ -505,6 +505,20 @@ truce_status truce__mongo_distinct(truce_store *base, const char *collection, co
 
 /* ---- aggregate, explain --------------------------------------------------------------------- */
 
+/* A server refuses a collection for a pipeline that begins with $documents, because such a pipeline
+ * reads none. */
+static void mongo_read_append_input(const char *collection, const bson_t *pipeline, bson_t *body)
+{
+    bson_iter_t at, stage;
+
+    if (bson_iter_init(&at, pipeline) && bson_iter_next(&at) && BSON_ITER_HOLDS_DOCUMENT(&at) &&
+        bson_iter_recurse(&at, &stage) && bson_iter_next(&stage) &&
+        !strcmp(bson_iter_key(&stage), "$documents"))
+        BSON_APPEND_INT32(body, "aggregate", 1);
+    else
+        BSON_APPEND_UTF8(body, "aggregate", collection);
+}
+
 truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
                                     const bson_t *pipeline, const truce_aggregate_options *options,
                                     truce_cursor **cursor, bson_error_t *error)
@@ -525,7 +539,7 @@ truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
 
     if (status)
         return status;
-    BSON_APPEND_UTF8(&body, "aggregate", collection);
+    mongo_read_append_input(collection, pipeline, &body);
     BSON_APPEND_ARRAY(&body, "pipeline", pipeline);
     BSON_APPEND_DOCUMENT_BEGIN(&body, "cursor", &batch);
     if (!writing)
