@@ -246,15 +246,18 @@ static truce_status name_set(struct server *server, const struct server_options 
 }
 
 /* With --auth, at least one user must exist; otherwise no client could use the server. */
+static truce_status refuse_no_user(bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "with --auth there must be a user: truce user add NAME --role root");
+}
+
 static truce_status check_users(const struct server *server, bson_error_t *error)
 {
     int64_t users = 0;
     truce_status status = server->auth ? users_count(server->store, &users, error) : TRUCE_OK;
 
-    if (!status && server->auth && !users)
-        status = truce__fail(TRUCE_INVALID, error,
-                             "with --auth there must be a user: truce user add NAME --role root");
-    return status;
+    return !status && server->auth && !users ? refuse_no_user(error) : status;
 }
 
 static truce_status check_tls(const struct tls_files *files, bson_error_t *error)
@@ -263,6 +266,14 @@ static truce_status check_tls(const struct tls_files *files, bson_error_t *error
                ? truce__fail(TRUCE_INVALID, error,
                              "a TLS key or client CA needs a certificate of the server")
                : TRUCE_OK;
+}
+
+static truce_status check_options(const struct server_options *options, bson_error_t *error)
+{
+    truce_status status =
+        truce__database_name_check(options->database ? options->database : OWN_DATABASE, error);
+
+    return status ? status : check_tls(&options->tls, error);
 }
 
 static void set_access(struct server *server, const struct server_options *options)
@@ -298,26 +309,49 @@ static void server_log_start(const struct server *server, const char *address)
     bson_destroy(fields);
 }
 
+truce_status server_check_new(const struct server_options *options, bson_error_t *error)
+{
+    struct server *probe;
+    truce_status status = check_options(options, error);
+
+    if (!status && options->auth)
+        status = refuse_no_user(error);
+    if (status)
+        return status;
+    probe = bson_malloc0(sizeof *probe);
+    probe->listener = -1;
+    if (options->tls.certificate)
+        status = tls_new(&options->tls, &probe->tls, error);
+    if (!status)
+        status = server_listen(probe, options, error);
+    if (!status && options->metrics)
+        status = listen_check_where(options->metrics, error);
+    if (!status && options->http)
+        status = listen_check_where(options->http, error);
+    tls_free(probe->tls);
+    if (probe->listener >= 0)
+        close(probe->listener);
+    local_socket_close(probe->local);
+    bson_free(probe);
+    return status;
+}
+
 truce_status server_start(truce_store *store, const struct server_options *options,
                           struct server **server, bson_error_t *error)
 {
     static const struct server_options defaults;
-    const char *database;
     struct server *made;
     truce_status status;
 
     *server = NULL;
     if (!options)
         options = &defaults;
-    database = options->database ? options->database : OWN_DATABASE;
-    status = truce__database_name_check(database, error);
-    if (!status)
-        status = check_tls(&options->tls, error);
+    status = check_options(options, error);
     if (status)
         return status;
     made = bson_malloc0(sizeof *made);
     server_state_begin(
-        made, store, database,
+        made, store, options->database ? options->database : OWN_DATABASE,
         &(struct server_state_options){.commands = &server_commands,
                                        .sessions = {.lifetime_ms = options->transaction_ms,
                                                     .snapshot = options->snapshot_isolation},

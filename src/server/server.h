@@ -109,6 +109,10 @@ struct server_options {
     int64_t slow_ms;
 };
 
+/* Checks, before a store is created, whether a server with these options could start: no user can
+ * log in, a port is in use, a certificate is not valid. Fails as server_start. */
+truce_status server_check_new(const struct server_options *options, bson_error_t *error);
+
 /* Starts a server. The store is borrowed until server_stop. Fails with INVALID for a wrong
  * option, and with IO if the port is in use. */
 truce_status server_start(truce_store *store, const struct server_options *options,

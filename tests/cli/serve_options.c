@@ -1,7 +1,9 @@
 /* truce serve with --socket and --parent, and truce user token. */
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +59,29 @@ TEST(a_parent_that_does_not_exist_and_wrong_sockets_are_refused)
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket", "s", "--socket-mode", "8")->code, ==,
               2);
     CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket", "s", "--bind", "::1")->code, ==, 2);
+}
+
+TEST(a_server_that_cannot_start_creates_no_store)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int taken = socket(AF_INET, SOCK_STREAM, 0);
+    char path[500], port[20];
+
+    REQUIRE(taken >= 0 && !bind(taken, (struct sockaddr *)&at, size) && !listen(taken, 1) &&
+            !getsockname(taken, (struct sockaddr *)&at, &size));
+    snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
+    snprintf(path, sizeof path, "%s/never.truce", test_directory());
+    CHECK(
+        strstr(RUN(NULL, NULL, "serve", path, "--port", port)->err, "cannot listen on 127.0.0.1"));
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--http", port)->code, ==, 3);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--metrics", port)->code, ==, 3);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--auth")->code, ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--tls-certificate", path)->code, ==,
+              2);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--database", "a/b")->code, ==, 2);
+    CHECK(access(path, F_OK) != 0);
+    close(taken);
 }
 
 TEST(a_wrong_file_of_a_consumer_is_refused_with_its_line)

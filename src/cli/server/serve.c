@@ -172,17 +172,23 @@ static void hear_store(truce_log_level level, const char *message, void *arg)
     }
 }
 
+static int serve_refused(const struct cli *cli, truce_status status, const bson_error_t *error)
+{
+    char place[CLI_SAID_MAX];
+
+    return cli_error(cli, cli_config_place(cli, error->message, place, sizeof place), status,
+                     error);
+}
+
 static int serve_serve(struct cli *cli, truce_store *store, const struct server_options *options,
                        const sigset_t *ends, struct ear *ear)
 {
     struct server *server;
     bson_error_t error;
-    char place[CLI_SAID_MAX];
     truce_status status = server_start(store, options, &server, &error);
 
     if (status)
-        return cli_error(cli, cli_config_place(cli, error.message, place, sizeof place), status,
-                         &error);
+        return serve_refused(cli, status, &error);
     if (options->auth && !options->tls.certificate && options->address && server_port(server) &&
         strncmp(options->address, "127.", 4) != 0 && strcmp(options->address, "::1") != 0)
         cli_note(cli, "other hosts on the network can read the clients' data: --tls-certificate "
@@ -311,12 +317,16 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     /* The database of a file is the server's matter, because the file has other ones, too. */
     if (!strncmp(uri, "mongodb", 7))
         store_options.database = options->database;
-    if (cli_store_path(uri) && access(cli_store_path(uri), F_OK))
+    options->socket = serve_socket_path(options->socket, socket);
+    if (cli_store_path(uri) && access(cli_store_path(uri), F_OK)) {
         ear.created = cli_store_path(uri);
+        status = server_check_new(options, &error); /* a refused call creates no file */
+        if (status)
+            return serve_refused(cli, status, &error);
+    }
     status = truce_store_open(uri, &store_options, &store, &error);
     if (status)
         return cli_error(cli, NULL, status, &error);
-    options->socket = serve_socket_path(options->socket, socket);
     code = serve_own_database(cli, store, options, own);
     if (!code)
         code = serve_archive_begin(cli, store, uri, options->log, &archive);

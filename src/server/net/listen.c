@@ -90,6 +90,22 @@ truce_status listen_at_address(const char *address, int *port, bool loopback_onl
     return TRUCE_OK;
 }
 
+truce_status listen_check_where(const char *where, bson_error_t *error)
+{
+    union listen_address at = {0};
+    char host[INET6_ADDRSTRLEN];
+    int listener = -1, port;
+    truce_status status = listen_read_where(where, &at, host, sizeof host, error);
+
+    if (status)
+        return status;
+    port = ntohs(at.any.sa_family == AF_INET6 ? at.six.sin6_port : at.four.sin_port);
+    status = listen_at_address(host, &port, false, &listener, error);
+    if (listener >= 0)
+        close(listener);
+    return status;
+}
+
 /* ---- Unix sockets ---------------------------------------------------------------------------- */
 
 struct local_socket {

@@ -31,6 +31,9 @@ bool listen_is_loopback(const union listen_address *at);
 truce_status listen_at_address(const char *address, int *port, bool loopback_only, int *listener,
                                bson_error_t *error);
 
+/* Checks that a server could listen on "8080", "127.0.0.1:8080", or "[::1]:8080". */
+truce_status listen_check_where(const char *where, bson_error_t *error);
+
 /* Listens on a Unix socket whose file has the mode. A socket file that no process listens on is
  * replaced. Any other file, and the socket of a process that listens, is refused. */
 truce_status listen_at_path(const char *path, unsigned mode, struct local_socket **local,
