@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "tests/support/test.h"
 #include "truce/copy.h"
+#include "truce/queue.h"
 #include "truce/set.h"
 #include "truce/snapshot.h"
 #include "truce/sweep.h"
@@ -407,6 +408,47 @@ TEST(every_call_of_an_ordered_set_has_its_deadline)
     truce_store_close(store);
     bson_destroy(key);
     bson_destroy(element);
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static truce_status watched_modify(truce_store *inner, const char *collection, const bson_t *filter,
+                                   const bson_t *update, const truce_modify_options *options,
+                                   bson_t *document, truce_write_result *result,
+                                   bson_error_t *error)
+{
+    note();
+    return below->find_and_modify(inner, collection, filter, update, options, document, result,
+                                  error);
+}
+
+TEST(every_call_of_a_claim_has_a_deadline_by_default)
+{
+    truce_queue *queue;
+    bson_error_t error;
+    bson_t *payload = test_bson("{'to': 'ada'}");
+    truce_job *job = NULL;
+
+    REQUIRE(open_filled("memory:"));
+    below = store->ops;
+    watched = *below;
+    watched.bulk = watched_bulk;
+    watched.find = watched_find;
+    watched.find_and_modify = watched_modify;
+    queue = truce_queue_new(store, &(truce_queue_options){.queue = "mail"});
+    CHECK_OK(truce_queue_add(queue, NULL, payload, NULL, NULL, &error), error);
+    store->ops = &watched;
+    calls = without = 0;
+    CHECK_OK(truce_queue_claim(queue, &job, &error), error);
+    truce_job_free(job);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_queue_claim_wait(queue, 1, &job, &error), error);
+    CHECK_INT(calls, >, 4);
+    CHECK_INT(without, ==, 0);
+    CHECK_INT(truce__deadline(), ==, 0);
+    store->ops = below;
+    truce_queue_free(queue);
+    truce_store_close(store);
+    bson_destroy(payload);
 }
 
 /* ---- constants and patterns ------------------------------------------------------------------ */
