@@ -31,7 +31,7 @@ typedef struct truce_consume_counts {
     int64_t rejected, quarantined;
     /* Commits, and connections that failed. */
     int64_t batches, reconnects;
-    /* Messages that wait in the broker, for Kafka in the partitions of this call. -1 means
+    /* Messages that are waiting in the broker; with Kafka, in the partitions of this call. -1 means
      * unknown. */
     int64_t waiting;
     uint64_t reserved[4];
@@ -52,8 +52,8 @@ typedef struct truce_consume_options {
     /* The name of the subscription, under which messages are recorded. All processes that share the
      * work use one name. NULL means the name of the queue, or of the topic. */
     const char *consumer;
-    /* Distinguishes the threads and processes of a consumer of a set; they should keep their
-     * numbers. */
+    /* The number of this thread or process among those of one consumer of a set. Each should use
+     * the same number after a restart. */
     uint32_t slot;
     /* The maximum number of messages of a commit: up to 5,000. 0 means 250, or 4,000 for a set. */
     uint32_t batch;
@@ -81,7 +81,8 @@ typedef struct truce_consume_options {
     /* Receives a message for people: a connection failed, a message was rejected. */
     void (*note)(const char *text, void *arg);
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_consume_options;
 
 /*
@@ -160,7 +161,8 @@ typedef struct truce_publish_options {
     bool (*stop)(const truce_publish_counts *counts, void *arg);
     void (*note)(const char *text, void *arg);
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_publish_options;
 
 /*

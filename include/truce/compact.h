@@ -28,7 +28,8 @@ typedef struct truce_compact_options {
     /* May be NULL. */
     truce_compact_progress_function *progress;
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_compact_options;
 
 typedef struct truce_compact_report {
@@ -42,12 +43,13 @@ typedef struct truce_compact_report {
     int64_t process;
     /* All unused space was returned. If false, call again later. */
     bool complete;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_compact_report;
 
 /*
- * Compacts the store. TRUCE_OK: see report->complete. The report is filled as far as the call got,
- * also on failure.
+ * Compacts the store. With TRUCE_OK, report->complete says whether nothing is left to do. The
+ * report is filled as far as the call got, also on failure.
  *
  *     TRUCE_TIMEOUT   the deadline passed, or the call was interrupted
  *     TRUCE_INVALID   the store is read-only, a snapshot, or not a file; or an older truce made the

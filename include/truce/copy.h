@@ -6,19 +6,20 @@
  *
  * A copy contains all collections, including truce's own. The stores may be of any kinds.
  *
- * Documents are copied byte for byte with their indexes. Then both sides are read again and
- * compared. If no other client writes to `to` in the meantime, the verified copy is one consistent
- * state of `from`. If `from` supports a snapshot without limits (truce/snapshot.h), it is the state
- * at the begin of the call. Otherwise it is the state at the begin of the last comparison. For a
- * snapshot with limits, pass a view of your own as `from`.
+ * Documents are copied byte for byte with their indexes and validators. Then both sides are read
+ * again and compared. If no other client writes to `to` in the meantime, the verified copy is one
+ * consistent state of `from`. If `from` supports a snapshot without limits (truce/snapshot.h), it is
+ * the state at the begin of the call. Otherwise it is the state at the begin of the last comparison.
+ * For a snapshot with limits, pass a view of your own as `from`.
  *
  * If a copy is interrupted, the next call resumes it. The collection `truce_copies` of `to` records
  * the progress, one document for each collection:
  *
  *     {_id: "people", from: "school.truce", run, state: "copying", last, documents, at}
  *
- * `truce_copies` is the only collection that is not copied. Views, validators, and collations are
- * not documents and are not copied.
+ * `truce_copies` is the only collection that is not copied. Views, users of a MongoDB server,
+ * collations, and capped sizes are not copied. An index or a validator that `to` cannot create is
+ * reported as a difference.
  */
 #include "truce/store.h"
 
@@ -70,7 +71,8 @@ typedef struct truce_copy_options {
     bool no_indexes;
     /* Documents that are read and written at a time. 0 means 1,000. At most 10,000. */
     uint32_t batch;
-    /* The number of times that differences are copied again because `from` changes. 0 means 3. */
+    /* The maximum number of further passes that copy differences again, because `from` changes
+     * during the copy. 0 means 3. */
     uint32_t rounds;
     /* The maximum number of differences that are reported. 0 means 20. */
     uint32_t differences_max;
@@ -79,7 +81,8 @@ typedef struct truce_copy_options {
     truce_copy_difference_function *difference;
     truce_copy_progress_function *progress;
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_copy_options;
 
 typedef struct truce_copy_report {
@@ -91,15 +94,17 @@ typedef struct truce_copy_report {
     int64_t kept;
     /* Documents and indexes of `to` that differ. 0 means that the copy is verified. */
     int64_t differences;
-    /* Commits that were pending in `from` at the begin. */
+    /* Commits that were pending in `from` when the call began. */
     int64_t open;
     /* Documents that an earlier call had copied. */
     int64_t resumed_at;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_copy_report;
 
 /*
- * Copies the store. TRUCE_OK: the stores were compared; report->differences is the result.
+ * Copies the store. TRUCE_OK means that the stores were compared; report->differences is the
+ * result.
  *
  *     TRUCE_CONFLICT    `to` contains other documents or a copy of another store; or commits are
  *                       pending (report->open); or another process copies the same collection

@@ -4,18 +4,18 @@
 /*
  * Cron: jobs that are added by the clock.
  *
- * A cron entry is a document of the collection `truce_queue_crons`:
+ * A cron line is a document of the collection `truce_queue_crons`:
  *
  *     {_id: "nightly", line: "0 3 * * *", zone: "Europe/Berlin", missed: "once", next: <date>,
  *      job: {queue: "reports", payload: {...}, ...}}
  *
- * A worker that claims from the queue fires the due entries of that queue; truce_sweep fires those
+ * A worker that claims from the queue fires the due lines of that queue; truce_sweep fires those
  * of all queues. Firing is one commit: it adds the job and sets the next time, guarded by the
  * current one. Each time therefore adds one job, however many processes run and whichever of them
  * are killed. The job has an extra field `cron: {name, at}` with the time that it is for.
  *
- * The syntax and the handling of clock changes follow cron(8) by P. Vixie. An entry for all hours
- * follows real time; an entry for some hours follows the local time of its zone. A local time that
+ * The syntax and the handling of clock changes follow cron(8) by P. Vixie. A line for all hours
+ * follows real time; a line for some hours follows the local time of its zone. A local time that
  * the clocks skip fires at the change. A local time that occurs twice fires once.
  */
 #include "truce/queue.h"
@@ -41,21 +41,22 @@ typedef struct truce_cron_options {
     /* Options of the jobs: priority, attempts_max, timeout_ms, keep_ms, metadata, tags. All others
      * are refused. NULL means none. */
     const truce_job_options *job;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_cron_options;
 
 /*
- * Sets the cron entry `name` of the store: 1 to 200 bytes, unique in the store. A program may call
- * this at each start. If the line and the zone are unchanged, the next time is kept. A paused entry
- * stays paused.
+ * Sets the cron line `name` of the store: 1 to 200 bytes, unique in the store. A program may call
+ * this at each start. If the schedule and the zone are unchanged, the next time is kept. A paused
+ * line stays paused.
  *
- * `line` is one of:
+ * `line`, the schedule, is one of:
  *
  *     minute hour day month weekday            with the second in front, if it has six fields
  *     @hourly @daily @weekly @monthly @yearly
  *     @every 90s                               s, m, h, d
  *
- * If a field is wrong, the zone is unknown, or the line never fires, the call fails with
+ * If a field is wrong, the zone is unknown, or the schedule never fires, the call fails with
  * TRUCE_INVALID and changes nothing. The message names the field.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_set(truce_queue *queue, const char *name,
@@ -63,19 +64,19 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_set(truce_queue *queue, cons
                                                         const truce_cron_options *options,
                                                         bson_error_t *error);
 
-/* Removes an entry. Jobs that it added stay. If no such entry exists, the call fails with
+/* Removes a cron line. Jobs that it added stay. If no such line exists, the call fails with
  * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_remove(truce_store *store, const char *name,
                                                            bson_error_t *error);
-/* Pauses an entry: it adds no jobs. Times that pass during the pause do not count as missed. After
- * truce_cron_resume, the entry continues with the next time. */
+/* Pauses a cron line: it adds no jobs. Times that pass during the pause do not count as missed.
+ * After truce_cron_resume, the line continues with the next time. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_pause(truce_store *store, const char *name,
                                                           bson_error_t *error);
-/* Resumes a paused entry. */
+/* Resumes a paused cron line. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_resume(truce_store *store, const char *name,
                                                            bson_error_t *error);
 
-/* Returns the first time after `after_ms` (ms since 1970) at which a line fires. `zone` may be
+/* Returns the first time after `after_ms` (ms since 1970) at which a schedule fires. `zone` may be
  * NULL. The call does not access a store. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cron_next(const char *line, const char *zone,
                                                          int64_t after_ms, int64_t *next_ms,

@@ -21,7 +21,8 @@ typedef struct truce_doctor_report {
     int64_t notes;
     /* The facts found, for people and programs. The caller destroys it. */
     bson_t facts;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_doctor_report;
 
 /* Receives a finding, which is borrowed: {level: "error", "warning" or "note", rule, subject, text,

@@ -44,7 +44,8 @@ typedef struct truce_slow_call {
     truce_status status;
     /* The error message. NULL means that no error occurred. */
     const char *message;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_slow_call;
 
 typedef struct truce_store_hooks {
@@ -55,7 +56,8 @@ typedef struct truce_store_hooks {
     /* The threshold: calls that took at least this long are reported. 0 means 100. */
     uint32_t slow_ms;
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_store_hooks;
 
 TRUCE_END_DECLS

@@ -2,8 +2,7 @@
 #define TRUCE_ID_H
 
 /*
- * Values for the ids that calls take, without casts.
- *
+ * Functions that make the values for `id` parameters, without casts.
  *
  *     bson_value_t id = truce_id_utf8("a");
  *     status = truce_commit_read(commit, "accounts", &id, &account, error);

@@ -72,7 +72,8 @@ typedef struct truce_item_options {
     const char *version;
     /* Do not wait for the disk. */
     bool relaxed;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_item_options;
 
 typedef struct truce_item_result {
@@ -83,7 +84,8 @@ typedef struct truce_item_result {
     int64_t modified;
     /* An item was appended (add, upsert). */
     bool added;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_item_result;
 
 /* Returns a handle. The call never fails and does not access the store. If the options are wrong,
@@ -162,7 +164,8 @@ typedef struct truce_item_converted {
     /* The number of documents left unchanged: an item has no identity, or two items have the same
      * one. */
     int64_t refused;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_item_converted;
 
 /* Converts every document of the collection to `layout`, with one atomic write for each, while

@@ -50,7 +50,8 @@ typedef struct truce_ledger_options {
     const char *slots;
     /* The maximum time that a call waits and retries. 0 means 30,000. */
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_ledger_options;
 
 /* Returns a handle, never NULL. If the options are wrong, every call fails and names the fault. The
@@ -92,7 +93,8 @@ typedef struct truce_ledger_account {
     bool credit_only;
     /* The account accepts neither. An account with pending transactions cannot be closed. */
     bool closed;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_ledger_account;
 
 /* Opens an account. If it is open with these rules, the call returns TRUCE_OK. If it is open with
@@ -102,9 +104,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_open(truce_ledger *ledger,
                                                            truce_commit *commit,
                                                            const truce_ledger_account *account,
                                                            bson_error_t *error);
-/* Replaces all rules of an account, from the next transaction on. `currency` may be NULL. The rules
- * take a number of the account, so each transaction is judged by the rules that were valid at its
- * number. If the account is not open, the call fails with TRUCE_NOT_FOUND. */
+/* Replaces all rules of an account, from the next transaction on. `currency` may be NULL. The
+ * change of the rules gets a number of the account, so each transaction is checked against the rules
+ * that were valid at its own number. If the account is not open, the call fails with
+ * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_rules(truce_ledger *ledger,
                                                             truce_commit *commit,
                                                             const truce_ledger_account *account,
@@ -148,12 +151,13 @@ typedef struct truce_ledger_transaction {
      * probably in seconds, fails with TRUCE_INVALID. */
     int64_t effective_ms;
     /* For a pending transaction: the time after which it cannot be settled and its amounts are
-     * available again, ms since 1970. A time before 1970-04-27, which is probably in seconds, fails
-     * with TRUCE_INVALID. 0 means never. */
+     * available again, ms since 1970. A time before 1970-04-26T17:46:40Z (10,000,000,000 ms) is
+     * probably in seconds and fails with TRUCE_INVALID. 0 means never. */
     int64_t expires_ms;
     /* Metadata that is stored with the transaction. NULL means none. */
     const bson_t *meta;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_ledger_transaction;
 
 typedef struct truce_ledger_result {
@@ -185,8 +189,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_post(
     truce_ledger_result *result, bson_error_t *error);
 
 /* Posts each transaction by itself, in order, with a result for each. A refused transaction is not
- * booked, and the next one is judged without it. TRUCE_OK: every transaction was judged. If the
- * store fails, the transactions that were not judged have its status. At most 10,000 at a time. */
+ * booked, and the following ones are checked without it. Returns TRUCE_OK if every transaction was
+ * checked. If the store fails, the transactions that were not checked have the status of the
+ * failure. `count` is at most 10,000. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_post_many(truce_ledger *ledger, const truce_ledger_transaction *transactions,
                        size_t count, truce_ledger_result *results, bson_error_t *error);
@@ -206,7 +211,7 @@ typedef struct truce_ledger_balance {
     int64_t number;
     /* The posted balance. */
     int64_t balance;
-    /* Pending amounts. */
+    /* Pending amounts that leave the account (positive), and that enter it. */
     int64_t out, in;
     /* balance - out. */
     int64_t available;
@@ -227,7 +232,8 @@ typedef struct truce_ledger_moment {
      * the balance by value date as it was known at that time. The number of documents that it reads
      * does not grow with the account's entries, but by one stored sum for each 500,000 of them. */
     int64_t effective_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_ledger_moment;
 
 /* Returns the balance of an account. It is exact for the number that it reports, whatever other
@@ -276,7 +282,8 @@ typedef struct truce_ledger_page {
     /* Return no line after this number, for example the number of the balance on the first page. 0
      * means no bound. */
     int64_t last;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_ledger_page;
 
 /* Receives a line. Returning false ends the walk. */
@@ -312,13 +319,14 @@ typedef struct truce_ledger_search {
     /* Only transactions that follow the one with this id, in the order of the search. NULL means
      * all. */
     const bson_value_t *after;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_ledger_search;
 
-/* Calls `function` for the matching transactions, as stored, in the order of booking, and of their
- * ids if they were booked in the same millisecond. If you search
- * metadata often, create an index ({"meta.order": 1}: truce_index_create). If `meta` has an
- * operator instead of a field, the call fails with TRUCE_INVALID. */
+/* Calls `function` for the matching transactions, as stored, in the order of booking; transactions
+ * of the same millisecond are in the order of their ids. If you search metadata often, create an
+ * index ({"meta.order": 1}: truce_index_create). If `meta` has an operator instead of a field, the
+ * call fails with TRUCE_INVALID. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_find(truce_ledger *ledger,
                                                            const truce_ledger_search *search,
                                                            truce_ledger_document_function *function,
@@ -367,7 +375,7 @@ typedef truce_status truce_ledger_seal_next(const bson_t **part, void *arg, bson
 typedef struct truce_ledger_seal_source {
     truce_ledger_seal_next *next;
     void *arg;
-    uint64_t reserved[4]; /* zeros */
+    uint64_t reserved[4]; /* Must be zero. */
 } truce_ledger_seal_source;
 
 /*

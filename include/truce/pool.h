@@ -12,7 +12,7 @@
  *     claimed --> begun --> ended by its function, or when that returns
  *        \           \----> lost: cancelled, or its lease ended
  *         \                 left: running when the pool was stopped and the grace period ended
- *          \-> returned: not begun when the pool was stopped
+ *          \-> requeued: not begun when the pool was stopped
  *
  * Threads: any thread may make any call, except truce_pool_free. After a fork, only the parent has
  * the pool.
@@ -24,7 +24,8 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_pool truce_pool;
 
 /*
- * Runs one job. The pool frees the job. The result has this meaning:
+ * Runs one job, on a thread of the pool. The pool frees the job afterwards. The result has this
+ * meaning:
  *
  *     TRUCE_OK          the job is done, with the result of truce_job_result; or it has already
  *                       ended by truce_job_commit, truce_job_snooze, or a similar call
@@ -47,7 +48,8 @@ typedef struct truce_pool_options {
     /* The number of jobs that are claimed before a thread is free for them, up to 1,000. It saves
      * calls to the store, but other workers cannot run these jobs in the meantime. 0 means none. */
     uint32_t ahead;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_pool_options;
 
 /* Starts a pool. The queue must outlive it. If the options of the queue or of the pool are wrong,

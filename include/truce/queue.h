@@ -76,8 +76,8 @@ typedef struct truce_queue_options {
     const char *worker;
     /* The duration of a claim without truce_job_extend. 0 means 30,000. */
     uint32_t lease_ms;
-    /* For jobs that are added with this handle and do not set it. It is stored with the job, so it
-     * has no effect on the handle of a worker. 0 means 10. */
+    /* The maximum number of attempts of jobs that are added with this handle and do not set their
+     * own. It is stored with the job, so the handle of a worker ignores it. 0 means 10. */
     uint32_t attempts_max;
     truce_backoff backoff;
     /* The delay after the first failure. 0 means 1,000. Jitter: an actual delay is random between
@@ -102,7 +102,8 @@ typedef struct truce_queue_options {
     truce_mechanism mechanism;
     /* The deadline of a call. 0 means 30,000. */
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_queue_options;
 
 /* Returns a handle. The call never fails and does not access the store. If the options are wrong,
@@ -152,8 +153,8 @@ typedef enum truce_job_failure {
 typedef struct truce_job_options {
     /* Run after this delay from now, at most 10,000 days. Not together with run_at_ms. */
     int64_t delay_ms;
-    /* Run at this time, ms since 1970. A time before 1970-04-27, which is probably in seconds,
-     * fails with TRUCE_INVALID. */
+    /* Run at this time, ms since 1970. A time before 1970-04-26T17:46:40Z (10,000,000,000 ms) is
+     * probably in seconds and fails with TRUCE_INVALID. */
     int64_t run_at_ms;
     /* -1,000 to 1,000. The highest priority runs first, then the oldest job. */
     int32_t priority;
@@ -186,9 +187,9 @@ typedef struct truce_job_options {
     const char *lane;
     /* The number of jobs of the lane that run at a time. 0 means 1. The last value set applies. */
     uint32_t lane_width;
-    /* At most this number of jobs of the lane begin in any lane_per_ms, over all processes (see
-     * truce_queue_limits). 0 means no limit. Each attempt counts. A job that exceeds the rate is
-     * delayed. */
+    /* The rate limit of the lane: at most this number of its jobs begin in any period of
+     * lane_per_ms, over all processes (see truce_queue_limits). 0 means no limit. Each attempt
+     * counts. A job that exceeds the rate is delayed. */
     uint32_t lane_rate;
     uint32_t lane_per_ms;
     /* The job is ready only after these jobs, of any queues of the store, have ended: up to 500. If
@@ -207,7 +208,8 @@ typedef struct truce_job_options {
     const char *name;
     /* The id of the job. NULL means a new one. */
     const bson_oid_t *id;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_job_options;
 
 /* The outcome of adding a job. */
@@ -226,7 +228,8 @@ typedef struct truce_job_added {
     /* The id of the new job, or of the existing one. */
     bson_oid_t id;
     truce_added added;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_job_added;
 
 /*
@@ -268,7 +271,8 @@ typedef struct truce_flow_job {
     const truce_job_options *options;
     /* The names of the jobs that it waits for, followed by NULL. NULL means none. */
     const char *const *after;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_flow_job;
 
 /*
@@ -333,7 +337,8 @@ typedef struct truce_queue_source {
     truce_queue *queue;
     /* The weight, at most 1,000. 0 means 1. */
     uint32_t weight;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_queue_source;
 
 /* Claims up to `most` (1,000) jobs of several queues, up to 100. The order of the queues is drawn
@@ -409,9 +414,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_step(truce_job *job, const ch
  *
  * If the call fails with TRUCE_NOT_FOUND, the job was suspended and this worker no longer holds it:
  * free it and claim another. When the time comes, the job is claimed again and runs from its
- * beginning; its completed steps are not repeated, and no attempt is counted. TRUCE_OK: the sleep
- * or wait is over, and the job continues. `name` follows the rules of a step's name, and no step of
- * the job has the same name.
+ * beginning; its completed steps are not repeated, and no attempt is counted. TRUCE_OK means that
+ * the sleep or wait has ended, and the job continues. `name` follows the rules of a step's name,
+ * and no step of the job has the same name.
  */
 
 /* Sleeps once for each name, across all attempts. */
@@ -495,18 +500,20 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_pause(truce_queue *queue, b
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_resume(truce_queue *queue,
                                                             bson_error_t *error);
 
-/* Limits of a queue over all processes. All zeros: no limits. */
+/* Limits of a queue over all processes. If all fields are zero, the queue has no limits. */
 typedef struct truce_queue_limits {
     /* The number of jobs that run concurrently. 0 means any number. */
     uint32_t running;
-    /* At most this number of claims in any per_ms. 0 means no limit. If the clocks of the claiming
-     * processes differ, the limit applies for each distinct clock. */
+    /* The rate limit: at most this number of claims in any period of per_ms. 0 means no limit. If
+     * the clocks of the claiming processes differ, the limit applies to each group of processes
+     * with the same clock. */
     uint32_t rate;
     uint32_t per_ms;
     /* The limits belong to this pool, which other queues may share. NULL means the one of the
      * queue. */
     const char *pool;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_queue_limits;
 
 /*

@@ -25,7 +25,7 @@ typedef struct truce_request_handler {
     const char *name;
     truce_request_function *function;
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    uint64_t reserved[4]; /* Must be zero. */
 } truce_request_handler;
 
 /* Adds a request. If the same key exists with the same name and input, the call returns TRUCE_OK
@@ -41,7 +41,8 @@ typedef struct truce_request_report {
     int64_t failed;
     /* Requests for which this call has no handler. */
     int64_t refused;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_request_report;
 
 /* Runs the waiting requests, oldest first, at most `limit` (0 means 100), and returns. If the

@@ -67,7 +67,8 @@ typedef struct truce_revision_options {
     uint32_t deadline_ms;
     /* Do not wait for the disk. */
     bool relaxed;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_revision_options;
 
 /* Returns a handle. The call never fails and does not access the store. If the options are wrong,
@@ -116,7 +117,8 @@ typedef struct truce_revision_result {
     bson_t conflict;
     /* The id of the conflict in the inbox. Zeros: it is not there. */
     bson_oid_t inbox;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_revision_result;
 
 /* Frees the contents of a result. */
@@ -282,7 +284,8 @@ typedef struct truce_http_request {
     const char *if_none_match;
     /* Requests that change data must have a condition (RFC 6585). */
     bool demand;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_http_request;
 
 /* Evaluates a request by RFC 9110, section 13, for a document with this number (TRUCE_REVISION_NEW:

@@ -34,7 +34,8 @@ typedef struct truce_salvage_options {
     truce_salvage_collection_function *collection;
     truce_salvage_progress_function *progress;
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_salvage_options;
 
 typedef struct truce_salvage_report {
@@ -60,13 +61,14 @@ typedef struct truce_salvage_report {
     int64_t validators_refused;
     /* Everything that existed was recovered, as far as the file reveals. */
     bool complete;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_salvage_report;
 
 /*
  * Salvages the file `from` into `to`. `from` is a path, optionally after "file:", of a file that no
- * process has open. `to` is an empty store of any kind. TRUCE_OK: every readable document is in
- * `to`; report->complete says whether these are all.
+ * process has open. `to` is an empty store of any kind. TRUCE_OK means that every readable
+ * document is in `to`; report->complete says whether these are all.
  *
  *     TRUCE_NOT_FOUND   the file does not exist
  *     TRUCE_LOCKED      a process has the file open

@@ -91,7 +91,8 @@ typedef struct truce_set_options {
      * that the call waits at most 30,000 ms for other writers, with no limit on its own work. If a
      * batch fails this way, repeat every call in it. */
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_set_options;
 
 /* Returns a handle. The call never fails and does not access the store. If the options are wrong,
@@ -153,14 +154,16 @@ typedef struct truce_set_operation {
     int64_t seq;
     /* The sender that numbers the messages. NULL means that the numbers have no source. */
     const char *source;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_set_operation;
 
 typedef struct truce_set_result {
     /* TRUCE_OK: `outcome` is valid. */
     truce_status status;
     truce_set_outcome outcome;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_set_result;
 
 /* Applies many operations, in any order, of any documents. The call first finds the winner of each
@@ -245,7 +248,8 @@ typedef struct truce_set_collected {
     int64_t documents;
     /* Tombstones that were removed. */
     int64_t tombstones;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_set_collected;
 
 /* Removes the tombstones at or below the watermark. Any number of processes may call it at any
@@ -278,7 +282,8 @@ typedef struct truce_set_converted {
     int64_t elements;
     /* Documents that could not be written, or have a value other than a list. */
     int64_t left;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_set_converted;
 
 /* Gives every element without a number (see above) the number 0. The call may run at any time,

@@ -49,7 +49,8 @@ typedef struct truce_snapshot_options {
     uint64_t log_bytes;
     /* No limits, for work that must complete, such as a backup. */
     bool unlimited;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_snapshot_options;
 
 /* Takes a snapshot. It contains every write that was acknowledged before the call. The snapshot of
@@ -67,7 +68,8 @@ typedef struct truce_snapshot_state {
     uint64_t log_bytes;
     /* The snapshot has ended: its reads fail with TRUCE_EXPIRED. */
     bool ended;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_snapshot_state;
 
 /* Returns the state of a snapshot. If `view` is not a view, the call fails with TRUCE_INVALID. */

@@ -24,7 +24,8 @@ TRUCE_BEGIN_DECLS
 
 typedef enum truce_status {
     TRUCE_OK = 0,
-    /* It does not exist, or no document matched a filter. This is a result, not a failure. */
+    /* The document, job, version, or other object does not exist, or no document matched a filter.
+     * This is a result, not a failure. */
     TRUCE_NOT_FOUND,
     /* Another write changed a document that this call depends on. Run the call again. */
     TRUCE_CONFLICT,
@@ -51,9 +52,12 @@ typedef enum truce_status {
     /* The deadline of the call passed, or truce_interrupt ended the call. A write or a
      * commit has no effect, and will have none later. */
     TRUCE_TIMEOUT,
-    /* A condition of the caller does not hold, so a repetition succeeds only after other writes. A
-     * guard of a commit does not match its document, or the caller's function refused
-     * (truce_transact). Also: a transfer was canceled, or a tree's edit cannot be published. */
+    /* A condition of the caller does not hold, so repeating the call succeeds only after other
+     * writes. Four cases:
+     *  - a guard of a commit does not match its document
+     *  - the caller's function refused (truce_transact)
+     *  - a transfer was canceled
+     *  - an edit of a tree cannot be published */
     TRUCE_REFUSED,
 } truce_status;
 

@@ -46,9 +46,9 @@ typedef struct truce_store_options {
     bool must_exist;
     /* The default durability of every write. */
     bool relaxed;
-    /* The maximum time that a call waits for locks. 0 means 30,000. */
+    /* The maximum time in ms that a call waits for locks. 0 means 30,000. */
     uint32_t deadline_ms;
-    /* The maximum age of a cursor or snapshot that is open while others write. 0 means 600,000. */
+    /* The maximum age in ms of a cursor or snapshot while other clients write. 0 means 600,000. */
     uint32_t snapshot_age_ms;
     /* Megabytes for documents and pages of a file, from 16 to 1,048,576. 0 means the value of the
      * environment variable TRUCE_CACHE_MB, or 1/64 of the machine's memory, at least 64 and at most
@@ -64,7 +64,8 @@ typedef struct truce_store_options {
      * database, in which the collections of other databases are visible as "@school.students". For
      * mongodb://, the database may be named here instead of in the URI. */
     const char *database;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_store_options;
 
 /*
@@ -139,7 +140,8 @@ typedef struct truce_find_options {
      * about 50 ms. Set it if a later write depends on this result but does not itself check that
      * the document is unchanged. */
     bool latest;
-    uint64_t reserved[1]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[1];
 } truce_find_options;
 
 /* Finds the documents that match `filter`; NULL or an empty filter matches all. A collection that
@@ -173,7 +175,8 @@ typedef struct truce_read_request {
     bson_t document;
     /* Out: the document exists. */
     bool found;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_read_request;
 
 typedef struct truce_count_options {
@@ -181,7 +184,8 @@ typedef struct truce_count_options {
     /* As in a find. A negative limit counts as its absolute value. */
     int64_t skip, limit;
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_count_options;
 
 /* Counts the documents that match `filter`. */
@@ -203,7 +207,8 @@ typedef struct truce_aggregate_options {
     bool allow_disk_use;
     /* $out and $merge bypass the validator, as in truce_write_options. */
     bool unvalidated;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_aggregate_options;
 
 /* Runs an aggregation. `pipeline` is an array of stages. The caller closes the cursor. */
@@ -248,7 +253,8 @@ typedef struct truce_write_options {
     /* For an update without `multi`: change the first document in this order. Not every store
      * supports it (truce/sys/store.h). */
     const bson_t *sort;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_write_options;
 
 typedef struct truce_write_result {
@@ -263,7 +269,8 @@ typedef struct truce_write_result {
     /* The _id of the inserted document. Its type is 0 if nothing was inserted.
      * truce_write_result_release frees it. */
     bson_value_t upserted_id;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_write_result;
 
 /* Frees the contents of a result. */
@@ -305,15 +312,17 @@ typedef struct truce_modify_options {
     bool remove;
     /* Return the document after the change instead of before it. */
     bool return_new;
-    bool upsert, pipeline, relaxed;
     /* As in truce_write_options. */
+    bool upsert, pipeline, relaxed;
     bool unvalidated;
     const bson_t *array_filters;
+    /* The deadline of the call in ms. 0 means that of the store. */
     uint32_t deadline_ms;
     /* A document that is written in the same step (truce/sys/store.h). Requires TRUCE_CAN_RECEIPT.
      * NULL means none. */
     struct truce_receipt *receipt;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_modify_options;
 
 /* Finds and changes one document in one atomic step. `document` receives the old document, or the
@@ -356,14 +365,15 @@ typedef struct truce_write {
     /* For update: the whole document represents changes of parts of it, and change streams report
      * the parts. */
     bool in_parts;
-    uint64_t reserved[1]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[1];
 } truce_write;
 
 typedef struct truce_write_outcome {
     truce_status status;
     truce_write_result result;
     bson_error_t error;
-    uint64_t reserved[2]; /* must be zero */
+    uint64_t reserved[2]; /* Must be zero. */
 } truce_write_outcome;
 
 typedef struct truce_bulk_options {
@@ -372,10 +382,12 @@ typedef struct truce_bulk_options {
     /* All writes or none. Every update and remove must match at least one document; otherwise the
      * whole bulk fails with TRUCE_CONFLICT. */
     bool atomic;
+    /* Do not wait for the disk. */
     bool relaxed;
     /* The call may return before the writes are on disk. Only reads with `early` find them before
      * that. Call truce_settle before you report the result to others. */
     bool early;
+    /* The deadline of the call in ms. 0 means that of the store. */
     uint32_t deadline_ms;
     /* Reads that must still hold (truce/sys/store.h). Requires `atomic` and TRUCE_CAN_CHECK. NULL
      * means none. */
@@ -383,11 +395,12 @@ typedef struct truce_bulk_options {
     /* A document that is written in the same step (truce/sys/store.h). Requires TRUCE_CAN_RECEIPT,
      * and not `atomic`. NULL means none. */
     struct truce_receipt *receipt;
-    /* Consecutive updates of one collection (without `multi` and `upsert`) may be sent to a server
-     * as one message; removes, too. The server reports how many of them changed a document, but not
-     * which. If one did not, `matched` is 0 for each. */
+    /* Consecutive updates of one collection (without `multi` and `upsert`), and consecutive
+     * removes, may be sent to a server as one message. The server reports how many of them changed
+     * a document, but not which. If one did not, `matched` is 0 for each. */
     bool joined;
-    uint64_t reserved[1]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[1];
 } truce_bulk_options;
 
 /* Executes writes[0..count) in order, of any collections. `outcomes` has room for `count` elements.
@@ -467,7 +480,8 @@ typedef struct truce_list_options {
     bool pages;
     /* Include the uuid of each collection of a file. */
     bool uuids;
-    uint64_t reserved[2]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[2];
 } truce_list_options;
 
 /*
@@ -551,7 +565,8 @@ typedef struct truce_store_counters {
     uint64_t syncs;
     /* The current size of the log of a file, to which any process writes. Other stores have 0. */
     uint64_t log_bytes;
-    uint64_t reserved[1]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[1];
 } truce_store_counters;
 
 /* Returns the counters of this handle, of all threads, since it was opened. */

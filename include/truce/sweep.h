@@ -25,7 +25,8 @@ typedef struct truce_sweep_options {
     /* Receives each item that could not be repaired: {rule: "failed", ns, id, status, text}. */
     truce_finding_function *function;
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_sweep_options;
 
 typedef struct truce_sweep_report {
@@ -47,7 +48,8 @@ typedef struct truce_sweep_report {
     bool more;
     /* Recorded changes for change streams that exceeded their maximum age or size. */
     int64_t pruned;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_sweep_report;
 
 /* Runs one recovery pass over the whole store. `report` is filled as far as the call got, also on
@@ -73,14 +75,16 @@ typedef struct truce_check_options {
     /* With repair: repair only findings that have the fields {rule, ns, id?} of this one. A finding
      * without an id is about the whole collection. NULL means all. */
     const bson_t *finding;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_check_options;
 
 typedef struct truce_check_report {
     /* Items examined. */
     int64_t collections, documents, commits;
     int64_t findings, repaired;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_check_report;
 
 /* Checks the consistency of a live store and reports the faults; docs/commits.md lists the

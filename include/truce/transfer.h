@@ -62,7 +62,8 @@ typedef struct truce_transfer_options {
     uint32_t deadline_ms;
     /* AUTO: in one step if the store supports it. JOURNAL: step by step. */
     truce_mechanism mechanism;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_transfer_options;
 
 /* Returns a handle, never NULL. If the options are wrong, every call fails and names the fault. The
@@ -85,7 +86,8 @@ typedef struct truce_transfer_entry {
     /* The update that reverses the effect. NULL means the reverse of the effect, which must consist
      * of $inc only. */
     const bson_t *undo;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_transfer_entry;
 
 typedef struct truce_transfer {
@@ -100,7 +102,8 @@ typedef struct truce_transfer {
     bool overdraft;
     /* Metadata that is stored with the transfer. NULL means none. */
     const bson_t *meta;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_transfer;
 
 typedef struct truce_transfer_result {
@@ -111,7 +114,8 @@ typedef struct truce_transfer_result {
 
 /*
  * Executes a transfer to its end, in a commit of its own if `commit` is NULL. Continues a transfer
- * that was started before and has not ended. `result` may be NULL. TRUCE_OK: the transfer is done.
+ * that was started before and has not ended. `result` may be NULL. TRUCE_OK means that the
+ * transfer is done.
  *
  *     TRUCE_REFUSED     the transfer is canceled, for good under this id: a guard did not match, a
  *                       document does not exist, an effect is impossible, or another call canceled
@@ -141,9 +145,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_resume(truce_transfers *
                                                                const bson_value_t *id,
                                                                bson_error_t *error);
 
-/* Undoes a transfer that is not decided. TRUCE_OK: the transfer is canceled, now or before. If it
- * is decided or done, the call fails with TRUCE_REFUSED; to reverse it, start another transfer. If
- * it does not exist, the call fails with TRUCE_NOT_FOUND. */
+/* Undoes a transfer that is not decided. TRUCE_OK means that the transfer is canceled, now or
+ * before. If it is decided or done, the call fails with TRUCE_REFUSED; to reverse it, start another
+ * transfer. If it does not exist, the call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transfer_cancel(truce_transfers *transfers,
                                                                const bson_value_t *id,
                                                                bson_error_t *error);

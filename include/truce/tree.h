@@ -52,7 +52,8 @@ typedef struct truce_tree_options {
     const char *parent;
     /* The deadline of a call. 0 means 30,000. */
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_tree_options;
 
 /* Returns a handle, never NULL. If the options are wrong, every call fails. The options are copied.
@@ -79,7 +80,8 @@ typedef struct truce_tree_edit_options {
      * a base: all that are kept). If these were collected and a base was given, truce_tree_publish
      * fails with TRUCE_EXPIRED. */
     const bson_oid_t *id;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_tree_edit_options;
 
 /* Begins or continues an edit. The first edit creates the tree, with the empty version 0. If the
@@ -114,7 +116,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_flush(truce_tree_edit *edit,
 typedef struct truce_tree_published {
     /* The version that the edit has become; the base if the edit was empty. */
     int64_t version;
-    /* The edit was empty: nothing was published. */
+    /* True if the edit was empty, so that nothing was published. */
     bool nothing;
     /* The edit was published before, under options->id. The items of this edit were abandoned. */
     bool exists;
@@ -160,7 +162,8 @@ typedef struct truce_tree_rebase_options {
     /* Receives each conflict. NULL means that the call only counts. */
     void (*conflict)(const truce_tree_conflict *conflict, void *arg);
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_tree_rebase_options;
 
 /* Turns the edit into one of the current version; items that both sides changed are merged. If
@@ -195,7 +198,8 @@ typedef struct truce_tree_at {
     bool hold;
     /* The maximum time for which the version is held without a read. 0 means 600,000. */
     uint32_t lease_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_tree_at;
 
 /* Opens a snapshot of a version, of the current one if `at` is NULL. If the tree, version, or tag
@@ -228,7 +232,8 @@ typedef struct truce_tree_find_options {
     const bson_t *sort;
     /* The maximum number of items. 0 means all. */
     int64_t limit;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_tree_find_options;
 
 /* Calls `function` for each item of the version that matches `filter` (NULL means all), in
@@ -277,9 +282,11 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_branch(truce_tree *tree,
 typedef struct truce_tree_merge_options {
     /* "mine" is this tree, "theirs" is the other. */
     truce_tree_rebase_options how;
-    /* Both are for the log. NULL means a message that names the merged versions, and no author. */
+    /* The message and the author for the log. A `message` of NULL means one that names the merged
+     * versions; an `author` of NULL means none. */
     const char *message, *author;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_tree_merge_options;
 
 /*
@@ -364,7 +371,8 @@ typedef struct truce_tree_keep {
     /* The version that was current this long ago, and all later ones. 0 means that the age does not
      * matter. */
     int64_t age_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_tree_keep;
 
 /* Stores the retention. After this, the recovery pass collects versions that neither the retention,
@@ -383,7 +391,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_untag(truce_tree *tree, cons
                                                           bson_error_t *error);
 
 typedef struct truce_tree_collected {
-    /* Versions. */
+    /* Published versions whose items were marked as visible, so that reads no longer need their
+     * tokens. */
     int64_t settled;
     /* Items removed. */
     int64_t items;

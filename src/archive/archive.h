@@ -66,7 +66,7 @@ struct archive_options {
     int interval_ms;
     /* The maximum size of the log that is pinned while the target is not available. */
     int64_t log_limit;
-    /* How long a point in time can be restored; 0: forever. */
+    /* How long a point in time can be restored; 0 means forever. */
     int64_t keep_ms;
     /* Returns when everything is archived. */
     bool once;
@@ -90,7 +90,7 @@ truce_status truce__archive_run(const char *path, const uint8_t store[SEGMENT_ST
 struct restore_options {
     /* The last commit whose time is not later; INT64_MAX: the last commit. */
     int64_t at_ms;
-    /* The number of the last commit; 0: not given. */
+    /* The number of the last commit, or 0 if it is not given. */
     uint64_t at_commit;
     /* Reads and verifies, and writes nothing. */
     bool dry_run;
@@ -104,17 +104,17 @@ struct restore_options {
 struct restore_report {
     uint32_t generation;
     /* The last commit was asked for, but this generation, which has no complete base, may have
-     * later ones; 0: none. */
+     * later ones, or 0 if none exists. */
     uint32_t newer_generation;
     /* The commit that was restored, and its time. If the archive has no commit of the generation,
      * it is the time of the base. */
     uint64_t commit;
     int64_t commit_ms;
-    /* The commit after it; 0: the archive has none. */
+    /* The commit after it, or 0 if the archive has none. */
     uint64_t next_commit;
     int64_t next_ms;
     /* The last commit of the generation, if its time is not after the wanted one although that of
-     * `next_commit` is: the clock went back; 0: it did not. */
+     * `next_commit` is: the clock went back; 0 if it did not. */
     uint64_t back_commit;
     int64_t bytes;
     uint64_t segments, bytes_read;

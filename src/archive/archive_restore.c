@@ -45,14 +45,14 @@ struct restoring {
     /* The hash of the last segment, if there was one. */
     uint8_t hash[SHA256_BYTES];
     bool chained;
-    /* -1: nothing is written. */
+    /* -1 means that nothing is written. */
     int file;
     char *path, *hidden;
     /* A bit for each page that the log has written. */
     struct buffer written;
     /* Frames of a commit whose end was not read yet: page numbers, and pages. */
     struct buffer numbers, frames;
-    /* The size of the file in pages after the last commit; 0: no commit was replayed. */
+    /* The size of the file in pages after the last commit; 0 means that no commit was replayed. */
     uint32_t file_pages;
     uint64_t commit;
     bool ended;

@@ -53,7 +53,7 @@ struct segment_head {
     /* The number of the last commit. Numbers continue through all generations, from 1. The state
      * in which a generation finds the store has a number, too. */
     uint64_t commit;
-    /* The latest time of a commit so far in the generation; 0: no commit yet. */
+    /* The latest time of a commit so far in the generation; 0 before the first commit. */
     int64_t latest_ms;
     /* When the segment was made. */
     int64_t made_ms;
@@ -69,7 +69,7 @@ struct segment_head {
     uint64_t replay;
     /* The number of the base that is being copied, or of the last complete one. */
     uint32_t base;
-    /* The next page to be copied; 0: no base is being copied. */
+    /* The next page to be copied; 0 means that no base is being copied. */
     uint32_t base_next;
     /* The value of `replay` when this base began. */
     uint64_t base_replay;
@@ -83,7 +83,7 @@ struct segment_entry {
     /* The wall clock time of the commit that this frame ends. */
     int64_t time_ms;
     uint32_t page;
-    /* The number of pages in the file after this commit; 0: the frame ends none. */
+    /* The number of pages in the file after this commit; 0 if the frame ends none. */
     uint32_t pages_after;
     /* The bytes of the page in the segment: all of it, or a change (archive_segment.c). */
     uint32_t size;
@@ -152,8 +152,9 @@ truce_status truce__segment_decode(const struct segment_name *name, const uint8_
                                    size_t size, struct segment_pages *pages,
                                    struct segment *segment, bson_error_t *error);
 
-/* Returns the page of an entry, until the next call. Called for each entry, in their order, after
- * truce__segment_pages_begin. NULL: the data is damaged, which decode has excluded. */
+/* Returns the page of an entry, until the next call. The caller calls truce__segment_pages_begin
+ * first, and then this function for each entry in order. Returns NULL if the data is damaged, which
+ * decode has excluded. */
 const uint8_t *truce__segment_page(struct segment_pages *pages, const struct segment *segment,
                                    uint32_t entry);
 

@@ -22,8 +22,8 @@
  *  3. A number that no process has promised does not count: the counters have begun again.
  *  4. No caller waits for longer than its bound. If the bound passes, the outcome is unknown: the
  *     commit is on the disk, and the archiver continues to try.
- *  5. After one caller has waited for the timeout in vain, later writes are refused until the
- *     archiver has archived something. The archiver is then asked, in case it is idle.
+ *  5. After the wait of one caller has timed out, later writes are refused until the archiver has
+ *     archived something. That caller also wakes the archiver, in case it is idle.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,7 +39,7 @@ struct archive_sync {
     atomic_ullong archived;
     /* Futex: changes when a field changes. */
     atomic_uint changes;
-    /* Since when the archive is not in sync (monotonic nanoseconds); 0: it is. */
+    /* Since when the archive is not in sync (monotonic nanoseconds); 0 if it is. */
     atomic_llong out_since_ns;
     /* Guards `reason`, which says why it is not in sync. */
     pthread_mutex_t mutex;

@@ -37,7 +37,7 @@ struct target_calls {
     /* Deletes a file. A missing one is not an error. */
     truce_status (*remove)(struct target *target, const char *name, bson_error_t *error);
     /* Removes the rest of writes that were interrupted. Only the archiver of the store may call it,
-     * because another one may be writing. NULL: there is no such rest. */
+     * because another one may be writing. NULL if there is no such rest. */
     truce_status (*clean)(struct target *target, bson_error_t *error);
     void (*close)(struct target *target);
 };
@@ -50,7 +50,8 @@ struct target {
     int check_ms;
 };
 
-/* Opens a directory. `create`: creates it if it is missing. Otherwise fails with NOT_FOUND. */
+/* Opens a directory. If the directory is missing, it is created if `create` is true; otherwise the
+ * call fails with NOT_FOUND. */
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error);
 
@@ -60,8 +61,8 @@ struct target_timeouts {
 };
 
 /* Opens a bucket: "s3://BUCKET/PREFIX" (target_s3.c describes the environment). Does not call the
- * service. `timeouts`: NULL for the usual ones. Fails with INVALID if the name or a setting is
- * wrong, or libcurl is missing. */
+ * service. If `timeouts` is NULL, the usual ones are used. Fails with INVALID if the name or a
+ * setting is wrong, or libcurl is missing. */
 truce_status truce__target_s3(const char *name, const struct target_timeouts *timeouts,
                               struct target **target, bson_error_t *error);
 

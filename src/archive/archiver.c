@@ -73,8 +73,9 @@
  * commit that was written when the step began. Before the first base of the generation is complete,
  * they get none.
  *
- * If the target fails, the call is repeated, and the log grows. Beyond the limit the archiver ends
- * its transaction. When the log has begun again, it begins a new generation.
+ * If the target fails, the archiver repeats the call, and the log grows. If the log exceeds the
+ * limit, the archiver ends its read transaction. After the log was restarted, the archiver begins a
+ * new generation.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -89,9 +90,9 @@
 
 #define PATIENCE_MS 30000
 #define BEGIN_TRIES 10000
-/* A checkpoint may be writing the page. */
+/* The number of attempts to read a page, because a checkpoint may be writing it. */
 #define PAGE_TRIES 400
-/* The pause after a failed call doubles up to the second. */
+/* The first and the longest pause after a failed call; each pause is twice the one before it. */
 #define RETRY_MS     100
 #define RETRY_MS_MAX 5000
 /* A new base begins when the segments of the log since the last base are as large as that base, and
@@ -142,7 +143,8 @@ struct archiver {
     unsigned calls;
     /* The number of the last commit that was written when the last step began (durable.c). */
     uint64_t durable;
-    /* The last error is one of the target, or the log does not continue the archive. */
+    /* `target_failed`: the target caused the last error. `gap`: the log does not continue the
+     * archive. */
     bool target_failed, gap;
     /* `segment` and `bytes` have a segment that the target may have. */
     bool pending;

@@ -30,7 +30,8 @@
 #define CHECK_MS 100
 
 struct target_directory {
-    struct target base; /* first */
+    /* Must be the first field. */
+    struct target base;
     int directory;
     /* The last generation whose directory is known to be durable. */
     char durable[9];

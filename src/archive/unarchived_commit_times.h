@@ -12,7 +12,8 @@
 
 struct commit_times;
 
-/* Starts the thread. `lock` must outlive the result. NULL: the thread cannot be started. */
+/* Starts the thread. `lock` must outlive the result. Returns NULL if the thread cannot be
+ * started. */
 struct commit_times *truce__commit_times_begin(const struct lock *lock);
 /* Ends the thread and frees the times. NULL is allowed. */
 void truce__commit_times_end(struct commit_times *times);

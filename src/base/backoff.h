@@ -3,8 +3,8 @@
 
 /*
  * Exponential backoff with full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): before
- * each retry, a thread sleeps for a random time below a limit that doubles. Threads that met at one
- * document therefore do not meet again.
+ * each retry, a thread sleeps for a random time below a limit that doubles. Threads that collided
+ * on one document therefore rarely collide again.
  */
 #include <stdint.h>
 

@@ -23,11 +23,11 @@
 struct budget {
     /* Steps until the next check. */
     uint32_t left;
-    /* The error code with which the budget ended; 0: it has not ended. */
+    /* The error code with which the budget ended, or 0 while it has not ended. */
     uint32_t over;
-    /* Monotonic. NULL: no deadline. */
+    /* Monotonic. NULL means no deadline. */
     int64_t (*clock_ns)(void);
-    /* 0: none. */
+    /* 0 if none exists. */
     int64_t deadline_ns;
     /* Any thread sets it to 1 to interrupt the call. May be NULL. */
     const int *interrupted;

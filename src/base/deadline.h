@@ -8,7 +8,8 @@
  */
 #include <stdint.h>
 
-/* Sets the deadline (monotonic; 0: none). Returns the one before, which the caller restores. */
+/* Sets the deadline (monotonic, or 0 if none exists). Returns the one before, which the caller
+ * restores. */
 int64_t truce__deadline_set(int64_t until_ns);
 int64_t truce__deadline(void);
 
@@ -16,7 +17,7 @@ int64_t truce__deadline(void);
  * Returns the one before. */
 int64_t truce__deadline_narrow(uint32_t deadline_ms);
 
-/* Returns the earlier one of `until_ns` and the current deadline; 0: none. */
+/* Returns the earlier one of `until_ns` and the current deadline, or 0 if there is neither. */
 int64_t truce__deadline_least(int64_t until_ns);
 
 /* The least time for cleaning up after the deadline: enough if no lock is in the way. */

@@ -13,13 +13,13 @@ struct environment {
     int64_t (*monotonic_ns)(void *arg);
     void (*sleep_ms)(void *arg, int64_t duration_ms);
     uint64_t (*entropy)(void *arg);
-    /* Names the monotonic clock (truce__clock_name); NULL: the clock has no name. */
+    /* Names the monotonic clock (truce__clock_name); NULL if the clock has no name. */
     const char *(*clock_name)(void *arg);
 };
 
-/* Sets the environment of this thread; NULL: the system's. The environment is borrowed. */
+/* Sets the environment of this thread; NULL sets the system's. The environment is borrowed. */
 void truce__environment_use(const struct environment *environment);
-/* Returns the environment of this thread; NULL: the system's. */
+/* Returns the environment of this thread, or NULL if it is the system's. */
 const struct environment *truce__environment(void);
 
 #endif

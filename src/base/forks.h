@@ -8,8 +8,9 @@
  * there. So each lock of the process, as opposed to one of a store, has handlers of forks in its
  * file. They wait for the lock, or reset it in the child.
  *
- * Constructors register the handlers when the library is loaded. If a thread registered one during
- * a fork, the C library would not call it for this fork. The thread may hold the lock by then.
+ * Constructors register the handlers when the library is loaded. A handler that is registered later
+ * could come too late. The C library does not call it for a fork that has already begun, and the
+ * thread that registers it could hold the lock by then.
  */
 #include <stdint.h>
 

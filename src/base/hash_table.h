@@ -37,7 +37,7 @@ struct arena;
 
 struct hash_slot {
     uint32_t hash;
-    /* Plus one; 0: the slot is free. */
+    /* Plus one, or 0 if the slot is free. */
     uint32_t number;
 };
 

@@ -15,7 +15,7 @@ struct notices {
  * dropped. */
 struct notices truce__notices_of(const truce_store_hooks *hooks);
 
-/* Logs one sentence in lower case without a full stop, up to 1,023 bytes. `notices` may be NULL. */
+/* Logs one message in lower case without a full stop, up to 1,023 bytes. `notices` may be NULL. */
 void truce__log_emit(const struct notices *notices, truce_log_level level, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 

@@ -132,7 +132,7 @@ static bool has_instructions(void)
 /* Asks the processor once, because cpuid is slow. */
 static bool is_fast(void)
 {
-    /* 0: not asked yet. */
+    /* 0 if it is not asked yet. */
     static atomic_int known;
     int now = atomic_load_explicit(&known, memory_order_relaxed);
 

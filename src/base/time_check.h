@@ -13,7 +13,7 @@
 
 #include "truce/status.h"
 
-/* The least point in time, 1970-04-26. As a number of seconds, it is in the year 2286. */
+/* The least point in time, 1970-04-26T17:46:40Z. As a number of seconds, it is in the year 2286. */
 #define TIME_LEAST_MS INT64_C(10000000000)
 
 /* The longest duration, 10,000 days. Points in time after 1997 are greater. */

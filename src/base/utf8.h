@@ -13,7 +13,7 @@ static inline size_t truce__text_whole(const char *text, size_t size)
     return size;
 }
 
-/* Returns the first character and, in `size`, its number of bytes; 0 bytes: invalid UTF-8. */
+/* Returns the first character and, in `size`, its number of bytes, which is 0 for invalid UTF-8. */
 static inline uint32_t truce__text_code(const char *text, size_t length, size_t *size)
 {
     const uint8_t *at = (const uint8_t *)text;

@@ -2,10 +2,10 @@
 #define TRUCE_BASE_WAIT_LIMIT_H
 
 /*
- * Limits how often an operation waits in vain. A call that makes many calls, and continues when one
- * of them fails, would wait again and again for a lock that a stopped process holds. Within a
- * scope, only the first wait for a lock may take its whole deadline. After it has failed, the other
- * waits of this thread try once.
+ * Limits how often an operation waits without success. A call that makes many calls, and continues
+ * when one of them fails, would wait again and again for a lock that a stopped process holds.
+ * Within a scope, only the first wait for a lock may take its whole deadline. After it has failed,
+ * the other waits of this thread try once.
  */
 #include <stdbool.h>
 

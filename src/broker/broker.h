@@ -27,7 +27,7 @@
 /* A URL: SCHEME://USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE&... All strings are decoded. */
 struct broker_address {
     const char *scheme;
-    /* NULL: not given. */
+    /* NULL if it is not given. */
     const char *user, *password;
     /* Kafka's may be a list: "a:9092,b:9092". Then `port` is 0. */
     const char *host;
@@ -41,7 +41,7 @@ struct broker_address {
 
 /* A place in a log, such as the offset in a partition of Kafka. */
 struct broker_position {
-    /* The topic; NULL: the broker has no positions. */
+    /* The topic, or NULL if the broker has no positions. */
     const char *stream;
     int32_t partition;
     int64_t offset;
@@ -62,11 +62,11 @@ struct broker_message {
 
 /* A message to publish; all borrowed. */
 struct broker_post {
-    /* An exchange or a topic. NULL: that of the URL. */
+    /* An exchange or a topic. NULL means that of the URL. */
     const char *to;
-    /* The routing key, or the key of the record. NULL: that of the URL, or none. */
+    /* The routing key, or the key of the record. NULL means that of the URL, or none. */
     const char *key;
-    /* The key by which a log keeps the order, unless `key` is given. NULL: none. */
+    /* The key by which a log keeps the order, unless `key` is given. NULL if none exists. */
     const char *order_key;
     const uint8_t *body;
     size_t size;
@@ -85,8 +85,8 @@ struct broker_wishes {
     struct truce_store *store;
     /* Messages that the broker sends before they are acknowledged. */
     uint32_t prefetch;
-    /* Returns where a partition is to be read from; -1: no position is stored. The messages before
-     * it count as acknowledged. */
+    /* Returns where a partition is to be read from; -1 means that no position is stored. The
+     * messages before it count as acknowledged. */
     truce_status (*find_position)(void *arg, const char *stream, int32_t partition, int64_t *next,
                                   bson_error_t *error);
     void *arg;
@@ -104,7 +104,7 @@ struct broker_ops {
     /* Acknowledges these messages: all that were received since the last call. */
     truce_status (*acknowledge)(void *broker, struct broker_message *const *messages, size_t count,
                                 bson_error_t *error);
-    /* Finds out how many messages wait in the broker, besides those that it has sent; -1: the
+    /* Finds out how many messages wait in the broker, besides those that it has sent: -1 if the
      * broker does not know. */
     truce_status (*waiting)(void *broker, int64_t *count, bson_error_t *error);
     /* Sends a message. */
@@ -113,12 +113,12 @@ struct broker_ops {
     truce_status (*confirm)(void *broker, int timeout_ms, bson_error_t *error);
 };
 
-/* Returns the functions of a module; NULL: the module is of another version. Each module exports
+/* Returns the functions of a module, or NULL if the module has another version. Each module exports
  * one such function. */
 typedef const struct broker_ops *truce_broker_function(int version);
 
 /* Reads a URL. `text` is split in place, and `query` is initialised in any case; both must outlive
- * the address. INVALID: the URL is wrong. */
+ * the address. Fails with INVALID if the URL is wrong. */
 truce_status truce__broker_address_read(char *text, bson_t *query, struct broker_address *address,
                                         bson_error_t *error);
 
@@ -126,8 +126,8 @@ truce_status truce__broker_address_read(char *text, bson_t *query, struct broker
  * it. */
 char *truce__broker_address_show(const struct broker_address *address);
 
-/* Finds the implementation for a scheme, and loads its module. INVALID: the scheme is unknown, or
- * the module is missing; the error names the package. */
+/* Finds the implementation for a scheme, and loads its module. Fails with INVALID if the scheme is
+ * unknown, or if the module is missing; the error then names the package. */
 truce_status truce__broker_find(const char *scheme, const struct broker_ops **ops,
                                 bson_error_t *error);
 

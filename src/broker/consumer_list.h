@@ -24,7 +24,7 @@
 struct consumers_report {
     const char *consumer, *source, *into, *worker;
     int64_t started_ms;
-    /* The time of the last message; 0: none came. */
+    /* The time of the last message, or 0 if none came. */
     int64_t last_message_ms;
     /* Messages per second since the last report. */
     double rate;

@@ -24,7 +24,8 @@ truce_status truce__dead_letter_add(truce_commit *commit, const char *consumer,
                                     const struct broker_message *message, const char *reason,
                                     bson_error_t *error);
 
-/* Removes the reject with this _id in the commit of its effect. *gone: it was removed before. */
+/* Removes the reject with this _id in the commit of its effect. Sets *gone to whether it was
+ * removed before. */
 truce_status truce__dead_letter_remove(truce_commit *commit, const bson_value_t *id, bool *gone,
                                        bson_error_t *error);
 

@@ -15,13 +15,14 @@
 #include "store/reserved_names.h"
 #include "store/store.h"
 
-#define FEED_EVENTS_SCAN       1000 /* entries of a read, which holds a snapshot */
+#define FEED_EVENTS_SCAN       1000 /* Entries of a read, which holds a snapshot. */
 #define FEED_EVENTS_BYTES      ((size_t)8 * 1024 * 1024)
 #define FEED_EVENTS_STORE_NS   INT64_C(10000000000)
 #define FEED_EVENTS_FEED_BYTES (INT64_C(1) << 30)
 
 struct feed_item {
-    struct feed_event event; /* first */
+    /* Must be the first field. */
+    struct feed_event event;
     /* Until the event is complete: its data. */
     bson_t data;
     bool complete;
@@ -156,7 +157,7 @@ static void feed_event_append_attributes(bson_t *to, const struct feed_entry *en
     BSON_APPEND_INT32(to, "transactionindex", changes->reached.index);
 }
 
-/* Adds the last parts of an event. `last`: it is the last one of its operation. */
+/* Adds the last parts of an event. `last` says whether it is the last event of its operation. */
 static void feed_event_complete(struct feed_item *item, bool last)
 {
     if (item->complete)
@@ -240,7 +241,7 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
 
     changes->most = most;
     changes->full = false;
-    /* the last event is complete when it is known whether its operation has another one */
+    /* The last event is complete when it is known whether its operation has another one. */
     while (!status && more && !changes->full) {
         from = changes->reached.position;
         status =
@@ -288,7 +289,7 @@ void truce__feed_events_drop(struct feed_events *changes)
 
 void truce__feed_events_wait(struct feed_events *changes, uint32_t timeout_ms)
 {
-    bson_error_t ignored; /* the caller reads the feed, which fails, too */
+    bson_error_t ignored; /* The caller reads the feed, which fails, too. */
 
     (void)!truce__engine_wait(changes->engine, FEED_WAKE, &changes->seen, timeout_ms, &ignored);
 }
@@ -359,7 +360,8 @@ static truce_status feed_events_check_record(const struct feed_events *changes,
     return TRUCE_OK;
 }
 
-/* Reads the stored position. *found: there is one; *lost: changes after it were removed. */
+/* Reads the stored position. Sets *found to whether there is one, and *lost to whether changes
+ * after it were removed. */
 static truce_status feed_events_load(struct feed_events *changes, const struct feed_state *state,
                                      enum truce_publish_from from, bool *found, bool *lost,
                                      bson_error_t *error)

@@ -25,19 +25,20 @@
 
 /* The parts of a message by which it is recorded. */
 struct inbox_key {
-    /* Its id. Type 0: it is recorded by its position, or not at all. */
+    /* The id of the message. If the type is 0, the message is recorded by its position, or not at
+     * all. */
     bson_value_t id;
     /* Owned: {message: ID} of rejects, also for a message without an id. */
     bson_t reject;
-    /* 0: unknown */
+    /* The time of the message in ms since 1970, or 0 if it is unknown. */
     int64_t time_ms;
 };
 
 /* Creates the index that finds old records. */
 truce_status truce__inbox_prepare(truce_store *store, bson_error_t *error);
 
-/* Makes the key. `id` may have type 0. INVALID: an id has a wrong type or size. `key` is
- * initialised in any case. */
+/* Makes the key. `id` may have type 0. Fails with INVALID if an id has a wrong type or size. `key`
+ * is initialised in any case. */
 truce_status truce__inbox_key_make(const struct broker_message *message, const bson_value_t *id,
                                    struct inbox_key *key, bson_error_t *error);
 void truce__inbox_key_release(struct inbox_key *key);
@@ -64,8 +65,8 @@ static inline bson_value_t truce__inbox_id(const char *consumer, const bson_t *r
 truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
                                  const struct inbox_key *key, bool *seen, bson_error_t *error);
 
-/* Returns the first offset of a partition that was not applied; -1: none is stored. `commit` may be
- * NULL. */
+/* Returns the first offset of a partition that was not applied, or -1 if none is stored. `commit`
+ * may be NULL. */
 truce_status truce__inbox_position(truce_store *store, truce_commit *commit, const char *consumer,
                                    const struct broker_position *position, int64_t *next,
                                    bson_error_t *error);

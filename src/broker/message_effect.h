@@ -52,7 +52,8 @@ bool truce__effect_target_is_set(const struct effect_target *target);
 /* Returns the set of a target set:COLLECTION.LIST. */
 truce_set *truce__effect_target_set(const struct effect_target *target);
 
-/* Maps a message. INVALID: it does not fit. The caller releases the effect after OK. */
+/* Maps a message. Fails with INVALID if the message does not fit the mapping. The caller releases
+ * the effect after OK. */
 truce_status truce__effect_make(struct effect_target *target, const bson_t *message,
                                 struct arena *arena, struct effect *effect, bson_error_t *error);
 void truce__effect_release(struct effect *effect);

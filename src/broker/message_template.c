@@ -19,7 +19,7 @@ struct template
     struct value value;
     /* TEMPLATE_EXPRESSION */
     struct expression *expression;
-    /* The path that must exist; NULL: none. */
+    /* The path that must exist, or NULL. */
     char *path;
     struct template *children;
     size_t count;

@@ -21,14 +21,14 @@
 
 struct template;
 
-/* Compiles a copy of the template. INVALID: an expression in it is wrong. */
+/* Compiles a copy of the template. Fails with INVALID if an expression in it is wrong. */
 truce_status truce__template_new(const bson_t *source, bool is_array, struct template **template,
                                  bson_error_t *error);
 /* Frees the template. NULL is allowed. */
 void truce__template_free(struct template *template);
 
-/* Fills `result`, which is always initialised, for a message. `arena` is scratch memory. INVALID: a
- * field is missing, or an expression fails. */
+/* Fills `result`, which is always initialised, for a message. `arena` is scratch memory. Fails with
+ * INVALID if a field is missing or an expression fails. */
 truce_status truce__template_apply(const struct template *template, const bson_t *message,
                                    struct arena *arena, bson_t *result, bson_error_t *error);
 

@@ -15,14 +15,14 @@
 /* Room for `size` bytes as base64 of either form. */
 #define BASE64_ROOM(size) (((size) + 2) / 3 * 4)
 
-/* Writes base64 and returns its length. `url`: with the digits - and _, and without padding. */
+/* Writes base64 and returns its length. With `url`, uses the digits - and _, and no padding. */
 size_t truce__base64_write(const uint8_t *bytes, size_t size, bool url, char *text);
 
 /* Reads base64 (RFC 4648; the unused bits must be zeros) into `bytes`, which has room for `length`
  * bytes. Returns false if the text is not base64. The form for URLs may lack the padding. */
 bool truce__base64_read(const char *text, size_t length, bool url, uint8_t *bytes, size_t *size);
 
-/* Returns the value of a digit of either case; -1: it is not a digit. */
+/* Returns the value of a digit of either case, or -1 if it is not a digit. */
 int truce__hex_digit(char c);
 
 /* Writes 2 * `size` upper-case digits. */

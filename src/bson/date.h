@@ -11,7 +11,7 @@
 
 /* A fixed offset from UTC, or a zone of the tz database. All zeros: UTC. */
 struct date_zone {
-    /* NULL: the offset is fixed. */
+    /* NULL means that the offset is fixed. */
     const struct time_zone *named;
     int32_t offset_s;
 };
@@ -30,7 +30,7 @@ struct date_parts {
     int32_t hour, minute, second, millisecond;
     /* From 1. */
     int32_t day_of_year;
-    /* 0: Sunday. */
+    /* 0 is Sunday. */
     int32_t day_of_week;
     int64_t iso_year;
     /* From 1. */
@@ -53,8 +53,8 @@ int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone);
 int64_t truce__date_to_local(int64_t date_ms, const struct date_zone *zone);
 
 #define DATE_TEXT_MAX      40
-#define DATE_YEAR_0_MS     INT64_C(-62167219200000) /* the years of four digits: from here */
-#define DATE_YEAR_10000_MS INT64_C(253402300800000) /* to before this */
+#define DATE_YEAR_0_MS     INT64_C(-62167219200000) /* The first year of four digits. */
+#define DATE_YEAR_10000_MS INT64_C(253402300800000) /* After the last year of four digits. */
 /* Writes the date as "2020-02-29T12:34:56.789Z". Returns `text`. */
 const char *truce__date_show(int64_t date_ms, char text[DATE_TEXT_MAX]);
 

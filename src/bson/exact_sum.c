@@ -21,8 +21,8 @@ static double two_sum(double a, double b, double *lost)
     return total;
 }
 
-/* The earlier rounding error is added to the number first, as in MongoDB. 1e16 + 1 - 1e16 is high 0
- * and low 1, and 0 as a double. */
+/* Adds a double. The earlier rounding error is added to the number first, as in MongoDB. 1e16 + 1 -
+ * 1e16 is high 0 and low 1, and 0 as a double. */
 static void add_double(struct sum *sum, double number)
 {
     double lost;
@@ -105,7 +105,8 @@ static double as_double(const struct sum *sum)
     return isfinite(sum->high) ? sum->high : sum->plain;
 }
 
-/* A sum of integers is exact in the two doubles, so the nearest double includes the low one. */
+/* Returns the sum as the nearest double. A sum of integers is exact in the two doubles, so the
+ * nearest double includes the low one. */
 static double nearest_double(const struct sum *sum)
 {
     bool whole = sum->type == BSON_TYPE_INT32 || sum->type == BSON_TYPE_INT64;

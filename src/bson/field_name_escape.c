@@ -8,7 +8,7 @@
 #define DOLLAR "\xef\xbc\x84" /* U+FF04 */
 #define DOT    "\xef\xbc\x8e" /* U+FF0E */
 #define ESCAPE "\xef\xbc\xbc" /* U+FF3C */
-#define WIDE   3              /* bytes of each */
+#define WIDE   3              /* Bytes of each. */
 
 static bool is_wide(const char *at, const char *wide)
 {
@@ -70,7 +70,7 @@ static void restore_name(const char *name, struct buffer *out)
         } else {
             if (is_wide(at, ESCAPE))
                 at += WIDE;
-            if (*at) /* the first byte of the escaped character */
+            if (*at) /* The first byte of the escaped character. */
                 truce__buffer_append_byte(out, (uint8_t)*at++);
         }
     }
@@ -90,7 +90,7 @@ static void append_converted(bson_t *to, struct value container, convert_name *c
     while (truce__fields_next(&fields)) {
         name.size = 0;
         convert(fields.key, &name);
-        truce__buffer_append_byte(&name, 0); /* so that an empty name has a buffer, too */
+        truce__buffer_append_byte(&name, 0); /* So that an empty name has a buffer, too. */
         length = name.size - 1;
         if (fields.value.type == BSON_TYPE_ARRAY) {
             bson_append_array_begin(to, (const char *)name.bytes, (int)length, &part);

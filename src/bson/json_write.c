@@ -116,7 +116,8 @@ static void civil_of(int64_t days, int64_t *year, int *month, int *day)
     *year = yoe + era * 400 + (*month <= 2);
 }
 
-/* The relaxed form is ISO 8601 for the years 1970 to 9999, as the specification demands. */
+/* Writes a date. The relaxed form is ISO 8601 for the years 1970 to 9999, as the specification
+ * demands. */
 static void json_write_date(struct buffer *out, int64_t ms, enum json_form form)
 {
     const int64_t year_10000 = 253402300800000;

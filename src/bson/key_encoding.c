@@ -25,9 +25,8 @@
  * Numbers. A positive number x is encoded as the greatest double that does not exceed x. If x is
  * not equal to that double, x follows as a decimal of 34 digits:
  *
- *     double, big endian, without trailing zero bytes, escaped like text | 00 00            exact
- *     ...                                                | 00 01 | exponent 2 | digits 15   above
- * it
+ *     double, big endian, without trailing zero bytes, escaped like text | 00 00        exact
+ *     ...                                            | 00 01 | exponent 2 | digits 15   above it
  *
  * A number between two neighbouring doubles is an int64 (19 digits) or a decimal128 (34 digits), so
  * 34 digits are exact. The bits of positive doubles order as the doubles do. A double is less than
@@ -35,8 +34,9 @@
  * greatest double, or zero. A negative number has the inverted bytes of its absolute value. One
  * byte at the beginning distinguishes NaN, negative numbers, zero, and positive numbers.
  *
- * Deliberately not done: decoding. Keys are only compared; the document has the value. Only whole
- * numbers and ObjectIds can be split into a run and a step, for guesses.
+ * Deliberately not done: decoding. Keys are only compared; the document has the value. The
+ * exceptions are whole numbers and ObjectIds: truce__key_split splits their keys into a run and a
+ * step, from which id_row_cache.c predicts the row of a document.
  */
 #include "bson/key_encoding.h"
 
@@ -72,6 +72,7 @@ enum { NUMBER_NAN = 0x00, NUMBER_NEGATIVE = 0x01, NUMBER_ZERO = 0x02, NUMBER_POS
 /* 2 bytes of exponent and 15 of digits. */
 #define REMAINDER_SIZE 17
 
+/* Returns the class byte of a type. */
 static uint8_t keys_class_of(uint8_t type)
 {
     switch (type) {
@@ -191,7 +192,7 @@ static struct magnitude magnitude_of_int64(uint64_t number)
     return (struct magnitude){(double)kept, kept == number, number, 0};
 }
 
-/* `number` is finite and not negative. */
+/* Returns the magnitude of a decimal that is finite and not negative. */
 static struct magnitude magnitude_of_decimal(bson_decimal128_t number)
 {
     unsigned flags = 0;
@@ -263,7 +264,8 @@ static void append_int64(struct buffer *key, int64_t number)
                       magnitude_of_int64(number < 0 ? -(uint64_t)number : (uint64_t)number));
 }
 
-/* A coefficient beyond 34 digits means zero (IEEE 754-2008, 3.5.2). */
+/* Returns whether a decimal is zero. A coefficient beyond 34 digits means zero (IEEE 754-2008,
+ * 3.5.2). */
 static bool decimal_is_zero(bson_decimal128_t number)
 {
     digits coefficient = (digits)(number.high & 0x1ffffffffffffULL) << 64 | number.low;
@@ -350,6 +352,7 @@ static void append_string(struct buffer *key, struct value value)
     keys_append_text(key, text, length);
 }
 
+/* Appends the body of a key, after its class. */
 static void append_body(struct buffer *key, struct value value)
 {
     switch (keys_class_of(value.type)) {
@@ -375,10 +378,10 @@ static void append_body(struct buffer *key, struct value value)
         break;
     case CLASS_OID:
     case CLASS_BOOL:
-    case CLASS_REGEX: /* two strings, each ending in a NUL */
+    case CLASS_REGEX: /* Two strings, each ending in a NUL. */
         truce__buffer_append(key, value.data, value.size);
         break;
-    case CLASS_DBPOINTER: /* orders by length, then bytes */
+    case CLASS_DBPOINTER: /* Orders by length, then bytes. */
         append_big_endian(key, value.size, 4);
         truce__buffer_append(key, value.data, value.size);
         break;

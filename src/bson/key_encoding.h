@@ -17,8 +17,8 @@ void truce__key_append(struct buffer *key, struct value value, bool descending);
 #define KEY_RUN_BYTES 12
 
 /* Splits the key of a whole number from 0 to 2^53, or of an ObjectId. `*step` is the last byte of
- * the value. `run` identifies the 256 values with the same other bytes. `*whole` is the number; -1:
- * it is an ObjectId. Returns false for every other key. */
+ * the value. `run` identifies the 256 values with the same other bytes. `*whole` is the number, or
+ * -1 for an ObjectId. Returns false for every other key. */
 bool truce__key_split(const uint8_t *key, size_t size, uint8_t run[KEY_RUN_BYTES], uint8_t *step,
                       int64_t *whole);
 

@@ -235,7 +235,7 @@ static int compare_double_decimal(double a, decimal b)
     return a > 0 ? 1 : -1;
 }
 
-/* `b` is a decimal. */
+/* Compares a number with a decimal, `b`. */
 static int compare_with_decimal(struct value a, struct value b)
 {
     if (a.type == BSON_TYPE_DOUBLE)
@@ -331,8 +331,8 @@ static decimal number_quantize(decimal number, int exponent)
     return bid128_quantize(number, quantum, BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-/* A double has 15 to 17 significant digits. MongoDB keeps the 15 that are always exact, including
- * trailing zeros: 1.5 becomes 1.50000000000000. */
+/* Converts a double to a decimal. A double has 15 to 17 significant digits. MongoDB keeps the 15
+ * that are always exact, including trailing zeros: 1.5 becomes 1.50000000000000. */
 static decimal double_to_decimal(double number)
 {
     const int digits = 15;

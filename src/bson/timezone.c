@@ -157,7 +157,7 @@ int32_t truce__time_zone_offset(const struct time_zone *zone, int64_t utc_s)
             return rule_offset(&zone->rule, utc_s);
         return zone->count ? zone->offsets[zone->count - 1] : zone->first_offset;
     }
-    while (low < high) { /* finds the first transition after utc_s */
+    while (low < high) { /* Finds the first transition after utc_s. */
         uint32_t middle = low + (high - low) / 2;
         if (zone->instants[middle] <= utc_s)
             low = middle + 1;
@@ -229,7 +229,7 @@ static bool timezone_read_time(struct text *text, int32_t *seconds)
     int hours, minutes = 0, rest = 0;
 
     if (!negative)
-        (void)timezone_skip_char(text, '+'); /* optional */
+        (void)timezone_skip_char(text, '+'); /* Optional. */
     if (!timezone_read_number(text, 167, &hours))
         return false;
     if (timezone_skip_char(text, ':') && !timezone_read_number(text, 59, &minutes))
@@ -262,7 +262,7 @@ static bool read_change(struct text *text, struct change *change)
     return !timezone_skip_char(text, '/') || timezone_read_time(text, &change->time_s);
 }
 
-/* A rule counts offsets to the west. */
+/* Reads the rule for times after the last listed change. A rule counts offsets to the west. */
 static bool timezone_read_rule(struct text text, struct rule *rule)
 {
     *rule = (struct rule){.given = text.at < text.end};
@@ -414,6 +414,8 @@ static struct time_zone *timezone_find_known(const char *name, size_t length)
     return zone;
 }
 
+/* Reads the file of a zone. Fails with NOT_FOUND if there is no such file, or if it cannot be a
+ * zone. */
 static truce_status timezone_read_file(const char *path, uint8_t **bytes, size_t *size,
                                        bson_error_t *error)
 {

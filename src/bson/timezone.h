@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-#define TIME_ZONE_NAME_MAX 64 /* bytes */
+#define TIME_ZONE_NAME_MAX 64 /* Bytes. */
 
 struct time_zone;
 

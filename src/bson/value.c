@@ -34,7 +34,7 @@ static inline size_t name_length(const uint8_t *name, const uint8_t *end)
     if (end - name < (ptrdiff_t)sizeof word)
         return strlen((const char *)name);
     memcpy(&word, name, sizeof word);
-    zeros = (word - ones) & ~word & highs; /* the lowest bit is right, those above may not be */
+    zeros = (word - ones) & ~word & highs; /* The lowest bit is right, those above may not be. */
     return zeros ? (size_t)__builtin_ctzll(zeros) / 8 : 8 + strlen((const char *)name + 8);
 }
 
@@ -281,6 +281,7 @@ static bool value_append_decimal(bson_t *document, const char *key, int key_leng
     return bson_append_decimal128(document, key, key_length, &number);
 }
 
+/* Appends a value to a document, with its type. */
 static bool value_append(bson_t *document, const char *key, int length, struct value value)
 {
     switch (value.type) {
@@ -314,7 +315,7 @@ static bool value_append(bson_t *document, const char *key, int length, struct v
         return bson_append_maxkey(document, key, length);
     case BSON_TYPE_MINKEY:
         return bson_append_minkey(document, key, length);
-    default: /* binary, regex, code, code with scope, DBPointer */
+    default: /* Binary, regex, code, code with scope, DBPointer. */
         return append_raw(document, key, (size_t)length, value);
     }
 }

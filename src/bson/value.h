@@ -62,7 +62,8 @@ truce_status truce__document_check_size(const bson_t *document, const char *what
                                         bson_error_t *error);
 
 /* The size of a type's payload: `more` bytes and, if it is counted, as many as the length at its
- * beginning says. A table is faster here than a switch, because walks meet all types. */
+ * beginning says. A table is faster here than a switch, because a walk visits values of all
+ * types. */
 struct value_form {
     uint8_t more;
     bool counted;

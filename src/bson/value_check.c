@@ -51,7 +51,7 @@ struct scan {
     uint32_t depth, extra;
     /* The levels that will enclose the document. */
     uint32_t around;
-    /* The invalid field; NULL: the document itself. */
+    /* The invalid field; NULL means the document itself. */
     const char *name;
 };
 
@@ -195,6 +195,7 @@ static enum fault skip_pair(enum fault first, const uint8_t **at, const uint8_t 
     return first ? first : skip_bytes(at, end, count);
 }
 
+/* Checks the payload of an element and moves `*at` after it. */
 static enum fault skip_payload(struct scan *scan, uint8_t type, const uint8_t **at,
                                const uint8_t *end)
 {
@@ -240,7 +241,8 @@ static enum fault skip_payload(struct scan *scan, uint8_t type, const uint8_t **
     }
 }
 
-/* `last` is the container's closing NUL, which no element may reach. */
+/* Checks the elements of a container. `last` is the container's closing NUL, which no element may
+ * reach. */
 static enum fault skip_elements(struct scan *scan, const uint8_t *at, const uint8_t *last)
 {
     while (at < last) {

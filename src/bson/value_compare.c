@@ -88,6 +88,8 @@ static int compare_text(struct value a, struct value b)
     return value_compare_bytes(a_text, a_length, b_text, b_length);
 }
 
+/* Compares two documents or arrays, element by element: by class, then by name if `names`, then by
+ * value. */
 static int compare_containers(struct value a, struct value b, bool names)
 {
     struct fields af = truce__fields(a), bf = truce__fields(b);
@@ -159,6 +161,7 @@ static int compare_timestamps(struct value a, struct value b)
     return ORDER(a_number, b_number);
 }
 
+/* Compares two values of one class. */
 static int compare_within(struct value a, struct value b)
 {
     switch (a.type) {
@@ -185,7 +188,7 @@ static int compare_within(struct value a, struct value b)
         return compare_regexes(a, b);
     case BSON_TYPE_CODEWSCOPE:
         return compare_code_with_scope(a, b);
-    default: /* a class with only one value */
+    default: /* A class with only one value. */
         return 0;
     }
 }
@@ -220,7 +223,8 @@ static uint64_t compare_hash_bytes(uint64_t hash, const void *bytes, size_t size
     return compare_mix(compare_mix(hash, word), size);
 }
 
-/* Equal numbers have one form here: the int64 if it is exact, else the double. */
+/* Adds a number to the hash. Equal numbers have one form here: the int64 if it is exact, else the
+ * double. */
 static uint64_t hash_number(uint64_t hash, struct value number)
 {
     int64_t integer;
@@ -250,6 +254,7 @@ static uint64_t hash_container(uint64_t hash, struct value value, bool names)
     return compare_mix(hash, 0xff);
 }
 
+/* Adds a value to the hash. Equal values have equal hashes. */
 static uint64_t hash_value(uint64_t hash, struct value value)
 {
     hash = compare_mix(hash, (uint64_t)truce__type_class(value.type));
@@ -269,7 +274,7 @@ static uint64_t hash_value(uint64_t hash, struct value value)
         split_code(value, &code, &scope);
         return hash_container(compare_hash_bytes(hash, code.data, code.size), scope, true);
     }
-    default: /* the bytes decide, including their lengths */
+    default: /* The bytes decide, including their lengths. */
         return compare_hash_bytes(hash, value.data, value.size);
     }
 }

@@ -186,6 +186,7 @@ static void value_show_write_text(struct writer *writer, struct value value)
     value_show_write_quoted(writer, text, length);
 }
 
+/* Writes a value for an error message. */
 static void value_show_write_value(struct writer *writer, struct value value)
 {
     switch (value.type) {

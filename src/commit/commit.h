@@ -21,8 +21,10 @@ struct truce_commit {
     uint32_t count, room;
     /* Finds entries by their hashes; used only if it has all of them. */
     struct hash_table places;
-    bool applied;         /* Nothing can be added any more. */
-    truce_status outcome; /* The result of truce_commit_apply. */
+    /* Nothing can be added any more. */
+    bool applied;
+    /* The result of truce_commit_apply. */
+    truce_status outcome;
     /* If not OK, the commit cannot take effect any more, for the reason `why`. */
     truce_status failed;
     bson_error_t why;
@@ -43,7 +45,7 @@ struct truce_commit {
     bool inside;
     /* A commit with the same key took effect before. */
     bool earlier;
-    /* The result to store under the key; NULL: none. */
+    /* The result to store under the key, or NULL if none exists. */
     bson_t *result;
     /* An array of the ids that were generated for inserts without an id. */
     bson_t inserted;
@@ -54,10 +56,11 @@ struct truce_commit {
     /* Its changes conflict with a stored document in each further run, too. */
     bool conflicts;
 
-    /* Queries of this try. `asked` is the store that they read, with what they saw; NULL: there
-     * were none. */
+    /* Queries of this try. `asked` is the store that they read, with what they saw, or NULL if
+     * there were none. */
     truce_store *asked;
-    struct answer *answers; /* The open cursors of the queries. */
+    /* The open cursors of the queries. */
+    struct answer *answers;
 
     /* State of truce_transact (transact.c). `locks` is NULL outside of it. */
     struct key_locks *locks;
@@ -112,7 +115,8 @@ static inline bool truce__commit_takes(const struct entry *entry)
     return entry->hold || truce__entry_writes(entry);
 }
 
-/* Make one attempt each. CONFLICT: the function must run again. Every other status is final. */
+/* Make one attempt each, and return CONFLICT if the function must run again. Every other status is
+ * final. */
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
 /* Does what truce__commit_fast does, for a commit of one document that was taken before the
  * function ran. */
@@ -120,8 +124,9 @@ truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 
-/* Takes the documents of the last try before the function runs again (journal.c, CT1). CONFLICT:
- * they could not be taken. *already: the key says that the commit took effect. */
+/* Takes the documents of the last try before the function runs again (journal.c, CT1). Returns
+ * CONFLICT if they could not be taken. Sets *already if the key says that the commit took
+ * effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
 /* Sets the commit whose function this thread runs after this call (journal.c, CT8). NULL means that
  * it runs none. Returns the previous one. */
@@ -163,15 +168,18 @@ truce_status truce__commit_insert_shown(truce_commit *commit, const char *collec
                                         const bson_t *key, const bson_t *shows,
                                         const bson_t *document, bson_error_t *error);
 
-/* Checks a key, and the time at which the caller made it. NULL: no key, and no time either. */
+/* Checks a key, and the time at which the caller made it. A key of NULL means that none exists,
+ * and no time either. */
 truce_status truce__commit_key_check(const char *key, int64_t time_ms, bson_error_t *error);
-/* Finds the commit that used the caller's key. OK: it took effect, and nothing is left to do.
- * NOT_FOUND: the key is unused. DUPLICATE: it was used with another input or time. EXPIRED: the key
- * is not after the horizon. LOCKED: a pending commit with the key does not end. */
+/* Finds the commit that used the caller's key. Returns OK if it took effect, and nothing is left to
+ * do. Returns NOT_FOUND if the key is unused. Returns DUPLICATE if it was used with another input
+ * or time. Returns EXPIRED if the key is not after the horizon. Returns LOCKED if a pending commit
+ * with the key does not end. */
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
-/* Returns the status of a commit that failed, by what is stored under its key. OK: the same commit
- * took effect. DUPLICATE: that commit had another input or time. Otherwise returns `failure`. */
+/* Returns the status of a commit that failed, by what is stored under its key. Returns OK if the
+ * same commit took effect, and DUPLICATE if that commit had another input or time. Otherwise
+ * returns `failure`. */
 truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
                                        bson_error_t *error);
 

@@ -39,33 +39,46 @@ enum net { NET_NOTHING, NET_INSERT, NET_UPDATE, NET_REMOVE };
 struct entry {
     char *collection;
     bson_value_t id;
-    bool known; /* Base and token are as read, and guarded. */
+    /* Base and token are as read, and guarded. */
+    bool known;
     /* The caller saw the base. A known insert did not read it. */
     bool read;
-    bool hold;       /* Locked until the decision even if nothing changes. */
-    bool must_exist; /* A blind change or hold that requires a document. */
+    /* Locked until the decision even if nothing changes. */
+    bool hold;
+    /* A blind change or hold that requires a document. */
+    bool must_exist;
     /* Its collection has declared keys, so `after` has `_keys` (unique_keys.c). */
     bool keyed;
-    bool stale;         /* An old value of a diff differed from the document. */
-    struct token token; /* The token of `base`. */
-    bson_t base;        /* Empty if missing; valid if known or prepared. */
-    bson_t after;       /* Empty if missing; valid if base is. */
+    /* An old value of a diff differed from the document. */
+    bool stale;
+    /* The token of `base`. */
+    struct token token;
+    /* Empty if missing; valid if known or prepared. */
+    bson_t base;
+    /* Empty if missing; valid if base is. */
+    bson_t after;
     bool after_found;
-    bson_t *guards; /* Array of filters that base must match; NULL: none. */
-    /* The unique key under which no document was found before this insert; NULL: none. */
+    /* Array of filters that base must match, or NULL. */
+    bson_t *guards;
+    /* The unique key under which no document was found before this insert, or NULL if none
+     * exists. */
     bson_t *key;
-    /* Paths of fields that the stub has too: {path: 1}; NULL: none. */
+    /* Paths of fields that the stub has too: {path: 1}, or NULL if no such field exists. */
     bson_t *shows;
     struct change *changes;
     uint32_t changes_count, changes_room;
-    uint32_t shown; /* How many changes the commit's queries see (commit.c). */
+    /* How many changes the commit's queries see (commit.c). */
+    uint32_t shown;
 
-    /* State of an attempt of the journal. `sent`: the prepare was sent, so it may have taken the
-     * document. */
+    /* State of an attempt of the journal. `sent` is true if the prepare was sent, so it may have
+     * acquired the document. */
     bool sent;
-    bool prepared; /* Base has this commit's intent. */
-    bool stub;     /* The document is a stub that this commit inserted. */
-    bool reserved; /* The prepare reserves new keys. */
+    /* Base has this commit's intent. */
+    bool prepared;
+    /* The document is a stub that this commit inserted. */
+    bool stub;
+    /* The prepare reserves new keys. */
+    bool reserved;
     /* The number of keys before the prepare reserved new ones; else -1. */
     int32_t keys;
 };
@@ -78,7 +91,7 @@ int truce__entry_compare(const struct entry *a, const struct entry *b);
 /* Hashes (collection, id). */
 uint64_t truce__entry_hash(const struct entry *entry);
 
-/* Makes `base` (NULL: missing) the known base, tests the guards, and applies the collected
+/* Makes `base` (NULL if it is missing) the known base, tests the guards, and applies the collected
  * changes. */
 truce_status truce__entry_know(struct entry *entry, const bson_t *base, bool read,
                                bson_error_t *error);
@@ -92,7 +105,7 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
 truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_error_t *error);
 
 /* Adds a change (`document` is copied). If the base is known, the change is applied at once.
- * `compiled`: the compiled update, if the caller has it; else NULL. */
+ * `compiled` is the compiled update if the caller has it, and NULL otherwise. */
 truce_status truce__entry_change(struct entry *entry, enum change_kind kind, const bson_t *document,
                                  const struct update *compiled, bson_error_t *error);
 
@@ -112,13 +125,14 @@ bool truce__entry_has_diff(const struct entry *entry);
 /* Fails with CONFLICT. The message is the document's name followed by `why`. */
 truce_status truce__entry_conflict(const struct entry *entry, const char *why, bson_error_t *error);
 
-/* Compares a document that was just read (NULL: missing) with a known entry. Returns OK or
+/* Compares a document that was just read (NULL if it is missing) with a known entry. Returns OK or
  * CONFLICT. */
 truce_status truce__entry_same(const struct entry *entry, const bson_t *document,
                                bson_error_t *error);
 
-/* Explains why the write of a blind entry found nothing in `document` (NULL: missing). NOT_FOUND:
- * the document is missing. REFUSED: a guard does not match. OK: the write would succeed now. */
+/* Explains why the write of a blind entry found nothing in `document` (NULL if it is missing).
+ * Returns NOT_FOUND if the document is missing. Returns REFUSED if a guard does not match. Returns
+ * OK if the write would succeed now. */
 truce_status truce__entry_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
 
 /* Fails with DUPLICATE: the entry inserts a document that exists. */
@@ -135,8 +149,8 @@ void truce__entry_update(const struct entry *entry, const bson_oid_t *rev, bson_
 /* Makes `after` of the entry, with `_rev: rev` at the end. */
 void truce__entry_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document);
 
-/* Reads the token of a stored document (NULL: missing). INVALID: its _rev is not an ObjectId of
- * truce. */
+/* Reads the token of a stored document (NULL if it is missing). Returns INVALID if its _rev is not
+ * an ObjectId of truce. */
 truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error);
 
 /* A larger base does not fit into a filter, which is a document with a maximum size too. */

@@ -45,6 +45,7 @@ static struct value missing_if_undefined(struct value value)
     return value.type == BSON_TYPE_UNDEFINED ? truce__value_missing() : value;
 }
 
+/* Reads the pair [old, new] of a diff. Returns false if the value is not a pair. */
 static bool read_pair(struct value value, struct pair *pair)
 {
     struct fields fields;
@@ -84,6 +85,7 @@ static bool changes_is_own(const char *key)
            (length == 7 && !memcmp(key, "_intent", 7));
 }
 
+/* Checks one key of a diff and its pair of values. */
 static truce_status changes_check_key(const char *key, struct value value, bson_error_t *error)
 {
     struct pair pair;

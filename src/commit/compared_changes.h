@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* Checks that this is a valid diff. INVALID: it is not; the message names the key. */
+/* Checks that this is a valid diff. Returns INVALID if it is not; the message names the key. */
 truce_status truce__changes_check(const bson_t *diff, bson_error_t *error);
 
 /* Returns whether the document has every old value. If not, `why` names the key and its value. */

@@ -40,8 +40,10 @@ struct searched {
 };
 
 struct snapshot {
-    struct decorator base; /* first */
-    truce_store *overlay;  /* Over the inner store. */
+    /* Must be the first field. */
+    struct decorator base;
+    /* Over the inner store. */
+    truce_store *overlay;
     /* Protects the following fields, and the overlay except for its cursors. */
     pthread_mutex_t mutex;
     struct searched *searched;
@@ -87,6 +89,7 @@ static truce_status see_in_database(struct snapshot *snapshot, const char *colle
     return status;
 }
 
+/* Writes the visible state of a held document into the overlay of the snapshot. */
 static truce_status show_one(struct snapshot *snapshot, const char *collection,
                              const bson_t *document, bson_error_t *error)
 {
@@ -105,6 +108,7 @@ static truce_status show_one(struct snapshot *snapshot, const char *collection,
     return status;
 }
 
+/* Shows the visible states of all held documents of a collection, and notes whether any exists. */
 static truce_status show_held(struct snapshot *snapshot, struct searched *searched,
                               bson_error_t *error)
 {
@@ -146,7 +150,7 @@ static truce_status snapshot_find_held(struct snapshot *snapshot, const char *co
     if (!status && may)
         status = show_held(snapshot, made, error);
     *held = *held || made->held;
-    /* also after a failure: documents that are shown already must not be shown twice */
+    /* Also after a failure: documents that are shown already must not be shown twice. */
     *at = made;
     return status;
 }
@@ -216,6 +220,8 @@ static bool snapshot_is_read(const struct decorated_call *call)
            call->verb == VERB_AGGREGATE;
 }
 
+/* Runs a read on the overlay if its collections have held documents, and on the store itself
+ * otherwise. */
 static truce_status snapshot_on_call(struct decorator *decorator, const struct decorated_call *call,
                                      bson_error_t *error)
 {

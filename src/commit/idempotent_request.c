@@ -115,7 +115,7 @@ static bson_value_t request_id_of(const bson_t *request)
     return *bson_iter_value(&iter);
 }
 
-/* Another program stored the request. */
+/* Fails with INVALID for a request that another program stored. */
 static truce_status request_refuse_input(const bson_t *request, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
@@ -189,6 +189,8 @@ static const truce_request_handler *handler_of(const bson_t *request,
     return NULL;
 }
 
+/* Runs the handler of one stored request in a commit. If the handler fails, stores the reason and
+ * the time of the next attempt. */
 static truce_status request_take_turn(truce_store *store, const bson_t *request,
                                       const truce_request_handler *handlers, size_t count,
                                       const truce_commit_options *options,

@@ -28,7 +28,8 @@ struct random;
 /* A participant of the journal: the owner of a commit, or a client that encounters its intent. */
 struct worker {
     truce_store *store;
-    int64_t deadline_ns; /* Monotonic. Waits end with TRUCE_LOCKED. */
+    /* Monotonic. Waits end with TRUCE_LOCKED. */
+    int64_t deadline_ns;
     bool relaxed;
     /* Documents were taken first, so the worker waits for no commit, which might wait for these
      * documents. */
@@ -36,10 +37,13 @@ struct worker {
     /* Reads may return data that is not durable yet; the caller waits for the disk before it
      * reports. */
     bool early;
-    bool latest; /* Reads of documents by _id are linearizable. */
+    /* Reads of documents by _id are linearizable. */
+    bool latest;
     bool watching;
-    bson_oid_t watched; /* The pending commit that the worker waits for. */
-    uint32_t waits;     /* In a row. */
+    /* The pending commit that the worker waits for. */
+    bson_oid_t watched;
+    /* In a row. */
+    uint32_t waits;
     uint32_t did,
         /* `did` counts the intents and stubs that its steps removed, `ended` the commits that it
          * marked done. */
@@ -55,8 +59,8 @@ bool truce__worker_relaxed_step(const struct worker *worker);
 /* ---- single steps, each one guarded write ---------------------------------------------------- */
 
 /* Changes a pending commit to aborted, which releases its key. `why` is stored in it. `seen` is the
- * commit document whose lease was over; NULL: the commit is the caller's own. *changed: it was
- * pending, and its lease was not renewed. */
+ * commit document whose lease had expired, or NULL if the commit is the caller's own. Sets *changed
+ * if it was pending, and its lease was not renewed. */
 truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit,
                                   const bson_t *seen, const char *why, bool *changed,
                                   bson_error_t *error);
@@ -65,8 +69,8 @@ truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commi
 truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit, int64_t until_ms,
                                   bool *pending, bson_error_t *error);
 /* Removes this commit's intent or stub from a document, and from `_keys` all but the first `keys`
- * elements (`_intent.keys`; -1: nothing was reserved). If the intent is gone already, the result is
- * OK. */
+ * elements (`_intent.keys`, or -1 if nothing was reserved). If the intent is gone already, the
+ * result is OK. */
 truce_status truce__journal_strip(struct worker *worker, const char *collection,
                                   const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                   bson_error_t *error);
@@ -75,10 +79,10 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
                                        const bson_value_t *id, const bson_oid_t *commit,
                                        bson_error_t *error);
 /* Applies one entry of a decided commit's `post` to its document, and removes the intent. If the
- * intent is gone already, the result is OK. `seen` is the stored document with the intent; NULL:
- * unknown. Changes that a plain writer made under the intent are merged, kept in another
- * collection, or noted in the commit first. LOCKED: a unique index refuses the release, because a
- * plain writer took a reserved value. */
+ * intent is gone already, the result is OK. `seen` is the stored document with the intent, or NULL
+ * if it is unknown. Changes that a plain writer made under the intent are merged, kept in another
+ * collection, or noted in the commit first. Returns LOCKED if a unique index refuses the release,
+ * because a plain writer took a reserved value. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, const bson_t *seen, bson_error_t *error);
 /* Makes `after`: the document (with this commit's intent) as the release of that entry will leave
@@ -96,8 +100,8 @@ truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, b
 
 /* ---- intents of other commits ---------------------------------------------------------------- */
 
-/* Reads the document of a commit, which is always initialized. NOT_FOUND: the commit was undone and
- * purged (CJ2). */
+/* Reads the document of a commit, which is always initialized. Returns NOT_FOUND if the commit was
+ * undone and purged (CJ2). */
 truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
                                 bson_error_t *error);
 
@@ -112,12 +116,13 @@ static inline void truce__intent_append_absent(bson_t *filter)
 bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
 
 /* Resolves the intent of `document`, which was just read: completes its commit, undoes it, or waits
- * a moment. OK: read the document again. LOCKED: the deadline passed. */
+ * briefly. Returns OK if the caller should read the document again, and LOCKED if the deadline
+ * passed. */
 truce_status truce__intent_meet(struct worker *worker, const char *collection,
                                 const bson_t *document, bson_error_t *error);
 
-/* Returns whether the lease of a pending commit (its document as just read) is over: this process
- * has seen no renewal for the length of the lease (complete_commit.c, CH3). */
+/* Returns whether the lease of a pending commit (its document as just read) has expired: this
+ * process has seen no renewal for the length of the lease (complete_commit.c, CH3). */
 bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit);
 /* Returns whether the owner of the commit is probably dead, by the wall clock of this process. This
  * is only a hint that it is worthwhile to watch the lease. */
@@ -128,7 +133,8 @@ void truce__journal_lease_observe(struct worker *worker, const bson_oid_t *id,
                                   const bson_t *commit);
 
 /* Handles a pending commit that blocks the caller (its document as just read): aborts it if its
- * lease is over, else waits a moment. OK: read again. */
+ * lease has expired, and waits briefly otherwise. Returns OK if the caller should read the document
+ * again. */
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                    const bson_t *commit, bson_error_t *error);
 
@@ -143,13 +149,13 @@ bool truce__journal_work_owns(const bson_oid_t *id);
  * LOCKED. */
 bool truce__journal_work_yields(void);
 /* Replaces the document, which has an intent, by its state in the snapshot of the view, or by its
- * state before this thread's own commit took it (complete_commit.c). NOT_FOUND: it did not exist;
- * the document is empty then. */
+ * state before this thread's own commit took it (complete_commit.c). Returns NOT_FOUND if it did
+ * not exist; the document is empty then. */
 truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,
                                bson_error_t *error);
 
-/* Reads one document, and resolves its intent first. NOT_FOUND: no such document; `document` is
- * empty. */
+/* Reads one document, and resolves its intent first. Returns NOT_FOUND if there is no such
+ * document; `document` is then empty. */
 truce_status truce__journal_read(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
 /* Does what truce__journal_read does, for a read without a guard. A document that this thread's own
@@ -158,23 +164,23 @@ truce_status truce__journal_read_unguarded(struct worker *worker, const char *co
                                            const bson_value_t *id, bson_t *document,
                                            bson_error_t *error);
 
-/* Sleeps for a random time that grows with each wait in a row. TRUCE_LOCKED: the deadline passed.
- * `what` names what the worker waits for. */
+/* Sleeps for a random time that grows with each wait in a row. Returns TRUCE_LOCKED if the deadline
+ * passed. `what` names what the worker waits for. */
 truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error);
 
 /* Returns whether a store in one file (TRUCE_CAN_KEEP_ORDER) failed with IO: its disk is full or
- * broken. Unlike a message on a network, the write cannot land later. The caller gets the error and
- * decides whether to retry. */
+ * broken. Unlike a message on a network, the write cannot take effect later. The caller gets the
+ * error and decides whether to retry. */
 static inline bool truce__disk_refused(const truce_store *store, truce_status status)
 {
     return status == TRUCE_IO && (store->capabilities & TRUCE_CAN_KEEP_ORDER);
 }
 
-/* Returns the state of a commit document: "pending" ...; NULL: none. */
+/* Returns the state of a commit document: "pending" ..., or NULL if none exists. */
 const char *truce__commit_state(const bson_t *commit);
 
 /* Hashes a document without its intent, to detect changes of plain writers under the intent.
- * `reserved`: also without `_keys`, which the prepare changed. */
+ * If `reserved`, omits `_keys` as well, which the prepare changed. */
 int64_t truce__journal_hash(const bson_t *document, bool reserved);
 
 /* Reads {ns, id} of an element of `writes` or `post`; both are borrowed. Returns false if truce did

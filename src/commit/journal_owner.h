@@ -8,11 +8,16 @@
 struct owner {
     truce_commit *commit;
     struct worker *worker;
-    bool again;         /* Abandon this id and start again with a new one. */
-    bool inserted;      /* The commit document was sent. */
-    int64_t renewed_ns; /* The start of its lease. */
-    int64_t until_ms;   /* The end of its lease by the local clock. Each renewal increases it. */
-    bson_t post;        /* An array. */
+    /* Abandon this id and start again with a new one. */
+    bool again;
+    /* The commit document was sent. */
+    bool inserted;
+    /* The start of its lease. */
+    int64_t renewed_ns;
+    /* The end of its lease by the local clock. Each renewal increases it. */
+    int64_t until_ms;
+    /* An array. */
+    bson_t post;
     /* If not empty: a document of `held_in` that has an intent and a key that this commit wants
      * (unique_keys.c, CU5). */
     bson_t held;
@@ -39,8 +44,8 @@ void truce__owner_held(const truce_commit *commit, const struct entry *entry, bs
 truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
                                  bson_error_t *error);
 
-/* Checks that a document that was taken first (journal.c, CT4) did not change. CONFLICT: a
- * plain writer changed it. */
+/* Checks that a document that was taken first (journal.c, CT4) did not change. Returns CONFLICT if
+ * a plain writer changed it. */
 truce_status truce__owner_still(struct owner *owner, const struct entry *entry,
                                 bson_error_t *error);
 

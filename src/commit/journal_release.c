@@ -186,6 +186,8 @@ static uint32_t change_count_of(struct value array)
     return count;
 }
 
+/* Appends one changed path to `post`, with what a merge needs: a hash of the old value, its length,
+ * and the operators. */
 static void change_append_change(bson_t *changes, const struct entry *entry, const char *path,
                                  struct value now, struct value old)
 {
@@ -383,6 +385,7 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
 
 #define TRIES 32 /* Failed comparisons. */
 
+/* Makes the update that applies the changes of a `post` and removes the intent. */
 static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
 {
     bson_t set, unset;
@@ -472,6 +475,7 @@ static truce_status journal_note(struct worker *worker, const bson_oid_t *commit
     return status;
 }
 
+/* Updates or removes a document if it is still as `seen`. Sets *done if it was. */
 static truce_status journal_write_same(struct worker *worker, const bson_oid_t *commit,
                                        const char *collection, const bson_t *seen,
                                        const bson_t *update, bool *done, bson_error_t *error)
@@ -612,6 +616,8 @@ static void force_field(const struct forcing *forcing, struct value there, const
     }
 }
 
+/* Copies a container, with the field at the path replaced by the value. Creates what is missing on
+ * the path. */
 static void force_below(const struct forcing *forcing, struct value container, const char *path,
                         bson_t *made)
 {
@@ -699,6 +705,7 @@ static void merge_change(const bson_t *document, const bson_t *change, bool merg
     bson_destroy(&holder);
 }
 
+/* Merges each change of `post` with the document of a plain writer. */
 static void merge_changes(const bson_t *post, const bson_t *document, bool merge,
                           struct merged *merged)
 {
@@ -764,6 +771,8 @@ static truce_status keep_more(struct worker *worker, const bson_t *kept, const c
     return status;
 }
 
+/* Stores values that a plain writer displaced, or changes that could not be applied, in
+ * truce_displaced, under the commit and the document. */
 static truce_status force_store_values(struct worker *worker, const bson_oid_t *commit,
                                        const bson_t *post, const char *reason, const bson_t *values,
                                        bson_error_t *error)
@@ -856,7 +865,7 @@ static truce_status force_refused(const bson_oid_t *commit, const char *collecti
 }
 
 /* Releases a document as it was `seen`, with the intent, and merges the changes of a plain writer.
- * *done: it was still so. */
+ * Sets *done if the document was still as `seen`. */
 static truce_status journal_release_merged(struct worker *worker, const bson_oid_t *commit,
                                            const bson_t *post, const bson_t *seen, bool *done,
                                            bson_error_t *error)
@@ -879,8 +888,8 @@ static truce_status journal_release_merged(struct worker *worker, const bson_oid
     return status;
 }
 
-/* Releases an entry `set` that the store refused for `reason`. LOCKED: the store still refuses
- * it. */
+/* Releases an entry `set` that the store refused for `reason`. Returns LOCKED if the store still
+ * refuses it. */
 static truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commit,
                                          const bson_t *post, const bson_error_t *reason,
                                          bson_error_t *error)
@@ -914,6 +923,8 @@ static truce_status truce__journal_force(struct worker *worker, const bson_oid_t
 
 /* ---- releasing one document ----------------------------------------------------------------- */
 
+/* Makes the document after a release by changes. If a plain writer has changed it, or a change
+ * cannot be applied, merges. */
 static void release_set_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                               bson_t *after)
 {
@@ -983,7 +994,8 @@ struct release {
     /* Matches the intent. */
     bson_t filter, write;
     bool remove, noted;
-    bson_error_t reason; /* Why the store refused. */
+    /* Why the store refused. */
+    bson_error_t reason;
 };
 
 /* Begins the release of a valid entry (truce__journal_post_check). */
@@ -1113,7 +1125,7 @@ static truce_status write_seen(struct release *release, const bson_t *seen, bool
     return status;
 }
 
-/* Releases the document as `seen`, with the intent. *done: it is released. */
+/* Releases the document as `seen`, with the intent. Sets *done if it is released. */
 static truce_status release_seen(struct release *release, const bson_t *seen, bool last, bool *done,
                                  bson_error_t *error)
 {
@@ -1174,8 +1186,8 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Changes a pending commit. `seen`: only if its lease still ends as in this document; NULL: with
- * any lease. *changed: it was pending, with this lease. */
+/* Changes a pending commit. If `seen` is not NULL, changes it only if its lease still ends as in
+ * that document. Sets *changed if it was pending, with this lease. */
 static truce_status change_pending(struct worker *worker, const bson_oid_t *commit,
                                    const bson_t *seen, const bson_t *update, bool *changed,
                                    bson_error_t *error)
@@ -1257,6 +1269,7 @@ void truce__journal_strip_stub_write(const char *collection, const bson_value_t 
     BSON_APPEND_BOOL(&made->filter, "_intent.new", true);
 }
 
+/* Sends the write that removes the commit's intent. Sets *matched if the document had it. */
 static truce_status strip_intent(struct worker *worker, const char *collection,
                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                  bool *matched, bson_error_t *error)
@@ -1341,6 +1354,8 @@ truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit
 typedef truce_status element_function(struct worker *worker, const bson_oid_t *commit,
                                       const bson_t *element, bson_error_t *error);
 
+/* Calls the function for each document of a list of the commit, even after a failure, and returns
+ * the first failure. */
 static truce_status each_element(struct worker *worker, const bson_t *commit, const char *list,
                                  element_function *function, bson_error_t *error)
 {
@@ -1369,6 +1384,7 @@ static truce_status each_element(struct worker *worker, const bson_t *commit, co
     return first;
 }
 
+/* Removes the commit's intent from a document of a list, and the keys that it reserved there. */
 static truce_status strip_element(struct worker *worker, const bson_oid_t *commit,
                                   const bson_t *element, bson_error_t *error)
 {

@@ -18,7 +18,7 @@ void truce__step_write_init(struct step_write *made, truce_write_kind kind, cons
 void truce__step_write_free(struct step_write *made);
 
 /* Makes the write that releases an entry. `seen` is its document with the intent, as the prepare
- * left it; NULL: a stub. Takes over `seen`. */
+ * left it, or NULL for a stub. Takes over `seen`. */
 void truce__journal_release_write(const truce_store *store, const bson_oid_t *commit,
                                   const bson_t *post, bson_t *seen, struct step_write *made);
 

@@ -4,13 +4,13 @@
 /*
  * A watch records since when this process has seen a thing in one state.
  *
- * Leases are judged without comparing clocks. A lease is over when its holder has not renewed it
- * for its whole duration, measured by the monotonic clock of the watching process. A watch stores a
- * hash of the thing's id, a hash of the state that a renewal changes, and the time when that state
- * was first seen.
+ * Leases are checked without a comparison of clocks. A lease has expired when its holder has not
+ * renewed it for its whole duration, measured by the monotonic clock of the watching process. A
+ * watch stores a hash of the thing's id, a hash of the state that a renewal changes, and the time
+ * when that state was first seen.
  *
- * A process forgets its watches when it ends. A process that ends before the lease is over, such as
- * a sweep that cron starts every minute, therefore also stores in the lease when it saw it:
+ * A process forgets its watches when it ends. A process that ends before the lease has expired,
+ * such as a sweep that cron starts every minute, therefore also stores in the lease when it saw it:
  *
  *     lease.seen: {"<clock>": {end: <the end that the last renewal set>, ns: <time of the clock>}}
  *
@@ -20,12 +20,12 @@
  * and stores its own. An entry counts only for the end that it names.
  *
  *  CW1  A watch that was used within the last hour is never evicted. So a lease that is checked at
- *       least once an hour is judged eventually, however many leases there are.
+ *       least once an hour is recognized as expired eventually, however many leases exist.
  *  CW2  A thing has one watch. A renewal overwrites it, so renewals need no memory.
  *  CW3  The table has at most 2^20 slots of 32 bytes. If it is full, new things are not admitted
- *       until others are evicted. They are judged later, and never too early.
- *  CW4  A lease is over only if the watch, or a stored observation of its current end, is as old as
- *       the lease is long (truce__metadata_lease_over).
+ *       until others are evicted. Their leases expire later, and never too early.
+ *  CW4  A lease has expired only if the watch, or a stored observation of its current end, is as
+ *       old as the lease is long (truce__metadata_lease_over).
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -14,22 +14,26 @@
 #include "store/snapshot_view.h"
 #include "store/store.h"
 
-/* The store itself refers to its cache (sys/store.h). One mutex protects all caches; a commit takes
- * it once or twice. Index definitions are read again after a few seconds, because another process
- * may create an index. A commit that began earlier may still use the old list. This is why the
- * manual says to create unique indexes before commits use the collection, and why
- * truce_unique_declare waits. */
+/* Each store points to its cache of index definitions and validators (sys/store.h). One mutex
+ * protects all caches; a commit locks it once or twice. Index definitions are read again after a
+ * few seconds, because another process may create an index. A commit that began earlier may still
+ * use the old list. This is why the manual says to create unique indexes before commits use the
+ * collection, and why truce_unique_declare waits. */
 
 #define INDEXES_FRESH_NS (INT64_C(1000000) * COMMIT_INDEXES_FRESH_MS)
 
 struct collection {
     struct collection *next;
     char *name;
-    bool intents; /* Its index on _intent exists. */
-    /* A constant that names a user of the cache whose needs the collection meets; NULL: none. */
+    /* Its index on _intent exists. */
+    bool intents;
+    /* A constant that names a user of the cache whose needs the collection meets, or NULL if
+     * none exists. */
     const char *of;
-    bool keyed;                  /* One of its indexes is the unique one on `_keys`. */
-    bson_t *indexes, *validator; /* As read at `read_ns`. */
+    /* One of its indexes is the unique one on `_keys`. */
+    bool keyed;
+    /* As read at `read_ns`. */
+    bson_t *indexes, *validator;
     /* The _ids of its documents that cached facts depend on (an array). */
     bson_t relied;
     int64_t indexes_at_ns;
@@ -40,7 +44,8 @@ struct metadata_cache {
     struct watches watches;
     struct collection *collections;
     struct key_locks *locks;
-    bool commits; /* The commit collection is ready. */
+    /* The commit collection is ready. */
+    bool commits;
     /* The structure number of the store when the collections were read. */
     uint64_t structure;
     /* When documents that cached facts depend on were counted, and how often some were missing. */
@@ -143,7 +148,7 @@ static struct collection *metadata_collection_of(truce_store *store, const char 
 /* A server does not report that another client emptied a collection. Therefore the documents that
  * define things are counted once a second. */
 #define CHECK_MS   1000
-#define RELIED_MAX 1000 /* in a collection */
+#define RELIED_MAX 1000 /* In a collection. */
 
 /* Returns whether one of the documents is missing. If the store fails, it is unknown. */
 static bool metadata_misses(truce_store *store, const char *collection, const bson_t *ids)
@@ -176,12 +181,15 @@ static void metadata_take_relied(const truce_store *store, bson_t *relied)
     pthread_mutex_unlock(&lock);
 }
 
-/* A store that can compare reports what other processes do. A view does not change. */
+/* Returns whether the store does not report what other processes do. A store that can compare
+ * reports it, and a view does not change. */
 static bool metadata_is_silent(const truce_store *store)
 {
     return !(store->capabilities & TRUCE_CAN_COMPARE) && !truce__is_view(store);
 }
 
+/* Reads the documents again on which caches rely, on stores that do not report changes by other
+ * processes. Counts a removal if one of them is gone. */
 static void metadata_check_relied(truce_store *store)
 {
     bson_t relied, ids;
@@ -365,6 +373,7 @@ static truce_status ask_validator(truce_store *store, const char *name, bson_t *
     return truce__unanswered(status) && store->ops->validator ? status : TRUCE_OK;
 }
 
+/* Reads the indexes and the validator of a collection into the cache. */
 static truce_status metadata_load(truce_store *store, const char *name, bson_error_t *error)
 {
     struct collection *collection;
@@ -395,8 +404,8 @@ static truce_status metadata_load(truce_store *store, const char *name, bson_err
     return status;
 }
 
-/* Reads from the cache. *fresh: the cache was recent enough, and *keyed, the list, and the
- * validator were set (the latter two unless NULL). */
+/* Reads from the cache. Sets *fresh if the cache was recent enough; then *keyed, the list, and the
+ * validator are set, too (the latter two unless NULL). */
 static void metadata_recall(truce_store *store, const char *name, bool *fresh, bool *keyed,
                             bson_t *indexes, bson_t *validator)
 {

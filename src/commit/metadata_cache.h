@@ -43,15 +43,15 @@ int64_t truce__metadata_watch(truce_store *store, const char *kind, const void *
 struct watched_lease {
     const char *kind;
     const void *id;
-    size_t size;    /* of the id */
-    uint64_t state; /* changes with each renewal, and with each holder */
-    int64_t end;    /* as the last renewal set it; stored observations name it */
+    size_t size;    /* The bytes of the id. */
+    uint64_t state; /* Changes with each renewal, and with each holder. */
+    int64_t end;    /* As the last renewal set it; stored observations name it. */
     int64_t length_ms;
-    const bson_t *fields; /* where observations are stored (lease_watch.h); NULL: nowhere */
+    const bson_t *fields; /* Where observations are stored (lease_watch.h), or NULL. */
 };
 
-/* Returns whether the lease is over: no process with this clock that watched it has seen a renewal
- * for its length. No wall clock takes part. */
+/* Returns whether the lease has expired: no process that observed the lease with this clock has
+ * seen a renewal for the length of the lease. The wall clock is not used. */
 bool truce__metadata_lease_over(truce_store *store, const struct watched_lease *lease);
 
 /* Returns whether the process knows that the collection has what `of` needs. If not, ensure it, and

@@ -12,19 +12,18 @@
 #include "commit/commit_entry.h"
 
 /*
- * Per-key locks (FIFO). If many threads read, compute, and write one document, one thread wins and
- * all others have worked in vain. So a commit that lost on a document waits until the commits that
- * lost on it earlier have ended their try. A commit that is new to a contended document queues
- * behind them before it reads.
+ * Per-key locks (FIFO). If many threads read, compute, and write one document, one of them succeeds
+ * and the work of the others is wasted. Therefore a commit that lost on a document waits until the
+ * commits that lost on it earlier have ended their attempts. A commit that is new to a contended
+ * document queues behind them before it reads.
  *
  *  CP1  Correctness never depends on a lock. Every write compares what was read, with or without
  *       it. Other processes, and other handles of the store, do not see the locks.
  *  CP2  Waits are bounded. After COMMIT_TURN_MS (for keys, COMMIT_TURN_KEYS_MS, because commits
- *       that make keys are often long), a commit leaves the queue and makes its try
- *       without the lock. A function that computes for longer than that delays the others once for
- *       each try.
- *  CP3  A commit holds at most one lock, and does not wait for another one; neither does
- *       its thread, whose function may run another commit. So there are no deadlocks.
+ *       that make keys are often long), a commit leaves the queue and makes its try without the
+ *       lock. A function that computes for longer than that delays the others once for each try.
+ *  CP3  A commit holds at most one lock, and does not wait for another one; neither does its
+ *       thread, whose function may run another commit. So there are no deadlocks.
  *  CP4  A document's lock is chosen by a hash. Two documents may share a lock and delay each other
  *       slightly. Commits that lose on a unique key, such as the next number of an account, have no
  *       common document: they wait for the lock of the collection.
@@ -165,8 +164,8 @@ void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uin
     held_here += lock->held;
 }
 
-/* Grants the lock to the first waiting commit, with the id that the holder leaves (NULL: none). The
- * mutex must be held, and a commit must wait. */
+/* Grants the lock to the first waiting commit, with the id that the holder leaves (NULL for none).
+ * The mutex must be held, and a commit must wait. */
 static void key_lock_grant(struct place *place, const bson_oid_t *left)
 {
     struct waiter *next = place->first;

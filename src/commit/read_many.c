@@ -30,6 +30,7 @@ static void many_forget(truce_read_request *requests, size_t count)
     }
 }
 
+/* Reads all documents one by one, and counts those that are missing. */
 static truce_status many_read_first(struct worker *worker, truce_read_request *requests,
                                     size_t count, size_t *missing, bson_error_t *error)
 {
@@ -48,7 +49,7 @@ static truce_status many_read_first(struct worker *worker, truce_read_request *r
     return TRUCE_OK;
 }
 
-/* Reads a document again. *same: it is unchanged and has no intent. */
+/* Reads a document again. Sets *same if it is unchanged and has no intent. */
 static truce_status many_read_again(struct worker *worker, const truce_read_request *request,
                                     bool *same, bson_error_t *error)
 {
@@ -63,9 +64,9 @@ static truce_status many_read_again(struct worker *worker, const truce_read_requ
     bson_destroy(&filter);
     if (!status && truce__journal_at_work(&document)) /* As the first read did. */
         status = truce__intent_see(worker->store, request->collection, &document, error);
+    /* An intent would be a difference. */
     *same = status == TRUCE_NOT_FOUND
                 ? !request->found
-                /* an intent would be a difference */
                 : !status && request->found && bson_equal(&document, &request->document);
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND || status == TRUCE_UNKNOWN ? TRUCE_OK : status;
@@ -127,6 +128,8 @@ static truce_status many_read_twice(struct worker *worker, truce_read_request *r
     return many_read_second(worker, requests, count, same, error);
 }
 
+/* Reads all documents from one snapshot of the store. Sets *same to false if one was held; its
+ * intent is then resolved, and the caller reads again. */
 static truce_status many_read_snapshot(struct worker *worker, truce_read_request *requests,
                                        size_t count, bool *same, bson_error_t *error)
 {

@@ -40,6 +40,8 @@ static truce_status begin_try(truce_commit *commit, bool take, bool *already, bs
     return TRUCE_OK;
 }
 
+/* Runs the function once and applies the commit. If `take`, acquires the documents of the last try
+ * first. */
 static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
                              bool take, bson_error_t *error)
 {
@@ -166,6 +168,8 @@ static bool is_unsuited(const truce_commit *commit, truce_status status)
            (status == TRUCE_CONFLICT && commit->untakeable);
 }
 
+/* Runs tries until one does not end with CONFLICT, or the maximum number of tries or the deadline
+ * is reached. Later tries acquire their documents first (journal.c, CT1). */
 static truce_status try_often(truce_commit *commit, truce_commit_function *function, void *arg,
                               uint32_t tries, bson_error_t *error)
 {

@@ -18,10 +18,11 @@ truce_status truce__unique_check(truce_store *store, const struct entry *entry,
 truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
                                 const bson_oid_t *commit, bson_t *stub, bson_error_t *error);
 
-/* Finds the holder of a uniquely indexed value of `after`. OK: none. DUPLICATE: a document without
- * an intent. CONFLICT: a document that another commit holds; it is copied to `held`, which the
- * caller initializes and destroys (empty: a document that this commit knows otherwise). INVALID: a
- * document that this commit changes too. */
+/* Finds the holder of a uniquely indexed value of `after`. Returns OK if none exists, and
+ * DUPLICATE if it is a document without an intent. Returns CONFLICT if it is a document that
+ * another commit holds; the document is copied to `held`, which the caller initializes and destroys
+ * (and which is empty if this commit knows the document otherwise). Returns INVALID if it is a
+ * document that this commit changes, too. */
 truce_status truce__unique_holder(truce_commit *commit, const struct entry *entry, bson_t *held,
                                   bson_error_t *error);
 /* Does what truce__unique_holder does, for values that base does not have, after they were
@@ -39,13 +40,14 @@ truce_status truce__unique_filters(truce_store *store, const char *collection,
 truce_status truce__unique_wait(truce_commit *commit, const char *collection, const bson_t *held,
                                 bson_error_t *error);
 
-/* Waits briefly after an index refused the entry although no holder was found. OK: try again.
- * DUPLICATE: this happened too often. */
+/* Waits briefly after an index refused the entry although no holder was found. Returns OK if the
+ * caller should try again, and DUPLICATE if this happened too often. */
 truce_status truce__unique_none(truce_commit *commit, const struct entry *entry,
                                 bson_error_t *error);
 
 /* Finds the holder of the value after an index refused a write of the entry. Base and `after` are
- * known, and the commit holds nothing else. OK: try again. DUPLICATE: the value is taken. */
+ * known, and the commit holds nothing else. Returns OK if the caller should try again, and
+ * DUPLICATE if the value is taken. */
 truce_status truce__unique_refused(truce_commit *commit, const struct entry *entry,
                                    bson_error_t *error);
 
@@ -55,16 +57,16 @@ truce_status truce__unique_refused(truce_commit *commit, const struct entry *ent
 typedef truce_status truce__spec_function(const struct index_spec *spec, void *arg,
                                           bson_error_t *error);
 
-/* Makes `_keys` of a document: an array of {i: index, v: [values]} in a fixed order; empty: the
- * field is absent. `keys` is always initialized. INVALID: an index refuses the document, or the
- * index on `_keys` is not sparse. */
+/* Makes `_keys` of a document: an array of {i: index, v: [values]} in a fixed order. An empty array
+ * means that the field is absent. `keys` is always initialized. Returns INVALID if an index refuses
+ * the document, or the index on `_keys` is not sparse. */
 truce_status truce__shadow_make(truce_store *store, const char *collection, struct value document,
                                 bson_t *keys, bson_error_t *error);
 
 /* Returns whether `_keys` of the document equals `keys`. */
 bool truce__shadow_right(const bson_t *document, const bson_t *keys);
 
-/* Sets `_keys` in the entry's `after`. INVALID: a change touched the field. */
+/* Sets `_keys` in the entry's `after`. Returns INVALID if a change touched the field. */
 truce_status truce__shadow_set(truce_store *store, struct entry *entry, bson_error_t *error);
 
 /* Sets `_keys` of a stored document, by a commit of its own, unless it is correct. */
@@ -84,7 +86,7 @@ void truce__shadow_reserve(const struct entry *entry, bson_t *set);
 /* Makes a document as it was before the prepare: without `_intent`, and with only the first
  * `_intent.keys` elements of `_keys`. `plain` is initialized. */
 void truce__shadow_restore(const bson_t *document, bson_t *plain);
-/* Returns `_intent.keys`; -1: nothing was reserved. */
+/* Returns `_intent.keys`, or -1 if nothing was reserved. */
 int32_t truce__shadow_reserved(const bson_t *document);
 
 #endif

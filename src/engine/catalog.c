@@ -119,7 +119,8 @@ static truce_status begin_header(struct kv *kv, int64_t next, const bson_oid_t *
     return status;
 }
 
-/* Returns a copy of the header and the position of `next`. NOT_FOUND: it does not exist yet. */
+/* Returns a copy of the header and the position of `next`. Returns NOT_FOUND if the header does not
+ * exist yet. */
 static truce_status catalog_read_header(struct kv *kv, bson_t *header, bson_iter_t *next,
                                         bson_error_t *error)
 {
@@ -139,6 +140,8 @@ static truce_status catalog_read_header(struct kv *kv, bson_t *header, bson_iter
                : catalog_bad_row(ROW_NEXT, error);
 }
 
+/* Returns the next number for a table, and counts it in the header of the catalog. Creates the
+ * header for the first table of a file. */
 static truce_status catalog_take_number(struct kv *kv, int64_t *number, bson_error_t *error)
 {
     bson_t header;
@@ -188,6 +191,7 @@ void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UU
     uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
 }
 
+/* Appends the entry of an index to the list of its collection, as load_read_index reads it. */
 static void catalog_append_index(bson_t *list, uint32_t *count, const struct index *index)
 {
     char buffer[16];
@@ -210,7 +214,7 @@ static void catalog_append_index(bson_t *list, uint32_t *count, const struct ind
 }
 
 /* Writes the row of a collection. The index `without` is left out, and `with` is the last one
- * (NULL: none). */
+ * (NULL if none exists). */
 static void catalog_describe(const struct collection *collection, const char *name,
                              const struct index *without, const struct index *with, bson_t *row)
 {
@@ -456,6 +460,8 @@ static truce_status catalog_bad_index(const struct collection *collection, const
                        collection->name, collection->indexes_count, reason);
 }
 
+/* Reads the entry of an index in the row of its collection. Fails with CORRUPT if a field is
+ * missing or invalid. */
 static truce_status load_read_index(const struct collection *collection, struct value entry,
                                     struct index *index, bson_error_t *error)
 {
@@ -484,7 +490,8 @@ static truce_status load_read_index(const struct collection *collection, struct 
     return TRUCE_OK;
 }
 
-/* The index of _id is unique without a field that says so. */
+/* Reads the indexes of a collection from its row. The index of _id is unique without a field that
+ * says so. */
 static truce_status read_indexes(struct value list, struct collection *collection,
                                  bson_error_t *error)
 {
@@ -511,6 +518,8 @@ static truce_status read_indexes(struct value list, struct collection *collectio
     return status;
 }
 
+/* Compiles the validator in the row of a collection. Fails with CORRUPT if it is not a valid
+ * filter. */
 static truce_status load_read_validator(struct value row, struct collection *collection,
                                         bson_error_t *error)
 {
@@ -531,6 +540,8 @@ static truce_status load_read_validator(struct value row, struct collection *col
         collection->name);
 }
 
+/* Reads the row of a collection: its name, indexes, and validator. Fails with CORRUPT if the row is
+ * damaged, or if its first index is not the ready index of _id. */
 static truce_status load_read_collection(int64_t row, struct bytes body,
                                          struct collection *collection, bson_error_t *error)
 {
@@ -598,6 +609,7 @@ static int load_by_name(const void *a, const void *b)
     return strcmp(((const struct collection *)a)->name, ((const struct collection *)b)->name);
 }
 
+/* Reads all rows of the catalog: the header, the feed, and the collections. */
 static truce_status load_read_rows(struct kv *kv, struct catalog *catalog, bson_error_t *error)
 {
     struct kv_cursor cursor = {0};

@@ -42,14 +42,15 @@ struct collection {
     uint32_t indexes_count;
     /* The first one is the index of _id. */
     struct index *indexes;
-    struct match *validator; /* NULL: none */
+    /* NULL if none exists. */
+    struct match *validator;
     /* The feed stores its documents before and after a change. */
     bool images;
 };
 
 /* The feed of changes (change_feed.h). */
 struct feed_spec {
-    /* Its row table; 0: there is no feed. */
+    /* Its row table, or 0 if there is no feed. */
     int64_t table;
     /* Identifies this feed. */
     bson_oid_t id;
@@ -98,8 +99,8 @@ truce_status truce__catalog_drop_collection(struct kv *kv, const struct collecti
                                             bson_error_t *error);
 truce_status truce__catalog_rename_collection(struct kv *kv, const struct collection *collection,
                                               const char *name, bson_error_t *error);
-/* Changes the validator of a collection. `validator`: NULL or {} for none. Fails with INVALID if it
- * is not a filter. */
+/* Changes the validator of a collection. A `validator` that is NULL or {} removes it. Fails with
+ * INVALID if it is not a filter. */
 truce_status truce__catalog_change_validator(struct kv *kv, const struct collection *collection,
                                              const bson_t *validator, bson_error_t *error);
 /* Sets whether the feed stores the documents before and after a change. */

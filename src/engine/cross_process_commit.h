@@ -37,7 +37,8 @@ struct delegated_kind {
 
 struct combine {
     struct records records;
-    /* All kinds, with NULL at the end. NULL: every process executes its own operations. */
+    /* All kinds, with NULL at the end. NULL means that every process executes its own
+     * operations. */
     const struct delegated_kind *const *kinds;
     void *arg;
     struct buffer bytes, answer;

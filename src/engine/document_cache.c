@@ -53,8 +53,7 @@
  * Other processes increment `begun` before their commits (change_notify.c). A process that only
  * reads never holds the lock and cannot know whether another process is inside a commit. Therefore
  * it never uses its cache: `seen` starts as a number that differs from `begun`. If two processes
- * write in turns, each empties its cache at the start of its turn, and is as fast as without a
- * cache.
+ * alternate, each empties its cache at the start of its turn, and is as fast as without a cache.
  *
  * While the cache is full, a document that was read is inserted one time in four: among a million
  * documents, a read then takes 7% less processor time.
@@ -87,7 +86,7 @@ struct entry {
     struct entry *newer, *older;
     uint64_t hash;
     int64_t row;
-    /* NULL: unknown, which is possible only while changing. */
+    /* NULL if it is unknown, which is possible only while changing. */
     uint8_t *body;
     /* Invariant 7. */
     uint64_t since;
@@ -139,6 +138,7 @@ struct name {
     uint64_t hash;
 };
 
+/* Adds bytes to a hash. */
 static uint64_t cache_mix(uint64_t hash, const void *data, size_t size)
 {
     const uint8_t *bytes = data;
@@ -225,8 +225,9 @@ static void cache_drop(struct shard *shard, struct entry *entry)
     bson_free(entry);
 }
 
-/* Makes room for `bytes`. Evicts the oldest entries, but an entry that was used gets another round
- * (the CLOCK algorithm), and so does one that is changing. Returns false if there is no room. */
+/* Makes room for `bytes`. Evicts the oldest entries, but moves an entry that was used, or that is
+ * changing, to the newest end of the list (the CLOCK algorithm). Returns false if there is no
+ * room. */
 static bool cache_make_room(struct shard *shard, size_t bytes)
 {
     for (size_t left = 2 * shard->count; left && shard->bytes + bytes > shard->room; left--) {
@@ -243,6 +244,7 @@ static bool cache_make_room(struct shard *shard, size_t bytes)
     return shard->bytes + bytes <= shard->room;
 }
 
+/* Adds an entry without a body for a document to the shard. The mutex of the shard must be held. */
 static struct entry *cache_add(struct shard *shard, const struct name *name)
 {
     struct entry *entry = bson_malloc0(sizeof *entry + name->size + name->key.size);

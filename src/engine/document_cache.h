@@ -2,7 +2,7 @@
 #define TRUCE_ENGINE_DOCUMENT_CACHE_H
 
 /*
- * Documents that were read or written lately, by collection and _id. A lookup by _id finds them
+ * Documents that were read or written recently, by collection and _id. A lookup by _id finds them
  * without a snapshot of the file. The cache is never older than the file: see the essay in
  * document_cache.c.
  *
@@ -68,8 +68,8 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
 
 /* Drops all entries if other processes or programs have committed since the last transaction.
  * Called when the write transaction has begun: the commits of other processes are known now.
- * `foreign`: a program may have committed without announcing it. Its commits are accepted after
- * this call (kv.h). */
+ * `foreign` means that a program may have committed without announcing it. Its commits are accepted
+ * after this call (kv.h). */
 void truce__cache_begin(struct cache *cache, bool foreign);
 
 /* Appends the document to `body` as this transaction sees it. Returns false if the caller must read
@@ -95,7 +95,7 @@ void truce__cache_insert(struct cache *cache, const char *collection, struct byt
 
 /* Records that the next commit, which `begun` has counted, is one of this process, and stores its
  * number for the changed documents. Called right before the commit. `promised` is its number
- * (durable.h); 0: it has none. */
+ * (durable.h), or 0 if it has none. */
 void truce__cache_commit(struct cache *cache, uint64_t promised);
 
 /* Opens the changed entries to readers, or drops them if the transaction was not committed. Called
@@ -103,8 +103,8 @@ void truce__cache_commit(struct cache *cache, uint64_t promised);
 void truce__cache_end(struct cache *cache, bool committed);
 
 /* Returns the memory that an open file uses for what it has read. `asked_mb` comes from the
- * options; 0: uses the environment, or a part of the machine's memory (limits.h). Fails with
- * INVALID if the size is out of bounds or TRUCE_CACHE_MB is not a number. */
+ * options. If it is 0, the function uses the environment, or a part of the machine's memory
+ * (limits.h). Fails with INVALID if the size is out of bounds or TRUCE_CACHE_MB is not a number. */
 truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t *error);
 
 #endif

@@ -31,7 +31,7 @@ struct engine {
     struct kv *kv;
     /* If read_only: a connection that stays open while the process is present. Without any, SQLite
      * would empty the index of the log for the next process that opens it; the others would find
-     * it cut (file_identity.c). NULL: the files next to the store are not writable. */
+     * it cut (file_identity.c). NULL if the files next to the store are not writable. */
     struct kv *anchor;
     struct writer writer;
     /* The kinds of operations that this process executes for others, with NULL at the end. */
@@ -44,20 +44,21 @@ struct engine {
     uint64_t cache_snapshot;
     /* A view uses those of its engine. */
     struct hints *hints;
-    /* The sound bodies, for all connections. A view has none of its own. */
+    /* The valid bodies, for all connections. A view has none of its own. */
     struct seen *seen;
     /* The pages that the connections that read share. A view has none of its own. */
     struct page_cache *pages;
     /* A view uses those of its engine. */
     struct helpers *helpers;
-    /* NULL: the files next to the store are writable. */
+    /* NULL if the files next to the store are writable. */
     struct read_only_reader *read_only_reader;
     struct readers readers;
     struct snapshots snapshots;
     /* The counters of changes (change_notify.h) from before the snapshot of a view; NULL:
      * unknown. */
     unsigned *changes;
-    /* The snapshot of a view, the only thing that a view closes; NULL: reads use current data. */
+    /* The snapshot of a view, the only thing that a view closes; NULL means that reads use current
+     * data. */
     struct snapshot *snapshot;
     struct checkpointer checkpointer;
     /* The flag `interrupted` of the engine that a view belongs to. */
@@ -66,7 +67,7 @@ struct engine {
     const int *interrupted;
     /* Counts calls, for timestamps. */
     atomic_uint ordinal;
-    /* Stores sorts that do not fit into memory; NULL: not possible. */
+    /* Stores sorts that do not fit into memory; NULL if that is not possible. */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
 };
 
@@ -91,8 +92,8 @@ truce_status truce__engine_usable(const struct engine *engine, bson_error_t *err
 /* Does the same, and refuses writes to a read-only store. */
 truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error);
 /* Returns the time (monotonic, in nanoseconds) until which a call may wait. If the deadline of the
- * thread (deadline.h) is earlier, it is returned, but at least DEADLINE_LEAST_NS from now.
- * deadline_ms 0: the default of the engine. */
+ * thread (deadline.h) is earlier, it is returned, but at least DEADLINE_LEAST_NS from now. If
+ * deadline_ms is 0, the default of the engine applies. */
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
 /* Returns a reader of current data, all of it durable unless `early`; for a view, the reader of its
  * snapshot, for one thread at a time. The caller ends the read soon and makes no other call to the
@@ -100,8 +101,8 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
                                       bson_error_t *error);
 void truce__engine_read_end(struct engine *engine, struct reader *reader);
-/* Initialises the budget for the work of one call, apart from waiting for locks. deadline_ms 0: no
- * limit. */
+/* Initialises the budget for the work of one call, apart from waiting for locks. If deadline_ms is
+ * 0, there is no limit. */
 void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget);
 /* Returns a context with the current time and the arena. */
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena);

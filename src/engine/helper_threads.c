@@ -3,7 +3,7 @@
  *
  *     ask ──> queue ──> a sleeping or new thread ──> run ──> sleeping again
  *
- * Two facts tell whether a processor is free. First, calls that could use helpers are counted while
+ * Two facts show whether a processor is free. First, calls that could use helpers are counted while
  * they run, and so are helpers: their sum never exceeds the number of processors. Second, other
  * load in this process or on the machine shows when the system preempts a helper (its involuntary
  * context switches). If that happens often, the helper ends, and no helper begins for PAUSE_NS.
@@ -33,7 +33,7 @@ struct task {
 };
 
 struct helpers {
-    /* -1: as many as there are free processors. */
+    /* -1 means as many as there are free processors. */
     int number;
     /* The processors that this process may use. */
     unsigned processors;

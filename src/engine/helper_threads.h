@@ -23,8 +23,8 @@
 
 struct helpers;
 
-/* Creates the pool of helpers. `number`: always so many helpers; negative: as many as there are
- * idle processors. */
+/* Creates the pool of helpers. At most `number` helpers work at the same time. If it is negative,
+ * as many work as there are idle processors. */
 struct helpers *truce__helpers_new(int number);
 /* Waits until running tasks have ended. NULL is allowed. */
 void truce__helpers_free(struct helpers *helpers);

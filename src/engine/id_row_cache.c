@@ -182,7 +182,8 @@ static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
 }
 
 /* Reads the row that is guessed. Returns false if it does not have the document, and also if the
- * row is damaged, because it may be the row of another one. `*status`: any other failure. */
+ * row is damaged, because it may be the row of another one. Returns any other failure in
+ * `*status`. */
 static bool hints_follow(struct kv *kv, int64_t table, int64_t row, struct bytes key,
                          struct buffer *id, struct bytes *body, truce_status *status,
                          bson_error_t *error)

@@ -16,8 +16,8 @@ truce_status truce__open_checks_path(const char *path, bool must_exist, char **r
                                      bson_error_t *error);
 
 /* Refuses a file that is not a store before a lock file is created next to it. An existing lock
- * file shows that the file is, or was, a store. `may_make`: the caller makes an empty file a
- * store. */
+ * file shows that the file is, or was, a store. `may_make` means that the caller makes an empty
+ * file a store. */
 truce_status truce__open_checks_kind(const char *path, bool may_make, bson_error_t *error);
 
 /* Does the same as truce__lock_enter and adopts the page. Also fails with LOCKED if the lock file

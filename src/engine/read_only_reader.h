@@ -14,7 +14,7 @@
 struct read_only_reader {
     char *path, *lock_path;
     pthread_mutex_t mutex;
-    /* The lock file; -1: missing or not readable. */
+    /* The lock file; -1 if it is missing or not readable. */
     int file;
     bool live;
     /* Changes when older connections become useless. */

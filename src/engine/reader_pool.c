@@ -103,6 +103,8 @@ static void readers_give(struct readers *readers, struct reader *reader)
     }
 }
 
+/* Takes a free slot, first one of this processor, so that threads on different processors rarely
+ * compete. Returns NULL if all slots are taken. */
 static struct reader *readers_find_free(struct readers *readers)
 {
     int processor = sched_getcpu();
@@ -163,6 +165,8 @@ static void put_latest(struct readers *readers, struct catalog *catalog)
     truce__catalog_release(old);
 }
 
+/* Gives the reader the catalog of its snapshot's version: the latest one of the pool, or one that
+ * is loaded and becomes the latest. */
 static truce_status readers_refresh(struct readers *readers, struct reader *reader,
                                     uint32_t version, bson_error_t *error)
 {
@@ -189,8 +193,8 @@ static void readers_name_table(void *arg, int64_t table, char *name, size_t size
     truce__catalog_name_table(reader->catalog, table, name, size);
 }
 
-/* The content of the file is input like any other: it is checked when it is read, and damage is
- * reported by name. */
+/* Sets the checks and the shared page cache of a reader's connection. The content of the file is
+ * input like any other: it is checked when it is read, and damage is reported by name. */
 static void readers_watch(const struct readers *readers, struct reader *reader)
 {
     truce__kv_names(reader->kv, readers_name_table, reader);
@@ -238,6 +242,8 @@ static truce_status readers_begin_pass(struct readers *readers, struct reader *r
     return TRUCE_OK;
 }
 
+/* Begins a snapshot that shows only durable data, and loads its catalog. With `early`, does not
+ * wait until the newest commits are on disk. */
 static truce_status begin_snapshot(struct readers *readers, bool early, struct reader *reader,
                                    bson_error_t *error)
 {
@@ -323,7 +329,7 @@ bool truce__readers_rest(struct readers *readers, struct reader *reader)
     return frequent && !readers->read_only_reader && !atomic_exchange(&readers->frequent, true);
 }
 
-/* Returns whether any rested. */
+/* Ends the snapshots of the connections that rest. Returns whether there was one. */
 static bool readers_wake_all(struct readers *readers)
 {
     bool rested = false;
@@ -340,8 +346,9 @@ static bool readers_wake_all(struct readers *readers)
     return rested;
 }
 
-/* A thread that has seen an old `may_rest` may let its connection rest afterwards. The next call
- * ends that snapshot. */
+/* Decides whether connections may rest until the next call, and ends the snapshots of those that
+ * rest. A thread that has read the old value of `may_rest` can still let its connection rest
+ * afterwards; the next call ends that snapshot. */
 bool truce__readers_tick(struct readers *readers)
 {
     bool frequent = atomic_exchange(&readers->frequent, false);
@@ -415,6 +422,7 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
 
 /* ---- the gate ------------------------------------------------------------------------------- */
 
+/* Takes the slot, or waits until it is free. Returns false after the deadline. */
 static bool take_or_wait(struct readers *readers, struct reader *reader, int64_t deadline_ns)
 {
     while (!readers_take(reader)) {

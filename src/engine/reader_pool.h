@@ -20,7 +20,7 @@
 struct reader {
     /* NULL until it is first used. */
     struct kv *kv;
-    /* The catalog of the last snapshot; NULL: none yet. */
+    /* The catalog of the last snapshot, or NULL if none exists yet. */
     struct catalog *catalog;
     /* Scratch memory for lookups. */
     struct buffer key, id;
@@ -44,7 +44,7 @@ struct readers {
     struct seen *seen;
     /* For truce__kv_share. */
     struct page_cache *pages;
-    /* NULL: the files next to the store are writable. */
+    /* NULL if the files next to the store are writable. */
     struct read_only_reader *read_only_reader;
     /* At most READERS_MAX. */
     unsigned processors;
@@ -81,7 +81,7 @@ bool truce__readers_rest(struct readers *readers, struct reader *reader);
 /* Ends the snapshots that rest, and decides whether connections may rest until the next call. One
  * thread at a time. */
 bool truce__readers_tick(struct readers *readers);
-/* Called before a checkpoint moves pages: ends the snapshots that rest, and none rests before
+/* Called before a checkpoint moves pages: ends the resting snapshots. No snapshot rests before
  * truce__readers_moved. */
 void truce__readers_moving(struct readers *readers);
 static inline void truce__readers_moved(struct readers *readers)

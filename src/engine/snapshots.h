@@ -21,7 +21,7 @@ struct snapshot_limits {
     /* The maximum age. It counts once something was written since the beginning; 0:
      * TRUCE_SNAPSHOT_AGE_MS. */
     int64_t age_ms;
-    /* The maximum of bytes written since the beginning; 0: TRUCE_SNAPSHOT_LOG_BYTES. */
+    /* The maximum of bytes written since the beginning; 0 means TRUCE_SNAPSHOT_LOG_BYTES. */
     uint64_t log;
     /* It never expires. */
     bool unlimited;

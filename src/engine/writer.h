@@ -24,13 +24,13 @@ struct writer;
  * rolled back, and each operation of the group runs again. Therefore `reset` is called before every
  * `run`. It restores everything that `run` changes outside of the transaction. */
 struct write_op {
-    /* NULL: `run` changes nothing but the transaction, or the operation is `alone`. */
+    /* NULL if `run` changes nothing but the transaction, or the operation is `alone`. */
     void (*reset)(struct write_op *op);
     /* Runs inside the write transaction, on the thread that leads. TRUCE_OK: its changes, if any,
      * are to be committed; the operation stores its own result, such as a failed write, elsewhere.
      * Any other status: the transaction is unusable, and nothing of it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
-    /* How another process executes the operation; NULL: none can. */
+    /* How another process executes the operation, or NULL if none can. */
     const struct delegated_kind *delegated_kind;
     /* The operation need not wait for the disk. */
     bool relaxed;
@@ -59,7 +59,7 @@ struct feed_end {
     int64_t table;
     /* The position of the last entry. */
     int64_t last;
-    /* The position of the first entry of the running operation; 0: it has written none. */
+    /* The position of the first entry of the running operation, or 0 if it has written none. */
     int64_t first;
     /* The bytes of all entries that ever existed. */
     int64_t sum;
@@ -84,7 +84,7 @@ struct writer {
     struct combine combine;
 
     /* Used by the leader and the operation that it runs. */
-    /* The catalog of this transaction; NULL: to be loaded. */
+    /* The catalog of this transaction; NULL until it is loaded. */
     struct catalog *catalog;
     /* The collections to notify after the commit. */
     uint64_t touched[NOTIFY_SLOTS / 64];
@@ -104,9 +104,9 @@ struct writer {
     /* `held_ns`: how long the lock was held for them. */
     atomic_ullong operations, groups, held_ns;
 
-    /* Names that collections may not have (documents/collections.h); NULL: none. */
+    /* Names that collections may not have (documents/collections.h), or NULL if none exists. */
     const struct names *names;
-    /* Returns whether the feed omits the collection; NULL: it omits none. */
+    /* Returns whether the feed omits the collection; NULL means that it omits none. */
     bool (*suppressed)(const char *collection);
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;

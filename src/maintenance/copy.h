@@ -9,51 +9,58 @@
 #include "truce/copy.h"
 
 enum copy_rights {
-    COPY_NOTHING,    /* only compare */
-    COPY_INSERTS,    /* insert missing documents */
-    COPY_EVERYTHING, /* also replace and remove documents */
+    COPY_NOTHING,    /* Only compare. */
+    COPY_INSERTS,    /* Insert missing documents. */
+    COPY_EVERYTHING, /* Also replace and remove documents. */
 };
 
 /* The state of one collection. */
 struct copy_part {
     char *collection;
     enum copy_rights rights;
-    bool fresh;        /* `to` has no document of it yet, so no lookup is needed. */
-    bson_t *validator; /* may be NULL. */
-    bool images;       /* the change feed stores earlier versions of its documents. */
-    bson_t *last;      /* {last: _id}: the copy resumes after it; empty at the beginning. */
-    int64_t expected;  /* approximate number of documents. */
-    int64_t before;    /* documents that an earlier call copied. */
+    /* `to` has no document of it yet, so no lookup is needed. */
+    bool fresh;
+    /* May be NULL. */
+    bson_t *validator;
+    /* The change feed stores earlier versions of its documents. */
+    bool images;
+    /* {last: _id}: the copy resumes after it; empty at the beginning. */
+    bson_t *last;
+    /* Approximate number of documents. */
+    int64_t expected;
+    /* Documents that an earlier call copied. */
+    int64_t before;
     int64_t inserted, replaced, removed, indexes;
-    /* results of the last comparison: */
+    /* Results of the last comparison: */
     /* The number of documents of `from`, and of those that `to` has, equal or not. */
     int64_t documents, found;
     int64_t kept, missing, other, extra;
-    struct fingerprint from_sum, to_sum; /* The fingerprints of these documents on both sides. */
+    /* The fingerprints of these documents on both sides. */
+    struct fingerprint from_sum, to_sum;
 };
 
 /* The first findings, and the number of all. */
 struct copy_notes {
-    bson_t **items; /* up to differences_max */
+    bson_t **items; /* Up to differences_max. */
     int64_t count;
 };
 
 struct copy {
     truce_store *from, *to;
-    truce_copy_options options; /* with the defaults */
+    truce_copy_options options; /* With the defaults. */
     truce_copy_report *report;
-    bson_oid_t run; /* identifies this call */
+    bson_oid_t run; /* Identifies this call. */
     struct copy_part *parts;
     size_t count;
-    int64_t done, total; /* for the progress */
+    int64_t done, total; /* For the progress. */
     bool comparing;
     struct copy_notes differences, refusals, indexes;
 };
 
 /* ---- records ---- */
 
-/* Records that everything up to the _id is copied. CONFLICT: another run has taken over the
- * collection. */
+/* Records that everything up to the _id is copied. Fails with CONFLICT if another run has taken
+ * over the collection. */
 truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, struct value id,
                                      bson_error_t *error);
 /* Builds the filter of the documents after `part->last`. */

@@ -35,7 +35,7 @@ enum item_state {
     ITEM_MISSING,
     ITEM_SAME,
     ITEM_OTHER,
-    /* other, and its _id has other bytes (1 and 1.0), which a replacement does not change. */
+    /* Other, and its _id has other bytes (1 and 1.0), which a replacement does not change. */
     ITEM_UNLIKE,
 };
 
@@ -55,11 +55,11 @@ struct pass {
     struct copy_part *part;
     bool write;
     struct batch batch;
-    struct item **sorted; /* the items, ordered by _id. */
+    struct item **sorted; /* The items, ordered by _id. */
     truce_write *writes;
     truce_write_outcome *outcomes;
     bson_t **filters;      /* The filters of the writes; NULL for inserts. */
-    struct item **written; /* the items of the writes. */
+    struct item **written; /* The items of the writes. */
 };
 
 /* ---- batches -------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ const char *truce__doctor_text(const bson_t *facts, const char *path, const char
 int64_t truce__doctor_number(const bson_t *facts, const char *path, int64_t otherwise);
 bool truce__doctor_flag(const bson_t *facts, const char *path, bool otherwise);
 
-/* ---- the judgements: functions of facts alone ---- */
+/* ---- the checks: functions of facts alone ---- */
 
 /* Examines a deployment: versions, replica sets, durability, clocks (doctor_server.c). */
 void truce__doctor_server(struct doctor *doctor);

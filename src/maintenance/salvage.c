@@ -9,9 +9,10 @@
  *     5. leaves that no walk reached: they belong to the only table with a gap that their rows fit
  *        into; otherwise, the table is unknown
  *
- * A walk descends intact inner pages only, because a damaged one may lead into another table. Where
- * it cannot descend, it leaves a gap: the rows between two keys. It reads a leaf that an intact
- * parent names even if the checksum of the leaf is wrong; its documents are doubtful.
+ * A walk descends intact inner pages only, because a damaged one may lead into another table. If it
+ * cannot descend, it records a gap: the rows between two keys. If an intact parent names a leaf,
+ * the walk reads the leaf even if the checksum of the leaf is wrong; the documents of such a leaf
+ * are doubtful.
  *
  * Invariants:
  * 1. A page is read for one table only (PAGE_RECOVERY_USED).
@@ -44,21 +45,27 @@ struct salvage_gap {
 /* A collection and what was saved of it. */
 struct salvage_table {
     int64_t id;
-    uint32_t root; /* 0 if it is unknown. */
-    char *name;    /* NULL if it is unknown. */
-    bson_t *entry; /* The entry of the catalog; NULL: unknown. */
+    /* The root page, or 0 if it is unknown. */
+    uint32_t root;
+    /* NULL if it is unknown. */
+    char *name;
+    /* The entry of the catalog, or NULL if it is unknown. */
+    bson_t *entry;
     struct salvage_gap *gaps;
     size_t gaps_count, gaps_room;
     int64_t documents, doubtful, lost, lost_pages;
-    bool in_doubt; /* a page that leads to it, or names it, is damaged. */
-    bool is_feed;  /* the change feed, which is discarded. */
+    /* A page that leads to the table or names it is damaged. */
+    bool in_doubt;
+    /* The table is the change feed, which is discarded. */
+    bool is_feed;
 };
 
 struct salvage_batch {
     char *collection;
     bson_t **documents;
     size_t count, bytes;
-    struct salvage_table *table; /* NULL if the table is unknown. */
+    /* NULL if the table is unknown. */
+    struct salvage_table *table;
     bool doubtful;
 };
 
@@ -67,16 +74,23 @@ struct salvage {
     truce_store *to;
     const truce_salvage_options *options;
     truce_salvage_report *report;
-    struct salvage_table schema, catalog; /* read as tables are. */
+    /* Both are read as tables are. */
+    struct salvage_table schema, catalog;
     struct salvage_table *tables;
     size_t tables_count, tables_room, gaps;
-    uint32_t *parents;  /* The parents of inner pages' children; 0: none. */
-    uint32_t *hints;    /* for a page: the table (from 1) that a damaged page assigns it to. */
-    uint32_t end;       /* the last page in use, as far as known. */
-    bool free_is_known; /* whether the free pages are known. */
+    /* parents[page]: the inner page that leads to the page, or 0. */
+    uint32_t *parents;
+    /* hints[page]: the number (from 1) of the table to which a damaged page assigns the page. 0 if
+     * no damaged page does. */
+    uint32_t *hints;
+    /* The last page in use, as far as known. */
+    uint32_t end;
+    /* Whether the free pages are known. */
+    bool free_is_known;
     struct salvage_batch batch;
     int64_t examined;
-    truce_status status; /* The first failure of `to`, which ends the salvage. */
+    /* The first failure of `to`, which ends the salvage. */
+    truce_status status;
     bson_error_t *error;
 };
 
@@ -158,9 +172,9 @@ static void salvage_put_write_batch(struct salvage *salvage)
         writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
                                   .collection = batch->collection,
                                   .document = batch->documents[i]};
-    /* each outcome reports its write. */
+    /* Each outcome reports its write. */
     if (truce_bulk(salvage->to, writes, batch->count, &options, outcomes, &ignored) ==
-        TRUCE_OK) { /* all writes. */
+        TRUCE_OK) { /* All writes. */
     }
     for (size_t i = 0; i < batch->count; i++) {
         salvage_put_check(salvage, batch->documents[i], &outcomes[i]);
@@ -272,7 +286,7 @@ static void salvage_put_make_indexes(struct salvage *salvage, const struct salva
         !bson_iter_recurse(&iter, &list))
         return;
     if (truce_collection_create(salvage->to, table->name, &ignored)) {
-        /* the index exists, or its name is not valid, which every index reports. */
+        /* The index exists, or its name is not valid, which every index reports. */
     }
     while (bson_iter_next(&list)) {
         if (BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &entry))
@@ -339,9 +353,10 @@ static void salvage_end_table(struct salvage *salvage, const struct salvage_tabl
 
 /* ---- pages and tables ------------------------------------------------------------------------ */
 
-#define DEPTH_MAX     20
-#define PLACE_PAGES   28 /* offset in the file's header of the number of pages, */
-#define PLACE_FREE    32 /* and of the first page of the free list */
+#define DEPTH_MAX 20
+/* Offsets in the header of the file: the number of pages, and the first page of the free list. */
+#define PLACE_PAGES   28
+#define PLACE_FREE    32
 #define PROGRESS_EACH 256
 
 static uint32_t salvage_number_at(const uint8_t *at)

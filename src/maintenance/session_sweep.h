@@ -6,8 +6,8 @@
 #include "store/maintenance.h"
 
 struct session_sweep {
-    bson_value_t after; /* the last record that was examined; type 0 at first */
-    bool more;          /* more records follow */
+    bson_value_t after; /* The last record that was examined; type 0 at first. */
+    bool more;          /* More records follow. */
 };
 
 /* Returns the collection of the records: that of MongoDB, or a plain one if the store is a database

@@ -3,8 +3,8 @@
  *
  * MW1  Every step is safe at any time and in any number of processes. If it is interrupted
  *   anywhere, the next pass continues.
- * MW2  A step that fails does not stop the others. The pass returns the first failure after all
- *   steps were tried. Only one of them waits for a lock that is not released (base/wait_limit.h).
+ * MW2  A step that fails does not stop the others. The pass returns the first failure after it has
+ *   tried all steps. If a lock is not released, only one step waits for it (base/wait_limit.h).
  * MW3  Documents expire last, and never while a commit holds them.
  * MW4  Each database of the store is swept separately; a part that concerns the whole store
  *   (struct maintenance_part, `whole`) is swept once.
@@ -44,7 +44,7 @@ static truce_status sweep_expired_documents(struct sweep *sweep, bson_error_t *e
 
 struct round {
     struct sweep sweep;
-    truce_status first; /* the first failure */
+    truce_status first; /* The first failure. */
     bson_error_t why;
 };
 

@@ -79,6 +79,8 @@ static bool diff_extend_path(struct walk *walk, size_t length, const struct fiel
     return true;
 }
 
+/* Appends the differences of two documents, field by field. Returns false if a path cannot express
+ * one. */
 static bool merge_patch_diff_documents(struct walk *walk, size_t length,
                                        const struct aligned *aligned)
 {

@@ -78,6 +78,7 @@ static void patch_field(struct arena *arena, struct value old, const struct fiel
     truce__builder_close(to, mark);
 }
 
+/* Applies a patch to an object: patches its fields in their order, and then adds the new ones. */
 static void patch_object(struct arena *arena, struct value target, struct value patch,
                          struct builder *to)
 {
@@ -110,7 +111,8 @@ static void begin_made(struct builder *builder, struct arena *arena)
     truce__builder_begin(builder, arena, SIZE_MAX, BSON_TYPE_DOCUMENT);
 }
 
-/* The result always fits, because it is not longer than its sources. */
+/* Appends the finished value to `made`. The value always fits, because it is not longer than its
+ * sources. */
 static void end_made(struct builder *builder, bson_t *made)
 {
     struct value value;
@@ -177,6 +179,8 @@ static bool diff_field(struct arena *arena, const struct fields *old, struct val
     return good;
 }
 
+/* Appends the patch between two objects. Returns false if no merge patch can express it, because a
+ * new value contains null. */
 static bool diff_objects(struct arena *arena, struct value before, struct value after,
                          struct builder *patch)
 {

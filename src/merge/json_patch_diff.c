@@ -101,6 +101,7 @@ static void diff_at(struct steps *steps, const char *name, size_t length, struct
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+/* Adds the steps between two documents, field by field. */
 static void patch_diff_documents(struct steps *steps, struct value before, struct value after)
 {
     const struct value documents[] = {before, after};
@@ -217,6 +218,7 @@ static uint32_t diff_run(struct steps *steps, const struct value *old, uint32_t 
     return at;
 }
 
+/* Adds the steps between two arrays, whose elements are aligned by a longest common subsequence. */
 static void diff_arrays(struct steps *steps, struct value before, struct value after)
 {
     struct elements lists[2];

@@ -115,6 +115,7 @@ void truce__patch_take_apart(struct patch_tree *tree, struct patch_node *node)
     }
 }
 
+/* Appends a node and its children to a document. */
 static void write_node(const struct patch_node *node, const char *name, uint32_t length, bson_t *to)
 {
     char text[16];

@@ -11,7 +11,7 @@ struct patch_child {
     /* NULL in arrays. */
     const char *name;
     uint32_t length;
-    /* NULL: the field was removed. */
+    /* NULL if the field was removed. */
     struct patch_node *node;
 };
 

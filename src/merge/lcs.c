@@ -238,6 +238,8 @@ static void solve_between(struct problem *problem, struct range range, int depth
     lcs_solve(problem, part, depth);
 }
 
+/* Finds the matches of a range. If the search is too expensive, divides the range at unique
+ * elements, or takes the furthest point that was reached. */
 static void lcs_solve(struct problem *problem, struct range range, int depth)
 {
     for (;;) {

@@ -162,7 +162,7 @@ static void merge_field(struct merge *merge, const struct aligned *aligned,
                                 truce__aligned_value(aligned, THEIRS, number)};
     uint32_t length = merge->path_length;
 
-    if (!truce__merge_both_changed(&three)) { /* no conflict needs the path */
+    if (!truce__merge_both_changed(&three)) { /* No conflict needs the path. */
         truce__merge_value(merge, field->key, field->key_length, &three);
         return;
     }
@@ -287,9 +287,8 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
                : truce__builder_open_element(&merge->out, type);
 }
 
-/* If both sides added an array, or a document as a field, merges them with an empty base.
- * Documents that are elements of an array are not merged: under one identity, they may be
- * different things. */
+/* Merges with an empty base if both sides added an array, or a document as a field. Documents that
+ * are elements of an array are not merged: under one identity, they may be different things. */
 static bool merge_both_added(struct merge *merge, const char *key, uint32_t key_length,
                              const struct merge_three *three, bool as_set)
 {

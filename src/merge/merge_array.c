@@ -40,7 +40,7 @@ struct list {
 
 struct lists {
     struct list of[SIDES];
-    /* NULL: the key is the whole element. */
+    /* NULL if the key is the whole element. */
     const char *key_name;
 };
 
@@ -196,12 +196,14 @@ static bool *moved_by(struct arena *arena, const struct order *base, const struc
 /* For each element that neither side moved, and for the beginning: the elements that one side moved
  * there. */
 struct runs {
-    /* Indexed by position + 1; 0: the beginning. */
+    /* Indexed by position + 1; the index 0 is the beginning. */
     uint32_t *first, *last;
     /* Indexed by position. */
     uint32_t *next;
 };
 
+/* Returns the elements that this side moved, as one list for each element that neither side moved
+ * and that they follow. */
 static struct runs runs_of(struct arena *arena, const struct order *side, const bool *moved,
                            const bool *moved_by_other, uint32_t bound)
 {
@@ -234,7 +236,8 @@ static void array_add_run(struct order *order, const struct runs *runs, uint32_t
         order->places[order->count++] = place;
 }
 
-/* If both sides moved elements to the same place, the order of the base decides. */
+/* Adds the elements that the sides moved to the place after `behind`. If both sides moved elements
+ * there, the order of the base decides. */
 static void add_runs(struct order *order, const struct runs *mine, const struct runs *theirs,
                      uint32_t behind)
 {
@@ -327,7 +330,7 @@ static struct order order_in_conflict(struct merge *merge, const struct merge_th
         return orders[MINE];
     if (policy == MERGE_ASK && merge->options->settle != MERGE_REPORT)
         return orders[truce__merge_for_mine(merge) ? MINE : THEIRS];
-    if (policy == MERGE_UNION) /* the order of a set does not matter */
+    if (policy == MERGE_UNION) /* The order of a set does not matter. */
         return orders[BASE];
     if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)
         truce__merge_conflict(merge, "order", three, NULL);

@@ -55,9 +55,8 @@ struct merge_three {
 /* Returns the policy of the nearest rule for the current path, or the default policy
  * (merge_rules.c). */
 enum merge_policy truce__merge_policy(const struct merge *merge);
-bool truce__merge_sums(const struct merge *merge); /* some rule is "sum" */
-const char *truce__merge_key(
-    const struct merge *merge); /* of the array here; NULL: none declared */
+bool truce__merge_sums(const struct merge *merge);       /* Some rule is "sum". */
+const char *truce__merge_key(const struct merge *merge); /* The key of the array here, or NULL. */
 
 /* Appends the merged value, if there is one, to `out` (merge.c). Without a key, the value becomes
  * the next element of an array. */
@@ -66,8 +65,9 @@ void truce__merge_value(struct merge *merge, const char *key, uint32_t key_lengt
 struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint32_t key_length,
                                       uint8_t type);
 bool truce__merge_both_changed(const struct merge_three *three);
+/* `text` is NULL unless the value is a string. */
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
-                           const struct merged_text *text); /* text: NULL but for texts */
+                           const struct merged_text *text);
 /* Returns whether conflicts are settled for mine instead of reported. */
 bool truce__merge_for_mine(const struct merge *merge);
 /* Extends the path. Returns its old length, to which the caller restores it. */

@@ -39,6 +39,7 @@ static truce_status read_policy(const char *path, struct value value, enum merge
         path, truce__value_show(value, text, sizeof text));
 }
 
+/* Reads the policy and the key of a rule. */
 static truce_status read_details(struct rule *rule, struct value details, bson_error_t *error)
 {
     struct fields fields = truce__fields(details);

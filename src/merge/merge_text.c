@@ -1,8 +1,9 @@
 /*
  * Merges texts by lines and, inside lines that both sides changed, by words (diff3; Khanna, Kunal,
  * Pierce, "A Formal Investigation of Diff3", 2007). A line or word of the base that both sides kept
- * is an anchor. Between two anchors is a stretch. If one side changed it, or both did in the same
- * way, the change is taken. If both changed it in different ways, it is a hunk.
+ * is an anchor. The lines between two anchors are a stretch. If one side changed the stretch, or
+ * both sides changed it in the same way, the result has the change. If the sides changed it in
+ * different ways, the stretch is a hunk.
  *
  *     base    a  b  c  d      mine    a  B  c  d      theirs    a  b  c  D
  *     anchors a     c         stretches b | B | b -> B          d | d | D -> D
@@ -225,10 +226,15 @@ static bool text_choose(const struct stretch *at, struct stretch *chosen)
 
 struct text_merge {
     struct arena *arena;
-    struct buffer *merged; /* a hunk has here what one side has */
-    struct buffer *marked; /* and here both sides, between markers; NULL: hunks end the merge */
-    enum side wins;        /* whose hunks are in `merged` */
-    struct array hunks;    /* of {base, mine, theirs}; unused without `marked` */
+    /* The merged text. Each conflict has the hunk of one side. */
+    struct buffer *merged;
+    /* The merged text with both sides of each conflict between markers. NULL if hunks end the
+     * merge. */
+    struct buffer *marked;
+    /* The side whose hunks are in `merged`. */
+    enum side wins;
+    /* The elements are {base, mine, theirs}. Unused without `marked`. */
+    struct array hunks;
 };
 
 static bool merge_pieces(struct text_merge *merge, struct text *texts);
@@ -299,6 +305,8 @@ static bool put_stretch(struct text_merge *merge, const struct stretch *at)
     return true;
 }
 
+/* Merges the texts piece by piece, from one anchor to the next. Returns false if a hunk ends the
+ * merge. */
 static bool merge_pieces(struct text_merge *merge, struct text *texts)
 {
     const struct text *base = &texts[BASE];

@@ -177,7 +177,7 @@ static uint32_t openapi_append_schema(const struct operation_row *row, bson_t *m
         BSON_APPEND_UTF8(&required, key, at->field.name);
     }
     bson_append_array_end(&schema, &required);
-    if (row->run) /* data commands have more fields than the description */
+    if (row->run) /* Data commands have more fields than the description. */
         BSON_APPEND_BOOL(&schema, "additionalProperties", false);
     bson_append_document_end(media, &schema);
     return count;

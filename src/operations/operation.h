@@ -58,9 +58,9 @@ struct operation_field {
     /* The bounds of a number; both 0: any. */
     int64_t least, most;
     bool needed;
-    /* The words that a string may be, NULL after the last; NULL: any. */
+    /* The words that a string may be, NULL after the last; NULL means any. */
     const char *const *words;
-    /* The type of an array's elements; 0: strings. */
+    /* The type of an array's elements; 0 means strings. */
     enum field_type each;
 };
 
@@ -74,7 +74,7 @@ struct operation_row {
     enum operation_role role;
     const char *help;
     /* The name of the operation's own field outside of the wire protocol: {queue: "mail"} is
-     * {truceEnqueue: "mail"} there. NULL: its value is 1. */
+     * {truceEnqueue: "mail"} there. NULL means that its value is 1. */
     const char *target;
     /* The target may be absent: its value is 1 then. */
     bool optional;
@@ -133,7 +133,7 @@ struct operation_call {
     const bson_t *request;
     /* The value of the operation's own field. */
     bson_iter_t target;
-    /* 0: none. */
+    /* 0 if none exists. */
     uint32_t deadline_ms;
     /* The caller does not wait for the disk. */
     bool relaxed;
@@ -142,7 +142,7 @@ struct operation_call {
     /* The view of the database. */
     truce_store *store;
     struct handle *view;
-    /* The commit that the operation is part of; NULL: it commits by itself. */
+    /* The commit that the operation is part of; NULL means that it commits by itself. */
     truce_commit *commit;
     /* With a commit: the objects to free when it has ended. */
     struct operation_kept **kept;
@@ -198,8 +198,8 @@ truce_status truce__operation_element(truce_status status, const char *what, int
 /* Returns the ObjectId of the operation's own field. Another type fails with TypeMismatch. */
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error);
-/* Returns the position of the word in a list that NULL ends. The row has checked the word. NULL:
- * 0. */
+/* Returns the position of the word in a list that NULL ends, or 0 if the word is NULL. The row has
+ * checked the word. */
 int truce__operation_word(const char *word, const char *const *words);
 /* Returns an object of the library that is made on call->store. All calls of the database share
  * the object of a key. If the key is NULL, or in a transaction, the object is for the call

@@ -142,7 +142,7 @@ static truce_status run_access(struct operation_call *call, const void *given, b
     (void)given;
     (void)error;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
-        bson_error_t refusal; /* is the answer */
+        bson_error_t refusal; /* This error is the answer. */
 
         bson_append_bool(reply, roles[i].name, -1,
                          !call->host->check_role(call, roles[i].role, &refusal));

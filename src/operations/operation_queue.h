@@ -9,14 +9,14 @@
  * server. If `lease_ms` is 0, the lease is the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
-/* Does the same; if the operation names no queue, returns the queue of the job. NOT_FOUND: no such
- * job exists. */
+/* Does the same. If the operation names no queue, returns the queue of the job, or fails with
+ * NOT_FOUND if no such job exists. */
 truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
                                        struct handle **handle, bson_error_t *error);
 /* Returns the queue of that name. */
 struct handle *truce__operation_queue_named(struct operation_call *call, const char *name,
                                             const char *worker, int64_t lease_ms);
-/* Appends a job without the fields that belong to truce. `token`: that of a claim; NULL: none. */
+/* Appends a job without the fields that belong to truce. `token` is that of a claim, or NULL. */
 void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
                                  bson_t *reply);
 
@@ -30,7 +30,7 @@ struct job_kept {
 
 /* The options of a job of truceEnqueue and truceFlow. */
 struct job_timed {
-    struct job_kept kept; /* first */
+    struct job_kept kept; /* Must be the first field. */
     int64_t delayMS, runAtMS, laneWidth, laneRate, lanePerMS;
     const char *lane, *failure;
 };

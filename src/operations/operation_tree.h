@@ -5,7 +5,7 @@
 #include "operations/operation.h"
 #include "truce/tree.h"
 
-/* Makes the tree that the operation names, and checks the collection (NULL: none). */
+/* Makes the tree that the operation names, and checks the collection (NULL for none). */
 truce_status truce__operation_tree(struct operation_call *call, const char *collection, bool writes,
                                    const char *parent, truce_tree **tree, bson_error_t *error);
 

@@ -17,7 +17,7 @@ struct reply_list {
     bool more;
 };
 
-/* Begins a list of at most `limit` elements; 0: 100. */
+/* Begins a list of at most `limit` elements, or of 100 if `limit` is 0. */
 void truce__reply_list_begin(struct reply_list *list, int64_t limit);
 /* Appends a document. If the list is full, it sets `more` and returns false. */
 bool truce__reply_list_add(struct reply_list *list, const bson_t *document);

@@ -68,12 +68,12 @@ struct fields_reading {
     /* The document is a whole command: its first field and the fields that every command may
      * have are skipped. */
     bool whole;
-    /* The command, whose apiStrict may allow only the fields of the stable API. NULL: all fields
-     * are allowed. */
+    /* The command, whose apiStrict may allow only the fields of the stable API. NULL means all
+     * fields are allowed. */
     const bson_t *request;
 };
 
-/* Reads the fields of `document` into `into` (NULL: they are only checked).
+/* Reads the fields of `document` into `into` (if NULL, they are only checked).
  *
  *     TypeMismatch (14)   a field has another type
  *     40413               a field is given twice

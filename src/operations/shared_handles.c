@@ -51,7 +51,8 @@ static struct handle *handles_find(const struct handles *handles, const char *ke
     return at;
 }
 
-/* Takes the handle that was idle for longest out of the list; NULL: all handles are in use. */
+/* Removes the least recently used idle handle from the list. Returns NULL if all handles are in
+ * use. */
 static struct handle *handles_take_out_idle(struct handles *handles)
 {
     struct handle **oldest = NULL, *gone;
@@ -67,8 +68,8 @@ static struct handle *handles_take_out_idle(struct handles *handles)
     return gone;
 }
 
-/* Enters the handle into the list if there is room. *gone: the idle handle that made room; the
- * caller ends it without the mutex. */
+/* Enters the handle into the list if there is room. Sets *gone to an idle handle that was removed
+ * to make room; the caller ends it without the mutex. */
 static void handles_enter(struct handles *handles, struct handle *handle, const char *key,
                           struct handle **gone)
 {

@@ -19,9 +19,9 @@ struct handle {
     void *thing;
     struct handle *next;
     void (*free)(void *thing);
-    /* NULL: it belongs to one call. */
+    /* NULL if it belongs to one call. */
     char *key;
-    /* In use as long as this handle exists; NULL: none. */
+    /* In use as long as this handle exists; NULL if none exists. */
     struct handle *under;
     int users;
     uint64_t used;

@@ -24,7 +24,7 @@ struct distinct {
     struct arena arena;
     struct value *values;
     uint32_t count, room;
-    /* the values by hash */
+    /* The values by hash. */
     struct hash_table table;
     size_t bytes;
 };
@@ -82,6 +82,8 @@ static void distinct_add_all(struct distinct *distinct, struct value value)
         distinct_add(distinct, fields.value);
 }
 
+/* Adds the values at the rest of the path, from part `part` on. A field whose name contains dots
+ * comes first, as in MongoDB. */
 static void distinct_collect(struct distinct *distinct, struct value container, uint32_t part)
 {
     const struct path *path = &distinct->path;
@@ -123,7 +125,7 @@ truce_status truce__distinct_add(struct distinct *distinct, struct value documen
     return TRUCE_OK;
 }
 
-/* The values are distinct, so the order is total. */
+/* Compares two values for qsort. The values are distinct, so the order is total. */
 static int distinct_compare(const void *a, const void *b)
 {
     const struct value *one = a, *other = b;

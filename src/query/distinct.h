@@ -12,8 +12,8 @@ struct distinct;
 truce_status truce__distinct_new(const char *path, struct distinct **distinct, bson_error_t *error);
 void truce__distinct_free(struct distinct *distinct);
 
-/* Adds the values of a document. Code 17217: all values together exceed TRUCE_DOCUMENT_BYTES_MAX.
- * `budget` may be NULL. */
+/* Adds the values of a document. Fails with code 17217 if all values together exceed
+ * TRUCE_DOCUMENT_BYTES_MAX. `budget` may be NULL. */
 truce_status truce__distinct_add(struct distinct *distinct, struct value document,
                                  struct budget *budget, bson_error_t *error);
 

@@ -12,19 +12,20 @@ struct random;
 struct value;
 
 struct query_context {
-    /* for $$NOW and $currentDate: the same for one whole call */
+    /* For $$NOW and $currentDate: the same for one whole call. */
     int64_t now_ms;
-    /* makes the timestamps of one millisecond distinct */
+    /* Makes the timestamps of one millisecond distinct. */
     uint32_t now_ordinal;
-    /* for $sample; NULL: not available */
+    /* For $sample, or NULL if it is not available. */
     struct random *random;
-    /* scratch memory for one document; the caller resets it between documents */
+    /* Scratch memory for one document; the caller resets it between documents. */
     struct arena *arena;
-    /* the time and memory of the call; NULL: no limit */
+    /* The time and memory of the call; NULL means no limit. */
     struct budget *budget;
-    /* the variables of the pipeline around that of a $lookup; NULL: none */
+    /* The variables of the pipeline around that of a $lookup, or NULL if none exists. */
     const struct value *variables;
-    /* for the document, if many expressions are evaluated for it; NULL: each has its own */
+    /* For the document, if many expressions are evaluated for it; NULL means that each has its
+     * own. */
     struct field_finder *finder;
 };
 

@@ -23,9 +23,9 @@ truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error
 
 /* ---- stored documents -- */
 
-/* Checks the name of a collection. CODE_INVALID_NAMESPACE: the name is empty, longer than
- * TRUCE_COLLECTION_NAME_MAX (TRUCE_PLACE_NAME_MAX if it begins with @, as in a served database),
- * not UTF-8, has a `$` or a dot at an end, or begins with MongoDB's own "system.". */
+/* Checks the name of a collection. Fails with CODE_INVALID_NAMESPACE if the name is empty, is
+ * longer than TRUCE_COLLECTION_NAME_MAX (TRUCE_PLACE_NAME_MAX if it begins with @, as in a served
+ * database), is not UTF-8, has a `$` or a dot at an end, or begins with MongoDB's own "system.". */
 truce_status truce__collection_name_check(const char *name, bson_error_t *error);
 
 /* Fail with the error that every store reports if a collection does not exist, or already
@@ -33,10 +33,10 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 truce_status truce__collection_missing(const char *name, bson_error_t *error);
 truce_status truce__collection_taken(const char *name, bson_error_t *error);
 
-/* Prepares a document for an insert: `_id` first (an ObjectId if it has none), and empty
- * timestamps at the top level replaced by the context's time, as in MongoDB. `prepared` is
- * always initialised; the caller destroys it. CODE_INVALID_ID_FIELD: _id is an array, a regex,
- * or undefined; CODE_DOLLAR_PREFIXED_FIELD_NAME: a name within _id starts with `$`;
+/* Prepares a document for an insert: `_id` first (an ObjectId if it has none), and empty timestamps
+ * at the top level replaced by the context's time, as in MongoDB. `prepared` is always initialised;
+ * the caller destroys it. Fails with CODE_INVALID_ID_FIELD if _id is an array, a regex, or
+ * undefined, with CODE_DOLLAR_PREFIXED_FIELD_NAME if a name within _id starts with `$`, and with
  * CODE_BSON_OBJECT_TOO_LARGE. */
 truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
                                      bson_t *prepared, bson_error_t *error);

@@ -25,7 +25,7 @@
 #include "store/store.h"
 #include "truce/sys/store.h"
 
-#define EXPIRE_MS 1000 /* between two searches for state that is no longer used */
+#define EXPIRE_MS 1000 /* Between two searches for state that is no longer used. */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ static const struct command_table embedded_table = {embedded_commands, row_comma
 /* ---- the state of a store -------------------------------------------------------------------- */
 
 struct embedded {
-    struct truce_store_cache base; /* first */
+    struct truce_store_cache base; /* Must be the first field. */
     struct server server;
     atomic_llong expired_ns;
 };

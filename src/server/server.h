@@ -27,9 +27,9 @@ struct server;
 /* The change feed that change streams read. It belongs to the file and stays when the server
  * stops. */
 struct server_feed {
-    /* 0: the feed is removed. */
+    /* 0 if the feed is removed. */
     int64_t keep_ms;
-    /* 0: no limit. */
+    /* 0 means no limit. */
     int64_t keep_bytes;
 };
 
@@ -46,28 +46,29 @@ struct server_sync_target {
 #define SERVER_NO_PORT (-1)
 
 struct server_options {
-    /* The address to listen on. Without `auth` it must be a loopback address. NULL: 127.0.0.1 */
+    /* The address to listen on. Without `auth` it must be a loopback address. NULL means
+     * 127.0.0.1. */
     const char *address;
-    /* 0: any free port; SERVER_NO_PORT: only `socket`. */
+    /* 0 means any free port; SERVER_NO_PORT: only `socket`. */
     int port;
-    /* The path of a Unix socket; NULL: none. Connections there do not use TLS. */
+    /* The path of a Unix socket, or NULL if none exists. Connections there do not use TLS. */
     const char *socket;
-    /* The mode of the socket's file. 0: 0600 */
+    /* The mode of the socket's file. 0 means 0600. */
     unsigned socket_mode;
     /* The database whose collections have the store's own names. A collection of another database
-     * is "@DATABASE.NAME" in the store. NULL: "test" */
+     * is "@DATABASE.NAME" in the store. NULL means "test". */
     const char *database;
-    /* 0: TRUCE_CONNECTIONS_MAX */
+    /* 0 means TRUCE_CONNECTIONS_MAX. */
     int connections_max;
-    /* The name of the replica set whose primary the server presents itself as. NULL: a standalone
-     * server. */
+    /* The name of the replica set whose primary the server presents itself as. NULL means a
+     * standalone server. */
     const char *replica_set;
-    /* HOST:PORT that clients of the replica set connect to. NULL: the address that the server
+    /* HOST:PORT that clients of the replica set connect to. NULL means the address that the server
      * listens on. */
     const char *advertise;
-    /* Maximum duration of a transaction. 0: TRUCE_SERVER_TRANSACTION_MS */
+    /* Maximum duration of a transaction. 0 means TRUCE_SERVER_TRANSACTION_MS. */
     int64_t transaction_ms;
-    /* Time for which a snapshot can be read by its time. 0: TRUCE_SERVER_PAST_MS */
+    /* Time for which a snapshot can be read by its time. 0 means TRUCE_SERVER_PAST_MS. */
     int64_t past_ms;
     /* The commit of a transaction does not check what it has read. */
     bool snapshot_isolation;
@@ -75,37 +76,40 @@ struct server_options {
     bool auth;
     /* Without a certificate, connections do not use TLS. */
     struct tls_files tls;
-    /* Maximum duration of a TLS handshake. 0: TRUCE_HANDSHAKE_MS */
+    /* Maximum duration of a TLS handshake. 0 means TRUCE_HANDSHAKE_MS. */
     int64_t handshake_ms;
-    /* Maximum duration of a part of a message, and of each step of a login. 0: TRUCE_MESSAGE_MS */
+    /* Maximum duration of a part of a message, and of each step of a login. 0 means
+     * TRUCE_MESSAGE_MS. */
     int64_t message_ms;
-    /* Maximum idle time of a connection that has not logged in. 0: TRUCE_STRANGER_MS */
+    /* Maximum idle time of a connection that has not logged in. 0 means TRUCE_STRANGER_MS. */
     int64_t stranger_ms;
-    /* Maximum time for which a client may read nothing of its reply. 0: TRUCE_SEND_MS */
+    /* Maximum time for which a client may read nothing of its reply. 0 means TRUCE_SEND_MS. */
     int64_t send_ms;
-    /* NULL: as the file has it; a new file has no feed. */
+    /* NULL leaves it as the file has it; a new file has no feed. */
     const struct server_feed *feed;
-    /* Borrowed until server_stop. NULL: answers wait for the disk only. */
+    /* Borrowed until server_stop. NULL means that answers wait for the disk only. */
     const struct server_sync_target *sync_target;
     /* The command configureFailPoint exists (fail_point.h). */
     bool test_commands;
-    /* "PORT" or "ADDRESS:PORT" on the loopback interface where metrics can be read. NULL: none. */
+    /* "PORT" or "ADDRESS:PORT" on the loopback interface where metrics can be read. NULL if none
+     * exists. */
     const char *metrics;
-    /* "PORT" or "ADDRESS:PORT" of HTTP, with the TLS files of `tls`; NULL: no HTTP. */
+    /* "PORT" or "ADDRESS:PORT" of HTTP, with the TLS files of `tls`; NULL means no HTTP. */
     const char *http;
-    /* Further names of the server in HTTP's Host header, separated by commas; NULL: none. */
+    /* Further names of the server in HTTP's Host header, separated by commas, or NULL if none
+     * exists. */
     const char *http_hosts;
-    /* Delay of the reply to a failed login. 0: TRUCE_LOGIN_DELAY_MS */
+    /* Delay of the reply to a failed login. 0 means TRUCE_LOGIN_DELAY_MS. */
     int64_t login_delay_ms;
-    /* 0: the server does not sweep. */
+    /* 0 means that the server does not sweep. */
     int64_t sweep_every_ms;
     /* Called when a client sends `shutdown`. It must cause server_stop in another thread. NULL:
      * refused. */
     void (*shutdown)(void *arg);
     void *shutdown_arg;
-    /* Borrowed until server_stop. NULL: no log. */
+    /* Borrowed until server_stop. NULL means no log. */
     struct log *log;
-    /* Commands that take at least this long are logged. 0: TRUCE_SERVER_SLOW_MS */
+    /* Commands that take at least this long are logged. 0 means TRUCE_SERVER_SLOW_MS. */
     int64_t slow_ms;
 };
 
@@ -119,9 +123,9 @@ truce_status server_start(truce_store *store, const struct server_options *optio
                           struct server **server, bson_error_t *error);
 /* Returns 0 without a port. */
 int server_port(const struct server *server);
-/* Returns the URL of the metrics, "http://127.0.0.1:9216/metrics"; NULL: none. */
+/* Returns the URL of the metrics, "http://127.0.0.1:9216/metrics", or NULL without metrics. */
 const char *server_metrics(const struct server *server);
-/* Returns "http://127.0.0.1:8080"; NULL: no HTTP. */
+/* Returns "http://127.0.0.1:8080", or NULL without HTTP. */
 const char *server_http(const struct server *server);
 
 /* Stops accepting connections, lets running commands end for `drain_ms`, interrupts the others

@@ -9,9 +9,9 @@
 struct server_state_options {
     const struct command_table *commands;
     struct session_options sessions;
-    /* How long a snapshot can be read by its time; 0: TRUCE_SERVER_PAST_MS. */
+    /* How long a snapshot can be read by its time; 0 means TRUCE_SERVER_PAST_MS. */
     int64_t snapshot_ms;
-    /* 0: the server does not sweep by itself. */
+    /* 0 means that the server does not sweep by itself. */
     int64_t sweep_every_ms;
 };
 

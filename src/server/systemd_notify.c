@@ -18,12 +18,12 @@ void server_notify(const char *state)
         return;
     memcpy(at.sun_path, path, strlen(path));
     if (path[0] == '@')
-        at.sun_path[0] = 0; /* an abstract socket */
+        at.sun_path[0] = 0; /* An abstract socket. */
     size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     end = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (end < 0)
         return;
-    /* a manager that no longer listens misses the message */
+    /* A manager that no longer listens misses the message. */
     (void)sendto(end, state, strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&at,
                  size);
     close(end);

@@ -180,7 +180,7 @@ static truce_status edn_plain(struct edn_reader *reader, const struct edn_place 
         return edn_bad(reader, "a name or a number of more than 1,000 bytes", error);
     memcpy(text, token, length);
     text[length] = 0;
-    if (*text == '\\' && length == 1) { /* the character is a bracket, a comma, or a quote */
+    if (*text == '\\' && length == 1) { /* The character is a bracket, a comma, or a quote. */
         text[0] = edn_take(reader);
         return text[0] ? edn_append_text(reader, place, text, 1, error)
                        : edn_bad(reader, "a character is missing after \\", error);
@@ -227,7 +227,7 @@ static truce_status edn_name(struct edn_reader *reader, int depth, char name[TOK
             snprintf(name, TOKEN_MAX + 1, "%lld", (long long)bson_iter_int64(&iter));
     }
     bson_destroy(&holder);
-    /* a cut name could end in the middle of a character */
+    /* A cut name could end in the middle of a character. */
     name[truce__utf8_check(name, strlen(name))] = 0;
     return status;
 }
@@ -250,7 +250,7 @@ static truce_status edn_parts(struct edn_reader *reader, bson_t *parent, bool is
                                "line %lld: an operation has more than %d bytes of text",
                                (long long)reader->line, EDN_OPERATION_MAX);
         if (reader->text[reader->at] == '#' && reader->at + 1 < reader->size &&
-            reader->text[reader->at + 1] == '_') { /* the next value is a comment */
+            reader->text[reader->at + 1] == '_') { /* The next value is a comment. */
             reader->at += 2;
             status = edn_drop(reader, depth, error);
             continue;
@@ -323,7 +323,7 @@ static truce_status edn_prefixes(struct edn_reader *reader, int depth, bson_erro
         const char *token;
 
         if (c == '#' && (next == '{' || next == '"' || next == '#'))
-            break; /* a set, a regular expression, or ##NaN */
+            break; /* A set, a regular expression, or ##NaN. */
         edn_take(reader);
         if (c == '#' && next != '_') {
             if (edn_token(reader, &token) == 0)

@@ -26,7 +26,7 @@ struct edn_reader {
     /* The line of `at`, from 1. */
     int64_t line;
     bool started;
-    /* The text is one vector or list of operations, which this bracket ends; 0: it is not. */
+    /* The text is one vector or list of operations, which this bracket ends, or 0 if it is not. */
     char closing;
     /* False at the end of the text. */
     bool found;

@@ -41,7 +41,7 @@ static void history_read(truce_store *store, int document, struct sim_version *v
         bson_iter_t new;
 
         if (bson_iter_recurse(&iter, &new) && bson_iter_find(&new, "new"))
-            version->present = false; /* a stub is not a document */
+            version->present = false; /* A stub is not a document. */
     }
     if (version->present && bson_iter_init_find(&iter, &found, "_rev")) {
         version->has_rev = true;
@@ -60,7 +60,7 @@ static bool history_same(const struct sim_version *a, const struct sim_version *
     return a->has_rev == b->has_rev && (!a->has_rev || bson_oid_equal(&a->rev, &b->rev));
 }
 
-/* Finds the commit that removed the document: a release names its commit in the filter. */
+/* Records which commit removed the document: the filter of a release names its commit. */
 static void history_blame(struct sim_version *version, int txn, const bson_t *filter)
 {
     bson_iter_t iter;
@@ -289,7 +289,7 @@ static const char *check_values(struct checker *checker)
     return NULL;
 }
 
-/* Returns whether the document existed with this key (0: any) at some time during the
+/* Returns whether the document existed with this key (0 for any) at some time during the
  * transaction. */
 static bool history_document_existed(const struct sim_history *history, const struct sim_txn *txn,
                                      int document, int key)
@@ -305,8 +305,8 @@ static bool history_document_existed(const struct sim_history *history, const st
     return false;
 }
 
-/* Returns whether the reason of a refusal existed at some time during the transaction. `own`: in a
- * document that the transaction writes itself. */
+/* Returns whether the reason of a refusal existed at some time during the transaction. If `own`,
+ * only in a document that the transaction writes itself. */
 static bool was_taken(const struct sim_history *history, const struct sim_txn *txn, bool own)
 {
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
@@ -421,7 +421,8 @@ static const char *history_check_keys(struct checker *checker)
 
 /* ---- the graph ------------------------------------------------------------------------------ */
 
-/* A commit with an unknown outcome may take effect after its caller has returned. */
+/* Returns whether a ended before b began. A commit with an unknown outcome may take effect after
+ * its caller has returned. */
 static bool ended_before(const struct sim_txn *a, const struct sim_txn *b)
 {
     return a->ended && a->status == TRUCE_OK && a->ended_at < b->began_at;

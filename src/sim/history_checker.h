@@ -28,16 +28,17 @@ struct sim_history {
 void truce__history_decision(struct sim_history *history, truce_store *store, int txn,
                              const bson_t *filter);
 
-/* Records the documents that have a new version after a call of `txn` (-1: no transaction) with
+/* Records the documents that have a new version after a call of `txn` (-1 for no transaction) with
  * this filter (may be NULL). */
 void truce__history_observe(struct sim_history *history, truce_store *store, int txn,
                             const bson_t *filter);
 
 /* Checks that every document's `_keys` has its value and, unless a commit holds the document,
- * nothing else. `bare`: it may have no `_keys`. Returns NULL or the fault. */
+ * nothing else. If `bare`, it may have no `_keys`. Returns NULL or the fault. */
 const char *truce__history_keys(truce_store *store, const bool bare[SIM_DOCUMENTS]);
 
-/* Returns the number of the version that a reader saw (NULL: missing); -1 if it never existed. */
+/* Returns the number of the version that a reader saw (NULL if it is missing), or -1 if it never
+ * existed. */
 int truce__history_version(const struct sim_history *history, int document, const bson_t *seen);
 
 /* Checks the finished run: atomicity, exactly-once, correct results, and strict serializability.

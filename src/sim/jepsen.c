@@ -6,7 +6,7 @@
 
 #include "base/hash_table.h"
 
-/* A process, and the operation that it began (NULL: none). */
+/* A process, and the operation that it began (NULL for none). */
 struct process {
     int64_t number;
     int64_t begin;

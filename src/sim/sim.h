@@ -21,25 +21,25 @@
 /* The operation of a transaction on one document, as in the models of the protocol. */
 enum sim_op {
     SIM_NONE,
-    SIM_REQUIRE, /* read, and require that state: present or missing */
+    SIM_REQUIRE, /* Read, and require that state: present or missing. */
     SIM_READ_WRITE,
     SIM_BLIND_WRITE,
     SIM_INSERT,
-    SIM_REMOVE, /* read, then remove */
+    SIM_REMOVE, /* Read, then remove. */
     SIM_BLIND_REMOVE,
-    SIM_SET_ZERO, /* without reading, to a value that may have existed before */
+    SIM_SET_ZERO, /* Without reading, to a value that may have existed before. */
     SIM_SET_ONE,
     SIM_HOLD,
-    SIM_REPLACE, /* read, then replace the document */
+    SIM_REPLACE, /* Read, then replace the document. */
 };
 
 enum sim_kind {
-    SIM_COMMIT,   /* a commit by the scenario's mechanism */
-    SIM_JOURNAL,  /* a commit through the journal */
-    SIM_NATIVE,   /* a transaction of the store */
+    SIM_COMMIT,   /* A commit by the scenario's mechanism. */
+    SIM_JOURNAL,  /* A commit through the journal. */
+    SIM_NATIVE,   /* A transaction of the store. */
     SIM_SNAPSHOT, /* truce_read_many of the documents that are not SIM_NONE */
     SIM_SWEEP,    /* truce_sweep, keeping nothing */
-    SIM_PATTERN,  /* the call number `call` of the run's pattern (sim_patterns.c) */
+    SIM_PATTERN,  /* The call number `call` of the run's pattern (sim_patterns.c). */
 };
 
 /* The subject of a run. */
@@ -61,13 +61,13 @@ extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items
 struct sim_script {
     enum sim_kind kind;
     enum sim_op ops[SIM_DOCUMENTS];
-    /* In keyed scenarios, the unique value that the write sets; 0: none. */
+    /* In keyed scenarios, the unique value that the write sets, or 0 if none exists. */
     int keys[SIM_DOCUMENTS];
-    /* The idempotency key; 0: none. */
+    /* The idempotency key, or 0 if none exists. */
     int key;
     /* The call of a pattern. */
     int call;
-    /* The maximum number of runs after conflicts; 0: 1. */
+    /* The maximum number of runs after conflicts. 0 means 1. */
     int tries;
 };
 
@@ -90,7 +90,7 @@ struct sim_scenario {
     /* Documents that do not exist at the start. */
     bool missing[SIM_DOCUMENTS];
     /* Documents have a field `u` under a unique index, and the collection has declared keys. At the
-     * start: these values of u (0: none), and those that are bare have no `_keys` yet. */
+     * start: these values of u (0 for none), and those that are bare have no `_keys` yet. */
     bool keyed;
     int keys[SIM_DOCUMENTS];
     bool bare[SIM_DOCUMENTS];
@@ -140,7 +140,7 @@ struct sim_txn {
     bool ended;
     /* Positions in the order of events, for real time. */
     int began_at, ended_at;
-    /* The version that was read; -1: none. */
+    /* The version that was read, or -1 if none exists. */
     int read[SIM_DOCUMENTS];
     /* The value of the field `p` that was read. */
     int plain[SIM_DOCUMENTS];
@@ -154,18 +154,19 @@ struct sim_version {
     bson_oid_t rev;
     /* The transaction of a removed version without a revision. */
     int txn;
-    /* The value of u; 0: none. */
+    /* The value of u, or 0 if none exists. */
     int key;
     /* The event at which it was first observed. */
     int at;
 };
 
 struct sim_result {
-    /* NULL: none. */
+    /* NULL if none exists. */
     const char *violation;
     char detail[512];
     int steps;
-    int committed, conflicts, unknown; /* transactions */
+    /* Transactions. */
+    int committed, conflicts, unknown;
     /* The injected faults. */
     int crashes, losses, lates, jumps;
     int plains;

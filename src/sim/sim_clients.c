@@ -40,9 +40,9 @@ static truce_status clients_read_document(struct client *client, truce_commit *c
     return status;
 }
 
-/* Makes the write of `op` in the commit. `plain` >= 0: there are plain writers. A transaction that
- * reads then writes back the field `p`, increased by 100. `key`: the value of the field `u`; 0:
- * none. */
+/* Makes the write of `op` in the commit. There are plain writers if `plain` is at least 0. A
+ * transaction that reads then writes back the field `p`, increased by 100. `key` is the value of
+ * the field `u`, or 0 if none exists. */
 static truce_status clients_write_document(truce_commit *commit, enum sim_op op, int key, int plain,
                                            const bson_value_t *id, bson_error_t *error)
 {
@@ -225,7 +225,7 @@ static truce_status run_script(struct client *client, const struct sim_script *s
         txn->status = truce__patterns_call(client, script, client->txn, &error);
     else
         txn->status = truce__sim_commit(client, txn, &error);
-    if (!client->dead) { /* a dead client gets no result */
+    if (!client->dead) { /* A dead client gets no result. */
         txn->ended = true;
         txn->ended_at = client->run->history.clock++;
         if (client->run->trace)

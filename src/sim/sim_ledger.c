@@ -65,8 +65,8 @@ static truce_status sim_ledger_post(truce_ledger *ledger, truce_commit *commit,
     return truce_ledger_post(ledger, commit, &transaction, NULL, error);
 }
 
-/* In a third of the runs, the numbers are documents. Later clients read that from the
- * definition. */
+/* Creates the ledger and its accounts. In a third of the runs, the numbers are documents; later
+ * clients read that from the definition. */
 static void ledger_begin_ledger(struct run *run)
 {
     bool slots = run->scenario->clients[0].form == TRUCE_ITEM_FORM_OPERATOR;
@@ -277,7 +277,7 @@ static void sim_check_ledger(struct run *run, const bson_t *document)
     truce_ledger_report report;
     bson_error_t error;
 
-    truce_assert(!ledger_read_all(run, ledger, &error)); /* completes unfinished commits */
+    truce_assert(!ledger_read_all(run, ledger, &error)); /* Completes unfinished commits. */
     truce_assert(
         !truce_ledger_verify(ledger, NULL, NULL, ledger_report_one_finding, run, &report, &error));
     for (int t = 0; t < run->history.txns_count; t++) {

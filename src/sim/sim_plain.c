@@ -165,7 +165,7 @@ static void observe_place(struct run *run, int place)
     char path[32];
     int count;
 
-    if (!plain_check(run, place, &document)) { /* the document was removed */
+    if (!plain_check(run, place, &document)) { /* The document was removed. */
         *plain = (struct sim_plain){0};
         bson_destroy(&document);
         return;

@@ -184,7 +184,7 @@ static truce_status call_queue(struct client *client, int call, int txn, bson_er
         status = truce_queue_cancel(queue, NULL, &cancelled, error);
     else
         status = queue_work(client, queue, call, txn, error);
-    if (status == TRUCE_INVALID) /* the job has ended; that is allowed */
+    if (status == TRUCE_INVALID) /* The job has ended; that is allowed. */
         status = TRUCE_CONFLICT;
     truce_queue_free(queue);
     return status;
@@ -208,7 +208,7 @@ static bool is_by_the_last(const bson_t *document, int64_t job, int64_t epoch)
     return last;
 }
 
-/* Counts the entries of a job by a call; -1: any. */
+/* Counts the entries of a job by a call, or by any call if it is -1. */
 static int effects_of(const bson_t *document, int64_t job, int64_t by)
 {
     struct value list = truce__value_field(truce__value_document(document), "done", 4);

@@ -18,7 +18,7 @@ struct run;
 /* For patterns: the calls, their results, and the observed states of the document. */
 struct sim_patterns {
     struct {
-        /* `in`: the call took effect. */
+        /* `in` is true if the call took effect. */
         bool begun, known, in;
     } calls[SIM_TXNS];
     const char *wrong;

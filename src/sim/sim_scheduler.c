@@ -38,7 +38,8 @@ const char *const truce__sim_action_names[] = {"step",        "crash before", "c
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
-/* The times that a client has read are a part of its state, like the answers. */
+/* Returns the simulated time. The times that a client has read are a part of its state, like the
+ * results of its calls. */
 static int64_t scheduler_now_ms(struct run *run)
 {
     if (run->current)
@@ -56,7 +57,7 @@ static int64_t monotonic_ns(void *arg)
     struct run *run = arg;
 
     if (run->current && run->current->dead)
-        return INT64_MAX / 2; /* after every deadline */
+        return INT64_MAX / 2; /* After every deadline. */
     return run->now_ms * 1000000;
 }
 
@@ -91,7 +92,8 @@ static void sleep_ms(void *arg, int64_t duration_ms)
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
-/* The history is a part of the state, because the checks at the end depend on it. */
+/* Returns a hash of the history, which is a part of the state because the checks at the end depend
+ * on it. */
 static uint64_t past_of(const struct sim_history *history)
 {
     uint64_t past = (uint64_t)history->txns_count;
@@ -134,7 +136,7 @@ static uint64_t scheduler_state_of(const struct run *run)
 
         truce_assert(!truce_find(run->inner, collections[i], NULL, NULL, &cursor, &error));
         while (!truce_cursor_next(cursor, &document, &error) && document)
-            sum += truce__sim_mix(truce__sim_digest(document), 99); /* independent of order */
+            sum += truce__sim_mix(truce__sim_digest(document), 99); /* Independent of order. */
         truce_cursor_close(cursor);
         state = truce__sim_mix(state, sum);
     }
@@ -198,7 +200,7 @@ static int gather_choices(struct run *run, struct sim_choice *choices)
     }
     if (!alive)
         return 0;
-    if (count == 0) { /* all clients wait */
+    if (count == 0) { /* All clients wait. */
         run->changes++;
         scheduler_offer(choices, &count, SIM_JUMP, 0);
         return count;
@@ -245,7 +247,7 @@ static void scheduler_act(struct run *run, struct sim_choice choice)
         truce__sim_plain(run, choice.who);
     } else if (choice.action == SIM_JUMP) {
         run->now_ms += JUMP_MS;
-        run->changes++; /* sleeping clients check again */
+        run->changes++; /* Sleeping clients check again. */
     } else {
         run->clients[choice.who].verdict = choice.action;
         scheduler_resume(run, &run->clients[choice.who]);
@@ -359,7 +361,7 @@ static void start_clients(struct run *run)
         client->script = &run->scenario->clients[c];
         client->fiber = truce__fiber_new(truce__sim_client, client);
         client->verdict = SIM_STEP;
-        scheduler_resume(run, client); /* runs to its first call */
+        scheduler_resume(run, client); /* Runs to its first call. */
     }
 }
 

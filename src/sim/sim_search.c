@@ -54,9 +54,9 @@ static int search_choose(struct sim_chooser *base, const struct sim_choice *choi
 
     (void)choices;
     truce_assert(depth < PATH_MAX);
-    base->wants_state = depth + 1 >= search->length; /* not while a known path is replayed */
+    base->wants_state = depth + 1 >= search->length; /* Not while a known path is replayed. */
     if (depth < search->length) {
-        truce_assert(search->width[depth] == count); /* else the run is not deterministic */
+        truce_assert(search->width[depth] == count); /* Else the run is not deterministic. */
         return search->path[depth];
     }
     if (!search_add(search, state)) {

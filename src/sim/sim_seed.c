@@ -55,7 +55,7 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
         truce__sim_run(scenario, &dice.base, NULL, result);
         if (!result->violation)
             continue;
-        if (trace) { /* replay with a trace */
+        if (trace) { /* Replay with a trace. */
             struct dice same = {.base = {.choose = seed_choose}, .faults = 15};
             struct sim_result again;
 
@@ -104,7 +104,8 @@ static bool sets_values(enum sim_op op)
     return op == SIM_READ_WRITE || op == SIM_BLIND_WRITE || op == SIM_INSERT || op == SIM_REPLACE;
 }
 
-/* Some documents have a unique value at the start, and some writes set another one. */
+/* Draws the unique values: some documents have one at the start, and some writes set another
+ * one. */
 static void random_keys(struct random *random, struct sim_scenario *scenario,
                         struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX])
 {
@@ -135,7 +136,7 @@ struct made {
 const char *const truce__sim_subjects[SIM_SUBJECTS] = {
     "commits", "items", "revisions", "sets", "queue", "ledger", "transfer", "tree", "sync"};
 
-/* The clients call the pattern. */
+/* Draws the calls of the pattern for all clients. */
 static void random_calls(struct random *random, struct made *made)
 {
     struct sim_scenario *scenario = &made->scenario;
@@ -182,11 +183,11 @@ static void seed_make(enum sim_subject subject, uint64_t seed, struct made *made
         random_calls(random, made);
     else if (truce__random_below(random, 3) == 0)
         random_keys(random, scenario, made->scripts);
-    if (plains >= 3) { /* in half of the runs */
+    if (plains >= 3) { /* In half of the runs. */
         scenario->plains = plains - 2;
         for (int c = 0; c < scenario->clients_count; c++)
             scenario->clients[c].values = truce__random_below(random, 2);
-        if (truce__random_below(random, 2)) /* then every loss must be reported */
+        if (truce__random_below(random, 2)) /* Then every loss must be reported. */
             scenario->crashes = scenario->losses = scenario->lates = 0;
     }
 }

@@ -30,7 +30,7 @@ static const struct set_call {
     {.operations = {{0, 1, true}}},
     {.operations = {{0, 2, false}}},
     {.operations = {{0, 3, true}}},
-    {.operations = {{0, 3, false}}}, /* at equal seqs, the add wins */
+    {.operations = {{0, 3, false}}}, /* At equal seqs, the add wins. */
     {.operations = {{1, 2, true}}},
     {.operations = {{1, 4, false}}},
     {.operations = {{1, 1, false}}},
@@ -127,7 +127,8 @@ static truce_status call_set(struct client *client, int call, int txn, bson_erro
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Returns the rank of a name in a list; 0: the name is missing; negative: it occurs twice. */
+/* Returns the rank of a name in a list, 0 if the name is missing, or a negative number if it occurs
+ * twice. */
 static int64_t rank_in(const bson_t *document, const char *list, const char *name, bool add)
 {
     struct value found = truce__value_field(truce__value_document(document), list, strlen(list));

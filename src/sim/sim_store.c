@@ -211,7 +211,7 @@ void truce__sim_land(struct run *run, struct late_call *late)
             truce_find_and_modify(run->inner, late->write.collection, late->write.filter,
                                   late->write.document, &late->modify, &document, NULL, &error);
 
-        (void)status; /* no client gets the answer */
+        (void)status; /* No client gets the answer. */
         bson_destroy(&document);
     } else {
         truce_write_outcome outcome;
@@ -325,7 +325,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
         status = keep_late(client, &write, error);
         late->is_modify = true;
         late->modify = *options;
-        late->modify.projection = NULL; /* no client gets the answer */
+        late->modify.projection = NULL; /* No client gets the answer. */
         late->modify.sort = sim_store_copy_of(options->sort);
         late->modify.array_filters = sim_store_copy_of(options->array_filters);
         late->modify.hint = NULL;

@@ -24,7 +24,7 @@
 
 static const struct transfer_call {
     enum { START, IN_COMMIT, CANCEL, RESUME } verb;
-    /* `shared` is the id; 0: the id is the number of the call. */
+    /* `shared` is the id, or 0 if the id is the number of the call. */
     int shared, from, to, value;
 } transfer_calls[] = {
     {START, 0, 1, 2, 30},      {START, 0, 2, 3, 70},          {START, 0, 3, 1, 25},

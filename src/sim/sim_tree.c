@@ -97,7 +97,7 @@ static truce_status sim_tree_publish(struct client *client, truce_tree *tree, in
 }
 
 struct seen {
-    /* Of "a", "b", and "c"; 0: the item is missing. */
+    /* Of "a", "b", and "c". 0 if the item is missing. */
     int marks[3];
 };
 

@@ -1,3 +1,5 @@
+/* Reads a history into arrays, replaces keys by numbers, and runs the checks of verify_lists.c and
+ * verify_registers.c. */
 #include "sim/verify.h"
 
 #include <stdarg.h>
@@ -11,8 +13,6 @@
 #define KEY_MAX  1000
 /* The maximum of the search for an order of registers. */
 #define STEPS_MAX 5000000
-
-/* Reads a history into arrays and replaces keys by numbers. */
 
 struct verify *truce__verify_new(void)
 {

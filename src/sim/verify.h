@@ -30,10 +30,9 @@
 struct verify;
 
 struct verify_anomaly {
-    const char *
-        name; /* "G0", "G1a", "G1b", "G1c", "G-single", "G2-item", each cycle also with "-realtime";
-                         "internal", "duplicate", "incompatible-order", "lost-append",
-                         "not-linearizable" */
+    /* "G0", "G1a", "G1b", "G1c", "G-single", "G2-item" (each cycle also with "-realtime"),
+     * "internal", "duplicate", "incompatible-order", "lost-append", or "not-linearizable". */
+    const char *name;
     /* The description, with the numbers of the transactions and the cycle. */
     const char *text;
 };

@@ -113,7 +113,7 @@ static void draw_ops(struct drawing *drawing, const struct verify_txn *txn, stru
         truce__buffer_append_text(out, names[op->kind]);
         truce__buffer_append_text(out, " ");
         truce__buffer_append_text(out, key);
-        if (op->kind != VERIFY_READ || txn->outcome == VERIFY_OK) { /* the result is known */
+        if (op->kind != VERIFY_READ || txn->outcome == VERIFY_OK) { /* The result is known. */
             truce__buffer_append_text(out, " ");
             truce__buffer_append_text(out, value);
         }

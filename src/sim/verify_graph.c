@@ -182,7 +182,7 @@ static uint32_t *components_of(const struct verify_graph *graph, const struct ad
 
 /* The work areas of a breadth-first search, one entry for each node. */
 struct breadth {
-    /* The edge + 1 that led to a node; 0: not visited. */
+    /* The edge + 1 that led to a node, or 0 if the node was not visited. */
     uint32_t *from;
     uint32_t *source, *queue;
 };
@@ -219,7 +219,7 @@ static uint32_t graph_shortest_cycle(const struct verify_graph *graph,
     }
     for (uint32_t n = breadth->source[start]; found && n != start; n = breadth->source[n])
         count++;
-    if (found && count < length) { /* from the end to the start */
+    if (found && count < length) { /* From the end to the start. */
         uint32_t node = breadth->source[start], e = last;
 
         length = count;

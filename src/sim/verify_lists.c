@@ -28,7 +28,7 @@ struct element {
     bool last;
     /* In the longest read. */
     bool seen;
-    /* The transaction's append to the key before this one; `has_before`: there is one. */
+    /* The transaction's append to the key before this one. `has_before` is true if there is one. */
     bool has_before;
     int64_t before;
 };
@@ -202,7 +202,7 @@ static void take_read(struct lists *lists, uint32_t t, const struct verify_op *r
     }
 }
 
-/* A read must contain the transaction's previous read and its own appends since then. */
+/* Checks that a read contains the transaction's previous read and its own appends since then. */
 static void check_internal(struct lists *lists, uint32_t t, uint32_t at)
 {
     const struct verify_txn *txn = &lists->verify->txns[t];
@@ -354,7 +354,7 @@ static void lists_add_reads(struct lists *lists)
                 continue;
             length = foreign_length(txn, i);
             if (length > lists->longest[key].length)
-                continue; /* reported as incompatible */
+                continue; /* Reported as incompatible. */
             if (length)
                 lists_add(lists, writer_at(lists, key, length - 1), t, EDGE_WR, key);
             if (length < lists->longest[key].length)
@@ -372,7 +372,8 @@ static int lists_compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The end times of transactions are nodes after those of the transactions. */
+/* Adds the edges of time. The end times of transactions are nodes after those of the
+ * transactions. */
 static void add_time(struct lists *lists, const double *ends, uint32_t ends_count)
 {
     uint32_t first = lists->verify->count;
@@ -385,7 +386,7 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
 
         if (txn->outcome == VERIFY_FAIL)
             continue;
-        while (low < high) { /* finds the first end time that is not before its beginning */
+        while (low < high) { /* Finds the first end time that is not before its beginning. */
             uint32_t middle = low + (high - low) / 2;
 
             if (ends[middle] < txn->begin)
@@ -425,7 +426,7 @@ static void report_cycle(struct lists *lists, const char *name, const struct ver
         uint32_t number;
 
         if (steps[i].node >= verify->count)
-            continue; /* a node of time */
+            continue; /* A node of time. */
         number = verify->txns[steps[i].node].number;
         first = first == NO_TXN ? number : first;
         if (steps[i].kinds & EDGE_TIME)
@@ -463,7 +464,7 @@ static void find_cycles(struct lists *lists)
             anti += !strcmp(edge_name(steps[e].kinds), "rw");
         report_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, steps, length);
         bson_free(steps);
-        return; /* a later class contains it */
+        return; /* A later class contains it. */
     }
 }
 

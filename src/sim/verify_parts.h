@@ -72,8 +72,8 @@ struct verify_graph;
 
 struct verify_graph *truce__graph_new(uint32_t nodes);
 void truce__graph_free(struct verify_graph *graph);
-/* Adds an edge, unless it is from a node to itself. `key`: the list that both transactions used;
- * any value for EDGE_TIME. */
+/* Adds an edge, unless it is from a node to itself. `key` is the list that both transactions used,
+ * or any value for EDGE_TIME. */
 void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind,
                       uint32_t key);
 

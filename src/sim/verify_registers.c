@@ -35,8 +35,10 @@ struct search {
     /* The transactions that remain; `open` of them are mandatory. */
     uint32_t count, open;
     bool *done;
-    uint64_t *names;          /* a random number for each transaction; their xor identifies a set */
-    struct content *contents; /* of each key */
+    /* A random number for each transaction; their xor identifies a set. */
+    uint64_t *names;
+    /* The content of each key. */
+    struct content *contents;
     struct undo *undo;
     uint32_t undo_count, undo_room;
     uint64_t *seen;
@@ -110,7 +112,7 @@ static bool registers_apply(struct search *search, const struct verify_txn *txn)
 
             write_content(search, op->key, (struct content){content->length + 1, hash});
         } else if (txn->outcome == VERIFY_OK && !reads_content(op, is_list, content)) {
-            registers_roll_back(search, before); /* the reads of other outcomes are not known */
+            registers_roll_back(search, before); /* The reads of other outcomes are not known. */
             return false;
         }
     }

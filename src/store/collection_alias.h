@@ -28,21 +28,22 @@ void truce__aliases_release(struct aliases *aliases);         /* NULL is allowed
 /* Adds an alias. All arguments are copied. */
 void truce__aliases_add(struct aliases *aliases, const char *name, const char *on,
                         const bson_t *stages);
-/* Finds an alias; NULL: the name is a collection's. `aliases` may be NULL. */
+/* Finds an alias. Returns NULL if the name is a collection's. `aliases` may be NULL. */
 const struct alias *truce__aliases_find(const struct aliases *aliases, const char *name);
 
-/* Sets the aliases of the pipelines that this thread opens after this call; NULL: none. The caller
- * keeps its reference. Returns the previous aliases. */
+/* Sets the aliases of the pipelines that this thread opens after this call; NULL means none. The
+ * caller keeps its reference. Returns the previous aliases. */
 struct aliases *truce__aliases_use(struct aliases *aliases);
 struct aliases *truce__aliases_used(void);
 
 /* Returns the path in the collection to which an equality at `path` of the alias's result
- * corresponds; NULL: none. A path corresponds if its filter moves before all stages
+ * corresponds, or NULL if no path does. A path corresponds if its filter moves before all stages
  * (query/aggregate/aggregate_match.c), and no stage reads another collection. The caller frees it
  * with bson_free. */
 char *truce__alias_path(const struct alias *alias, const char *path);
 
-/* Makes the stages, followed by a $match of `filter` (NULL: none). Initializes the array. */
+/* Makes the stages, followed by a $match of `filter` (NULL for none). Initializes the
+ * array. */
 void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson_t *stages);
 
 #endif

@@ -4,7 +4,7 @@
 #include "truce/sys/store.h"
 
 struct decoded_cursor {
-    truce_cursor base; /* first */
+    truce_cursor base; /* Must be the first field. */
     truce_cursor *inner;
     bson_t document; /* The last returned document. */
 };

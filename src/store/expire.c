@@ -14,7 +14,7 @@
 
 struct expiring {
     truce_store *store;
-    const bson_t *guard; /* or NULL */
+    const bson_t *guard; /* May be NULL. */
     int64_t now_ms, left, removed;
 };
 
@@ -92,7 +92,7 @@ static truce_status remove_batch(struct expiring *expiring, const char *collecti
     return status;
 }
 
-/* Removes one batch. *more: the batch was full. */
+/* Removes one batch. Sets `*more` if the batch was full. */
 static truce_status expire_batch(struct expiring *expiring, const char *collection,
                                  const char *path, int64_t before_ms, struct value partial,
                                  bool *more, bson_error_t *error)

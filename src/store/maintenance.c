@@ -280,6 +280,9 @@ truce_status truce__check_each(struct check *check, const char *collection, cons
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
+/* Examines a batch of documents: `find` marks the suspects, and `function` checks each of them.
+ * Reports a document that cannot be checked, and continues unless the whole check must end.
+ * Destroys the batch. */
 static truce_status check_batch(struct check *check, const char *collection, bson_t **batch,
                                 uint32_t count, suspect_function *find, check_function *function,
                                 void *arg, bson_error_t *error)

@@ -17,9 +17,11 @@
 
 struct sweep {
     truce_store *store;
-    const truce_sweep_options *options; /* never NULL */
+    /* Never NULL. */
+    const truce_sweep_options *options;
     truce_sweep_report *report;
-    uint32_t batch; /* The maximum of documents of a kind in a round. */
+    /* The maximum of documents of a kind in a round. */
+    uint32_t batch;
     /* Documents that ended before this time are purged; INT64_MIN: none. */
     int64_t cutoff_ms;
 };
@@ -45,8 +47,10 @@ struct check {
     truce_store *store;
     /* Rules call truce__check_repairs, which also compares `only`. */
     bool repair;
-    const bson_t *only;   /* the only finding to repair: {rule, ns, id?}; NULL: all */
-    const char *database; /* of the store, as findings name it; NULL or "": the own one */
+    /* The only finding to repair: {rule, ns, id?}; NULL means all. */
+    const bson_t *only;
+    /* The database as findings name it; NULL or "" means that of the store. */
+    const char *database;
     truce_finding_function *function;
     void *arg;
     truce_check_report *report;
@@ -54,8 +58,8 @@ struct check {
 
 struct finding {
     const char *rule, *collection, *text, *repair;
-    const bson_value_t *id;   /* NULL: the finding is about the collection. */
-    const bson_oid_t *commit; /* NULL: none */
+    const bson_value_t *id;   /* NULL if the finding is about the collection. */
+    const bson_oid_t *commit; /* NULL if none exists. */
 };
 
 void truce__check_report(struct check *check, const struct finding *finding, bool repaired);
@@ -86,7 +90,7 @@ truce_status truce__check_suspects(struct check *check, const char *collection,
 
 /* Ids that documents refer to, with the numbers of these documents in their batch. */
 struct maintenance_links {
-    bson_t ids; /* array */
+    bson_t ids; /* An array. */
     uint32_t *owners;
     uint32_t count;
 };
@@ -112,7 +116,7 @@ typedef truce_status collection_function(void *arg, const char *collection, bson
 truce_status truce__each_collection(truce_store *store, collection_function *function, void *arg,
                                     bson_error_t *error);
 
-/* Returns the _id, borrowed from the document; null: it has none. */
+/* Returns the _id, borrowed from the document, or null if it has none. */
 bson_value_t truce__document_id(const bson_t *document);
 /* Finds the _id of a document that was read whole. Fails with INVALID if it has none: documents of
  * a view, and only those, may lack it. */
@@ -123,9 +127,11 @@ truce_status truce__document_need_id(const char *collection, const bson_t *docum
  * outside of the own database names its database: {ns: "school.students"} for the students of
  * school. */
 struct maintenance_reporter {
-    void (*function)(const bson_t *finding, void *arg); /* NULL: findings are not reported. */
+    /* NULL means that findings are not reported. */
+    void (*function)(const bson_t *finding, void *arg);
     void *arg;
-    const char *database; /* "": the own one. */
+    /* "": the own one. */
+    const char *database;
     /* The field of a finding that gets the name of the database: "ns". */
     const char *field;
 };
@@ -140,9 +146,11 @@ typedef truce_status check_rules(struct check *check, bson_error_t *error);
 
 struct maintenance_part {
     const char *name;
-    bool whole;        /* About the whole store, not each of its databases. */
-    sweep_step *sweep; /* One bounded round; NULL: nothing to recover. */
-    /* Checks everything, and repairs if check->repair; NULL: no rules. */
+    /* About the whole store, not each of its databases. */
+    bool whole;
+    /* One bounded round; NULL means nothing to recover. */
+    sweep_step *sweep;
+    /* Checks everything, and repairs if check->repair; NULL means no rules. */
     check_rules *check;
 };
 

@@ -39,12 +39,12 @@ truce_status truce__text_check(const bson_iter_t *text, uint32_t code, bson_erro
 /* Checks the name of a database. Fails with CODE_INVALID_NAMESPACE, as MongoDB does. */
 truce_status truce__database_name_check(const char *name, bson_error_t *error);
 
-/* Computes the place of a collection. `own`: the name of the store's own database. */
+/* Computes the place of a collection. `own` is the name of the store's own database. */
 truce_status truce__place_of(const char *own, const char *database, const char *collection,
                              char place[PLACE_MAX], bson_error_t *error);
 
-/* Returns the name that the collection has in the database, borrowed from `place`; NULL: it belongs
- * to another one. */
+/* Returns the name that the collection has in the database, borrowed from `place`. Returns NULL if
+ * the collection belongs to another database. */
 const char *truce__place_name(const char *own, const char *database, const char *place);
 
 /* Returns the database of a place. */

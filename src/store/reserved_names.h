@@ -11,7 +11,7 @@
 
 #include <bson/bson.h>
 
-/* collections */
+/* Collections. */
 #define COMMITS         "truce_commits"
 #define REQUESTS        "truce_requests"
 #define DISPLACED       "truce_displaced" /* Values that decided commits discarded. */
@@ -70,10 +70,12 @@
 #define GUARDS_SUFFIX ".guards"
 
 enum shard_need {
-    SHARD_FREE, /* Any key, or none. */
+    /* Any key, or none. */
+    SHARD_FREE,
     /* Its documents are inserted once and found by _id. */
     SHARD_BY_ID,
-    SHARD_NEVER, /* A unique index must span the whole collection. */
+    /* A unique index must span the whole collection. */
+    SHARD_NEVER,
 };
 
 struct reserved {
@@ -86,7 +88,7 @@ struct reserved {
 };
 
 /* Finds a reserved collection. `collection` is a name in a database, or a place in a store with
- * several ("@school.truce_queue"). NULL: the name is the user's. */
+ * several ("@school.truce_queue"). Returns NULL if the name is the user's. */
 const struct reserved *truce__reserved(const char *collection);
 
 /* Returns whether truce reserves the place, including a server's own records. Change streams do not

@@ -44,13 +44,13 @@ truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, b
  * (truce_index_modify). */
 bool truce__index_is_kept(const bson_t *indexes, const bson_t *index);
 
-/* Copies the index that the hint names; without fields: the hint names none. Fails with
+/* Copies the index that the hint names. The copy has no fields if the hint names none. Fails with
  * CODE_BAD_VALUE as truce__index_hint does. `spec` is always initialized. */
 truce_status truce__index_of_hint(const bson_t *indexes, const bson_t *hint,
                                   struct index_spec *spec, bson_error_t *error);
 
-/* Opens a view for a pipeline that reads other collections besides its input. NULL: it reads none,
- * or the store is a view itself. */
+/* Opens a view for a pipeline that reads other collections besides its input. Returns NULL if the
+ * pipeline reads none, or the store is a view itself. */
 truce_status truce__view_for_pipeline(truce_store *store, const bson_t *pipeline,
                                       truce_store **view, bson_error_t *error);
 

@@ -6,7 +6,7 @@
 #include "base/budget.h"
 #include "truce/sys/store.h"
 
-/* Starts the budget of one call. deadline_ms 0: no deadline. */
+/* Starts the budget of one call. If deadline_ms is 0, there is no deadline. */
 void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct budget *budget);
 
 /* A backend checks at least this often whether it is interrupted. */
@@ -33,10 +33,10 @@ truce_status truce__store_token(truce_store *store, const char *collection, uint
 truce_status truce__pass_error(truce_status status, const bson_error_t *caught,
                                bson_error_t *error);
 
-/* Returns the structure number of the store (truce/sys/store.h); 0: unknown. */
+/* Returns the structure number of the store (truce/sys/store.h), or 0 if it is unknown. */
 uint64_t truce__store_structure(truce_store *store);
 
-/* Returns the version number of the store (truce/sys/store.h); 0: unknown. */
+/* Returns the version number of the store (truce/sys/store.h), or 0 if it is unknown. */
 uint64_t truce__store_version(truce_store *store);
 
 /* Returns whether the structure number changes if another process drops or empties a collection. On

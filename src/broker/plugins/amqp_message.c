@@ -114,7 +114,7 @@ static void amqp_append_table(bson_t *to, const amqp_table_t *table, int depth)
         amqp_bytes_t name = table->entries[i].key;
         char key[256];
 
-        /* a field name is a short string: up to 255 bytes */
+        /* A field name is a short string: up to 255 bytes. */
         if (name.len >= sizeof key || !bson_utf8_validate(name.bytes, name.len, false))
             continue;
         memcpy(key, name.bytes, name.len);

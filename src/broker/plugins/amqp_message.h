@@ -12,7 +12,8 @@
 /* Makes a message from a delivery, which it copies. */
 struct broker_message *amqp_message_make(const amqp_envelope_t *envelope);
 
-/* Returns whether the message has the header of a stream. `*offset`: its position there, or -1. */
+/* Returns whether the message has the header of a stream. Sets `*offset` to its position there, or
+ * to -1. */
 bool amqp_message_offset(const struct broker_message *message, int64_t *offset);
 
 #endif

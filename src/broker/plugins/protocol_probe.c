@@ -71,7 +71,7 @@ static enum protocol probe_result(const char *answer, size_t size)
         return PROTOCOL_HTTP;
     if (size == PROBE_ANSWER_BYTES && !memcmp(answer + 4, "trce", 4))
         return PROTOCOL_KAFKA;
-    /* an alert has 7 bytes; 21: alert, 22: handshake; 3: the version */
+    /* An alert has 7 bytes; 21: alert, 22: handshake; 3: the version. */
     return size >= 7 && (answer[0] == 21 || answer[0] == 22) && answer[1] == 3 ? PROTOCOL_TLS
                                                                                : PROTOCOL_UNKNOWN;
 }

@@ -5,8 +5,8 @@
 
 enum protocol { PROTOCOL_UNKNOWN, PROTOCOL_AMQP, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_HTTP };
 
-/* Asks the server by up to three short connections. PROTOCOL_UNKNOWN: no server answers
- * within a few seconds, or it speaks another protocol. */
+/* Asks the server by up to three short connections. Returns PROTOCOL_UNKNOWN if no server replies
+ * within a few seconds, or it uses another protocol. */
 enum protocol protocol_probe(const char *host, int port);
 
 /* Returns the name of the protocol. */

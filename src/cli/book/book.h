@@ -35,19 +35,20 @@ int cli_book_form(const struct cli *cli, const char *path, enum book_form *form)
 
 /* ---- out (book_export.c, book_export_journal.c) ---------------------------------------------- */
 
-struct book_names; /* the accounts' names in beancount */
+struct book_names; /* The accounts' names in beancount. */
 
 struct book_writer {
     enum book_form form;
     struct sink *sink;
     bool begun;
-    bool broken; /* writing failed, which cli_sink_close or cli_output_end reports */
+    bool broken; /* Writing failed, which cli_sink_close or cli_output_end reports. */
     struct book_names *names;
 };
 
 /* Appends the text to the sink. */
 truce_status book_put(struct book_writer *writer, const struct buffer *out, bson_error_t *error);
-/* Writes a record. INVALID: this form cannot express it. IO: it could not be written. */
+/* Writes a record. Fails with INVALID if this form cannot express it, and with IO if it could not
+ * be written. */
 truce_status cli_book_write(struct book_writer *writer, const bson_t *record, bson_error_t *error);
 void cli_book_writer_release(struct book_writer *writer);
 
@@ -59,14 +60,14 @@ typedef truce_status book_function(void *arg, int64_t line, const bson_t *record
 struct book_source {
     enum book_form form;
     const char *text;
-    const bson_t *rules; /* the rules of a CSV file in another form, or NULL */
-    int64_t line;        /* the current line; after a failure, the line that failed */
+    const bson_t *rules; /* The rules of a CSV file in another form, or NULL. */
+    int64_t line;        /* The current line; after a failure, the line that failed. */
     book_function *function;
     void *arg;
 };
 
-/* Calls the function for each record until it fails. INVALID: a line is wrong; the message says
- * why. */
+/* Calls the function for each record until it fails. Fails with INVALID if a line is wrong; the
+ * message says why. */
 truce_status cli_book_read(struct book_source *source, bson_error_t *error);
 
 /* ---- private to book_*.c -------------------------------------------------------------------- */

@@ -25,8 +25,8 @@
  *
  *     cli_command_list cli_collections_commands = {&cli_collections_drop, NULL};
  *
- * Everything here exits by returning: a command returns its exit code, and main() releases.
- * Errors go to standard error as "truce: sentence"; answers go to standard output.
+ * No function calls exit(): a command returns its exit code, and main() frees everything. Errors go
+ * to standard error as "truce: message"; results go to standard output.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,19 +42,23 @@
 #define CLI_DURATION_MAX  24
 
 struct cli_option {
-    const char *name;  /* without "--"; NULL ends a table. */
-    char letter;       /* a short form, or 0. */
-    const char *value; /* the name of its value in capitals: "FILE"; NULL for a flag. */
+    const char *name;  /* Without "--"; NULL ends a table. */
+    char letter;       /* A short form, or 0. */
+    const char *value; /* The name of its value in capitals: "FILE"; NULL for a flag. */
     const char *help;
-    bool many; /* may be given several times (cli_texts). */
+    bool many; /* May be given several times (cli_texts). */
 };
 
 enum cli_store_use {
-    CLI_STORE_NONE,   /* the command opens no store, or opens it itself (cli_store_open). */
-    CLI_STORE_READ,   /* the store must exist and is opened read-only. */
-    CLI_STORE_CHANGE, /* the store must exist. */
-    CLI_STORE_WRITE,  /* the store is created if it does not exist and the call is not refused. */
-    /* the store is created if it does not exist; the command has already read its input. */
+    /* The command opens no store, or opens it itself (cli_store_open). */
+    CLI_STORE_NONE,
+    /* The store must exist and is opened read-only. */
+    CLI_STORE_READ,
+    /* The store must exist. */
+    CLI_STORE_CHANGE,
+    /* The store is created if it does not exist and the call is not refused. */
+    CLI_STORE_WRITE,
+    /* The store is created if it does not exist; the command has already read its input. */
     CLI_STORE_INPUT,
 };
 
@@ -62,22 +66,26 @@ struct cli;
 struct cli_row;
 
 struct cli_command {
-    const char *noun, *verb; /* `verb` is NULL for `truce find`. */
+    /* `verb` is NULL for `truce find`. */
+    const char *noun, *verb;
     /* "COLLECTION [FILTER]", "COLLECTION [DOCUMENT...]"; the call is checked against it. */
     const char *arguments;
-    /* a verb phrase of at most 60 characters, in lower case, without a full stop. */
+    /* A verb phrase of at most 60 characters, in lower case, without a full stop. */
     const char *summary;
-    /* paragraphs of lines of up to 80 columns; NULL if the summary says it all. */
+    /* Paragraphs of lines of up to 80 columns; NULL if the summary says it all. */
     const char *help;
-    const char *example;              /* lines that a user can paste. */
-    const struct cli_option *options; /* in addition to the common ones; may be NULL. */
-    /* the operation of the table that the command runs (operation_row.h), which adds further
-     * options; NULL: none. Other files read the options by cli_command_options. */
+    /* Lines that a user can paste. */
+    const char *example;
+    /* In addition to the common ones; may be NULL. */
+    const struct cli_option *options;
+    /* The operation of the table that the command runs (operation_row.h), which adds further
+     * options, or NULL if none exists. Other files read the options by cli_command_options. */
     const struct cli_row *row;
     enum cli_store_use store;
-    /* it writes documents of the collection that its first argument names; not of truce's own. */
+    /* It writes documents of the collection that its first argument names; not of truce's own. */
     bool writes_documents;
-    bool hidden; /* not listed: the program itself uses the command. */
+    /* not listed: the program itself uses the command. */
+    bool hidden;
     int (*run)(struct cli *cli);
 };
 
@@ -99,22 +107,22 @@ struct cli {
     const char *arguments[CLI_ARGUMENTS_MAX + 1]; /* NULL after the last. */
     int count;
     const char *uri;      /* --store or TRUCE_STORE, or NULL. */
-    bool uri_given;       /* whether --store gave the URI. */
+    bool uri_given;       /* Whether --store gave the URI. */
     const char *database; /* --database; NULL means the database of the store, or of its URI. */
-    truce_store *store;   /* opened as the command asked; main closes it. */
+    truce_store *store;   /* Opened as the command asked; main closes it. */
     bool json;            /* --json: every answer is a document. */
     bool quiet;           /* --quiet: no progress and no notes. */
-    bool rehearsal;       /* this process only finds out whether the call is refused. */
+    bool rehearsal;       /* This process only finds out whether the call is refused. */
     uint32_t deadline_ms; /* --deadline: for every call to the store; 0 means the call's default. */
     uint32_t slow_ms;     /* --slow or TRUCE_SLOW; 0 if neither is given. */
     struct cli_given {
         const struct cli_option *option;
         const char *value;
-        int line; /* in the file of --config; 0 if the call gave the option. */
+        int line; /* In the file of --config; 0 if the call gave the option. */
     } given[CLI_OPTIONS_MAX];
     int given_count;
-    const char *config_path; /* see config.h; may be NULL. */
-    char *config_text;       /* values of `given` point into it. */
+    const char *config_path; /* See config.h; may be NULL. */
+    char *config_text;       /* Values of `given` point into it. */
 };
 
 /* ---- files that a call writes ---------------------------------------------------------------- */
@@ -223,7 +231,8 @@ int cli_error(const struct cli *cli, const char *what, truce_status status,
 
 /* ---- the store ----------------------------------------------------------------------------- */
 
-/* Chooses the store of the call: `option`, the value of --store; NULL: that of TRUCE_STORE. */
+/* Chooses the store of the call: `option` (the value of --store), or that of TRUCE_STORE if it is
+ * NULL. */
 void cli_store_choose(struct cli *cli, const char *option);
 
 /*

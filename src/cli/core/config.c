@@ -9,7 +9,7 @@
 
 #define BLANKS           " \t"
 #define SHOWN_MAX        40
-#define MARK             "\xef\xbb\xbf" /* the byte order mark, which some editors write */
+#define MARK             "\xef\xbb\xbf" /* The byte order mark, which some editors write. */
 #define YES_OR_NO(value) (!strcmp(value, "yes") || !strcmp(value, "no"))
 
 struct config {
@@ -19,7 +19,7 @@ struct config {
     struct {
         const struct cli_option *option;
         int line;
-    } seen[CLI_OPTIONS_MAX]; /* includes flags that are "no" */
+    } seen[CLI_OPTIONS_MAX]; /* Includes flags that are "no". */
     int seen_count;
 };
 

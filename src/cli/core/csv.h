@@ -59,10 +59,12 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
  * continues where the last one ended. */
 struct csv_scan {
     size_t scanned;
-    bool quoted, closed, inside; /* in quotes; directly after quotes; in a cell that has begun. */
-    /* directly after a CR, which ends a record with or without an LF. */
+    /* In quotes; directly after quotes; in a cell that has begun. */
+    bool quoted, closed, inside;
+    /* Directly after a CR, which ends a record with or without an LF. */
     bool returned;
-    char separator; /* 0 means a comma. */
+    /* 0 means a comma. */
+    char separator;
 };
 bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan);
 

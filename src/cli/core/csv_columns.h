@@ -9,19 +9,19 @@
 
 struct columns;
 
-/* Creates the columns. `fields` is "name,address.city", or NULL to learn them. INVALID: a path is
- * empty, or there are more than TRUCE_CSV_COLUMNS_MAX. */
+/* Creates the columns. `fields` is "name,address.city", or NULL to learn them. Fails with INVALID
+ * if a path is empty, or there are more than TRUCE_CSV_COLUMNS_MAX. */
 struct columns *cli_columns_new(const char *fields, bson_error_t *error);
 void cli_columns_free(struct columns *columns);
 bool cli_columns_are_named(const struct columns *columns);
 
-/* Makes the document's fields columns. LIMIT: more than TRUCE_CSV_COLUMNS_MAX. INVALID: a name that
- * would be read as a path. */
+/* Adds the fields of the document to the columns. Fails with LIMIT if there are more than
+ * TRUCE_CSV_COLUMNS_MAX, and with INVALID if a name would be read as a path. */
 truce_status cli_columns_learn(struct columns *columns, const bson_t *document,
                                bson_error_t *error);
 
-/* Append the header, or a record, and its line end. INVALID: the document has a field that was not
- * learned. */
+/* Append the header, or a record, and its line end. The row fails with INVALID if the document has
+ * a field that was not learned. */
 void cli_columns_header(const struct columns *columns, struct buffer *out);
 truce_status cli_columns_row(struct columns *columns, const bson_t *document, struct buffer *out,
                              bson_error_t *error);

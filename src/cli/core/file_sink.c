@@ -51,7 +51,7 @@ static int open_named(struct sink *sink)
     sink->temporary = bson_strdup_printf("%s.XXXXXX", sink->path);
     file = mkostemp(sink->temporary, O_CLOEXEC);
     if (file >= 0)
-        /* on failure the file stays private, which is acceptable */
+        /* On failure the file stays private, which is acceptable. */
         (void)fchmod(file, 0666 & ~mask);
     return file;
 }

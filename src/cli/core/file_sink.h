@@ -11,18 +11,19 @@
 
 struct sink {
     FILE *file;
-    char *path;      /* the final name; NULL if the file is written directly. */
-    char *temporary; /* the name until then; NULL if it has none. */
+    char *path;      /* The final name; NULL if the file is written directly. */
+    char *temporary; /* The name until then; NULL if it has none. */
     int why;         /* errno of the first write that failed. */
 };
 
-/* Opens the file; NULL or "-" is standard output. INVALID: it cannot be written; the message says
- * why. */
+/* Opens the file; NULL or "-" is standard output. Fails with INVALID if it cannot be written; the
+ * message says why. */
 truce_status cli_sink_open(struct sink *sink, const char *path, bson_error_t *error);
 /* Returns false if the bytes could not be written; cli_sink_close, or cli_output_end, reports the
  * error. */
 bool cli_sink_write(struct sink *sink, const void *bytes, size_t size);
-/* Names the file if `good`, else discards it. IO: it could not be written. */
+/* Gives the file its name if `good`; otherwise discards it. Fails with IO if it could not be
+ * written. */
 truce_status cli_sink_close(struct sink *sink, bool good, bson_error_t *error);
 
 #endif

@@ -8,7 +8,7 @@ static truce_store *watched[STORES_MAX];
 static volatile sig_atomic_t count, interrupted;
 static atomic_int stopped;
 
-/* The next Ctrl-C has its usual effect (SA_RESETHAND). */
+/* Interrupts the stores. The next Ctrl-C has its usual effect (SA_RESETHAND). */
 static void on_interrupt(int number)
 {
     interrupted = 1;
@@ -46,7 +46,8 @@ static void on_stop(int number)
     atomic_store(&stopped, 1);
 }
 
-/* With SA_RESETHAND, the second signal kills; without SA_RESTART, sleeping threads wake. */
+/* Returns a flag that the first SIGTERM or SIGINT sets. The second signal ends the process
+ * (SA_RESETHAND), and sleeping threads wake (no SA_RESTART). */
 const atomic_int *cli_interrupt_stop(void)
 {
     struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};

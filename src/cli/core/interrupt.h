@@ -7,7 +7,7 @@
 
 #include "cli/core/cli.h"
 
-#define CLI_INTERRUPTED 130 /* the exit code that a shell gives a process that SIGINT ended */
+#define CLI_INTERRUPTED 130 /* The exit code that a shell gives a process that SIGINT ended. */
 
 /* Interrupts calls to this store on Ctrl-C until the store is closed. */
 void cli_interrupt_watch(truce_store *store);

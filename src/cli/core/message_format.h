@@ -15,13 +15,15 @@
 #define MESSAGE_BYTES_MAX (1024 * 1024)
 
 struct message_format {
-    /* the names of the message's fields; `source` may be NULL. */
+    /* The names of the message's fields; `source` may be NULL. */
     const char *operation, *element, *seq, *source;
-    char *keys[MESSAGE_KEYS_MAX]; /* the set's key fields. */
-    /* the message's fields for the same keys, in the same order. */
+    /* The set's key fields. */
+    char *keys[MESSAGE_KEYS_MAX];
+    /* The message's fields for the same keys, in the same order. */
     char *from[MESSAGE_KEYS_MAX];
     int keys_count;
-    const char *name; /* the field that names the element. */
+    /* The field that names the element. */
+    const char *name;
 };
 
 #define CLI_MESSAGE_OPTIONS                                                                        \
@@ -41,7 +43,7 @@ bool message_format_init(struct message_format *format, const struct cli *cli, c
 void message_format_release(struct message_format *format);
 
 struct message {
-    truce_set_operation operation; /* points into the other fields. */
+    truce_set_operation operation; /* Points into the other fields. */
     bson_t key, element;
     char source[128];
     int64_t line;

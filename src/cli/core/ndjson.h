@@ -13,20 +13,26 @@
 
 struct ndjson;
 
-#define NDJSON_LINE_MAX (100 * 1024 * 1024) /* in bytes; a document of 16 MB may need that many. */
+#define NDJSON_LINE_MAX (100 * 1024 * 1024) /* In bytes; a document of 16 MB may need that many. */
 
-#define NDJSON_TEXT_MAX (64 * 1024) /* the maximum that is kept of a longer or rejected line. */
+#define NDJSON_TEXT_MAX (64 * 1024) /* The maximum that is kept of a longer or rejected line. */
 
 enum ndjson_form { NDJSON_LINES, NDJSON_ARRAY, NDJSON_CSV };
 
 /* A line, an element of an array, or a record. */
 struct ndjson_line {
-    int64_t number;       /* from 1. */
-    int64_t row, row_end; /* the lines, from 1, on which it starts and the next one may start. */
-    int64_t offset;       /* offset of its first byte in the input. */
-    int64_t end;          /* offset of the next line, or of the bytes between them. */
-    const char *text;     /* without the line end; borrowed until the next call. */
-    size_t size;          /* of `text`; cut at NDJSON_LINE_MAX if the line is longer. */
+    /* From 1. */
+    int64_t number;
+    /* The lines, from 1, on which it starts and the next one may start. */
+    int64_t row, row_end;
+    /* Offset of its first byte in the input. */
+    int64_t offset;
+    /* Offset of the next line, or of the bytes between them. */
+    int64_t end;
+    /* Without the line end; borrowed until the next call. */
+    const char *text;
+    /* Of `text`; cut at NDJSON_LINE_MAX if the line is longer. */
+    size_t size;
     /* NULL, or the fault: longer than the maximum, or not UTF-8. A constant, or borrowed until the
      * next call. */
     const char *wrong;
@@ -45,8 +51,8 @@ truce_status cli_ndjson_csv(struct ndjson *input, char separator, const char *ty
                             bson_error_t *error);
 
 /* Returns the next line that is not empty. At the end, `line->text` is NULL, and `number` and `end`
- * are those of the end. IO: reading failed. LIMIT: an element or a record is too long, so the rest
- * of the input cannot be read. */
+ * are those of the end. Fails with IO if reading failed, and with LIMIT if an element or a record
+ * is too long, so that the rest of the input cannot be read. */
 truce_status cli_ndjson_next(struct ndjson *input, struct ndjson_line *line, bson_error_t *error);
 
 /* Parses the document of a line. It is borrowed until the next call, and empty after a fault.
@@ -64,8 +70,9 @@ int64_t cli_ndjson_size(const struct ndjson *input);
 truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t number, int64_t row,
                              bson_error_t *error);
 
-/* Reads a file as one string that the caller frees; "-" is standard input. INVALID: it has a NUL
- * byte. LIMIT: it is longer than NDJSON_LINE_MAX. IO: it cannot be read. */
+/* Reads a file as one string that the caller frees; "-" is standard input. Fails with INVALID if it
+ * has a NUL byte, with LIMIT if it is longer than NDJSON_LINE_MAX, and with IO if it cannot be
+ * read. */
 truce_status cli_text_file(const char *path, char **text, bson_error_t *error);
 
 /* ---- rejected lines ------------------------------------------------------------------------ */
@@ -90,14 +97,14 @@ struct rejects {
         .path = where, .file = -1                                                                  \
     }
 
-/* Checks the path before any line is read. INVALID: it is a directory, or a file that is not a
- * reject file, which must not be removed. */
+/* Checks the path before any line is read. Fails with INVALID if it is a directory, or a file that
+ * is not a reject file and must not be removed. */
 truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *error);
 /* Removes the rejected lines of an earlier import. */
 void cli_rejects_begin(const struct rejects *rejects);
 truce_status cli_reject(struct rejects *rejects, int64_t line, const char *reason, const char *text,
                         size_t size, bson_error_t *error);
-/* Closes the reject file. IO: the file could not be written completely. */
+/* Closes the reject file. Fails with IO if the file could not be written completely. */
 truce_status cli_rejects_close(struct rejects *rejects, bson_error_t *error);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * Chooses the store, and opens it.
  *
- * The store is the one of --store, or of the line `store` in the file of --config. Without them, it
- * is the one of the environment variable TRUCE_STORE. Commands with a store as their argument
- * (copy, archive, doctor) use that one.
+ * The store comes from --store, from the line `store` in the file of --config, or from the
+ * environment variable TRUCE_STORE, in this order. Commands that have a store as their argument
+ * (copy, archive, doctor) use the argument.
  *
  * A refused call must not create a store. If the file does not exist yet, a child process first
  * runs the rest of the command on an empty store in memory and captures what it prints. An empty
@@ -24,7 +24,7 @@
 #include "cli/core/slow_option.h"
 #include "cli/core/worker_pool.h"
 
-#define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
+#define NOTHING_CHANGED 101 /* The child's exit code: CLI_NO, and its store is empty. */
 #define REACHABLE_MS    4000
 
 const char *cli_store_path(const char *uri)
@@ -226,7 +226,7 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     if (code)
         return code;
     if (!status &&
-        use != CLI_STORE_INPUT) /* there, Ctrl-C also ends the workers, and the next run resumes */
+        use != CLI_STORE_INPUT) /* There, Ctrl-C also ends the workers, and the next run resumes. */
         cli_interrupt_watch(*store);
     return status ? open_failed(cli, status, &error) : CLI_DONE;
 }

@@ -17,7 +17,7 @@
 #include "cli/core/operation_row_options.h"
 #include "truce/command.h"
 
-#define PAGE_MAX 1000 /* elements of one reply, unless the row has another maximum */
+#define PAGE_MAX 1000 /* Elements of one reply, unless the row has another maximum. */
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -27,7 +27,7 @@ struct row_text {
     const char *said, *text;
 };
 
-#define TIME_DIGITS 11 /* at least, in a time as a number. */
+#define TIME_DIGITS 11 /* At least, in a time as a number. */
 
 /* Reads a date, or milliseconds since 1970, as programs know the times of their messages. */
 static bool row_read_time(const char *text, int64_t *ms)
@@ -213,7 +213,7 @@ struct row_call {
     const struct operation_row *operation;
     /* The fields of the caller, or NULL. */
     const bson_t *more;
-    /* The value of the argument that ends in "..."; NULL: none. */
+    /* The value of the argument that ends in "...", or NULL if none exists. */
     const char *each;
     bson_t request;
 };
@@ -277,7 +277,8 @@ static bool row_append_option(struct row_call *call, const struct operation_fiel
     struct operation_field unlimited;
 
     cli_row_option(call->row, field, option);
-    if (call->row->next && !strcmp(field->field.name, "limit")) { /* of all pages together */
+    /* The limit concerns all pages together. */
+    if (call->row->next && !strcmp(field->field.name, "limit")) {
         unlimited = *field;
         unlimited.most = INT64_MAX;
         field = &unlimited;
@@ -656,12 +657,12 @@ static int row_not_found(struct row_call *call, const bson_t *reply)
 
 /* One page of a list. */
 struct row_page {
-    /* The maximum number of elements; 0: the list has no pages. */
+    /* The maximum number of elements, or 0 if the list has no pages. */
     int64_t left;
     int64_t printed;
     /* The field `next` of the last element. */
     bson_value_t after;
-    /* The token of the snapshot that all pages belong to; NULL: none. */
+    /* The token of the snapshot that all pages belong to, or NULL if none exists. */
     char *token;
 };
 

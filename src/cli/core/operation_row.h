@@ -26,18 +26,19 @@ struct cli_row {
      * none. */
     const char *set;
     /* Arguments and options whose names are not those of their fields: "BOOK collection --list
-     * field". NULL: none. */
+     * field". NULL if none exists. */
     const char *named;
-    /* The fields that are options: "limit pool"; or "!payloads": all but these. NULL: all fields
-     * that are neither arguments nor set. "": none. */
+    /* The fields that are options: "limit pool"; or "!payloads": all but these. NULL means all
+     * fields that are neither arguments nor set. "": none. */
     const char *fields;
     /* The line for people, in which {field} is a field of the reply, or else of the request, and
      * {versions version versions} a count of the reply with its noun. For a list: the line of an
-     * element; {time} is an element of `times` that is not a document. NULL: JSON. "": nothing. */
+     * element; {time} is an element of `times` that is not a document. NULL means JSON, ""
+     * nothing. */
     const char *say;
-    /* The message for "not found". NULL: the reason in the reply. */
+    /* The message for "not found". NULL means the reason in the reply. */
     const char *none;
-    /* The document of the reply that the command prints. NULL: the reply. */
+    /* The document of the reply that the command prints. NULL means the reply. */
     const char *show;
     /* The array of the reply that the command lists. */
     const char *list;
@@ -46,9 +47,9 @@ struct cli_row {
     /* A list with elements is a negative answer (exit code 1), and an empty one the note `none`. */
     bool findings;
     /* The field of the last element that is `after` of the next page; "": the reply has `after`.
-     * NULL: there are no pages. */
+     * NULL if there are no pages. */
     const char *next;
-    /* The maximum number of elements of a page. 0: 1,000. */
+    /* The maximum number of elements of a page. 0 means 1,000. */
     int64_t page;
     /* Without --limit, all pages are printed. */
     bool all;
@@ -56,7 +57,7 @@ struct cli_row {
     bool limits;
     /* Returns whether the reply is a negative answer (exit code 1), besides "not found". */
     bool (*negative)(const bson_t *reply);
-    /* Prints the reply, or an element of the list, for people. NULL: `say`. */
+    /* Prints the reply, or an element of the list, for people. NULL means `say`. */
     bool (*print)(struct cli *cli, const bson_t *reply);
     /* `print` prints documents, too. */
     bool prints_json;
@@ -102,7 +103,8 @@ int cli_row_send_lines(struct cli *cli, const bson_t *request, const struct cli_
 /* Returns all options of a command: its own, and those of its row. They live as long as the
  * process. */
 const struct cli_option *cli_command_options(const struct cli_command *command);
-/* Returns the words that the value of an option may be: "a", "b", NULL. NULL: any. */
+/* Returns the words that the value of an option may be: "a", "b", NULL. Returns NULL if any value
+ * is allowed. */
 const char *const *cli_row_words(const struct cli_command *command, const char *name);
 
 /* Appends a value: Extended JSON, 24 hexadecimal digits, or a word. If the text is bad, prints the

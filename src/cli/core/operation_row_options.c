@@ -210,7 +210,7 @@ static char *row_help(const struct cli_row *row, const struct operation_field *f
 
             row_help_append_option(row, at + 1, size, &text);
             at += size + 1 + (at[size + 1] == '`');
-        } else { /* up to the next character that may begin one of these */
+        } else { /* Up to the next character that may begin one of these. */
             size_t size = 1 + strcspn(at + 1, " ,;`");
 
             truce__buffer_append(&text, at, size);

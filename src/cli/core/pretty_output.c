@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define LINE_BYTES 76 /* a container that fits is written on one line */
+#define LINE_BYTES 76 /* A container that fits is written on one line. */
 
 static void pretty_put(struct buffer *out, const char *text)
 {

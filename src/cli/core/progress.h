@@ -6,11 +6,11 @@
 
 /* One line on a terminal, rewritten ten times a second. Nothing in a pipe or with --quiet. */
 struct cli_progress {
-    bool shown; /* a line must be wiped */
+    bool shown; /* A line must be wiped. */
     bool on;
     int64_t started_ns, printed_ns, counted;
     const char *verb;
-    truce_store *view; /* a snapshot: the log that it pins is shown; may be NULL */
+    truce_store *view; /* A snapshot: the log that it pins is shown; may be NULL. */
 };
 void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb);
 /* Shows the progress. `total` is 0 if it is unknown. Cheap enough to call for each document. */

@@ -20,12 +20,12 @@
 #define NAMES_MAX 200
 
 struct completing {
-    const char *word;  /* the word that is being typed. */
-    char **before;     /* the words before it, NULL after the last. */
+    const char *word;  /* The word that is being typed. */
+    char **before;     /* The words before it, NULL after the last. */
     const char *uri;   /* --store or TRUCE_STORE, or NULL. */
-    const char *first; /* the command's first argument, usually the collection, or NULL. */
+    const char *first; /* The command's first argument, usually the collection, or NULL. */
     const struct cli_command *command;
-    int arguments; /* the number of arguments before the word. */
+    int arguments; /* The number of arguments before the word. */
 };
 
 /* Returns true if the string has characters that a terminal would obey. A shell prints candidates

@@ -46,7 +46,7 @@ void cli_guess(struct cli_guess *guess, const char *candidate)
         return;
     edits = suggestion_distance(guess->word, candidate);
     if (length > 1 && !strncmp(candidate, guess->word, length))
-        edits = 1; /* the beginning of a word */
+        edits = 1; /* The beginning of a word. */
     if (edits > (int)(length + 2) / 3)
         return;
     if (guess->best && edits >= guess->distance)

@@ -5,7 +5,7 @@
 #include "bson/date.h"
 
 struct cell {
-    char *text; /* NULL: the document has no such field. */
+    char *text; /* NULL if the document has no such field. */
     int width;
     bool number;
 };
@@ -17,11 +17,11 @@ struct row {
 struct table {
     FILE *file;
     char *names[TABLE_COLUMNS];
-    char *titles[TABLE_COLUMNS]; /* the names as they are shown. */
+    char *titles[TABLE_COLUMNS]; /* The names as they are shown. */
     int widths[TABLE_COLUMNS];
     int columns, count;
     int left_out;
-    bool begun; /* the widths are fixed. */
+    bool begun; /* The widths are fixed. */
     struct row **rows;
 };
 
@@ -76,7 +76,7 @@ static void table_fill(struct cell *cell, const bson_iter_t *value, enum json_fo
     for (char *at = cell->text; cell->width > TABLE_CELL && *at; at++) {
         width += !table_is_inside(*at);
         if (width > TABLE_CELL - 3) {
-            memcpy(at, "...", 4); /* more than three bytes were left. */
+            memcpy(at, "...", 4); /* More than three bytes were left. */
             cell->width = TABLE_CELL;
             break;
         }
@@ -183,7 +183,7 @@ bool cli_table_add(struct table *table, const bson_t *document, enum json_form f
 void cli_table_end(struct table *table, int *left_out)
 {
     if (!table->begun)
-        (void)table_begin(table); /* the caller checks ferror */
+        (void)table_begin(table); /* The caller checks ferror. */
     *left_out = table->left_out;
     for (int i = 0; i < table->columns; i++)
         bson_free(table->names[i]);

@@ -11,15 +11,15 @@
 
 #define TABLE_ROWS    1000
 #define TABLE_COLUMNS 100
-#define TABLE_CELL    60 /* in characters; a longer value is cut and ends in ... */
+#define TABLE_CELL    60 /* In characters; a longer value is cut and ends in ... */
 
 struct table;
 
 struct table *cli_table_new(FILE *file);
 /* Adds a row. Returns false if the file cannot be written. */
 bool cli_table_add(struct table *table, const bson_t *document, enum json_form form);
-/* Prints the rows that are held back and frees the table. `*left_out`: the number of values without
- * a column. */
+/* Prints the rows that are held back and frees the table. Sets `*left_out` to the number of values
+ * without a column. */
 void cli_table_end(struct table *table, int *left_out);
 
 #endif

@@ -7,7 +7,7 @@
 #include "cli/data/query.h"
 #include "store/reserved_names.h"
 
-/* Returns the name of the collection that the last stage writes; "": none. */
+/* Returns the name of the collection that the last stage writes, or "" if it writes none. */
 static const char *aggregate_target(const bson_t *pipeline)
 {
     bson_iter_t stages, stage, into;
@@ -73,7 +73,7 @@ static const struct cli_command cli_aggregate = {
         "    {$group: {_id: \"$classes.name\", students: {$sum: 1}}}]'",
     .options =
         (const struct cli_option[]){CLI_HINT_OPTION, CLI_PLAIN_OPTION, CLI_CANONICAL_OPTION, {0}},
-    .store = CLI_STORE_NONE, /* depends on the pipeline */
+    .store = CLI_STORE_NONE, /* Depends on the pipeline. */
     .run = aggregate_run,
 };
 

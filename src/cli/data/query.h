@@ -24,7 +24,7 @@
     {                                                                                              \
         "hint", 0, "INDEX", "use this index: its name or its key", false                           \
     }
-/* bounds of the index that --hint names */
+/* Bounds of the index that --hint names. */
 #define CLI_MIN_OPTION                                                                             \
     {                                                                                              \
         "min", 0, "DOCUMENT", "first key of the index of --hint: {\"a\": 1}", false                \
@@ -33,7 +33,7 @@
     {                                                                                              \
         "max", 0, "DOCUMENT", "key of the index of --hint before which to stop", false             \
     }
-/* the options that cli_query_read reads */
+/* The options that cli_query_read reads. */
 #define CLI_FIND_OPTIONS                                                                           \
     CLI_SORT_OPTION, CLI_PROJECTION_OPTION, CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION,    \
         CLI_MIN_OPTION, CLI_MAX_OPTION
@@ -44,8 +44,8 @@
 
 struct cli_query {
     bson_t filter, projection, sort, hint, min, max;
-    truce_find_options options;   /* points into the fields above */
-    truce_count_options counting; /* the same for a count */
+    truce_find_options options;   /* Points into the fields above. */
+    truce_count_options counting; /* The same for a count. */
 };
 
 /* Reads those of the options above that the command has. Returns CLI_DONE, or CLI_USAGE after

@@ -152,7 +152,7 @@ static truce_status open_truce(truce_store *store, bson_error_t *error)
 
     if (!status)
         status = truce_ledger_open(ledger, NULL, &account, error);
-    account.has_min = true; /* no overdraft */
+    account.has_min = true; /* No overdraft. */
     for (int64_t i = 0; !status && i < PEOPLE; i++) {
         char name[20];
 
@@ -209,7 +209,7 @@ static truce_status count_truce(truce_store *store, struct books *books, bson_er
 
     if (!status)
         status = truce_ledger_verify(ledger, NULL, NULL, NULL, NULL, &report, error);
-    /* without the transactions that opened the accounts */
+    /* Without the transactions that opened the accounts. */
     books->transfers = (books->transfers - PEOPLE) / 2;
     books->findings = report.findings;
     truce_ledger_free(ledger);
@@ -254,7 +254,7 @@ static truce_status bank_play(struct bank *bank, enum way way, struct books *boo
     for (int i = 0; i < TELLERS; i++)
         bank_start(bank, i, way);
     while (truce__clock_monotonic_ns() < end_ns) {
-        int teller = 1 + (int)(books->kills++ % (TELLERS - 1)); /* one process is never killed */
+        int teller = 1 + (int)(books->kills++ % (TELLERS - 1)); /* One process is never killed. */
         ;
 
         truce__clock_sleep_ms(KILL_EVERY_MS);

@@ -20,8 +20,8 @@
 #include "cli/demo/demo_stage.h"
 #include "cli/set/set.h"
 
-#define CLASSES        12 /* distinct classes. */
-#define HANDED_OUT     25 /* messages of one delivery, as a queue's prefetch. */
+#define CLASSES        12 /* Distinct classes. */
+#define HANDED_OUT     25 /* Messages of one delivery, as a queue's prefetch. */
 #define KILL_EVERY_NS  1000000000
 #define KILLS_AT_LEAST 5
 
@@ -34,12 +34,13 @@ struct message_plan {
 struct enrolments {
     struct cli *cli;
     int messages, students, consumers;
-    struct message_plan *published; /* in order: seq 1, 2, 3 ... */
-    int *arrival;                   /* published[arrival[i]] is the i-th message to arrive. */
+    /* In order: seq 1, 2, 3 ... */
+    struct message_plan *published;
+    /* published[arrival[i]] is the i-th message to arrive. */
+    int *arrival;
     int arrivals;
-    int64_t
-        /* of student * CLASSES + class: the last number; negative for a delete, 0 for none. */
-        *winner;
+    /* winner[student * CLASSES + class]: the last number; negative for a delete, 0 for none. */
+    int64_t *winner;
     struct demo_stage stage;
 };
 
@@ -62,7 +63,7 @@ static void enrolments_publish(struct enrolments *demo, struct random *random)
         message->student = (int)truce__random_below(random, (uint64_t)demo->students);
         message->class = (int)truce__random_below(random, CLASSES);
         standing = &demo->winner[message->student * CLASSES + message->class];
-        message->insert = *standing <= 0; /* enrol, unenrol, enrol again ... */
+        message->insert = *standing <= 0; /* Enrol, unenrol, enrol again ... */
         message->seq = i + 1;
         *standing = message->insert ? message->seq : -message->seq;
     }
@@ -104,8 +105,8 @@ static void append_message(struct buffer *frame, int64_t line, const struct mess
 struct queue {
     struct enrolments *demo;
     struct pool *pool;
-    int next;         /* index of the next arrival to deliver */
-    int acknowledged; /* number of messages */
+    int next;         /* Index of the next arrival to deliver. */
+    int acknowledged; /* Number of messages. */
     int64_t kills, killed_ns;
 };
 
@@ -179,8 +180,8 @@ static int enrolments_class_of(const char *name)
     return number >= 0 && number < CLASSES ? number : -1;
 }
 
-/* Returns true if the list is what in-order, exactly-once delivery leaves. `numbers`: compares
- * sequence numbers, too. */
+/* Returns whether the list is the result of in-order, exactly-once delivery. If `numbers` is true,
+ * sequence numbers are compared, too. */
 static bool enrolments_is_right(const struct enrolments *demo, int student, struct value list,
                                 bool numbers)
 {
@@ -248,7 +249,7 @@ static truce_status enrolments_check(const struct enrolments *demo, truce_store 
             enrolments_is_right(demo, (int)student,
                                 truce__value_field(truce__value_document(document), "classes", 7),
                                 numbers);
-        seen[student] = true; /* a second document is wrong, whatever its content */
+        seen[student] = true; /* A second document is wrong, whatever its content. */
     }
     if (cursor)
         truce_cursor_close(cursor);

@@ -18,7 +18,7 @@
 #include "cli/demo/demo_stage.h"
 
 #define PEOPLE        60
-#define JOBS          1200 /* distinct pairs, up to 29 for each person */
+#define JOBS          1200 /* Distinct pairs, up to 29 for each person. */
 #define WORKERS       4
 #define KILL_EVERY_MS 10
 #define LEASE_MS      200

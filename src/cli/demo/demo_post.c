@@ -25,7 +25,7 @@ struct post {
     truce_store *store;
     truce_revision *revision;
     bson_error_t error;
-    truce_status status; /* the first failure; nothing more is done after it. */
+    truce_status status; /* The first failure; nothing more is done after it. */
 };
 
 static bson_t *post_json(const char *text)
@@ -79,7 +79,7 @@ static bool title_is(struct post *post, const char *title)
     return same;
 }
 
-/* The last save wins. */
+/* Returns whether the second of two plain saves loses the edit of the first. */
 static bool usual_loses(struct post *post)
 {
     const char *const saves[] = {FIRST, SECOND};
@@ -100,7 +100,8 @@ static bool usual_loses(struct post *post)
     return lost;
 }
 
-/* The first editor saves, then the second with the revision number that both have read. */
+/* Saves as the first editor, and then as the second, with the revision number that both have
+ * read. */
 static truce_revision_outcome post_save_twice(struct post *post, bool merges, const char *text,
                                               const char *title, bool *right)
 {

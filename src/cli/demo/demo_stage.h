@@ -10,7 +10,7 @@ struct demo_stage {
     struct cli *cli;
     const char *uri, *collection; /* `collection` is NULL for a story of several collections */
     char directory[80], own[120]; /* `own` is the URI without --store */
-    bool all;                     /* the store of --store was empty */
+    bool all;                     /* The store of --store was empty. */
 };
 
 /* Prepares the store. Returns CLI_DONE, or the exit code after printing the reason. `story` names

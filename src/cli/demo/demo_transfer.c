@@ -19,7 +19,7 @@ struct transfer {
     struct demo_stage stage;
     truce_store *store;
     bson_error_t error;
-    truce_status status; /* the first failure; nothing more is done after it */
+    truce_status status; /* The first failure; nothing more is done after it. */
 };
 
 /* Owns both documents and destroys them. */
@@ -58,8 +58,8 @@ static void transfer_begin(struct transfer *demo)
                              BCON_UTF8("pending")));
 }
 
-/* The recipe writes where the account has no mark of the transfer. truce also requires the fence
- * that the process read with the transfer, which did not exist then. */
+/* Applies the transfer to the account if the account has no mark of the transfer. truce also
+ * requires that the account still has no fence, as when the process read the transfer. */
 static void transfer_apply(struct transfer *demo, enum way way, const char *account, int32_t value)
 {
     bson_t *filter =
@@ -72,7 +72,7 @@ static void transfer_apply(struct transfer *demo, enum way way, const char *acco
                              "pendingTransactions", BCON_INT32(1), "}"));
 }
 
-/* The recipe writes where the account has a mark. */
+/* Reverts the change of the account and removes the mark, if the account has one (the recipe). */
 static void transfer_take_back(struct transfer *demo, const char *account, int32_t value)
 {
     transfer_change(demo, "accounts",
@@ -122,9 +122,9 @@ static int64_t balance_of(struct transfer *demo, const char *account)
 static void transfer_play(struct transfer *demo, enum way way, int64_t balances[2])
 {
     transfer_begin(demo);
-    transfer_apply(demo, way, "A", -100); /* the first process, which stops here. */
+    transfer_apply(demo, way, "A", -100); /* The first process, which stops here. */
     transfer_cancel(demo, way);
-    transfer_apply(demo, way, "B", 100); /* the first process resumes. */
+    transfer_apply(demo, way, "B", 100); /* The first process resumes. */
     balances[0] = balance_of(demo, "A");
     balances[1] = balance_of(demo, "B");
     truce_store_close(demo->store);

@@ -26,9 +26,9 @@ struct tale {
     truce_tree *tree;
     truce_tree_edit *edit;
     enum way way;
-    int version; /* the version that is being written, with NUMBERS */
+    int version; /* The version that is being written, with NUMBERS. */
     bson_error_t error;
-    truce_status status; /* the first failure; nothing more is done after it */
+    truce_status status; /* The first failure; nothing more is done after it. */
 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ struct walk {
     bool chapters[CHAPTERS + 1];
 };
 
-/* A truce_tree_function. */
+/* Records an item of the walk (truce_tree_function). */
 static bool tree_visit(const bson_t *item, void *arg)
 {
     struct walk *walk = arg;
@@ -179,14 +179,14 @@ static int64_t tree_play(struct tale *tale, enum way way)
 
     tale->way = way;
     tree_begin(tale);
-    tree_begin_edit(tale, 2); /* the first edit, which dies before it writes the chapter. */
+    tree_begin_edit(tale, 2); /* The first edit, which dies before it writes the chapter. */
     for (int i = 0; i < MOVED; i++) {
         write_item(tale, i, CHAPTER + CHAPTERS);
         now = tale_count_orphans(tale);
         most = now > most ? now : most;
     }
     tree_end_edit(tale);
-    tree_begin_edit(tale, 2); /* the second edit. */
+    tree_begin_edit(tale, 2); /* The second edit. */
     write_item(tale, CHAPTER, 0);
     demo_tree_publish(tale);
     tree_end_edit(tale);

@@ -15,14 +15,14 @@ struct report_cell {
 struct report {
     struct cli *cli;
     bool periods;              /* false: the groups are values of the metadata. */
-    struct report_cell *cells; /* in the order of groups, accounts, and currencies. */
+    struct report_cell *cells; /* In the order of groups, accounts, and currencies. */
     uint32_t count;
 };
 
-#define REPORT_LINES_MAX 12 /* of a chart. */
+#define REPORT_LINES_MAX 12 /* The lines of a chart. */
 
-/* Draws an SVG picture, the same bytes for the same book. INVALID: there are several currencies.
- * LIMIT: there are too many accounts. */
+/* Draws an SVG picture, the same bytes for the same book. Fails with INVALID if there are several
+ * currencies, and with LIMIT if there are too many accounts. */
 truce_status report_draw(const struct report *report, struct buffer *out, bson_error_t *error);
 
 #endif

@@ -19,9 +19,9 @@
 /* ---- a job ----------------------------------------------------------------------------------- */
 
 struct node {
-    bson_t job;     /* borrowed */
-    char label[64]; /* its name, or its id */
-    int x, y;       /* position in the picture */
+    bson_t job;     /* Borrowed. */
+    char label[64]; /* Its name, or its id. */
+    int x, y;       /* Position in the picture. */
 };
 
 struct picture {
@@ -93,7 +93,7 @@ static void graph_append_escaped(bson_string_t *text, const char *label, bool xm
     for (const char *end = label + strlen(label); label < end; label++) {
         size_t control = truce__text_control(label, (size_t)(end - label));
 
-        label += control; /* a terminal would obey it */
+        label += control; /* A terminal would obey it. */
         if (label >= end)
             break;
         if (xml && strchr("<>&\"'", *label))

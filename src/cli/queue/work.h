@@ -11,7 +11,7 @@
 
 #define WORK_QUEUES_MAX QUEUE_SOURCES_MAX
 #define WORK_REASON_MAX 1900
-#define WORK_SLICE_MS   250 /* maximum wait before the worker checks for other events. */
+#define WORK_SLICE_MS   250 /* Maximum wait before the worker checks for other events. */
 
 struct work_source {
     char *name;
@@ -26,17 +26,17 @@ struct work {
         at_once;
     truce_backoff backoff;
     bool commits, keeps_open, drains;
-    atomic_llong begun, failed; /* counts of jobs and attempts. */
+    atomic_llong begun, failed; /* Counts of jobs and attempts. */
     atomic_int code;            /* not CLI_DONE: the reason to end the worker. */
-    pthread_mutex_t answers;    /* protects the output. */
-    const atomic_int *stop;     /* set by SIGTERM and Ctrl-C: no job is started any longer. */
+    pthread_mutex_t answers;    /* Protects the output. */
+    const atomic_int *stop;     /* Set by SIGTERM and Ctrl-C: no job is started any longer. */
 };
 
 /* A job, from its claim to its end. */
 struct work_job {
-    bson_t *job; /* as it was claimed; NULL: none. */
+    bson_t *job; /* As it was claimed, or NULL if none exists. */
     bson_oid_t id, token;
-    int64_t epoch, attempt, timeout_ms; /* 0: no timeout. */
+    int64_t epoch, attempt, timeout_ms; /* 0 means no timeout. */
     const struct work_source *source;
     int64_t begun_ns, extended_ns, checked_ns;
     bool lost, timed_out;
@@ -45,8 +45,8 @@ struct work_job {
 /* ---- work.c ---- */
 
 /* Claims the next job of the queues, by their weights. If `waits`, a claim of a single queue waits
- * for a short time, unless the worker ends when no job is ready. NOT_FOUND: no job is ready, or
- * enough were started. */
+ * for a short time, unless the worker ends when no job is ready. Fails with NOT_FOUND if no job is
+ * ready, or enough jobs were started. */
 truce_status work_claim(struct work *work, struct work_job *at, bool waits, bson_error_t *error);
 bool work_begun_all(struct work *work);
 /* Waits while there is no job, for a short time, unless the claim has waited. */

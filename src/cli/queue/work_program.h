@@ -14,28 +14,34 @@ struct answer {
     bson_oid_t job;
     int64_t epoch;
     int64_t delay_ms; /* -1 if the line has none */
-    bson_t result;    /* of ANSWER_DONE and ANSWER_PROGRESS; may be empty */
-    bson_t changes;   /* an array, of ANSWER_DONE; may be empty */
+    bson_t result;    /* Of ANSWER_DONE and ANSWER_PROGRESS; may be empty. */
+    bson_t changes;   /* An array, of ANSWER_DONE; may be empty. */
     const char *error;
 };
 
-/* Reads a line. INVALID: the line is not a valid answer; the message says why. Nothing needs a
- * release. */
+/* Reads a line. Fails with INVALID if the line is not a valid answer; the message says why. The
+ * result needs no release. */
 truce_status work_answer_read(struct json_reader *reader, const char *line, size_t size,
                               struct answer *answer, bson_error_t *error);
 
-/* A program that stays: lines to it, lines from it, and its end. One thread uses it. */
+/* A program that processes many jobs: the lines to it, the lines from it, and its end. One thread
+ * uses it. */
 
 struct work_child {
-    pid_t pid;        /* 0 without one. */
-    int in, out, err; /* its standard input, output, and error; -1 if closed. */
+    /* 0 without one. */
+    pid_t pid;
+    /* Its standard input, output, and error; -1 if closed. */
+    int in, out, err;
     struct buffer unsent, unread;
-    size_t sent, taken;               /* numbers of bytes already used. */
-    char errors[WORK_REASON_MAX + 1]; /* the end of its standard error. */
+    /* Numbers of bytes already used. */
+    size_t sent, taken;
+    /* The end of its standard error. */
+    char errors[WORK_REASON_MAX + 1];
     size_t errors_length;
-    int state; /* as waitpid returns it, after its end. */
+    /* As waitpid returns it, after its end. */
+    int state;
     int64_t silent_ns,
-        /* when it closed its output or its input, and when it got SIGTERM; 0 if it did not. */
+        /* When it closed its output or its input, and when it got SIGTERM; 0 if it did not. */
         notified_ns;
     bool killed;
 };
@@ -49,8 +55,8 @@ void work_child_close_in(struct work_child *child);
 /* Sends and reads what is possible; waits for it up to `timeout_ms`. Returns false if nothing was
  * possible. */
 bool work_child_move(struct work_child *child, int timeout_ms);
-/* Returns the next line without its end, valid until the next read. False: no line yet, or
- * *too_long. */
+/* Reads the next line without its end, valid until the next read. Returns false if there is no line
+ * yet, or the line is too long (*too_long). */
 bool work_child_line(struct work_child *child, const char **line, size_t *size, bool *too_long);
 /* Sends SIGTERM to its process group the first time, and SIGKILL after the grace time. */
 void work_child_signal(struct work_child *child, int64_t grace_ms);

@@ -32,7 +32,7 @@
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-#define TEXT_BYTES_MAX 300 /* of a rejected line; the line's number leads to the rest */
+#define TEXT_BYTES_MAX 300 /* The bytes of a rejected line that are stored. */
 
 /* ---- the check ---- */
 
@@ -234,7 +234,7 @@ static truce_status write_chunk(struct job *job, int64_t chunk, struct sink *sin
             line.size = 0;
             truce__json_write(&line, &one, false, JSON_RELAXED);
             truce__buffer_append_byte(&line, '\n');
-            /* closing the sink reports an error. */
+            /* Closing the sink reports an error. */
             (void)cli_sink_write(sink, line.bytes, line.size);
         }
     }
@@ -262,10 +262,10 @@ truce_status job_write_rejects(struct job *job, int64_t count, const char *path,
 struct worker {
     struct cli *cli;
     truce_set *set;
-    const char *collection, *list; /* of the usual code. */
+    const char *collection, *list; /* The target of the usual code. */
     struct message_format format;
     char consumer[140];
-    bool usual; /* plain $addToSet and $pull in the order of arrival, to show their failures. */
+    bool usual; /* Plain $addToSet and $pull in the order of arrival, to show their failures. */
     struct json_reader reader;
     struct message *messages;
     truce_set_operation *operations;

@@ -96,6 +96,8 @@ static truce_status write_do_insert(const struct step *step)
     return status;
 }
 
+/* Updates the first match, or all matches, of a write; upserts if nothing matches and the write
+ * asks for it. */
 static truce_status write_do_update(const struct step *step)
 {
     const char *collection = step->write->collection;
@@ -140,6 +142,7 @@ static truce_status note_emptied(const struct step *step)
     return status;
 }
 
+/* Removes the first match, or all matches, of a write. */
 static truce_status write_do_remove(const struct step *step)
 {
     struct gather gather;
@@ -192,6 +195,8 @@ static truce_status check_found(const truce_write *write, const truce_write_resu
         truce__value_show(truce__value_document(write->filter), shown, sizeof shown));
 }
 
+/* Runs one write of a bulk and stores its outcome. In an atomic bulk, a write that found nothing
+ * fails. */
 static truce_status run_write(struct bulk *bulk, struct writer *writer, size_t number)
 {
     const struct compiled *compiled = &bulk->compiled[number];
@@ -252,6 +257,8 @@ static bool has_half_done(const truce_write_outcome *outcome)
     return outcome->status == TRUCE_TIMEOUT && (outcome->result.matched || outcome->result.removed);
 }
 
+/* Runs the writes of a bulk, until one is refused in an ordered or atomic bulk. Returns a failure
+ * of the transaction; a refused write is in `first`. */
 static truce_status run_all(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     for (size_t i = 0; i < bulk->count; i++) {
@@ -314,6 +321,8 @@ static truce_status make_first(struct bulk *bulk, struct writer *writer, bson_er
     return first->status;
 }
 
+/* Runs a bulk in the writer's transaction: its checks of reads, the collection to make, the writes,
+ * and the receipt. If a write fails, undoes the changes of an atomic bulk through the savepoint. */
 static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct bulk *bulk = (struct bulk *)base;
@@ -427,6 +436,7 @@ static void bulk_make_changed(struct writer *writer, const char *collection)
     truce__writer_touch(writer, collection);
 }
 
+/* Creates an index of the collection that the bulk makes. The index of _id exists already. */
 static truce_status bulk_make_index(struct writer *writer, const char *name,
                                     const bson_t *definition, bson_error_t *error)
 {
@@ -467,6 +477,8 @@ static truce_status bulk_make_validator(struct writer *writer, const truce_makin
     return status;
 }
 
+/* Creates the collection that a transaction makes, with its validator and indexes. Fails with a
+ * write conflict if it exists in the meantime. */
 static truce_status bulk_make_collection(struct writer *writer, const truce_making *making,
                                          bson_error_t *error)
 {

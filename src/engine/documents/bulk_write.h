@@ -7,7 +7,8 @@
 #include "engine/documents/write_receipt.h"
 
 struct bulk {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     const truce_write *writes;
     size_t count;
     const truce_bulk_options *options;

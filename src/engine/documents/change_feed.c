@@ -103,9 +103,10 @@ static truce_status feed_find_end(struct writer *writer, bson_error_t *error)
 /* ---- pruning -------------------------------------------------------------------------------- */
 
 struct pruning {
-    /* Older entries may go, and those up to this value of `s`. */
+    /* Entries older than too_old_ms may be removed, and so may entries whose `s` is at most
+     * too_much. */
     int64_t too_old_ms, too_much;
-    /* The last entry, which stays; and the bytes that may still be removed. */
+    /* The last entry, which is never removed, and the number of bytes that may still be removed. */
     int64_t last, bytes;
     int64_t rows[PRUNE_ROWS];
     int count;
@@ -114,6 +115,8 @@ struct pruning {
     bool more;
 };
 
+/* Collects the row of an entry that may be removed. Returns false at the first entry that must
+ * stay, or when the step has enough rows. */
 static bool take_old(void *arg, int64_t row, struct bytes body)
 {
     struct pruning *pruning = arg;
@@ -133,6 +136,7 @@ static bool take_old(void *arg, int64_t row, struct bytes body)
     return true;
 }
 
+/* Stores the horizon in the header of the feed. With `first`, creates the header. */
 static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, bool first,
                                  bson_error_t *error)
 {
@@ -151,7 +155,8 @@ static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, 
     return status;
 }
 
-/* NOT_FOUND is the end of the table. */
+/* Removes entries that are too old or too many, in one bounded step (invariant 6). Sets `*more` if
+ * entries for another step are left. */
 static truce_status feed_prune(struct writer *writer, int64_t *removed, bool *more,
                                bson_error_t *error)
 {
@@ -180,6 +185,8 @@ static truce_status feed_prune(struct writer *writer, int64_t *removed, bool *mo
 
 /* ---- writing entries ------------------------------------------------------------------------ */
 
+/* Begins the entry of a change, at the next position. An entry after the first one of its operation
+ * has the mark `x`. */
 static void begin_entry(struct writer *writer, enum feed_kind kind, const char *name,
                         int64_t *position, bson_t *entry)
 {
@@ -188,7 +195,7 @@ static void begin_entry(struct writer *writer, enum feed_kind kind, const char *
     const char text[] = {(char)kind, 0};
 
     *position = next_position(writer, now_ms);
-    /* the first entry of the operation may be undone */
+    /* The first entry of the operation may be undone. */
     if (!end->first || end->last < end->first)
         end->first = *position;
     bson_init(entry);
@@ -201,6 +208,8 @@ static void begin_entry(struct writer *writer, enum feed_kind kind, const char *
         BSON_APPEND_BOOL(entry, "x", true);
 }
 
+/* Writes an entry at its position, with the sum of sizes, and prunes the feed after every
+ * PRUNE_EACH entries (invariant 6). */
 static truce_status put_entry(struct writer *writer, int64_t position, bson_t *entry,
                               bson_error_t *error)
 {
@@ -240,7 +249,8 @@ static void feed_append_id(bson_t *entry, const bson_t *document)
     bson_destroy(&key);
 }
 
-/* A document that was replaced or reported as a whole is its own image after the change. */
+/* Appends the images of the document before and after the change. A document that was replaced or
+ * reported as a whole is its own image after the change. */
 static void feed_append_images(bson_t *entry, enum feed_kind kind, const bson_t *before,
                                const bson_t *after)
 {
@@ -366,7 +376,7 @@ truce_status truce__feed_report_index(struct writer *writer, enum feed_kind kind
 /* ---- the feed as a whole -------------------------------------------------------------------- */
 
 struct feed_op {
-    struct write_op base; /* first */
+    struct write_op base; /* Must be the first field. */
     struct feed_spec wanted;
     enum feed_kind kind;
     const char *name;
@@ -388,6 +398,8 @@ static truce_status switch_on(const struct feed_spec *wanted, struct writer *wri
                         truce__feed_position(truce__clock_wall_ms() / 1000, 0), true, error);
 }
 
+/* Switches the feed on or off, or changes what it keeps. Does nothing if the feed has these
+ * settings already. */
 static truce_status feed_run_keep(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     const struct feed_spec *wanted = &((struct feed_op *)base)->wanted;
@@ -565,6 +577,7 @@ static bool feed_read_is_whole(const struct feed_entry *entry)
     return entry->kind == FEED_DELETE || !bson_empty(&entry->document);
 }
 
+/* Reads an entry. Returns false if it is damaged. The documents of the entry borrow from `body`. */
 static bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry,
                               int64_t *sum)
 {
@@ -613,6 +626,8 @@ void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
 
 /* ---- oldest and newest events --------------------------------------------------------------- */
 
+/* Reads the horizon from the header of the feed. Fails with CORRUPT if the header is missing or
+ * damaged. */
 static truce_status feed_horizon(struct kv *kv, const struct feed_spec *feed, int64_t *horizon,
                                  bson_error_t *error)
 {
@@ -680,6 +695,7 @@ static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64
     return status;
 }
 
+/* Reads the state of the feed in the reader's snapshot. The table is 0 if there is no feed. */
 static truce_status feed_read_state(struct reader *reader, struct feed_state *state,
                                     bson_error_t *error)
 {
@@ -751,6 +767,8 @@ struct reading {
     bool damaged, stopped;
 };
 
+/* Passes an entry to the caller of a read. Returns false after a batch, at a damaged entry, or if
+ * the caller has enough. */
 static bool feed_read_take_row(void *arg, int64_t row, struct bytes body)
 {
     struct reading *reading = arg;
@@ -772,6 +790,8 @@ static bool feed_read_take_row(void *arg, int64_t row, struct bytes body)
     return !reading->stopped;
 }
 
+/* Checks that the feed still has all changes after a position. Fails with EXPIRED if some were
+ * removed, and with INVALID if the position is after the end of the feed. */
 static truce_status feed_read_check_place(const struct feed_state *state, const bson_oid_t *id,
                                           int64_t after, bson_error_t *error)
 {
@@ -826,6 +846,7 @@ struct checking {
     int64_t last, sum, bad;
 };
 
+/* Checks that positions grow, and that `s` grows by the size of each entry (invariants 2 and 5). */
 static bool check_row(void *arg, int64_t row, struct bytes body)
 {
     struct checking *checking = arg;
@@ -1028,6 +1049,7 @@ static void diff_append_removed(struct walk *walk)
     bson_append_utf8(&walk->gone, key, -1, (const char *)walk->path.bytes, (int)walk->path.size);
 }
 
+/* Reports that the array at the current path became shorter. */
 static void diff_append_truncated(struct walk *walk, uint32_t size)
 {
     char buffer[16];
@@ -1067,6 +1089,8 @@ static size_t feed_count_changed_bytes(struct value before, struct value after)
     return bytes;
 }
 
+/* Reports the differences of two arrays element by element, and the new length if the array became
+ * shorter. */
 static void diff_array(struct walk *walk, struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);
@@ -1092,6 +1116,8 @@ static void diff_array(struct walk *walk, struct value before, struct value afte
         diff_append_truncated(walk, count);
 }
 
+/* Reports the differences of two documents: changed, removed, and new fields. Fields that moved
+ * count as removed and new. */
 static void diff_document(struct walk *walk, struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);

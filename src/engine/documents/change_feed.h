@@ -48,17 +48,18 @@ static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
 /* ---- writing entries, inside a write transaction -------------------------------------------- */
 
 /* Writes the entry of a change. If `before` is NULL, the document was inserted; if `after` is NULL,
- * it was removed. `whole`: the document was replaced, not changed in parts. Does nothing if there
- * is no feed, or if nothing differs. A status other than OK is that of the transaction. */
+ * it was removed. `whole` means that the document was replaced, not changed in parts. Does nothing
+ * if there is no feed, or if nothing differs. A status other than OK is that of the transaction. */
 truce_status truce__feed_report(struct writer *writer, const struct collection *collection,
                                 const bson_t *before, const bson_t *after, bool whole,
                                 bson_error_t *error);
 /* A change of a collection or a database. */
 struct feed_fact {
     enum feed_kind kind;
-    /* `other` is the new name; NULL: none. */
+    /* `other` is the new name; NULL if none exists. */
     const char *name, *other;
-    /* The numbers of the collection, and of the one that had the new name before; 0: none. */
+    /* The numbers of the collection, and of the one that had the new name before, or 0 if none
+     * exists. */
     int64_t number, dropped;
     /* The new options of a collection or the definition of an index; and the old options. NULL:
      * neither. */
@@ -88,15 +89,15 @@ bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
 
 /* ---- the feed as a whole -------------------------------------------------------------------- */
 
-/* Switches the feed on, or changes what it keeps. keep_ms 0: switches it off and removes its
- * entries. keep_bytes 0: no limit. The setting is stored in the file. */
+/* Switches the feed on, or changes what it keeps. If keep_ms is 0, switches it off and removes its
+ * entries. If keep_bytes is 0, the size is not limited. The setting is stored in the file. */
 truce_status truce__engine_feed_keep(struct engine *engine, int64_t keep_ms, int64_t keep_bytes,
                                      bson_error_t *error);
 /* Writes an entry that belongs to no change of a collection. Does nothing if there is no feed. */
 truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind, const char *name,
                                      bson_error_t *error);
-/* Removes entries that are too old or too many, in a bounded step. `*more`: entries are left to
- * remove; `*removed`: the number of removed entries (NULL is allowed). */
+/* Removes entries that are too old or too many, in a bounded step. Sets `*more` if entries for
+ * another step are left, and `*removed` to the number of removed entries (NULL is allowed). */
 truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
                                       bson_error_t *error);
 
@@ -113,7 +114,7 @@ struct feed_state {
     int64_t last;
     /* The size of the entries. */
     int64_t bytes;
-    /* When the first of them was written; 0: the feed is empty. */
+    /* When the first of them was written, or 0 if the feed is empty. */
     int64_t oldest_ms;
 };
 
@@ -130,7 +131,8 @@ struct feed_entry {
     bool continues;
     /* `other`: the new name of a rename. */
     const char *collection, *other;
-    /* The numbers of the collection, and of the one that a rename replaced; 0: not recorded. */
+    /* The numbers of the collection, and of the one that a rename replaced, or 0 if it is not
+     * recorded. */
     int64_t number, dropped;
     /* These are empty if the kind has none. */
     bson_t id; /* {_id: ...} */

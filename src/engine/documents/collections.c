@@ -10,6 +10,8 @@
 #include "query/input_check.h"
 #include "query/match/validator.h"
 
+/* Finds out whether the collection has a document with that _id, within the transaction of the
+ * writer. */
 static truce_status names_find_document(struct writer *writer, const struct name_document *document,
                                         bool *there, bson_error_t *error)
 {
@@ -68,7 +70,8 @@ truce_status truce__names_add_collection(struct writer *writer, const char *name
 
 /* One change of the catalog as an operation of the writer. */
 struct catalog_op {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     truce_status (*change)(struct catalog_op *op, struct writer *writer, bson_error_t *error);
     /* The collection; and its new name, or the name of an index. */
     const char *name, *other;
@@ -89,6 +92,8 @@ static void reset_change(struct write_op *base)
     op->error = (bson_error_t){0};
 }
 
+/* Runs a change of the catalog within the time of its call. A change that was refused has written
+ * nothing and leaves the transaction usable. */
 static truce_status run_change(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct catalog_op *op = (struct catalog_op *)base;
@@ -105,6 +110,8 @@ static truce_status run_change(struct write_op *base, struct writer *writer, bso
     return TRUCE_OK;
 }
 
+/* Runs a change of the catalog in the writer. The status is the change's own, or that of the
+ * transaction. */
 static truce_status collections_run(struct engine *engine, struct catalog_op *op,
                                     bson_error_t *error)
 {
@@ -186,6 +193,7 @@ static truce_status collections_check_options(const struct collection_options *o
     return status;
 }
 
+/* Creates a collection with its options. Fails if the name is taken by a collection or a view. */
 static truce_status collections_create(struct catalog_op *op, struct writer *writer,
                                        bson_error_t *error)
 {
@@ -247,6 +255,8 @@ static truce_status replace_target(struct catalog_op *op, struct writer *writer,
     return drop_one(writer, target, op->other, error);
 }
 
+/* Renames a collection in the writer's transaction, replaces the target if the caller asks for it,
+ * and reports this to the feed. */
 static truce_status collections_rename_to(struct catalog_op *op, struct writer *writer,
                                           bson_error_t *error)
 {
@@ -298,6 +308,7 @@ truce_status truce__engine_collection_rename(struct engine *engine, const char *
     return collections_run(engine, &op, error);
 }
 
+/* Gives the file an id, if it has none. */
 static truce_status collections_identify(struct catalog_op *op, struct writer *writer,
                                          bson_error_t *error)
 {
@@ -387,6 +398,7 @@ static void collections_append_uuid(const struct catalog *catalog, int64_t numbe
         BSON_APPEND_BINARY(description, "uuid", BSON_SUBTYPE_UUID, uuid, sizeof uuid);
 }
 
+/* Appends the description of a collection, with the measures that the options request. */
 static truce_status collections_describe(struct kv *kv, const struct collection *collection,
                                          const truce_list_options *options, bson_t *description,
                                          bson_error_t *error)
@@ -464,6 +476,7 @@ truce_status truce__engine_collection_list(struct engine *engine, const truce_li
     return status;
 }
 
+/* Appends the definitions of the ready indexes. */
 static void list_indexes(const struct collection *collection, bson_t *indexes)
 {
     uint32_t count = 0;
@@ -519,6 +532,7 @@ static truce_status collections_find_index(const struct catalog_op *op, struct w
     return *index ? TRUCE_OK : truce__index_missing(op->other, op->name, error);
 }
 
+/* Drops an index. Refuses to drop that of _id, which each collection needs. */
 static truce_status drop_index(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
     const struct collection *collection;

@@ -42,7 +42,7 @@
 #define CHECK_MS   5
 
 struct table {
-    /* 0: the documents. */
+    /* 0 means the documents. */
     int64_t collection, index;
 };
 
@@ -61,7 +61,8 @@ struct compaction {
 };
 
 struct step {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     const struct table *table;
     struct kv_pack pack;
     /* The space after the step. */
@@ -72,6 +73,8 @@ struct step {
 
 /* ---- steps, under the lock ------------------------------------------------------------------ */
 
+/* Finds out whether the table of the step still exists (`gone`), in the transaction that has just
+ * begun. */
 static truce_status compaction_find_table(struct step *step, struct writer *writer,
                                           uint32_t version, bson_error_t *error)
 {
@@ -97,6 +100,7 @@ static bool compaction_is_worth_it(const struct kv_pack *pack)
     return pack->emptied > 0 && pack->emptied * WORTH * KV_PAGE_BYTES >= pack->bytes;
 }
 
+/* Packs a part of a table in its own transaction. Rolls back if that would free too little. */
 static truce_status run_pack(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct step *step = (struct step *)base;
@@ -114,6 +118,8 @@ static truce_status run_pack(struct write_op *base, struct writer *writer, bson_
     return status;
 }
 
+/* Moves pages from the end of the file into free ones, for STEP_MS at most, in its own
+ * transaction. */
 static truce_status run_shrink(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct step *step = (struct step *)base;
@@ -144,7 +150,7 @@ static truce_status compaction_report_progress(struct compaction *compaction, bs
     return truce__budget_check(&compaction->budget, error);
 }
 
-/* Pauses so that a checkpoint can be made. `*waited_ms`: the time waited so far. */
+/* Pauses so that a checkpoint can be made. `*waited_ms` is the time waited so far. */
 static truce_status wait_for_checkpoint(struct compaction *compaction, int *waited_ms,
                                         bson_error_t *error)
 {
@@ -208,6 +214,7 @@ static truce_status compaction_measure(struct engine *engine, struct kv_space *s
 
 /* ---- phases --------------------------------------------------------------------------------- */
 
+/* Packs a table, step by step, until its end. */
 static truce_status pack_table(struct compaction *compaction, const struct table *table,
                                bson_error_t *error)
 {
@@ -225,8 +232,8 @@ static truce_status pack_table(struct compaction *compaction, const struct table
     return status;
 }
 
-/* Other threads may free pages at the same time. The phase ends when as many pages are gone as were
- * free at its beginning. */
+/* Removes free pages from the end of the file, step by step. Other threads may free pages at the
+ * same time. The phase ends when as many pages are gone as were free at its beginning. */
 static truce_status compaction_shrink(struct compaction *compaction, bson_error_t *error)
 {
     struct step step = {.base.run = run_shrink};
@@ -253,7 +260,7 @@ static int64_t pages_there(const struct engine *engine, const struct kv_space *s
     return there > space->pages ? there : space->pages;
 }
 
-/* A checkpoint that has moved the whole log cuts the file. */
+/* Waits until a checkpoint has moved the whole log, which cuts the file. */
 static truce_status compaction_cut(struct compaction *compaction, bson_error_t *error)
 {
     struct engine *engine = compaction->engine;
@@ -271,6 +278,7 @@ static truce_status compaction_cut(struct compaction *compaction, bson_error_t *
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
+/* Lists the tables of the file in one snapshot: the feed, the collections, and their indexes. */
 static truce_status list_tables(struct compaction *compaction, bson_error_t *error)
 {
     struct reader *reader;
@@ -298,6 +306,7 @@ static truce_status list_tables(struct compaction *compaction, bson_error_t *err
     return TRUCE_OK;
 }
 
+/* Measures the file and lists its tables. */
 static truce_status compaction_begin(struct compaction *compaction, bson_error_t *error)
 {
     struct engine *engine = compaction->engine;

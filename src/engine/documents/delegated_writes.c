@@ -76,6 +76,7 @@ static int flags_of(const truce_write *write)
            (write->options.unvalidated ? UNVALIDATED : 0) | (write->in_parts ? IN_PARTS : 0);
 }
 
+/* Appends a write in the form that delegated_unpack_write reads. */
 static void delegated_pack_write(bson_t *packed, const truce_write *write)
 {
     const bson_t *parts[DELEGATED_PARTS];
@@ -209,6 +210,7 @@ static int64_t delegated_number(struct value document, const char *name)
     return value.type == BSON_TYPE_INT64 ? truce__value_int64(value) : 0;
 }
 
+/* Reads the error of an outcome, if it has one. */
 static void unpack_error(const bson_t *outcome, bson_error_t *error)
 {
     const uint8_t *message = NULL;
@@ -283,7 +285,8 @@ static bool delegated_unpack_outcome(struct value reply, const truce_write *writ
 /* The outcomes of so many writes, with one message, fit into an answer. */
 #define WRITES_MAX 8
 
-/* An _id that a pipeline has computed may have any length. */
+/* Returns whether the bulk and its results fit in a record. An upsert with a pipeline never fits,
+ * because its computed _id may have any length. */
 static bool bulk_is_small(const struct bulk *bulk)
 {
     size_t bytes = 0;
@@ -308,6 +311,7 @@ static void begin_nth(bson_t *list, size_t number, bson_t *part)
     bson_append_document_begin(list, key, -1, part);
 }
 
+/* Writes the request of a bulk. Returns false if no other process can execute it. */
 static bool bulk_pack(const struct write_op *op, struct buffer *request)
 {
     const struct bulk *bulk = (const struct bulk *)op;
@@ -330,13 +334,14 @@ static bool bulk_pack(const struct write_op *op, struct buffer *request)
 
 /* A bulk of another process. */
 struct delegated_bulk {
-    struct bulk bulk; /* first */
+    struct bulk bulk; /* Must be the first field. */
     truce_bulk_options options;
     truce_write writes[WRITES_MAX];
     truce_write_outcome outcomes[WRITES_MAX];
     bson_t parts[WRITES_MAX][DELEGATED_PARTS];
 };
 
+/* Reads the bulk of another process from its record. Returns false if the request is damaged. */
 static bool unpack_bulk(struct value request, struct delegated_bulk *delegated)
 {
     struct value atomic = truce__value_field(request, "a", 1);
@@ -362,6 +367,7 @@ static bool unpack_bulk(struct value request, struct delegated_bulk *delegated)
     return count;
 }
 
+/* Makes the bulk from the request of another process. Returns NULL if the request is damaged. */
 static struct write_op *open_bulk(void *arg, struct bytes request)
 {
     struct delegated_bulk *delegated;
@@ -399,6 +405,8 @@ static enum delegated took_long(const struct bulk *bulk)
     return bulk->first_at && !bulk->options->atomic ? DELEGATED_HALF : DELEGATED_NOT;
 }
 
+/* Writes the outcomes of a bulk for its own process, unless the bulk took so long that its own
+ * process must run it. */
 static enum delegated answer_bulk(const struct write_op *op, struct buffer *answer)
 {
     const struct bulk *bulk = (const struct bulk *)op;
@@ -425,7 +433,8 @@ static bool bulk_has_failed(const truce_write_outcome *outcome)
     return outcome->status && outcome->error.message[0];
 }
 
-/* Only the first failure is reported, and it must be the only one. */
+/* Reads the outcomes of a bulk that another process executed. Returns false if they are damaged:
+ * only the first failure is reported, and it must be the only one. */
 static bool unpack_outcomes(struct value list, struct bulk *bulk)
 {
     struct fields fields = truce__fields(list);
@@ -448,6 +457,7 @@ static bool unpack_outcomes(struct value list, struct bulk *bulk)
                        : !failures;
 }
 
+/* Reads the answer to a bulk. Returns false, with the operation reset, if the answer is damaged. */
 static bool bulk_unpack(struct write_op *op, struct bytes answer)
 {
     struct bulk *bulk = (struct bulk *)op;
@@ -489,6 +499,8 @@ const struct delegated_kind truce__delegated_kind_bulk = {
  * the operation, and publishes none for a while.
  */
 
+/* Returns the write that a find-and-modify corresponds to, for packing. It borrows from
+ * `modify`. */
 static truce_write modify_write_of(const struct modify *modify)
 {
     const truce_modify_options *options = modify->options;
@@ -505,6 +517,7 @@ static truce_write modify_write_of(const struct modify *modify)
                                      .array_filters = options->array_filters}};
 }
 
+/* Writes the request of a find-and-modify. Returns false if no other process can execute it. */
 static bool modify_pack(const struct write_op *op, struct buffer *request)
 {
     const struct modify *modify = (const struct modify *)op;
@@ -526,13 +539,15 @@ static bool modify_pack(const struct write_op *op, struct buffer *request)
 
 /* A find-and-modify of another process. */
 struct delegated_modify {
-    struct modify modify; /* first */
+    struct modify modify; /* Must be the first field. */
     truce_modify_options options;
     truce_write_result result;
     bson_t document, projection;
     bson_t parts[DELEGATED_PARTS];
 };
 
+/* Reads the find-and-modify of another process from its record. Returns false if the request is
+ * damaged, or if its options exclude each other. */
 static bool unpack_modify(struct value request, struct delegated_modify *delegated)
 {
     struct value return_new = truce__value_field(request, "n", 1);
@@ -573,7 +588,8 @@ static void close_modify(struct write_op *op)
     bson_free(delegated);
 }
 
-/* The operation's own process has already refused what is refused before it runs. */
+/* Makes the operation from the request of another process. Returns NULL if it is damaged. The
+ * operation's own process has already refused what is refused before it runs. */
 static struct write_op *open_modify(void *arg, struct bytes request)
 {
     struct delegated_modify *delegated;
@@ -622,6 +638,8 @@ static bool modify_is_possible(const struct modify *modify)
            (!result->upserted || modify->options->upsert);
 }
 
+/* Reads the result of a find-and-modify that another process executed. Returns false, with the
+ * operation reset, if the answer is damaged or impossible. */
 static bool modify_unpack(struct write_op *op, struct bytes answer)
 {
     struct modify *modify = (struct modify *)op;

@@ -11,7 +11,7 @@
 /* A write that the caller's thread compiled before it was queued. */
 struct compiled {
     struct selector selector;
-    /* NULL: none. */
+    /* NULL if none exists. */
     struct update *update;
     /* A replacement that the feed reports as the differences. */
     bool in_parts;

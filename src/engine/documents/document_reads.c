@@ -54,7 +54,8 @@ static void close_point(truce_cursor *base)
 
 static const truce_cursor_ops point_ops = {next_of_point, close_point};
 
-/* NOT_FOUND if it does not exist. On success `body` is borrowed until the read ends. */
+/* Looks up the document by the key of its _id. Returns NOT_FOUND if it does not exist. On success
+ * `body` is borrowed until the read ends. */
 static truce_status read_look_up(struct engine *engine, struct reader *reader, const char *name,
                                  struct bytes key, int64_t *row, struct bytes *body,
                                  bson_error_t *error)
@@ -129,6 +130,8 @@ static truce_status check_files(struct engine *engine, bson_error_t *error)
     return truce__file_identity_check_sometimes(&engine->lock, &engine->readers.checked_ms, error);
 }
 
+/* Reads a document by its _id: from the snapshot of the view, from the cache, or from the file.
+ * Unless `early` is set, waits until the document, or its absence, is on disk. */
 static truce_status get_point(struct engine *engine, const char *name, struct value id, bool early,
                               struct buffer *found, bson_error_t *error)
 {
@@ -155,6 +158,8 @@ static truce_status get_point(struct engine *engine, const char *name, struct va
     return status;
 }
 
+/* Opens a cursor over the document with that _id, which it reads at once. The cursor is empty if
+ * the document does not exist. */
 static truce_status find_point(struct engine *engine, const char *name, struct value id, bool early,
                                truce_cursor **cursor, bson_error_t *error)
 {
@@ -244,8 +249,8 @@ static bool read_still_cached(struct engine *engine, const truce_read_request *r
            truce__cache_view(engine->cache, snapshot, request->collection, key, NULL, &again);
 }
 
-/* Reads one document, from the cache if possible. `number`: of the request. `cached` is from before
- * the reader's snapshot; NULL: the cache is not used. */
+/* Reads one document, from the cache if possible. `number` is that of the request. `cached` is from
+ * before the reader's snapshot, or NULL if the cache is not used. */
 static truce_status read_one_of_many(struct engine *engine, struct reader *reader,
                                      truce_read_request *request, const struct read_cached *cached,
                                      size_t number, bson_error_t *error)
@@ -335,7 +340,7 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 struct read_cursor {
     truce_cursor base;
     struct query query;
-    /* NULL: documents are returned unchanged. */
+    /* NULL means that documents are returned unchanged. */
     struct find_result *shown;
     /* The documents still to be skipped and still to be returned; left -1: all. */
     int64_t skip, left;
@@ -350,7 +355,7 @@ struct read_cursor {
     int64_t wanted;
 
     struct sort sort;
-    /* NULL: in batches. */
+    /* NULL returns them in batches. */
     struct sorter *sorter;
     struct buffer packed;
     /* The first failure to add a document. */
@@ -362,6 +367,8 @@ struct read_cursor {
     bson_t document, projected;
 };
 
+/* Packs a match into the batch of the cursor, after skipping. Returns false when the batch is
+ * full. */
 static bool take_into_batch(const struct found *found, void *arg)
 {
     struct read_cursor *cursor = arg;
@@ -397,6 +404,8 @@ static truce_status read_fill(struct read_cursor *cursor, bson_error_t *error)
     return status;
 }
 
+/* Unpacks the next document of the batch, and reads the next batch at the end of the current
+ * one. */
 static truce_status next_in_batch(struct read_cursor *cursor, bool *end, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -428,6 +437,8 @@ static truce_status next_in_sorter(struct read_cursor *cursor, bool *end, bson_e
     return status;
 }
 
+/* Returns the document that was found, or the result of its projection. The document is valid until
+ * the next call. */
 static truce_status read_show(struct read_cursor *cursor, const bson_t **document,
                               bson_error_t *error)
 {
@@ -446,6 +457,7 @@ static truce_status read_show(struct read_cursor *cursor, const bson_t **documen
     return status;
 }
 
+/* Returns the next document of the cursor, up to its limit; NULL at the end. */
 static truce_status next_document(truce_cursor *base, const bson_t **document, bson_error_t *error)
 {
     struct read_cursor *cursor = (struct read_cursor *)base;
@@ -541,6 +553,8 @@ static bool take_into_sorter(const struct found *found, void *arg)
     return !cursor->sorting;
 }
 
+/* Reads and sorts all matches, because no index has their order. With a limit, keeps only the best
+ * ones. */
 static truce_status read_sort_all(struct read_cursor *cursor, const truce_find_options *options,
                                   bson_error_t *error)
 {
@@ -562,7 +576,7 @@ static truce_status read_sort_all(struct read_cursor *cursor, const truce_find_o
 }
 
 /* Finds the index whose keys are returned: the one of the hint, otherwise the only one in use.
- * NULL: none. */
+ * Returns NULL if there is no such index. */
 static truce_status shown_index(const struct query *query, const bson_t *hint,
                                 const struct index **index, bson_error_t *error)
 {
@@ -578,6 +592,8 @@ static truce_status shown_index(const struct query *query, const bson_t *hint,
     return status;
 }
 
+/* Prepares what the cursor shows of a document: a projection, the keys of the index, or the number
+ * of the row. */
 static truce_status read_open_shown(struct read_cursor *cursor, const truce_find_options *options,
                                     bson_error_t *error)
 {
@@ -597,6 +613,7 @@ static truce_status read_open_shown(struct read_cursor *cursor, const truce_find
     return status ? status : truce__find_result_new(&wanted, &cursor->shown, error);
 }
 
+/* Plans the query of a cursor and reads the first batch, or sorts all matches. */
 static truce_status read_open_cursor(struct read_cursor *cursor, struct engine *engine,
                                      const char *collection, const bson_t *filter,
                                      const truce_find_options *options, enum plan_goal goal,

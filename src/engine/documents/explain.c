@@ -47,6 +47,7 @@ static void append_scan(bson_t *stage, const struct collection *collection,
     BSON_APPEND_UTF8(stage, "direction", scan->backward ? "backward" : "forward");
 }
 
+/* Appends the stage of a plan with several scans. */
 static void append_union(bson_t *stage, const struct collection *collection,
                          const struct plan *plan, const bson_t *filter)
 {
@@ -97,6 +98,7 @@ static void explain_append_count(bson_t *winning, const struct plan *plan,
 /* The steps that a find applies to the results of the scans, from the last step to the first. */
 enum find_step { STEP_KEY, STEP_LIMIT, STEP_SKIP, STEP_SORT, STEP_ACCESS };
 
+/* Returns whether the query has a step, so that explain shows it. */
 static bool has_step(enum find_step step, const struct query *query,
                      const truce_find_options *options)
 {
@@ -117,6 +119,7 @@ static bool has_step(enum find_step step, const struct query *query,
     }
 }
 
+/* Appends the fields of a step. */
 static void append_step(bson_t *stage, enum find_step step, const truce_find_options *options)
 {
     bool bounded = options->limit && options->limit <= INT64_MAX - options->skip;
@@ -137,6 +140,7 @@ static void append_step(bson_t *stage, enum find_step step, const truce_find_opt
     }
 }
 
+/* Appends the steps of a find from `step` on, each as the inputStage of the one before. */
 static void explain_append_find(bson_t *stage, enum find_step step, const struct query *query,
                                 const struct plan *plan, const struct collection *collection,
                                 const bson_t *filter, const truce_find_options *options)
@@ -160,6 +164,7 @@ static bool counts_rows(const bson_t *filter, const truce_find_options *options)
     return bson_empty(filter) && !options->hint;
 }
 
+/* Appends {queryPlanner}, in the form of MongoDB's explain. */
 static void append_plan(bson_t *plan, const struct query *query, const struct plan *shown,
                         const struct collection *collection, const bson_t *filter,
                         const truce_find_options *options, bool count)
@@ -205,6 +210,7 @@ static truce_status explain_describe(const struct query *query, const bson_t *fi
     return status;
 }
 
+/* Appends {executionStats}. `counted` is the result of a count, or NULL for a find. */
 static void explain_append_stats(bson_t *plan, const struct query *query, int64_t returned,
                                  const int64_t *counted)
 {

@@ -6,6 +6,7 @@
 #include "engine/documents/delegated_writes.h"
 #include "engine/documents/indexed_documents.h"
 
+/* Compiles the filter, the update, and the projection. */
 static truce_status modify_compile(struct modify *modify, bson_error_t *error)
 {
     const truce_modify_options *options = modify->options;
@@ -35,7 +36,8 @@ static truce_status modify_show(struct modify *modify, const bson_t *document,
                                 &modify->context, modify->document, &modify->error);
 }
 
-/* The returned document is made before the change is written, because making it may be refused. */
+/* Changes or removes the document that was found. If the document before the change is returned, it
+ * is made before the change is written, because making it may be refused. */
 static truce_status change_found(struct modify *modify, struct writer *writer,
                                  const struct gathered *item)
 {
@@ -57,6 +59,7 @@ static truce_status change_found(struct modify *modify, struct writer *writer,
     return status;
 }
 
+/* Upserts if the filter matches nothing and the call asks for it. Returns NOT_FOUND otherwise. */
 static truce_status change_missing(struct modify *modify, struct writer *writer)
 {
     const struct match_result found = {.array_index = -1};
@@ -73,6 +76,7 @@ static truce_status change_missing(struct modify *modify, struct writer *writer)
     return status;
 }
 
+/* Finds the document to change: the first match in the order of the sort. */
 static truce_status modify_find(struct modify *modify, struct writer *writer, struct gather *gather)
 {
     struct selection selection = {.selector = &modify->compiled.selector,
@@ -99,7 +103,8 @@ static void modify_reset(struct write_op *base)
     modify->status = TRUCE_OK;
 }
 
-/* Only a projection of the new document can fail after the change was made. */
+/* Begins a savepoint if the change may have to be undone: only a projection of the new document can
+ * fail after the change was made. */
 static truce_status modify_begin(struct modify *modify, struct writer *writer, bson_error_t *error)
 {
     bool after_change = modify->project && modify->options->return_new;
@@ -117,6 +122,7 @@ static truce_status modify_end(struct modify *modify, struct writer *writer, bso
     return truce__writer_undo(writer, error);
 }
 
+/* Checks the receipt, and then finds and changes the document. */
 static truce_status modify_change(struct modify *modify, struct writer *writer)
 {
     struct gather gather = {0};
@@ -134,6 +140,8 @@ static truce_status modify_change(struct modify *modify, struct writer *writer)
     return status;
 }
 
+/* Runs a find-and-modify in the writer's transaction, and records its result in the receipt. A
+ * refused call leaves no change. */
 static truce_status modify_run_op(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct modify *modify = (struct modify *)base;

@@ -8,12 +8,13 @@
 #include "query/project/project.h"
 
 struct modify {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     const char *collection;
     const bson_t *filter, *update;
     const truce_modify_options *options;
     struct compiled compiled;
-    /* NULL: whole documents. */
+    /* NULL means whole documents. */
     struct project *project;
     struct receipt receipt;
     struct budget budget;

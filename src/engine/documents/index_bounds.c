@@ -11,7 +11,7 @@
  *
  * Invariants:
  *  1. In an index of the path, a document that matches the condition has a key within the
- *     intervals. If the index does not contain documents without the field, `missing` tells that
+ *     intervals. If the index does not contain documents without the field, `missing` means that
  *     such a document can match.
  *  2. Intervals are half open in bytes. An end is a prefix of keys or the successor of a prefix.
  *     Prefixes therefore need no special case (bson/key_encoding.h).
@@ -245,6 +245,7 @@ static void bounds_add_array(struct bounds *bounds, struct value array)
         add_point(bounds, (struct value){NULL, 0, BSON_TYPE_UNDEFINED});
 }
 
+/* Adds the bounds of an equality. Returns false if no bounds are known. */
 static bool add_equal(struct bounds *bounds, struct value value)
 {
     switch (value.type) {
@@ -312,6 +313,8 @@ static bool add_above(struct bounds *bounds, struct value value, bool inclusive)
     return true;
 }
 
+/* Adds the bounds of a comparison with a value. Returns false if no bounds are known for its
+ * type. */
 static bool add_comparison(struct bounds *bounds, enum match_kind kind, struct value value)
 {
     bool inclusive = kind == MATCH_LTE || kind == MATCH_GTE;
@@ -342,7 +345,8 @@ static bool add_comparison(struct bounds *bounds, enum match_kind kind, struct v
 
 /* ---- regexes and lists ---------------------------------------------------------------------- */
 
-/* A regex also equals a stored regex. */
+/* Adds the bounds of a regular expression: the strings with its prefix, and stored regular
+ * expressions, which it also equals. */
 static bool add_regex(struct bounds *bounds, const struct match_node *node)
 {
     struct arena arena = ARENA_INIT;
@@ -381,8 +385,9 @@ static bool bounds_add_in(struct bounds *bounds, const struct match_node *node)
     return bounded;
 }
 
-/* All conditions apply to the same element, so their bounds can be intersected. An inner $elemMatch
- * looks into an array that is an element: the index contains that array as a whole. */
+/* Adds the bounds of the conditions of an $elemMatch. All conditions apply to the same element, so
+ * their bounds can be intersected. An inner $elemMatch looks into an array that is an element: the
+ * index contains that array as a whole. */
 static bool bounds_add_element(struct bounds *bounds, const struct match_node *node)
 {
     bool any = false;
@@ -422,6 +427,7 @@ static bool add_negation(struct bounds *bounds, const struct match_node *node)
     return child->kind == MATCH_EXISTS;
 }
 
+/* Adds the bounds of a condition, by its kind. Returns false if it has none. */
 static bool add_bounds(const struct match_node *node, struct bounds *bounds)
 {
     switch (node->kind) {

@@ -45,9 +45,9 @@
 
 /* The progress of a build. */
 struct progress {
-    /* The number of the index; 0: not admitted. */
+    /* The number of the index, or 0 before it is admitted. */
     int64_t index;
-    /* Rows up to this one are finished. */
+    /* Rows up to this number are in the index. */
     int64_t after;
     /* The same index existed already. */
     bool present;
@@ -55,7 +55,8 @@ struct progress {
 };
 
 struct build {
-    struct write_op base; /* first */
+    /* Must be the first field: the writer gets a pointer to it. */
+    struct write_op base;
     truce_status (*step)(struct build *build, struct writer *writer, bson_error_t *error);
     const char *collection;
     const struct index_spec *spec;
@@ -63,7 +64,7 @@ struct build {
     struct progress done;
     /* The progress with the running step, which may be rolled back and run again. */
     struct progress at;
-    /* -1: none. */
+    /* The claim of this build (write_lock.h), or -1 if it has none. */
     int claim;
     /* For the whole build, except for abandoning it. */
     struct budget budget;
@@ -128,11 +129,13 @@ static truce_status build_read_chunk(struct kv *kv, int64_t table, int64_t after
 struct repeats {
     struct buffer key;
     int64_t row;
-    /* The row of a duplicate key; 0: none yet. */
+    /* The row of a duplicate key, or 0 if none exists yet. */
     int64_t repeated;
     bool done;
 };
 
+/* Searches at most `entries_max` entries of a unique index for a key that occurs twice, and
+ * continues where the last call ended. */
 static truce_status build_check_repeats(struct build *build, struct kv *kv, uint32_t entries_max,
                                         struct repeats *repeats, bson_error_t *error)
 {
@@ -159,6 +162,7 @@ static truce_status build_check_repeats(struct build *build, struct kv *kv, uint
     return repeats->done ? TRUCE_OK : status;
 }
 
+/* Fails with the duplicate key that two documents of the collection have. */
 static truce_status refuse_repeat(const struct build *build, struct kv *kv, int64_t table,
                                   const struct repeats *repeats, bson_error_t *error)
 {
@@ -197,6 +201,7 @@ static void reset_step(struct write_op *base)
     build->at = build->done;
 }
 
+/* Finds the collection of the build, and creates it if it does not exist. */
 static truce_status build_find_or_add(struct build *build, struct writer *writer,
                                       const struct collection **collection, bson_error_t *error)
 {
@@ -243,6 +248,8 @@ static truce_status build_change_state(struct build *build, struct writer *write
     return status;
 }
 
+/* Enters the documents of a chunk into the index, and moves the position of the build after
+ * them. */
 static truce_status enter_chunk(struct build *build, struct writer *writer,
                                 const struct chunk *chunk, bson_error_t *error)
 {
@@ -262,6 +269,8 @@ static truce_status enter_chunk(struct build *build, struct writer *writer,
     return status;
 }
 
+/* Enters the next chunk of documents. After the last one, a unique index must be checked for
+ * repeated keys. */
 static truce_status build_fill(struct build *build, struct writer *writer, bson_error_t *error)
 {
     struct chunk *chunk = bson_malloc0(sizeof *chunk);
@@ -318,6 +327,7 @@ static truce_status refuse_unfinished(const struct build *build,
                        build->spec->name, build->collection);
 }
 
+/* Checks the definition against the other indexes, and adds the unfinished index to the catalog. */
 static truce_status build_check_limits(struct build *build, struct writer *writer,
                                        bson_error_t *error)
 {
@@ -339,7 +349,7 @@ static truce_status build_check_limits(struct build *build, struct writer *write
     return status;
 }
 
-/* The first step: admits the index and enters the first chunk. It finishes the build if that was
+/* Makes the first step: admits the index and enters the first chunk. Finishes the build if that was
  * all. */
 static truce_status build_start(struct build *build, struct writer *writer, bson_error_t *error)
 {
@@ -396,6 +406,8 @@ static truce_status build_run(struct engine *engine, struct build *build,
     return status;
 }
 
+/* Searches a part of the index for repeated keys, in a snapshot of its own. Fails if the index was
+ * dropped in the meantime. */
 static truce_status build_scan_snapshot(struct engine *engine, struct build *build,
                                         struct repeats *repeats, bson_error_t *error)
 {
@@ -429,6 +441,7 @@ static truce_status build_check_all(struct engine *engine, struct build *build, 
     return status;
 }
 
+/* Runs the steps of a build. If one fails, removes the unfinished index. */
 static truce_status build_index_steps(struct engine *engine, struct build *build,
                                       bson_error_t *error)
 {
@@ -487,6 +500,7 @@ static bool find_orphan(const struct lock *lock, const struct catalog *catalog,
     return false;
 }
 
+/* Drops every unfinished index whose builder has died. */
 static truce_status drop_orphans(struct write_op *op, struct writer *writer, bson_error_t *error)
 {
     const struct collection *collection;

@@ -73,9 +73,9 @@ static bool next_difference(const struct field_keys *list, uint32_t *at,
 struct change {
     struct writer *writer;
     const struct collection *collection;
-    /* 0: not known yet. */
+    /* 0 if it is not known yet. */
     int64_t row;
-    /* NULL: none. */
+    /* NULL if none exists. */
     const bson_t *before, *after;
     /* The feed reports all of `after`, not a difference. */
     bool whole;
@@ -91,6 +91,7 @@ static truce_status documents_make_keys(const struct index *index, const bson_t 
     return TRUCE_OK;
 }
 
+/* Checks that no other document has one of the new keys of a unique index. */
 static truce_status documents_check_unique(const struct change *change, const struct index *index,
                                            const struct key_change *keys, bson_error_t *error)
 {
@@ -111,7 +112,8 @@ static truce_status documents_check_unique(const struct change *change, const st
     return status;
 }
 
-/* Replacing a document does not change the index of _id. */
+/* Returns the first index that a change concerns. Replacing a document does not change the index of
+ * _id. */
 static uint32_t first_index(const struct change *change)
 {
     return change->before && change->after ? 1 : 0;
@@ -185,8 +187,9 @@ static truce_status note_multikey(struct writer *writer, const char *name, int64
     return status;
 }
 
-/* This is rare: each field of an index passes through its first array once. The loop walks the
- * collection of the catalog from before the first change, which is kept for that time. */
+/* Records in the catalog which fields of the indexes have passed through an array. This is rare:
+ * each field of an index passes through its first array once. The loop walks the collection of the
+ * catalog from before the first change, which is kept for that time. */
 static truce_status note_arrays(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
@@ -204,6 +207,7 @@ static truce_status note_arrays(const struct change *change, bson_error_t *error
     return status;
 }
 
+/* Inserts, updates, or deletes the row of the document. */
 static truce_status documents_write_row(struct change *change, bson_error_t *error)
 {
     struct kv *kv = change->writer->kv;
@@ -221,7 +225,8 @@ static truce_status documents_write_row(struct change *change, bson_error_t *err
     return status;
 }
 
-/* An existing document may violate a later validator; a written document may not. */
+/* Tests the document after the change against the validator. An existing document may violate a
+ * later validator; a written document may not. */
 static truce_status documents_validate(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
@@ -232,6 +237,8 @@ static truce_status documents_validate(const struct change *change, bson_error_t
                                  change->after, error);
 }
 
+/* Applies a change: checks it, writes the row and the keys of all indexes, and reports it to
+ * caches, waiters, and the feed. */
 static truce_status documents_apply(struct change *change, bson_error_t *error)
 {
     truce_status status = documents_validate(change, error);

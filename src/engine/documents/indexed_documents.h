@@ -19,7 +19,7 @@ truce_status truce__documents_insert(struct writer *writer, const char *collecti
                                      const bson_t *document, bson_error_t *error);
 
 /* Replaces the document in the row. `before` is the current document; `after` has the same _id.
- * `whole`: the feed reports a replacement, and not the differences. */
+ * With `whole`, the feed reports a replacement, and not the differences. */
 truce_status truce__documents_replace(struct writer *writer, const char *collection, int64_t row,
                                       const bson_t *before, const bson_t *after, bool whole,
                                       bson_error_t *error);

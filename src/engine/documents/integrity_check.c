@@ -58,7 +58,7 @@ struct integrity {
     struct field_keys keys;
     examine_take *take;
     void *arg;
-    /* The collection whose indexes are repaired; "": all; NULL: none. */
+    /* The collection whose indexes are repaired; "": all; NULL if none exists. */
     const char *repair;
     struct budget budget;
     /* TIMEOUT once the budget is exceeded. */
@@ -66,7 +66,7 @@ struct integrity {
     bson_error_t why;
 };
 
-/* Returns false when the time is over; the examination then ends. */
+/* Returns false when the time has expired; the examination then ends. */
 static bool integrity_goes_on(struct integrity *examine, uint32_t steps)
 {
     if (!examine->over)
@@ -103,6 +103,7 @@ static truce_status integrity_check_page(struct kv *kv, uint32_t page, bool *the
     return status;
 }
 
+/* Checks the checksum of every page of the file, and reports damaged ones. */
 static truce_status integrity_pages(struct integrity *examine, bson_error_t *error)
 {
     bool there = true, sound;
@@ -134,6 +135,7 @@ static struct bytes integrity_key_at(const struct field_keys *keys, uint32_t num
     return (struct bytes){keys->bytes.bytes + start, keys->ends[number] - start};
 }
 
+/* Looks up the keys of a document in an index, and counts the missing ones. */
 static void integrity_keys(struct integrity *examine, uint32_t number, int64_t row,
                            struct value document)
 {
@@ -166,6 +168,8 @@ static void report_row(struct integrity *examine, int64_t row)
                      "none: its bytes are not a document", false, text);
 }
 
+/* Checks every document of the collection and looks up its keys in the ready indexes. Reports
+ * damaged rows, and a table that cannot be read to its end. */
 static void integrity_documents(struct integrity *examine)
 {
     const struct collection *collection = examine->collection;
@@ -201,6 +205,7 @@ static void integrity_documents(struct integrity *examine)
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
+/* Counts the entries of an index, and the keys that occur twice in a unique one. */
 static void integrity_entries(struct integrity *examine, uint32_t number)
 {
     const struct index *index = &examine->collection->indexes[number];
@@ -248,7 +253,8 @@ static void integrity_describe(const struct index *index, const struct index_sta
 /* ---- repairs -------------------------------------------------------------------------------- */
 
 struct rebuild {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     const char *collection;
     int64_t index;
     /* The old table remains where it is. */
@@ -256,6 +262,8 @@ struct rebuild {
     struct budget *budget;
 };
 
+/* Enters every document of the collection into an index. Closes the cursor before each write,
+ * because a write may change the pages under it. */
 static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bson_error_t *error)
 {
     int64_t after = 0;
@@ -291,6 +299,8 @@ static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bs
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Builds an index again in the writer's transaction. Drops the old entries, or leaves them behind
+ * under their number if they cannot be dropped (`leave`). */
 static truce_status run_rebuild(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct rebuild *rebuild = (struct rebuild *)base;
@@ -325,7 +335,7 @@ static void reset_rebuild(struct write_op *base)
     (void)base;
 }
 
-/* Fails with TIMEOUT if the time of the call is over; the index is then unchanged. */
+/* Fails with TIMEOUT if the time of the call has expired; the index is then unchanged. */
 static truce_status integrity_rebuild(struct engine *engine, struct budget *budget,
                                       const char *collection, int64_t index, bson_error_t *error)
 {
@@ -396,6 +406,8 @@ static void report_index(struct integrity *examine, const struct work *work, boo
                      "none: change or remove all but one of the documents", false, text);
 }
 
+/* Checks a collection and its indexes in one snapshot, and reports the wrong indexes after the
+ * snapshot has ended, because a report may build them again. */
 static truce_status integrity_collection(struct integrity *examine, int64_t id, bson_error_t *error)
 {
     struct work work[TRUCE_INDEXES_MAX] = {0};
@@ -495,6 +507,8 @@ struct check {
     struct field_keys keys;
 };
 
+/* Checks that an index has every key of a document, and the mark of an array if the document has
+ * one on its path. */
 static truce_status file_check_keys(struct check *check, uint32_t number, int64_t row,
                                     const bson_t *bson, bson_error_t *error)
 {
@@ -521,6 +535,7 @@ static truce_status file_check_keys(struct check *check, uint32_t number, int64_
     return status;
 }
 
+/* Checks a document and its keys in the ready indexes. Fails with CORRUPT at the first fault. */
 static truce_status file_check_document(struct check *check, const struct kv_cursor *cursor,
                                         bson_error_t *error)
 {
@@ -561,6 +576,8 @@ static bool file_same_key(const struct buffer *last, struct bytes key)
     return last->size == key.size && !memcmp(last->bytes, key.data, key.size);
 }
 
+/* Checks that an index has as many entries as its documents have keys, and no key twice if it is
+ * unique. */
 static truce_status check_entries(struct check *check, const struct index *index, int64_t expected,
                                   bson_error_t *error)
 {

@@ -77,11 +77,12 @@ truce_status truce__engine_index_list(struct engine *engine, const char *collect
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
 /* The options that a collection is created with or changed to. */
 struct collection_options {
-    /* NULL: unchanged; {}: none. INVALID if it is not a filter. */
+    /* NULL means unchanged; {}: none. INVALID if it is not a filter. */
     const bson_t *validator;
-    /* Whether the feed stores its documents before a change (change_feed.h). NULL: unchanged. */
+    /* Whether the feed stores its documents before a change (change_feed.h). NULL means
+     * unchanged. */
     const bool *images;
-    /* An index that is changed as well; NULL: none. */
+    /* An index that is changed as well; NULL if none exists. */
     const char *index;
     /* The changes of that index (truce_index_modify). */
     const bson_t *changes;
@@ -111,7 +112,8 @@ truce_status truce__engine_compact(struct engine *engine, const truce_compact_op
 /* ---- checking (integrity_check.c) ------------------------------------------------------------ */
 
 /* Checks the invariants of indexed_documents.c and catalog.c in one snapshot. Fails with CORRUPT
- * and the first violation. `*documents`, `*entries`: how many were checked (NULL is allowed). */
+ * and the first violation. Returns in `*documents` and `*entries` how many were checked (NULL is
+ * allowed). */
 truce_status truce__engine_check(struct engine *engine, int64_t *documents, int64_t *entries,
                                  bson_error_t *error);
 

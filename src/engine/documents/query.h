@@ -16,7 +16,7 @@ struct value truce__only_id(const bson_t *filter);
 /* A compiled filter. Most filters name one _id: such a document is looked up without a plan. If all
  * other conditions are plain values (match_plain.h), the filter is not compiled. */
 struct selector {
-    /* NULL: not compiled; then `plain` is the caller's filter. */
+    /* NULL if it is not compiled; then `plain` is the caller's filter. */
     struct match *match;
     const bson_t *plain;
     /* The key of the _id in the filter; empty: none. */
@@ -24,7 +24,7 @@ struct selector {
 };
 
 /* Initialises a selector from a filter, which belongs to the caller and must outlive the selector.
- * `whole`: always makes `match`, for a hint, an upsert, or a projection. */
+ * With `whole`, always makes `match`, for a hint, an upsert, or a projection. */
 truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error);
 void truce__selector_release(struct selector *selector);
@@ -34,7 +34,7 @@ void truce__selector_release(struct selector *selector);
 struct gathered {
     int64_t row;
     struct match_result match;
-    /* NULL: not stored. */
+    /* NULL if it is not stored. */
     bson_t *document;
 };
 
@@ -61,7 +61,7 @@ struct selection {
     const struct selector *selector;
     const bson_t *sort, *hint;
     int64_t limit;
-    /* The maximum of examined entries and documents; then the call fails with LIMIT. 0: no
+    /* The maximum of examined entries and documents; then the call fails with LIMIT. 0 means no
      * maximum. */
     int64_t examined_max;
     /* Stores documents, and not only their rows. */
@@ -88,7 +88,7 @@ struct query {
     bool done;
     /* In the snapshot, in a slot of the pool or entered; or NULL. */
     struct reader *reader;
-    /* The kept snapshot; NULL: not kept yet, or the engine's own. */
+    /* The kept snapshot, or NULL before it is kept and if it is the engine's own. */
     struct snapshot *snapshot;
     /* The first part has run. */
     bool ran;
@@ -98,7 +98,7 @@ struct query {
 };
 
 /* Compiles and plans in the snapshot of all runs. The caller then runs or releases the query at
- * once. The collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
+ * once. The collection need not exist. `goal` is PLAN_COUNT for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                enum plan_goal goal, bson_error_t *error);
@@ -129,7 +129,7 @@ truce_status truce__query_enter(struct query *query, bson_error_t *error);
  * kept if `more` will be run, otherwise ended. */
 truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error);
 
-/* Counts the matches after the first `skip`, up to `limit` (0: all). */
+/* Counts the matches after the first `skip`, up to `limit` (0 means all). */
 truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,
                                 bson_error_t *error);
 

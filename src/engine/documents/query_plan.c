@@ -240,6 +240,8 @@ static void branches_unite(struct branches *branches)
     branches->count = kept;
 }
 
+/* Plans a filter with an $or as a union of scans, one for each alternative. Returns false, without
+ * a plan, if an alternative has no index or the union would be too large. */
 static bool plan_union(const struct plan_request *request, struct plan *plan)
 {
     const struct match_node *root = truce__match_root(request->match), *any = find_or(root);
@@ -322,8 +324,8 @@ static bson_t *span_bounds(const struct plan_request *request)
     return shown;
 }
 
-/* Documents that are equal for a sort keep the order of the index, so the index is not walked
- * backward. */
+/* Plans a scan of the span that min and max give. Documents that are equal for a sort keep the
+ * order of the index, so the index is not walked backward. */
 static truce_status plan_span(const struct plan_request *request, const struct sort *sort,
                               const struct index *index, struct plan *plan, bson_error_t *error)
 {
@@ -347,6 +349,8 @@ static truce_status plan_span(const struct plan_request *request, const struct s
     return status;
 }
 
+/* Plans with the index that the hint names, if it names one. Ignores a wildcard index that does not
+ * contain all documents that match. */
 static truce_status plan_hint(const struct plan_request *request, const struct sort *sort,
                               const struct conditions *conditions, struct plan *plan,
                               bson_error_t *error)
@@ -374,6 +378,7 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     return TRUCE_OK;
 }
 
+/* Chooses the best plan: one index, a union of indexes for an $or, or all rows. */
 static void plan_choose(const struct plan_request *request, const struct sort *sort,
                         const struct conditions *conditions, struct plan *plan)
 {
@@ -394,6 +399,7 @@ static void plan_choose(const struct plan_request *request, const struct sort *s
     bson_free(best);
 }
 
+/* Makes the plan: that of the hint, or the best one. A plan without scans matches nothing. */
 static truce_status plan_make(const struct plan_request *request, const struct sort *sort,
                               struct plan *plan, bson_error_t *error)
 {
@@ -502,8 +508,9 @@ static const struct path *index_path_of(const struct match_node *node)
     return node->kind == MATCH_NOT ? &node->children[0]->path : &node->path;
 }
 
-/* A number in a path names an element of an array or a field of its elements. The key of the index
- * is that of the element; a missing field in another element has no key. */
+/* Returns whether the bounds of a condition hold for an index whose path has a number. A number in
+ * a path names an element of an array or a field of its elements. The key of the index is that of
+ * the element; a missing field in another element has no key. */
 static bool keeps_to_numbers(const struct match_node *node, const struct bounds *bounds)
 {
     return !bounds->missing && node->kind != MATCH_ELEM_VALUE && node->kind != MATCH_NOT;
@@ -516,6 +523,8 @@ static void condition_drop_bounds(struct condition *condition)
     condition->bounded = false;
 }
 
+/* Adds a condition on a path, with its bounds. Drops bounds that do not hold for paths with
+ * numbers. */
 static void index_add_leaf(struct conditions *conditions, const struct match_node *node,
                            const char *prefix, const struct match_node *element)
 {
@@ -538,6 +547,8 @@ static void index_add_leaf(struct conditions *conditions, const struct match_nod
         condition_drop_bounds(made);
 }
 
+/* Collects the conditions on paths that must hold, with the prefix of the path of the surrounding
+ * $elemMatch. */
 static void add_node(struct conditions *conditions, const struct match_node *node,
                      const char *prefix, const struct match_node *element)
 {
@@ -637,7 +648,8 @@ static bool part_follows(const struct conditions *conditions, const struct condi
     return false;
 }
 
-/* Only filters that consist of conditions on paths, all of which must hold, can be analysed. */
+/* Returns whether the filter consists of conditions on paths, all of which must hold. Only such
+ * filters can be analysed. */
 static bool is_simple(const struct match_node *root)
 {
     if (root->kind == MATCH_TRUE)
@@ -675,6 +687,7 @@ static bool holds_all(const struct index *index, const struct conditions *condit
 
 /* ---- bounds of fields ----------------------------------------------------------------------- */
 
+/* Copies bounds, with the bytes of their intervals. */
 static void copy_bounds(const struct bounds *from, struct bounds *to)
 {
     *to = *from;
@@ -701,8 +714,9 @@ static bool is_tighter(const struct bounds *a, const struct bounds *b)
     return a->count < b->count;
 }
 
-/* Finds the tightest bounds for a path. `within`: only conditions on that element count; NULL: all.
- * `*element`: the element of the condition, if the field passes through an array. */
+/* Finds the tightest bounds for a path. If `within` is not NULL, only conditions on that element
+ * count. Returns in `*element` the element of the condition, if the field passes through an
+ * array. */
 static bool bound_field(const struct conditions *conditions, const char *path, bool arrays,
                         const struct match_node *within, const struct match_node **element,
                         struct bounds *bounds)
@@ -742,7 +756,7 @@ static bool same_start(const struct path *a, const struct path *b)
            !memcmp(a->parts[0].name, b->parts[0].name, a->parts[0].length);
 }
 
-/* Returns the first bounded field in the same array; -1: none. */
+/* Returns the first bounded field in the same array, or -1 if there is no such field. */
 static int shares_array(const struct index *index, uint32_t field)
 {
     for (uint32_t i = 0; i < field; i++) {
@@ -753,6 +767,8 @@ static int shares_array(const struct index *index, uint32_t field)
     return -1;
 }
 
+/* Finds bounds for the fields of the index, from the first one until a field without bounds or with
+ * a range. */
 static void bound_fields(struct candidate *candidate, const struct conditions *conditions)
 {
     const struct match_node *elements[TRUCE_INDEX_FIELDS_MAX];
@@ -840,6 +856,8 @@ static bool below_root(const struct key_field *field, const char *path)
     return !strncmp(path, field->path.text, length) && (!path[length] || path[length] == '.');
 }
 
+/* Returns whether the condition compares with values that are neither documents nor arrays, which a
+ * wildcard index stores. */
 static bool about_leaves(const struct match_node *node)
 {
     const struct value *operands = node->kind == MATCH_IN ? node->operands : &node->operand;
@@ -863,6 +881,7 @@ static bool about_leaves(const struct match_node *node)
     return true;
 }
 
+/* Finds the tightest condition that a wildcard index can serve, and takes its path and bounds. */
 static void bound_wildcard(struct candidate *candidate, const struct conditions *conditions)
 {
     const struct condition *best = NULL;
@@ -902,6 +921,7 @@ static bool reports_existence(const struct index *index, const struct conditions
     return false;
 }
 
+/* Returns the score of a candidate. The candidate with the highest score is used. */
 static int64_t score_of(const struct candidate *candidate, const struct conditions *conditions)
 {
     const struct index *index = candidate->index;
@@ -923,8 +943,8 @@ static int64_t score_of(const struct candidate *candidate, const struct conditio
     return score;
 }
 
-/* Makes a candidate of the plan from an index. `forced`: used regardless of its score, because of a
- * hint. */
+/* Makes a candidate of the plan from an index. A `forced` candidate is used regardless of its
+ * score, because of a hint. */
 static void candidate_make(const struct index *index, const struct conditions *conditions,
                            const struct sort *sort, bool forced, struct candidate *candidate)
 {
@@ -1081,7 +1101,7 @@ static bool append_type(struct buffer *text, uint8_t type, bool high)
         truce__buffer_append_text(text, high ? types[i].high : types[i].low);
         return !high || !types[i].open;
     }
-    truce__buffer_append_text(text, high ? "inf.0" : "-inf.0"); /* numbers */
+    truce__buffer_append_text(text, high ? "inf.0" : "-inf.0"); /* Numbers. */
     return true;
 }
 
@@ -1097,6 +1117,7 @@ static void ranges_append_oid(struct buffer *text, struct value value)
     truce__buffer_append_text(text, "')");
 }
 
+/* Appends a bound as MongoDB's explain shows it. */
 static void ranges_append_value(struct buffer *text, struct value value)
 {
     char shown[1000];
@@ -1158,6 +1179,8 @@ static bool ranges_append_end(struct buffer *text, const struct interval_end *en
     return end->included;
 }
 
+/* Appends an interval as MongoDB's explain shows it, such as ["a", "b"). `turned` exchanges its
+ * ends for a descending field. */
 static void append_interval(struct buffer *text, const struct interval *interval, bool turned)
 {
     const struct interval_end *first = turned ? &interval->high : &interval->low,
@@ -1174,6 +1197,7 @@ static void append_interval(struct buffer *text, const struct interval *interval
     truce__buffer_append(text, included ? "]" : ")", 2);
 }
 
+/* Appends the intervals of a field as an array of strings, up to SHOWN_MAX bytes. */
 static void ranges_append_bounds(bson_t *shown, const char *name, const struct bounds *bounds,
                                  bool turned)
 {

@@ -19,13 +19,13 @@ struct key_range {
 
 /* Ranges of one index, or all rows of the collection. */
 struct plan_scan {
-    /* The id of the index; 0: the rows. */
+    /* The id of the index; 0 means the rows. */
     int64_t index;
     bool backward;
     uint32_t count;
     /* Ascending and disjoint; none if `index` is 0. */
     struct key_range *ranges;
-    /* The ranges in the form of MongoDB's explain; NULL: not requested. */
+    /* The ranges in the form of MongoDB's explain, or NULL if it is not requested. */
     bson_t *bounds;
 };
 
@@ -69,7 +69,8 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
                               bson_error_t *error);
 void truce__plan_release(struct plan *plan);
 
-/* Returns the ready index that a hint names; NULL: it names none. Fails with CODE_BAD_VALUE. */
+/* Returns the ready index that a hint names, or NULL if it names none. Fails with
+ * CODE_BAD_VALUE. */
 truce_status truce__plan_hinted(const struct collection *collection, const bson_t *hint,
                                 const struct index **index, bson_error_t *error);
 
@@ -80,7 +81,8 @@ struct condition {
     /* Dotted, from the document; owned. */
     char *path;
     const struct match_node *node;
-    /* The innermost $elemMatch of which the condition is about an own field; NULL: none. */
+    /* The innermost $elemMatch of which the condition is about an own field; NULL if none
+     * exists. */
     const struct match_node *element;
     /* The number of the path's parts. */
     uint32_t number;
@@ -99,7 +101,7 @@ struct conditions {
 /* How one index would serve a filter and a sort. */
 struct candidate {
     const struct index *index;
-    /* 0: not at all. */
+    /* 0 means not at all. */
     int64_t score;
     /* The number of bounded fields, from the first on. */
     uint32_t fields;

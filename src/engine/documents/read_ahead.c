@@ -60,7 +60,7 @@ struct slice {
     /* The rows up to this one were read. */
     int64_t done;
     int64_t examined;
-    /* The first row after `upto`; 0: unknown. */
+    /* The first row after `upto`, or 0 if it is unknown. */
     int64_t beyond;
     bool ready;
     struct buffer found;
@@ -102,6 +102,7 @@ struct reading {
     uint64_t number;
 };
 
+/* Releases one holder of the shared state. The last one frees it. */
 static void ahead_let_go(struct ahead *ahead)
 {
     bool last;
@@ -184,6 +185,8 @@ struct packed {
     uint32_t size;
 };
 
+/* Packs a match into the slice. Returns false if the slice is full or the walk has ended; the slice
+ * then ends before the row. */
 static bool put_aside(const struct found *found, void *arg)
 {
     struct reading *reading = arg;
@@ -200,7 +203,7 @@ static bool put_aside(const struct found *found, void *arg)
     return true;
 }
 
-/* Errors are dropped here (invariant 2). */
+/* Reads the rows of a slice and keeps the matches. Drops errors (invariant 2). */
 static void ahead_read_slice(struct reading *reading, struct kv *kv)
 {
     struct slice *slice = &reading->slice;
@@ -241,6 +244,8 @@ static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
     return claimed;
 }
 
+/* Claims and reads slices until none is left, the helper is needed elsewhere, or the snapshot has
+ * ended. */
 static void ahead_read_slices(struct ahead *ahead, struct snapshot *snapshot,
                               struct reading *reading)
 {
@@ -261,6 +266,8 @@ static void ahead_read_slices(struct ahead *ahead, struct snapshot *snapshot,
     }
 }
 
+/* Reads slices in a helper thread, with its own match, arena, budget, and snapshot, until no slice
+ * is left. Releases the helper. */
 static void read_ahead_help(void *arg)
 {
     struct helper *helper = arg;
@@ -322,6 +329,8 @@ static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error
     return TRUCE_OK;
 }
 
+/* Returns the matches of a slice that was read ahead to the caller of the walk, and takes the steps
+ * of the helper from the budget. */
 static truce_status give_found(struct walk *walk, const struct slice *slice, bson_error_t *error)
 {
     struct query *query = walk->query;
@@ -395,6 +404,8 @@ static enum part ahead_next_part(struct ahead *ahead, struct reading *reading)
     return PART_ROWS;
 }
 
+/* Does one part of a walk with helpers: reads a slice ahead, or returns a slice to the caller, from
+ * memory and then from the file. */
 static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part part,
                             struct reading *reading, bson_error_t *error)
 {
@@ -420,6 +431,8 @@ static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part pa
     return status;
 }
 
+/* Walks over a table while helpers read slices ahead, until the end, an error, or `enough`. Leaves
+ * the rest to the caller if the helpers cannot continue. */
 static truce_status walk_with_help(struct walk *walk, struct ahead *ahead, bson_error_t *error)
 {
     struct query *query = walk->query;
@@ -462,6 +475,7 @@ static int64_t last_row(struct kv *kv, int64_t table)
     return row;
 }
 
+/* Creates the state that a walk shares with its helpers. The caller is its first holder. */
 static struct ahead *new_ahead(struct query *query, int64_t last)
 {
     struct engine *engine = query->engine;
@@ -504,6 +518,8 @@ static struct snapshot *same_snapshot(struct ahead *ahead)
     return snapshot;
 }
 
+/* Asks for one more helper, with a snapshot of the same data. Returns false if there is no such
+ * snapshot or no free helper. */
 static bool ask_one(struct ahead *ahead)
 {
     struct snapshot *snapshot = same_snapshot(ahead);
@@ -558,6 +574,7 @@ static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson
     return status;
 }
 
+/* Walks with helpers if some are free and the walk is long enough, and stops them at the end. */
 static truce_status try_with_help(struct walk *walk, bson_error_t *error)
 {
     struct ahead *ahead = NULL;

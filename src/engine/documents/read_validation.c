@@ -43,12 +43,14 @@ static bool validation_is_same(const truce_read_check *check, const struct gathe
            sum.low == check->low;
 }
 
-/* One more document than was found proves a difference. */
+/* Returns the limit of the repeated read: one more document than was found proves a difference. */
 static int64_t validation_limit(const truce_read_check *check)
 {
     return check->limit || check->sort ? check->limit : check->count + 1;
 }
 
+/* Repeats a read of a transaction in the writer, and sets `*same` if it finds the same documents. A
+ * read that would examine too many entries counts as changed. */
 static truce_status validation_repeat(const truce_read_check *check, struct writer *writer,
                                       struct query_context *context, bool *same,
                                       bson_error_t *error)

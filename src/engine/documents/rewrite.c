@@ -21,15 +21,15 @@
 #include "query/input_check.h"
 
 struct rewriting {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     truce_rewrite *rewrite;
     /* There is no such index. */
     bool missing;
     struct buffer key, before;
 };
 
-/* Finds the unique index for `wanted`, and puts the key into `key`. Returns NULL if there is
- * none. */
+/* Finds the unique index for `wanted`, and puts the key into `key`. Returns NULL if none exists. */
 static const struct index *rewrite_index_of(const struct collection *collection,
                                             const bson_t *wanted, struct buffer *key)
 {
@@ -123,6 +123,8 @@ static void reset_rewrite(struct write_op *base)
     rewriting->rewrite->begin(rewriting->rewrite);
 }
 
+/* Rewrites the documents of a call in the writer's transaction, and looks up the collection and the
+ * index again after each change. Sets `missing` if no index fits. */
 static truce_status run_rewrite(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct rewriting *rewriting = (struct rewriting *)base;

@@ -5,8 +5,8 @@
  *     position           (at, range, key and row after which to continue)
  *
  * Each range is one cursor of a key table, or of the row table, opened after the position of the
- * scan. Pausing stores the position as bytes and closes the cursor. Later writes are seen if they
- * are ahead, as with any cursor that does not hold one snapshot for its whole life.
+ * scan. Pausing stores the position as bytes and closes the cursor. A scan that continues sees
+ * later writes if they lie after its position, because its cursors do not share one snapshot.
  *
  * Invariants:
  *  1. While a cursor is open, the position is the cursor's current entry. When it is closed, `key`
@@ -105,6 +105,7 @@ static const struct key_range *scan_range_of(const struct scan *scan)
 /* Above every key: no encoding begins with ff. */
 static const uint8_t above_all[] = {0xff};
 
+/* Opens the cursor of the current range of an index, after the position of the scan. */
 static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *error)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
@@ -181,7 +182,8 @@ static bool is_beyond(const struct scan *scan)
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-/* A scan over an index without ranges has no results. */
+/* Returns whether the current scan of the plan has no results, because it is over an index and has
+ * no ranges. */
 static bool scan_is_empty(const struct scan *scan)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
@@ -291,6 +293,7 @@ struct taking {
     bson_error_t *error;
 };
 
+/* Examines one row for SQLite's loop and passes a match on. Returns false to end the loop. */
 static bool scan_take_row(void *arg, int64_t row, struct bytes body)
 {
     struct taking *taking = arg;

@@ -57,9 +57,9 @@ void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                       const struct match *match, struct query_context *context);
 void truce__scan_release(struct scan *scan);
 
-/* Finds the next matching document; NOT_FOUND at the end. After `examined_max` entries (0: no
- * maximum) without a match, returns OK with found->row 0. TIMEOUT: the context's budget is
- * exceeded. */
+/* Finds the next matching document. Returns NOT_FOUND at the end. After `examined_max` entries (0:
+ * no maximum) without a match, returns OK with found->row 0. Fails with TIMEOUT if the context's
+ * budget is exceeded. */
 truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
                               struct found *found, bson_error_t *error);
 

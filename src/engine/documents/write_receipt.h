@@ -8,7 +8,7 @@
 #include "engine/documents/query.h"
 
 struct receipt {
-    /* NULL: no receipt. */
+    /* NULL means no receipt. */
     truce_receipt *given;
     struct selector selector;
     struct gather found;

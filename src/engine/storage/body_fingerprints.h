@@ -2,17 +2,17 @@
 #define TRUCE_ENGINE_STORAGE_BODY_FINGERPRINTS_H
 
 /*
- * The bodies that the connections of a store have checked and found sound, so that none of them
- * checks them again: a fingerprint of 32 bits for each row.
+ * Fingerprints of document bodies that a connection of the store has checked, so that no connection
+ * checks them again: 32 bits for each row.
  *
- *     prints[hash of (table, row)]    the fingerprint of a sound body; 0: none
+ *     prints[hash of (table, row)]    the fingerprint of a valid body, or 0
  *
  * A malicious file may show different bytes for the same row, so the row number alone proves
  * nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that
  * each process chooses at random. The author of a file cannot know it, and unchecked bytes pass for
  * others once in 2^31.
  *
- * Invariant: a stored fingerprint is that of a body that was sound. Soundness depends on the bytes
+ * Invariant: a stored fingerprint is that of a body that was valid. Validity depends on the bytes
  * alone, so it does not matter which row, connection, or snapshot had them. Therefore rows may
  * share a place, threads read and write it without a lock, and a fingerprint may be dropped at any
  * time: its body is checked again.
@@ -37,7 +37,7 @@ struct seen {
 
 #define SEEN_WALKS 256
 
-/* In this table, all bodies after row `after` up to row `upto` were sound. */
+/* In this table, all bodies after row `after` up to row `upto` were valid. */
 struct seen_walk {
     int64_t table, after, upto;
     uint32_t version;
@@ -72,7 +72,7 @@ static inline bool truce__seen_has(const struct seen *seen, int64_t table, int64
     return print && print == truce__seen_print(body, size);
 }
 
-/* Records that the body of the row is sound. */
+/* Records that the body of the row is valid. */
 void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_t *body,
                      size_t size);
 

@@ -55,17 +55,19 @@
 #define SUBPAGE_READ 0x00008000
 
 struct kv_page_file {
-    sqlite3_file base; /* first */
+    /* Must be the first field. */
+    sqlite3_file base;
     uint32_t damaged, damaged_frame;
     bool verifies;
-    /* The number of pages between two syncs, and of pages since the last sync; 0: no such limit. */
+    /* The number of pages between two syncs, and of pages since the last sync; 0 means no such
+     * limit. */
     uint32_t pace, written;
     struct kv_watch watch;
     /* The file that this one wraps. */
     sqlite3_file *real;
     struct budget *budget;
     const atomic_uint *commits;
-    /* NULL: the pages of this connection are its own. */
+    /* NULL if the pages of this connection are its own. */
     struct page_cache *cache;
     /* The mapped regions of the index of the log. */
     void *regions[KV_PAGE_PARTS_MAX];
@@ -273,6 +275,8 @@ static int page_read_header(struct kv_page_file *file, uint8_t *data, int size,
     return result;
 }
 
+/* Reads a page, a part of a page, or the header of the file, and verifies the checksum. Each read
+ * takes from the budget of the call. */
 static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 offset)
 {
     struct kv_page_file *file = page_of(base);
@@ -341,6 +345,7 @@ static bool page_is_empty(const uint8_t *page)
     return !page[0] && !memcmp(page, page + 1, KV_PAGE_BYTES - 1);
 }
 
+/* Reads a page of the file itself, without the log, and whether its checksum is right. */
 static int page_read_state(struct kv_page_file *file, struct kv_page_state *state)
 {
     sqlite3_int64 offset = (sqlite3_int64)(state->page - 1) * KV_PAGE_BYTES, size = 0;
@@ -371,6 +376,8 @@ static int page_kind(struct kv_page_file *file, enum kv_kind *kind)
     return result == SQLITE_IOERR_SHORT_READ ? SQLITE_OK : result;
 }
 
+/* Implements xFileControl: handles the requests of this VFS, and passes all others to the real
+ * file. */
 static int page_control(sqlite3_file *base, int what, void *arg)
 {
     struct kv_page_file *file = page_of(base);
@@ -481,10 +488,10 @@ static int page_characteristics(sqlite3_file *base)
            ~SUBPAGE_READ;
 }
 
-/* On read-only media there may be a log without an index, and the index cannot be created. No other
- * process can be writing then: it would have created the index. For a connection that writes, a
- * missing index is a temporary failure (no descriptors are left): with a private index, other
- * processes would not see its commits. */
+/* Returns whether the index of the log is missing. On read-only media there may be a log without an
+ * index, and the index cannot be created. No other process can be writing then: it would have
+ * created the index. For a connection that writes, a missing index is a temporary failure (no
+ * descriptors are left): with a private index, other processes would not see its commits. */
 static bool page_lacks_index(const struct kv_page_file *file)
 {
     char *path = bson_strdup_printf("%s-shm", file->name);
@@ -494,8 +501,9 @@ static bool page_lacks_index(const struct kv_page_file *file)
     return lacks;
 }
 
-/* SQLite uses an index in its own memory if it learns that the shared one is not initialised. It
- * checks again before each transaction. */
+/* Maps a region of the index of the log, and guards the mapping. SQLite uses an index in its own
+ * memory if it learns that the shared one is not initialised. It checks again before each
+ * transaction. */
 static int page_shm_map(sqlite3_file *base, int region, int size, int extend, void volatile **map)
 {
     struct kv_page_file *file = page_of(base);

@@ -43,16 +43,16 @@ bool truce__kv_index_end(const atomic_uint *index, struct kv_log_end *end);
 
 struct page_cache;
 struct page_name;
-/* Returns the cache of the connection, and the name of a frame of the log in it. NULL: it has
- * none. */
+/* Returns the cache of the connection, and the name of a frame of the log in it. Returns NULL if
+ * the connection has no cache. */
 struct page_cache *truce__kv_page_frame_name(sqlite3_file *file, uint32_t frame,
                                              struct page_name *name);
 
 /* Requests to a connection, for sqlite3_file_control with "main". */
 enum {
-    /* uint32_t *: the last page with a wrong checksum; 0: none. */
+    /* uint32_t *: the last page with a wrong checksum, or 0 if none exists. */
     KV_PAGE_DAMAGED = 0x74720001,
-    /* uint32_t *: the last frame of the log with a wrong checksum; 0: none. */
+    /* uint32_t *: the last frame of the log with a wrong checksum, or 0 if none exists. */
     KV_PAGE_FRAME = 0x74720007,
     /* enum kv_kind *: the kind of the file, by its first bytes. */
     KV_PAGE_KIND = 0x74720002,
@@ -62,15 +62,16 @@ enum {
     KV_PAGE_WATCH = 0x74720004,
     /* const bool *: whether frames of the log are compared with their checksums. */
     KV_PAGE_VERIFY = 0x74720006,
-    /* uint32_t *: the number of written pages between two syncs; 0: SQLite decides. */
+    /* uint32_t *: the number of written pages between two syncs; 0 means that SQLite decides. */
     KV_PAGE_PACE = 0x74720009,
     /* struct budget **: the budget that each page read takes from. */
     KV_PAGE_BOUND = 0x74720008,
     /* struct page_cache **: the cache that the connection shares. */
     KV_PAGE_CACHE = 0x7472000a,
-    /* const atomic_uint **: counts the commits of all processes; NULL: there is no log yet. */
+    /* const atomic_uint **: counts the commits of all processes; NULL if there is no log yet. */
     KV_PAGE_COMMITS = 0x74720005,
-    /* void *const **: the KV_PAGE_PARTS_MAX parts of the index of the log; NULL: not mapped. */
+    /* void *const **: the KV_PAGE_PARTS_MAX parts of the index of the log, or NULL if it is not
+     * mapped. */
     KV_PAGE_PARTS = 0x7472000b,
 };
 

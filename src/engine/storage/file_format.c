@@ -38,6 +38,7 @@ truce_status truce__kv_kind_refuse(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Checks that SQLite uses a log (WAL) for the file, which some file systems do not allow. */
 static truce_status format_check_log(struct kv *kv, bson_error_t *error)
 {
     sqlite3_stmt *statement = NULL;

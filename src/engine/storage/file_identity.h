@@ -45,7 +45,7 @@ bool truce__file_identity_fits(const struct lock *lock);
 /* Remembers the last lookup of a path. Used by one thread at a time. Zero-initialised: nothing is
  * known. */
 struct path_identity {
-    /* The change time of the file when its name was last looked up; 0: unknown. */
+    /* The change time of the file when its name was last looked up, or 0 if it is unknown. */
     int64_t changed_ns;
     int64_t checked_ms;
 };

@@ -7,9 +7,8 @@
 #define PLACE_RESERVED 20
 #define PLACE_ID       68
 
-static const uint8_t magic_of_sqlite[KV_MAGIC_BYTES] =
-    /* Pages of 4,096 bytes. */
-    "SQLite format 3\0\x10";
+/* Pages of 4,096 bytes. */
+static const uint8_t magic_of_sqlite[KV_MAGIC_BYTES] = "SQLite format 3\0\x10";
 /* Pages of 512 bytes. */
 static const uint8_t magic_of_truce[KV_MAGIC_BYTES] = "truce store\r\n\x1a\n\0\x02";
 

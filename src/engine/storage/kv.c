@@ -172,6 +172,7 @@ static char *uri_of(const char *path, bool immutable)
     return bson_string_free(uri, false);
 }
 
+/* Sets the limits, hooks, and pragmas of a new connection. */
 static truce_status configure_connection(struct kv *kv, int64_t busy_timeout_ms,
                                          bson_error_t *error)
 {
@@ -330,6 +331,8 @@ void truce__kv_busy_timeout(struct kv *kv, int64_t milliseconds)
                                                           : (int)milliseconds);
 }
 
+/* Reads the schema version, which begins the read transaction of the snapshot. The statement stays
+ * open to keep it. */
 static truce_status step_version(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -401,7 +404,8 @@ static bool kv_snapshot_is_last(const struct kv *kv)
     return truce__kv_snapshot_same(&now, &kv->snapshot);
 }
 
-/* If the header was the same before and after the snapshot began, SQLite has read this header. */
+/* Begins a snapshot, and finds out which header of the index it has. If the header was the same
+ * before and after the snapshot began, SQLite has read this header. */
 static truce_status kv_snapshot_new(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
     struct kv_snapshot before;
@@ -895,6 +899,7 @@ static bool is_damage(int result)
            result == SQLITE_ERROR;
 }
 
+/* Converts a result of SQLite to a status. */
 static truce_status error_status_of(int result)
 {
     if (is_damage(result))
@@ -929,6 +934,8 @@ static const char *damage_of(struct kv *kv)
     return kv->reason;
 }
 
+/* Returns the cause of a result of SQLite for an error message. The string is valid until the next
+ * call of SQLite. */
 static const char *error_reason_of(struct kv *kv, int result)
 {
     int system = sqlite3_system_errno(kv->db);
@@ -1007,7 +1014,7 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
     kv->seen = seen;
 }
 
-/* Remembers that a body is sound. A body larger than a document is sound in one table alone, so it
+/* Remembers that a body is valid. A body larger than a document is valid in one table alone, so it
  * is checked each time. */
 static void kv_remember(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {

@@ -83,7 +83,7 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
                      struct seen *seen);
 void truce__kv_wide(struct kv *kv, int64_t table);
 
-/* Declares that this body, which was just written into the row, is sound. These bytes are not
+/* Declares that this body, which was just written into the row, is valid. These bytes are not
  * checked in this row again. */
 void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
@@ -116,8 +116,8 @@ struct kv_snapshot {
     uint32_t header[KV_INDEX_WORDS];
 };
 
-/* Returns the place in the log at which a snapshot with a known header was taken. `*moved`: the
- * frames that checkpoints have moved into the file by now. */
+/* Returns the place in the log at which a snapshot with a known header was taken. Sets `*moved` to
+ * the number of frames that checkpoints have moved into the file by now. */
 void truce__kv_snapshot_place(const struct kv *kv, struct kv_log_place *place, uint32_t *moved);
 
 /* Returns the header of the snapshot that the connection is in. */
@@ -153,7 +153,7 @@ const struct kv_commits *truce__kv_commits(struct kv *kv);
 
 /* Returns a number of the data that a snapshot that begins now would show, for a connection as
  * above. Any thread may call it. While the number stays the same, no commit of any program has
- * become visible. 0: unknown. */
+ * become visible. Returns 0 if the number is unknown. */
 uint64_t truce__kv_data_version(const struct kv *kv);
 
 /* Returns, in a write transaction, whether another connection has committed since. If so, `known`
@@ -171,12 +171,12 @@ truce_status truce__kv_cache(struct kv *kv, uint64_t bytes, bson_error_t *error)
  * checkpoint.c. */
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error);
 
-/* Moves committed pages from the WAL into the file. `restart`, for the writer only: also lets the
- * next writer begin the WAL again; fails with TRUCE_LOCKED if a reader has not ended. `pace`: syncs
- * after so many pages, and at the end; 0: SQLite syncs the file once, and only if it has moved
- * everything. If a frame is damaged, the call fails with CORRUPT and `*damaged` is its number,
- * otherwise 0. `*pages` is the number of pages in the WAL, `*moved` how many of them are in the
- * file now. */
+/* Moves committed pages from the WAL into the file. With `restart`, which only the writer may set,
+ * the next writer begins the WAL again; the call fails with TRUCE_LOCKED if a reader has not ended.
+ * With `pace`, syncs after so many pages, and at the end. If `pace` is 0, SQLite syncs the file
+ * once, and only if it has moved everything. If a frame is damaged, the call fails with CORRUPT and
+ * `*damaged` is its number, otherwise 0. `*pages` is the number of pages in the WAL, `*moved` how
+ * many of them are in the file now. */
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, int *pages,
                                   int *moved, uint32_t *damaged, bson_error_t *error);
 
@@ -222,8 +222,8 @@ struct kv_log_end {
 /* Returns false if there is no log or if its index is being written. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
 
-/* Finds out whether the last frame is in the log that the connection has open. `all`: also checks
- * all frames before it by their checksums. */
+/* Finds out whether the last frame is in the log that the connection has open. With `all`, also
+ * checks all frames before it by their checksums. */
 truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bool all, bool *whole,
                                  bson_error_t *error);
 
@@ -245,7 +245,8 @@ struct kv_log_place {
 /* A frame of the log. Its page has the form of the file, apart from the checksum. */
 struct kv_log_frame {
     uint32_t page;
-    /* The number of pages in the file after the commit that the frame ends; 0: it ends none. */
+    /* The number of pages in the file after the commit that the frame ends; 0 if it ends
+     * none. */
     uint32_t pages_after;
     uint8_t bytes[4096];
 };
@@ -273,14 +274,15 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
 /* ---- the format (file_format.c) -------------------------------------------------------------- */
 
 /* Refuses a file that is not a store by its first bytes. Reads neither a log nor more of the file.
- * `logged`: the file has a log, which may have a better first page. `empty`: the file may be empty,
- * because the caller makes it a store. TRUCE_OK: the file may be a store, or cannot be read. */
+ * `logged` means that the file has a log, which may have a better first page. `empty` means that
+ * the file may be empty, because the caller makes it a store. Returns TRUCE_OK if the file may be a
+ * store or cannot be read. */
 truce_status truce__kv_kind_check(const char *path, bool logged, bool empty, bson_error_t *error);
 /* Fails with CORRUPT, because an empty file is not a store. */
 truce_status truce__kv_fail_empty(const char *path, bson_error_t *error);
 
 /* Finds out whether the file has truce's format. Fails with CORRUPT if it is not a truce store or
- * has another format. `*fresh`: the file is empty. */
+ * has another format. Sets `*fresh` if the file is empty. */
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error);
 
 /* Makes an empty file a truce store: WAL mode, application id, format version, row table 0. */
@@ -307,8 +309,9 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_page_read_state(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                        bson_error_t *error);
 
-/* Reads a page of the file itself as it is there, with its checksum. `*there`: the file has it.
- * `*sound`: its checksum is right, or it was never written. A checkpoint may be writing it. */
+/* Reads a page of the file itself as it is there, with its checksum. Sets `*there` if the file
+ * contains the page, and `*sound` if its checksum is right or it was never written. A checkpoint
+ * may be writing it. */
 truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
                                  bool *sound, bson_error_t *error);
 
@@ -401,7 +404,7 @@ truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key
 truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
                                   int64_t *row, struct bytes *body, bson_error_t *error);
 
-/* Counts entries with `from` <= key < `to`. Stops at `most` (0: never). */
+/* Counts entries with `from` <= key < `to`. Stops at `most` (0 means never). */
 truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
                                    int64_t most, int64_t *entries, bson_error_t *error);
 
@@ -410,9 +413,9 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
 /* A zero-initialised cursor is closed. At most one cursor of a kind is open on a table. All cursors
  * are closed before the transaction or snapshot ends. */
 struct kv_cursor {
-    /* NULL: the cursor is closed. */
+    /* NULL if the cursor is closed. */
     struct kv *kv;
-    /* NULL: not needed yet. */
+    /* NULL if it is not needed yet. */
     void *statement;
     /* The table that an error names. */
     int64_t table;
@@ -446,9 +449,9 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
                                  kv_take_function *take, void *arg, bson_error_t *error);
 
 /* Iterates over entries greater than (key, row) ascending, or less than it descending. `rows` is
- * the table whose bodies are returned with the entries; 0: none. With bodies, the walk ends before
- * the first entry whose key is not less than `end` ascending, or is less than it descending: that
- * entry's body is not read. The bytes are borrowed until the cursor is closed. */
+ * the table whose bodies are returned with the entries, or 0 for none. With bodies, the walk ends
+ * before the first entry whose key is not less than `end` ascending, or is less than it descending:
+ * that entry's body is not read. The bytes are borrowed until the cursor is closed. */
 truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
                                  int64_t row, struct bytes end, bool descending,
                                  struct kv_cursor *cursor, bson_error_t *error);

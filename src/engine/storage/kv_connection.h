@@ -42,7 +42,7 @@ struct kv_table {
     sqlite3_stmt *statements[KV_STATEMENTS];
     /* For each statement, the table of rows that its text names. */
     int64_t rows[KV_STATEMENTS];
-    /* The root page of the table of this kind in this version; 0: unknown. */
+    /* The root page of the table of this kind in this version, or 0 if it is unknown. */
     uint32_t root, root_version;
     char root_kind;
 };
@@ -67,7 +67,7 @@ struct kv {
     /* The commit that is running has written to the log. */
     bool logged;
     bool sought_index;
-    /* The header of the index of the log; NULL: not found yet. */
+    /* The header of the index of the log, or NULL if it is not found yet. */
     const atomic_uint *index;
     /* The snapshot that the connection is in. */
     struct kv_snapshot snapshot;
@@ -88,26 +88,26 @@ struct kv {
     void *take_arg;
     /* The last row that the callback received. */
     int64_t taken;
-    /* All bodies up to this row are known to be sound. */
+    /* All bodies up to this row are known to be valid. */
     int64_t walked;
     /* The table of the last statement. */
     int64_t table;
     kv_name_function *names;
     void *names_arg;
-    /* NULL: every body is sound. */
+    /* NULL if every body is valid. */
     bool (*sound)(const uint8_t *body, size_t size);
     /* The table whose bodies may be larger than a document. */
     int64_t wide;
-    /* The bodies that were sound, if `sound` is not NULL. */
+    /* The bodies that were valid, if `sound` is not NULL. */
     struct seen *seen;
     struct seen_walks walks;
-    /* truce__kv_rows_each ended at a body that is not sound. */
+    /* truce__kv_rows_each ended at a body that is not valid. */
     bool corrupted;
     /* The reason of a failure. */
     char reason[80];
-    /* The budget that reads take from; NULL: no bound. */
+    /* The budget that reads take from; NULL means no bound. */
     struct budget *budget;
-    /* NULL: SQLite finds all rows (kv_direct.h). */
+    /* NULL if SQLite finds all rows (kv_direct.h). */
     struct kv_direct *direct;
 };
 
@@ -154,8 +154,8 @@ static inline void kv_settle(struct kv *kv)
 truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
                                  sqlite3_stmt **statement, bson_error_t *error);
 
-/* Returns the root page of a table in the snapshot; 0: unknown. `kind`: 'c' for rows, 'x' for
- * keys. */
+/* Returns the root page of a table in the snapshot, or 0 if it is unknown. `kind` is 'c' for rows
+ * and 'x' for keys. */
 uint32_t truce__kv_root(struct kv *kv, char kind, int64_t table);
 
 /* Drops the statements of a table before the table is dropped. */

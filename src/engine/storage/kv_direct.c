@@ -70,7 +70,7 @@
 #define FRAME_HEADER 24
 
 struct direct_page {
-    /* The number of the page; 0: none, and the data that it is of. */
+    /* The number of the page (0 if none exists), and the data that it is of. */
     uint32_t number;
     uint64_t data;
     uint8_t bytes[KV_PAGE_BYTES + BEYOND];
@@ -84,7 +84,7 @@ struct direct_entry {
 
 /* A walk over a table of keys. */
 struct direct_walk {
-    /* The root of the table; 0: there is no walk. */
+    /* The root of the table, or 0 if there is no walk. */
     uint32_t root;
     /* The last entry, or the one after which the walk begins. Its key is in `key`. */
     struct direct_entry last;
@@ -95,7 +95,7 @@ struct direct_walk {
 };
 
 struct kv_direct {
-    /* NULL: the snapshot cannot be read directly. */
+    /* NULL if the snapshot cannot be read directly. */
     sqlite3_file *file, *log;
     /* The parts of the index of the log that are mapped. */
     void *const *parts;
@@ -108,7 +108,7 @@ struct kv_direct {
     /* The last page that was read. */
     struct direct_page *leaf;
     struct direct_walk walk;
-    /* Each at its number modulo their count; NULL: none yet. */
+    /* Each at its number modulo their count, or NULL if none exists yet. */
     struct direct_page *inner[INNER_PAGES];
 };
 
@@ -210,7 +210,8 @@ static bool direct_find_frame_in_part(const struct kv_direct *direct, uint32_t p
     return false;
 }
 
-/* `*frame` 0: the page is in the file. */
+/* Finds the last frame of a page in the log of the snapshot. `*frame` is 0 if the page is in the
+ * file. Returns false if the index cannot be used. */
 static bool direct_find_frame(const struct kv_direct *direct, uint32_t page, uint32_t *frame)
 {
     uint32_t part = direct_part_of(direct->log_upto), least = direct_part_of(direct->log_from);
@@ -226,6 +227,8 @@ static bool direct_find_frame(const struct kv_direct *direct, uint32_t page, uin
     }
 }
 
+/* Reads a page of the snapshot, from the log or from the file. Returns false if it cannot be found
+ * or read. */
 static bool direct_read(struct kv_direct *direct, uint32_t number, uint8_t *bytes)
 {
     sqlite3_file *file = direct->file;
@@ -360,8 +363,8 @@ static bool direct_search(const uint8_t *page, unsigned head, int64_t row, unsig
     return true;
 }
 
-/* Returns the leaf in which the row would be; NULL if it is not known. `*upto`: no row of the leaf
- * is larger. */
+/* Returns the leaf in which the row would be; NULL if it is not known. No row of the leaf is larger
+ * than `*upto`. */
 static const uint8_t *direct_leaf_of(struct kv_direct *direct, uint32_t root, int64_t row,
                                      int64_t *upto)
 {
@@ -386,7 +389,8 @@ static const uint8_t *direct_leaf_of(struct kv_direct *direct, uint32_t root, in
     return NULL;
 }
 
-/* A record of (NULL, blob): its header has its own size, 0, and the type of the blob. */
+/* Returns the row number and the body in a cell. Returns false if the cell has another form. A row
+ * is a record of (NULL, blob): its header has its own size, 0, and the type of the blob. */
 static bool direct_body_of(const uint8_t *leaf, unsigned cell, int64_t *row, struct bytes *body)
 {
     const uint8_t *at = direct_cell(leaf, HEAD_LEAF, cell), *end = leaf + USABLE;
@@ -484,8 +488,8 @@ static bool direct_search_keys(const uint8_t *page, const struct direct_entry *l
 }
 
 /* Finds the first entry of a table that is larger than `last`: in a leaf, or otherwise above it.
- * Its key is borrowed until the next page is read. `*next`: the cell of the leaf after it; 0: it is
- * not in a leaf. */
+ * Its key is borrowed until the next page is read. `*next` is the cell of the leaf after it, or 0
+ * if the entry is not in a leaf. */
 static enum kv_direct_end direct_seek(struct kv_direct *direct, uint32_t root,
                                       const struct direct_entry *last, struct direct_entry *entry,
                                       unsigned *next)

@@ -20,8 +20,8 @@ struct kv_direct *truce__kv_direct_new(void);
 /* NULL is allowed. */
 void truce__kv_direct_free(struct kv_direct *direct);
 
-/* Called when a snapshot has begun. `moved`: the frames that were moved into the file, read before
- * the header of the snapshot was read for the second time. */
+/* Called when a snapshot has begun. The caller read `moved`, the number of frames that were moved
+ * into the file, before it read the header of the snapshot for the second time. */
 void truce__kv_direct_begin(struct kv *kv, uint32_t moved);
 
 /* Finds a row. Its body is borrowed until the next call on the connection. Returns false if SQLite

@@ -392,8 +392,8 @@ static bool table_take_row(struct kv *kv, int64_t row, struct bytes body)
     return !kv->corrupted && kv->take(kv->take_arg, row, body);
 }
 
-/* truce_take(id, body) returns true, and so a row of the result, if the walk ends. Otherwise it
- * returns NULL, and SQLite continues. */
+/* Implements the SQL function truce_take(id, body). It returns true, and so a row of the result, if
+ * the walk ends. Otherwise it returns NULL, and SQLite continues. */
 static void table_take(sqlite3_context *context, int count, sqlite3_value **values)
 {
     struct kv *kv = sqlite3_user_data(context);

@@ -14,7 +14,7 @@ struct kv_size {
 
 /* Returns whether SQLite was built with dbstat. Debian's SQLite is. */
 bool truce__kv_reports_sizes(void);
-/* Measures a table. Called in a snapshot. `keys`: whether the table is a key table. */
+/* Measures a table. Called in a snapshot. `keys` means that the table is a key table. */
 truce_status truce__kv_size(struct kv *kv, bool keys, int64_t table, struct kv_size *size,
                             bson_error_t *error);
 

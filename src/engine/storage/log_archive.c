@@ -14,7 +14,7 @@
  *
  * Invariants:
  *  1. Nothing in the page decides what is archived. A wrong value (after a power cut any is
- *     possible) delays a checkpoint or makes it try in vain.
+ *     possible) delays a checkpoint or makes it try without success.
  *  2. The place is published after the target has stored it. While it changes, `frames` is
  *     PLACE_CHANGES.
  *  3. The time of a commit was read under the lock before the commit: no caller and no reader has
@@ -159,8 +159,8 @@ static bool archive_is_slow(const struct lock_archive *archive, int milliseconds
     return (int)atomic_load(&archive->call_ms) * 2 > milliseconds;
 }
 
-/* Waits until the archiver reports a new place, for 10 ms at most. Returns false if the time is
- * over or the call was interrupted. `seen`: the count of places before the caller examined the
+/* Waits until the archiver reports a new place, for 10 ms at most. Returns false if the time has
+ * expired or the call was interrupted. `seen` is the count of places before the caller examined the
  * place. */
 static bool archive_wait_place(struct lock *lock, unsigned seen, int64_t until_ns)
 {

@@ -41,7 +41,7 @@ bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv);
 truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *error);
 void truce__archive_leave(struct lock *lock, int claim);
 
-/* Publishes the place up to which the log is archived and after which it is pinned. NULL: the
+/* Publishes the place up to which the log is archived and after which it is pinned. With NULL, the
  * archiver does not pin the log. */
 void truce__archive_publish(struct lock *lock, const struct kv_log_place *place);
 
@@ -69,7 +69,7 @@ size_t truce__archive_commit_times(const struct lock *lock, struct commit_time t
 void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ns,
                                    uint64_t commit, uint32_t generation);
 /* Publishes how many bytes of the log are not archived, since when calls to the target fail
- * (monotonic; 0: they succeed), and how long a call takes. */
+ * (monotonic; 0 means that they succeed), and how long a call takes. */
 void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
                                   int64_t failing_since_ns, unsigned call_ms);
 
@@ -79,15 +79,15 @@ void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
 void truce__archive_ask(struct lock *lock);
 
 struct archive_facts {
-    /* 0: the archiver died, and no other one has begun. */
+    /* 0 if the archiver died, and no other one has begun. */
     int process;
     bool pins;
     uint64_t commit, generation;
     /* Bytes of the log that are not archived. */
     uint64_t behind_bytes;
-    /* How long something has been missing in the archive; 0: it has everything. */
+    /* How long something has been missing in the archive, or 0 if it has everything. */
     int64_t behind_ms;
-    /* How long calls to the target have been failing; 0: they succeed. */
+    /* How long calls to the target have been failing; 0 means that they succeed. */
     int64_t failing_ms;
 };
 

@@ -28,7 +28,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 struct guarded {
-    /* NULL: the slot is free. */
+    /* NULL if the slot is free. */
     _Atomic(void *) mapping;
     atomic_size_t size;
     /* How often it is guarded: several connections map one index. */

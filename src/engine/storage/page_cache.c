@@ -24,7 +24,8 @@ struct page_slot {
 
 struct page_set {
     struct page_slot slots[WAYS];
-    /* The pages that were last read and not put in, by the hash of the number; 0: none. */
+    /* The pages that were last read and not put in, by the hash of the number, or 0 if none
+     * exists. */
     uint32_t missed[WAYS];
     /* The next slot that may be replaced (the CLOCK algorithm), and the next place of `missed`. */
     uint8_t next, next_missed;

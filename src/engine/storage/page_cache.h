@@ -49,7 +49,7 @@ struct page_name {
     uint32_t moved;
 };
 
-/* Creates the cache. `bytes`: the maximum size. The memory of a page is allocated when it is
+/* Creates the cache. `bytes` is the maximum size. The memory of a page is allocated when it is
  * used. */
 struct page_cache *truce__page_cache_new(uint64_t bytes);
 /* Frees the cache. NULL is allowed. */

@@ -37,6 +37,7 @@ static uint32_t page_number_at(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
+/* Reads exactly `size` bytes. Returns false at the end of the file or after an error. */
 static bool read_at_once(int file, uint8_t *to, size_t size, int64_t offset)
 {
     while (size) {
@@ -86,6 +87,8 @@ static void chain_add(struct chain *chain, const uint8_t *bytes, size_t size)
     }
 }
 
+/* Reads the header of the log and begins the chain of its checksums. Returns false if the header is
+ * damaged. */
 static bool begin_chain(const struct page_recovery *recovery, struct chain *chain)
 {
     uint8_t header[LOG_HEADER];
@@ -149,6 +152,8 @@ static bool count_frames(const struct page_recovery *recovery, uint32_t *frames)
     return true;
 }
 
+/* Reads the frames of the log and takes over the pages of each commit. Counts damaged frames, and
+ * ends at the first frame of an earlier log. */
 static void read_log(struct page_recovery *recovery, uint32_t frames)
 {
     uint32_t *pages = bson_malloc0((frames + 1) * sizeof *pages);
@@ -213,6 +218,7 @@ static truce_status page_recovery_check_files(const char *path, bson_error_t *er
     return TRUCE_OK;
 }
 
+/* Measures the file and allocates the tables for its pages. Fails with LIMIT if it is too large. */
 static truce_status page_recovery_measure(struct page_recovery *recovery, const char *path,
                                           uint32_t frames, bson_error_t *error)
 {
@@ -486,6 +492,8 @@ static size_t local_part(const struct page_recovery *recovery, size_t size)
     return part <= most ? part : least;
 }
 
+/* Appends the overflow pages of a record. Returns false if a page is missing or belongs to another
+ * record. */
 static bool entry_follow(const struct page_recovery *recovery, uint32_t next, size_t left,
                          bool take, struct buffer *record, bool *doubtful)
 {

@@ -23,13 +23,14 @@ enum page_recovery_state {
 };
 
 struct page_recovery {
-    /* -1: missing. */
+    /* -1 if it is missing. */
     int file, log;
     /* The number of pages in file and log. */
     uint32_t pages;
     /* The usable bytes of a page. */
     uint32_t usable;
-    /* For each page, from 1, the number of its last committed frame, from 1; 0: none. */
+    /* For each page, from 1, the number of its last committed frame, from 1, or 0 if none
+     * exists. */
     uint32_t *frames;
     /* For each page, a combination of PAGE_RECOVERY_USED and the other marks. */
     uint8_t *marks;
@@ -91,8 +92,9 @@ bool truce__page_recovery_child(const struct page_recovery *recovery,
 bool truce__page_recovery_row(const struct page_recovery *recovery,
                               const struct page_recovery_page *page, uint32_t i, int64_t *row);
 
-/* Appends the record of entry `i` with its overflow pages. `take`: marks these pages as used. Sets
- * `*doubtful` if one of them is doubtful. Returns false if the record cannot be read completely. */
+/* Appends the record of entry `i` with its overflow pages. With `take`, marks these pages as used.
+ * Sets `*doubtful` if one of them is doubtful. Returns false if the record cannot be read
+ * completely. */
 bool truce__page_recovery_record(const struct page_recovery *recovery,
                                  const struct page_recovery_page *page, uint32_t i, bool take,
                                  struct buffer *record, bool *doubtful);

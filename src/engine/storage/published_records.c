@@ -42,7 +42,7 @@
 #include "base/futex.h"
 #include "base/random.h"
 
-/* The table of the catalog. */
+/* The table of the catalog, which also contains the proof. */
 #define PROOF_TABLE INT64_C(0)
 /* The rows of the catalog begin after this row, so no collection uses it. */
 #define PROOF_ROW   INT64_C(-1)
@@ -178,6 +178,8 @@ void truce__records_close(struct records *records)
 
 /* ---- for the holder of the lock ------------------------------------------------------------- */
 
+/* Takes a published record for execution. Returns false if its process has died or has withdrawn
+ * it. */
 static bool records_take(struct records *records, size_t number)
 {
     struct lock_page *page = records->lock->page;
@@ -238,6 +240,8 @@ bool truce__records_put_answer(struct records *records, size_t record, struct by
 
 /* ---- the proof ------------------------------------------------------------------------------ */
 
+/* Writes the proof of a group: the numbers of the writes that its transaction contains (invariant
+ * 5). */
 static truce_status put_proof(struct kv *kv, const uint64_t *numbers, size_t count,
                               bson_error_t *error)
 {

@@ -46,11 +46,11 @@ static inline size_t record_next(uint64_t *set)
 /* The records as one open store sees them. */
 struct records {
     struct lock *lock;
-    /* The mapped records; NULL: not mapped yet, or mapping failed. */
+    /* The mapped records, or NULL if it is not mapped yet, or mapping failed. */
     struct record *all;
     /* Mapping was tried. */
     bool tried;
-    /* The claim of the own record; -1: none yet, or none was free. */
+    /* The claim of the own record; -1 if none exists yet or none was free. */
     int claim;
     /* Claiming was tried. */
     bool claimed;
@@ -73,8 +73,8 @@ bool truce__records_publish(struct records *records, struct bytes request, bool 
 
 /* Returns the state of the record; FREE if a program has cut the file. */
 enum record_state truce__records_state(struct records *records);
-/* Sleeps until the state differs from `seen`, another process wakes this one, or the time is
- * over. */
+/* Sleeps until the state differs from `seen`, another process wakes this one, or the time has
+ * expired. */
 void truce__records_sleep(struct records *records, enum record_state seen, int64_t nanoseconds);
 
 /* Withdraws the write. Returns false if it is taken, answered, or returned already. */
@@ -109,8 +109,8 @@ truce_status truce__records_prove(struct records *records, struct kv *kv, uint64
 /* Answers the records `taken` after the commit with the number `promise` (durable.h). Called before
  * the lock is released. */
 void truce__records_answer_all(struct records *records, uint64_t taken, uint64_t promise);
-/* Returns the records `taken`, whose writes were not committed, and wakes their owners. `refused`:
- * those that should not be published again soon. Called before the lock is released. */
+/* Returns the records `taken`, whose writes were not committed, and wakes their owners. `refused`
+ * has those that should not be published again soon. Called before the lock is released. */
 void truce__records_return_all(struct records *records, uint64_t taken, uint64_t refused);
 
 /* Returns whether a lock holder has died with taken records. */

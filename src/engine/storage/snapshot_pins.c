@@ -12,7 +12,7 @@
  *  1. A home counts only while it is claimed.
  *  2. Only the claim's owner writes to a home.
  *  3. The homes do not affect what is in the file. A wrong number (after a power cut any is
- *     possible) makes a checkpoint try in vain, or ends a read early or late.
+ *     possible) makes a checkpoint try without success, or ends a read early or late.
  */
 #include "engine/storage/snapshot_pins.h"
 

@@ -17,7 +17,7 @@
 struct pins {
     /* NULL if the lock has no page (on read-only media); then nothing is published. */
     struct lock *lock;
-    /* The claim of the home; -1: none yet, or none was free. */
+    /* The claim of the home; -1 if none exists yet or none was free. */
     int claim;
     struct lock_pin *home;
     bool tried;

@@ -117,6 +117,7 @@ static truce_status compact_read_rows(struct kv *kv, struct kv_pack *pack, struc
     return status;
 }
 
+/* Reads the next entries of a key table until the part is full. Sets `end` after the last entry. */
 static truce_status read_keys(struct kv *kv, struct kv_pack *pack, struct part *part,
                               bson_error_t *error)
 {
@@ -159,6 +160,7 @@ static void bind_entry(sqlite3_stmt *statement, int place, int64_t row, struct b
     sqlite3_bind_int64(statement, place + 1, row);
 }
 
+/* Deletes the entries of the part from the table. */
 static truce_status compact_take_out(struct kv *kv, const struct kv_pack *pack,
                                      const struct part *part, bson_error_t *error)
 {
@@ -180,6 +182,7 @@ static truce_status compact_take_out(struct kv *kv, const struct kv_pack *pack,
     return compact_change(kv, statement, part->count, error);
 }
 
+/* Inserts the entries of the part again, in their order, so that they fill their pages. */
 static truce_status compact_put_in(struct kv *kv, const struct kv_pack *pack,
                                    const struct part *part, bson_error_t *error)
 {
@@ -203,6 +206,7 @@ static truce_status compact_put_in(struct kv *kv, const struct kv_pack *pack,
     return status;
 }
 
+/* Deletes and inserts the entries of the part, and counts the pages that this has freed. */
 static truce_status compact_move(struct kv *kv, struct kv_pack *pack, const struct part *part,
                                  bson_error_t *error)
 {

@@ -19,6 +19,8 @@
 
 #include "engine/storage/checksum_vfs.h"
 
+/* Adds bytes to the checksum of the log, as SQLite computes it, without special instructions of the
+ * processor. */
 static void checksum_add_plain(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
 {
     uint32_t first = sum[0], second = sum[1];

@@ -26,7 +26,8 @@
  *
  * While a file grows, each fsync waits until the file system has recorded the new size, which can
  * take ten times as long. Therefore, when the WAL must grow, zeros are written ahead: as many as it
- * has bytes, but at most AHEAD_MAX. SQLite does not take them for frames, as after a crash.
+ * has bytes, but at most AHEAD_MAX. SQLite ignores these zeros, as it ignores anything after the
+ * last valid frame when it recovers from a crash.
  *
  * A crash loses no promised data, only frames of a commit that was not synced yet. A failing sync
  * is reported to the watch of the database (checksum_vfs.h), even if SQLite does not report it.
@@ -58,7 +59,8 @@
 #define AHEAD_MAX   (512 * 1024)
 
 struct wal_file {
-    sqlite3_file base; /* first */
+    /* Must be the first field. */
+    sqlite3_file base;
     uint8_t *buffer;
     /* The position of the buffer in the file. */
     sqlite3_int64 start;
@@ -68,7 +70,7 @@ struct wal_file {
     sqlite3_int64 next;
     /* The last header was that of a commit's last frame. */
     bool last;
-    /* The end of the file as far as this VFS has written it; -1: unknown. */
+    /* The end of the file as far as this VFS has written it, or -1 if it is unknown. */
     sqlite3_int64 end;
     /* The file that this one wraps. */
     sqlite3_file *real;
@@ -111,6 +113,8 @@ static void write_ahead(struct wal_file *wal, sqlite3_int64 from)
     }
 }
 
+/* Writes the buffered frames to the log, and zeros after them if the log grows. Keeps the buffer if
+ * a write fails. */
 static int kv_wal_flush(struct wal_file *wal)
 {
     sqlite3_int64 end = wal->start + wal->size;
@@ -211,6 +215,8 @@ static bool is_last(const uint8_t *header)
     return header[4] || header[5] || header[6] || header[7];
 }
 
+/* Puts a write into the buffer, or writes it at once after the buffer if it does not continue it.
+ * The last frame of a commit writes the buffer (assumption 1). */
 static int kv_wal_put(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
 {
     bool follows = offset == wal->next && size <= BUFFER_BYTES;
@@ -329,8 +335,8 @@ static bool wal_is_page(int size, sqlite3_int64 offset)
     return size == KV_PAGE_BYTES && offset % FRAME_BYTES == WAL_HEADER_BYTES + HEADER_BYTES;
 }
 
-/* Reads from the log once. `cache`: where a page of a frame goes if it is wanted there; NULL:
- * nowhere. */
+/* Reads from the log once. If `cache` is not NULL, a page of a frame goes there if the cache wants
+ * it. */
 static int wal_read_once(struct wal_file *wal, void *data, int size, sqlite3_int64 offset,
                          struct page_cache *cache, const struct page_name *name)
 {
@@ -462,12 +468,14 @@ struct kv_log {
     sqlite3_file *file;
     /* The checksums of the log are over words in big-endian order. */
     bool big;
-    /* Frames that were read together: `count` frames after the first `before`; NULL: none yet. */
+    /* Frames that were read together: `count` frames after the first `before`, or NULL if none
+     * exists yet. */
     uint8_t *frames;
     uint32_t before, count;
 };
 
-/* Bypasses this VFS: what the other descriptor has buffered is not a commit yet. */
+/* Opens another descriptor of the log, which bypasses this VFS. It does not see frames that the VFS
+ * still buffers; they are not a commit yet. */
 static int kv_wal_open_log(const char *path, int flags, struct kv_log **log)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
@@ -532,6 +540,7 @@ static int renew_part(struct kv_log *log, uint8_t *bytes, int size, sqlite3_int6
     return result ? result : log->file->pMethods->xWrite(log->file, bytes, size, offset);
 }
 
+/* Writes the log again with its own bytes and syncs it, the header first. */
 static int renew_log(struct kv_log *log, uint8_t *bytes)
 {
     sqlite3_int64 size = 0, at = 0;
@@ -712,8 +721,8 @@ truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
     return TRUCE_OK;
 }
 
-/* Returns the frame after the first `before`. Frames up to `last` may be read with it, or may have
- * been read by an earlier call; not if `again` is set. */
+/* Returns the frame that follows the first `before` frames. Unless `again` is set, the frame may
+ * come from an earlier read, and the call may read ahead up to the frame `last`. */
 static uint8_t *kv_log_read(struct kv_log *log, uint32_t before, uint32_t last, bool again,
                             int *result)
 {

@@ -7,9 +7,10 @@
  *
  * To write, a process enters the turnstile, acquires the lock, and leaves the turnstile. If a
  * process releases the lock and wants it again, it finds the next process in the turnstile, which
- * gets the lock first. Two processes therefore alternate; three or more take turns except for
- * chance. If no process waits, the lock is acquired without the turnstile. SQLite's busy handler,
- * which sleeps and retries, has no such rule, and waits last seconds under load.
+ * gets the lock first. Two processes therefore alternate. With three or more, each waiting process
+ * gets the lock soon, but the order among them is not fixed. If no process waits, the lock is
+ * acquired without the turnstile. SQLite's busy handler sleeps and retries without such a rule, so
+ * under load a process can wait for seconds.
  *
  *     free --turnstile, lock--> held --unlock, turn + 1, wake--> free
  *
@@ -55,8 +56,8 @@ static bool try_byte(const struct lock *lock, int64_t byte, short type)
     return lock_set_byte(lock->file, byte, type);
 }
 
-/* Returns whether a process has announced lately that it waits. A time far in the future is of
- * another clock, from before a restart of the machine. */
+/* Returns whether a process has recently announced that it waits. A time far in the future was
+ * written before a restart of the machine, by another clock. */
 static bool has_waiters(const struct lock *lock)
 {
     int64_t left = atomic_load(&lock->page->waited_until) - truce__clock_monotonic_ns();
@@ -86,8 +87,9 @@ bool truce__lock_interrupted(const struct lock *lock)
     return lock->interrupted && __atomic_load_n(lock->interrupted, __ATOMIC_RELAXED);
 }
 
-/* Returns false with errno EAGAIN after the deadline, ECANCELED if interrupted, and other numbers
- * if the file system has no locks. */
+/* Waits until this process has the lock on the byte. Returns false with errno EAGAIN after the
+ * deadline, with ECANCELED after an interrupt, and with another errno if the file system has no
+ * locks. */
 static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadline_ns)
 {
     struct lock_page *page = lock->page;
@@ -112,11 +114,13 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
     return taken;
 }
 
+/* Fails because the lock was not acquired, with the reason in errno: an interrupt, the deadline, or
+ * a failure of the file system. */
 static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
 {
     int holder = atomic_load(&lock->page->holder);
     int64_t since = atomic_load(&lock->page->held_since);
-    int length = (int)(strlen(lock->path) - strlen("-lock")); /* the store's own path */
+    int length = (int)(strlen(lock->path) - strlen("-lock")); /* The store's own path. */
 
     if (errno == ECANCELED)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
@@ -172,7 +176,7 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
 }
 
 /* Acquires the lock if it is free and no process waits for it in turn. `has_waiters` only means
- * that a process has announced itself lately; the kernel knows whether it still waits. */
+ * that a process has announced itself recently; only the kernel knows whether it still waits. */
 truce_status truce__lock_try(struct lock *lock)
 {
     truce_assert(!lock->held);

@@ -73,7 +73,8 @@ struct lock_archive {
     atomic_uint call_ms;
     /* The time at which everything was archived last, monotonic nanoseconds. */
     atomic_llong whole_ns;
-    /* Since when calls to the target fail, monotonic nanoseconds; 0: the last one succeeded. */
+    /* Since when calls to the target fail, monotonic nanoseconds; 0 if the last one
+     * succeeded. */
     atomic_llong failing_since_ns;
     /* The last archived commit, the generation, and bytes of the log that are not archived. */
     atomic_ullong commit, generation, behind;
@@ -121,7 +122,7 @@ struct lock_page {
     atomic_uint watched_until;
     /* A thread may sleep on `turn` until this time (monotonic nanoseconds). */
     atomic_llong waited_until;
-    /* The process that holds the lock; 0: none. */
+    /* The process that holds the lock, or 0 if none exists. */
     atomic_int holder;
     /* Wall clock, milliseconds. */
     atomic_llong held_since;
@@ -174,7 +175,7 @@ struct lock {
     /* Paths. */
     char *path, *database, *log, *index;
     int file;
-    /* A descriptor of the path alone (O_PATH); -1: it could not be opened. */
+    /* A descriptor of the path alone (O_PATH); -1 if it could not be opened. */
     int database_file;
     /* The process that opened the lock. A forked child does not use it. */
     int process;
@@ -195,11 +196,11 @@ struct lock {
 
 /* ---- entering and leaving (lock_file.c) ----------------------------------------------------- */
 
-/* Opens the file, creates it if it is missing, and registers this process as present. `path` is
- * the path of the database. On success the process holds the entry lock until truce__lock_admit:
- * no other process enters or leaves. Fails with LOCKED after the deadline (monotonic
- * nanoseconds). Fails with CORRUPT if the file is not the lock file of this store, or if other
- * processes use another lock file for it. `*denied`: the file may not be written or created. */
+/* Opens the file, creates it if it is missing, and registers this process as present. `path` is the
+ * path of the database. On success the process holds the entry lock until truce__lock_admit: no
+ * other process enters or leaves. Fails with LOCKED after the deadline (monotonic nanoseconds).
+ * Fails with CORRUPT if the file is not the lock file of this store, or if other processes use
+ * another lock file for it. Sets `*denied` if the file may not be written or created. */
 truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
                                bool *denied, bson_error_t *error);
 
@@ -260,7 +261,7 @@ void truce__lock_release(struct lock *lock);
 /* Returns whether any process holds the lock, this one included. */
 bool truce__lock_is_held(const struct lock *lock);
 
-/* Returns the process that holds the lock, and for how long it has held it; 0: none. */
+/* Returns the process that holds the lock, and for how long it has held it, or 0 if none exists. */
 int truce__lock_holder(const struct lock *lock, int64_t *held_ms);
 
 /* Fails with LOCKED, naming the holder, if another process holds the lock now. */

@@ -35,8 +35,8 @@
 
 /* A caller's decisions about changes. */
 struct change_list_guard {
-    /* Allows the collection of each change except those of queues. `reads`: the change does not
-     * write to it. */
+    /* Allows the collection of each change except those of queues. `reads` is true if the change
+     * does not write to it. */
     truce_status (*allow)(void *arg, const char *collection, bool reads, bson_error_t *error);
     /* Adds a change whose first field begins with "truce": an operation of a layer above. If
      * `commit` is NULL, the change is only checked. If the function is NULL, such a change is
@@ -56,8 +56,8 @@ struct change_list_handles {
 
 void truce__change_list_handles_release(struct change_list_handles *handles);
 
-/* Checks a list. INVALID: the error names the change by its number from 1. An array without a
- * change is valid. */
+/* Checks a list. Returns INVALID if it is wrong; the error then names the change by its number from
+ * 1. An array without a change is valid. */
 truce_status truce__change_list_check(const bson_t *changes, const struct change_list_guard *guard,
                                       bson_error_t *error);
 

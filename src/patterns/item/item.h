@@ -16,7 +16,7 @@ struct truce_item {
     char *collection, *field, *identity;
     /* The field without $[], for filters. */
     char *plain;
-    /* The field that every change increments; NULL: none. */
+    /* The field that every change increments, or NULL if none exists. */
     char *version;
     /* The field that is written as a whole: the field itself or, if nested, its first name. */
     char *owner;
@@ -40,7 +40,7 @@ struct item_call {
     enum item_verb verb;
     /* Selects the document; borrowed. */
     const bson_t *filter;
-    /* The operators, or the item; borrowed. NULL: remove. */
+    /* The operators, or the item; borrowed. NULL for a removal. */
     const bson_t *change;
     /* The whole condition on items. */
     bson_t query;
@@ -68,12 +68,12 @@ struct item_outcome {
 
 enum item_state truce__item_state(const truce_item *item, const bson_t *document);
 struct value truce__item_at(const bson_t *document,
-                            const char *path); /* without arrays on the path */
+                            const char *path); /* Without arrays on the path. */
 
-char *truce__item_key_of(struct value identity); /* NULL: not a valid identity */
+char *truce__item_key_of(struct value identity); /* NULL if the identity is not valid */
 
 /* Build {v: the items in the other layout}. An item of a map without its identity gets that of its
- * key. TRUCE_INVALID: an item has no identity, or two have the same. */
+ * key. Return TRUCE_INVALID if an item has no identity, or two have the same. */
 truce_status truce__item_to_map(const truce_item *item, struct value items, bson_t *made,
                                 bson_error_t *error);
 void truce__item_to_array(const truce_item *item, struct value map, bson_t *made);

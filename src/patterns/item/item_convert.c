@@ -37,8 +37,8 @@ static bool conversion_is_due(const struct conversion *conversion, const bson_t 
     return state == (conversion->layout == TRUCE_ITEM_MAP ? ITEM_LIST : ITEM_TABLE);
 }
 
-/* Writes the converted document unless the stored one has changed since it was read. *took: it was
- * written. */
+/* Writes the converted document unless the stored one has changed since it was read. Sets *took if
+ * it was written. */
 static truce_status convert_write_document(struct conversion *conversion, const bson_t *document,
                                            const bson_t *made, bool *took, bson_error_t *error)
 {
@@ -88,6 +88,7 @@ static truce_status convert_as_read(struct conversion *conversion, const bson_t 
     return status;
 }
 
+/* Converts one document, and reads it again until it is converted or does not have to be. */
 static truce_status convert_one(struct conversion *conversion, const bson_value_t *id,
                                 bson_error_t *error)
 {

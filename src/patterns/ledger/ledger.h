@@ -17,7 +17,7 @@
 #define LEDGER_WINDOW   200                      /* Numbers that one message reads. */
 
 struct ledger_rules {
-    /* "": the account is not open. */
+    /* Empty if the account is not open. */
     char currency[25];
     bool has_min, has_max, debit_only, credit_only, closed;
     int64_t min, max;
@@ -27,7 +27,7 @@ struct ledger_rules {
 struct ledger_state {
     int64_t number, balance, out, in;
     int64_t booked_ms;
-    /* The number that set the rules; 0: none. */
+    /* The number that set the rules, or 0 if none exists. */
     int64_t rules_at;
     struct ledger_rules rules;
     /* Documents that are not committed have later numbers of the account. */
@@ -72,7 +72,7 @@ struct ledger_tail {
     uint8_t hash[SHA256_BYTES];
 };
 
-/* Adds the number that follows the last one. `hash`: of the account after it. */
+/* Adds the number that follows the last one. `hash` is that of the account after it. */
 void truce__ledger_tail_add(struct ledger_tail *tail, int64_t number,
                             const struct ledger_tail_value *value,
                             const uint8_t hash[SHA256_BYTES]);
@@ -84,9 +84,10 @@ struct ledger_known {
     char *account;
     /* In a batch: its numbers. In the handle: those since the last complete run, or none. */
     struct ledger_tail tail;
-    /* The number that this call began with: remembered, or read. */
+    /* The last number of the account when this call began, from the cache or from a read. */
     int64_t root;
-    /* The version of the store (truce__store_version) that has no later number; 0: unknown. */
+    /* The version of the store (truce__store_version) that has no later number, or 0 if it is
+     * unknown. */
     uint64_t version;
     /* `next` is the state after the transaction that is being planned. */
     struct ledger_state state, next;
@@ -118,7 +119,7 @@ struct sorter;
 
 /* Zero-initialise it; release frees it. */
 struct ledger_list {
-    /* The current account, and its greatest number; NULL: there are no more. */
+    /* The current account, and its greatest number, or NULL if there are no more. */
     const char *account;
     int64_t number;
     /* Accounts that are not in the sorter yet, by their greatest number (state.number). */
@@ -126,7 +127,7 @@ struct ledger_list {
     struct sorter *sorter;
     /* The name of the current account. */
     struct buffer row;
-    /* The row of the sorter after those of the current account; NULL: none. */
+    /* The row of the sorter after those of the current account, or NULL if none exists. */
     const void *ahead;
     bool begun;
 };
@@ -157,11 +158,10 @@ struct truce_ledger {
     /* Protects the fields below. */
     pthread_mutex_t mutex;
     bool ready;
-    uint64_t
-        /* The structure number of the store for which the remembered states are valid; 0: none are
-         * remembered. */
-        structure;
-    /* The collection of documents of numbers; NULL: the index makes numbers unique. */
+    /* The structure number of the store for which the remembered states are valid, or 0 if none are
+     * remembered. */
+    uint64_t structure;
+    /* The collection of documents of numbers, or NULL if the index makes numbers unique. */
     char *slots;
     /* The queue of waiting posts. */
     struct ledger_waiting *first, *last;
@@ -181,7 +181,7 @@ struct truce_ledger {
     struct ledger_table known;
     /* The values in the tails of these accounts. */
     uint64_t tails;
-    /* The plan of the last post in a commit (ledger_commit.c); NULL: none. */
+    /* The plan of the last post in a commit (ledger_commit.c), or NULL if none exists. */
     struct ledger_kept *kept;
     bson_t currencies;
 };
@@ -201,8 +201,8 @@ void truce__ledger_forget(truce_ledger *ledger);
 truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error);
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
 /* Remembers the state, and builds the runs of stored sums that the account has completed since the
- * state that was remembered before. `version`: if the state was read as the last one, the version
- * of the store from before the read; otherwise 0. */
+ * state that was remembered before. If the state was read as the last one, `version` is the version
+ * of the store from before the read; otherwise it is 0. */
 void truce__ledger_remember(struct ledger_reader *reader, const char *account,
                             const struct ledger_state *state, uint64_t version);
 /* Does the same for an account of a batch that was posted. The runs that its tail completes are
@@ -228,14 +228,15 @@ struct ledger_documents {
 
 void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document);
 void truce__ledger_documents_release(struct ledger_documents *documents);
-/* Returns the document with the account's change of that number; NULL: none. */
+/* Returns the document with the account's change of that number, or NULL if none exists. */
 const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,
                                      int64_t number);
 
 struct fields truce__ledger_changes(const bson_t *document);
 /* Reads a change. Returns false if it cannot be a change of a ledger. */
 bool truce__ledger_change(struct value value, struct ledger_change *change);
-/* Finds the account's change with that number (0: its last one); false: not found. */
+/* Finds the account's change with that number (0 for its last one). Returns false if none
+ * exists. */
 bool truce__ledger_change_of(const bson_t *document, const char *account, int64_t number,
                              struct ledger_change *change);
 /* Returns true for a COMMITTED change with its balance and its hash: a committed number of its
@@ -257,8 +258,8 @@ void truce__ledger_digest(const bson_t *document, uint8_t digest[SHA256_BYTES]);
 void truce__ledger_chain(const uint8_t digest[SHA256_BYTES], const char *account,
                          const uint8_t before[SHA256_BYTES], struct ledger_state *state);
 
-/* Adds the change to the state. LIMIT: a sum exceeds 64 bits. `counts`: its transaction is VALID;
- * `pending`: it is PENDING. */
+/* Adds the change to the state. Returns LIMIT if a sum exceeds 64 bits. `counts` is true if its
+ * transaction is VALID, and `pending` if it is PENDING. */
 truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_change *change,
                                bool counts, bool pending, bson_error_t *error);
 
@@ -304,12 +305,12 @@ truce_status truce__ledger_fetch_in(struct ledger_reader *reader, const char *co
 truce_status truce__ledger_head(struct ledger_reader *reader, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
 /* Reads by one message whether a transaction has the id, and moves the states of the accounts,
- * which were remembered, to their last numbers. *usual: no transaction has the id, and the states
- * are the last ones. Otherwise read them one by one; the states may be wrong. */
+ * which were remembered, to their last numbers. Sets *usual if no transaction has the id, and the
+ * states are the last ones. Otherwise the states may be wrong: read them one by one. */
 truce_status truce__ledger_heads(struct ledger_reader *reader, const bson_value_t *id,
                                  struct ledger_known *const *accounts, uint32_t count, bool *usual,
                                  bson_error_t *error);
-/* Finds the state after that number. NOT_FOUND: the account has no such number. */
+/* Finds the state after that number. Returns NOT_FOUND if the account has no such number. */
 truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *account,
                                     int64_t number, struct ledger_state *state,
                                     bson_error_t *error);
@@ -317,10 +318,11 @@ truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *ac
 truce_status truce__ledger_state_of(struct ledger_reader *reader, const bson_t *document,
                                     const char *account, int64_t number, struct ledger_state *state,
                                     bson_error_t *error);
-/* Reads a transaction by its _id. NOT_FOUND: none. */
+/* Reads a transaction by its _id. Returns NOT_FOUND if none exists. */
 truce_status truce__ledger_transaction(struct ledger_reader *reader, const bson_value_t *id,
                                        bson_t *document, bson_error_t *error);
-/* Reads the transaction that settles, voids, or reverses another one. NOT_FOUND: none. */
+/* Reads the transaction that settles, voids, or reverses another one. Returns NOT_FOUND if none
+ * exists. */
 truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_value_t *of,
                                    bson_t *document, bson_error_t *error);
 
@@ -337,8 +339,8 @@ int64_t truce__ledger_value_date(const bson_t *document);
 truce_status truce__ledger_sum_until(struct ledger_reader *reader, const char *account,
                                      int64_t last, int64_t until_ms, int64_t *sum,
                                      bson_error_t *error);
-/* Builds the runs that end after the number `before` (-1: with `number` itself) and up to `number`,
- * which is committed. Does nothing on a view. */
+/* Builds the runs that end after the number `before` (or, if it is -1, with `number` itself) and up
+ * to `number`, which is committed. Does nothing on a view. */
 void truce__ledger_sums_complete(struct ledger_reader *reader, const char *account, int64_t before,
                                  int64_t number);
 /* Runs of the smallest size that were made from tails. */
@@ -357,8 +359,8 @@ void truce__ledger_runs_store(struct ledger_runs *runs, const struct ledger_tabl
  * dropped. */
 truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *error);
 /* Compares the stored runs that end with the number `to` with their entries. `dated` has the values
- * of the last LEDGER_SUMS_RUN numbers; it is sorted. *wrong: a run differs, or one of its pages is
- * missing. */
+ * of the last LEDGER_SUMS_RUN numbers; it is sorted. Sets *wrong if a run differs, or one of its
+ * pages is missing. */
 truce_status truce__ledger_sums_prove(struct ledger_reader *reader, const char *account, int64_t to,
                                       const uint8_t hash[SHA256_BYTES], struct ledger_dated *dated,
                                       uint32_t count, bool *wrong, bson_error_t *error);
@@ -390,16 +392,15 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
 struct ledger_plan {
     truce_ledger *ledger;
     struct ledger_reader reader;
-    /* NULL: without a commit. */
+    /* NULL if there is no commit. */
     truce_commit *commit;
     /* The commit had no transactions of its own when the plan began. */
     bool alone;
     struct ledger_table book;
     /* Remembered states are not used. */
     bool fresh;
-    bool
-        /* Expired amounts count as free, because their release cannot be booked first. */
-        discounts;
+    /* Expired amounts count as free, because their release cannot be booked first. */
+    bool discounts;
     int64_t now_ms;
 };
 
@@ -422,11 +423,11 @@ void truce__ledger_kept_free(struct ledger_kept *kept);
 
 /* Makes the document of the request, checked against the states of the book, which then move on to
  * those after it. If the status is not OK, the request is refused and the book does not change.
- * *stale: the states were remembered, so the refusal may be wrong. */
+ * Sets *stale if the states were remembered, so the refusal may be wrong. */
 truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_request *request,
                                 bson_t *document, bool *stale, bson_error_t *error);
 /* Reads the accounts of a post in a commit, and whether its id was posted before, by one message,
- * if this saves messages. *absent: no transaction has the id. */
+ * if this saves messages. Sets *absent if no transaction has the id. */
 truce_status truce__ledger_plan_together(struct ledger_plan *plan,
                                          const struct ledger_request *request, bool *absent,
                                          bson_error_t *error);
@@ -439,7 +440,7 @@ bool truce__ledger_plan_pending(const struct ledger_plan *plan,
                                 const struct ledger_request *request);
 /* Appends the _id of the request's document. */
 void truce__ledger_request_id(const struct ledger_request *request, bson_t *holder);
-/* Compares a document with what the request would make. DUPLICATE: they differ. */
+/* Compares a document with what the request would make. Returns DUPLICATE if they differ. */
 truce_status truce__ledger_same(const struct ledger_request *request, const bson_t *document,
                                 bson_error_t *error);
 
@@ -460,8 +461,8 @@ truce_status truce__ledger_fetch_slots(struct ledger_reader *reader, const bson_
                                        struct ledger_documents *documents, bson_error_t *error);
 /* Appends the _id of a number's document to a list of _ids. */
 void truce__ledger_slot_append(const char *account, int64_t number, bson_t *ids, uint32_t *count);
-/* Returns the document of a number among those that were read: {tx: the transaction's _id}; NULL:
- * none. */
+/* Returns the document of a number among those that were read: {tx: the transaction's _id}, or NULL
+ * if none exists. */
 const bson_t *truce__ledger_slot(const struct ledger_documents *documents, const char *account,
                                  int64_t number);
 
@@ -486,15 +487,15 @@ void truce__ledger_names_free(char **names, uint32_t count);
 /* Returns whether the account has the name, or is below it: "assets" includes "assets:cash". Every
  * account is below NULL and "". */
 bool truce__ledger_is_below(const char *account, const char *prefix);
-/* Reports balances as truce_ledger_balances does, but only of accounts after a name (NULL: all). On
- * a store with snapshots, a page costs the same wherever it begins. */
+/* Reports balances as truce_ledger_balances does, but only of accounts after a name (NULL for all).
+ * On a store with snapshots, a page costs the same wherever it begins. */
 truce_status truce__ledger_balances_after(truce_ledger *ledger, const char *prefix,
                                           const char *after,
                                           truce_ledger_balance_function *function, void *arg,
                                           bson_error_t *error);
 /* Reports transactions as truce_ledger_walk does, but only those that an earlier walk did not
- * report. `after` (NULL: a first walk) has its `reached`: [{account, number}], the last number of
- * each account that was reported. Transactions that were posted since are in the new snapshot.
+ * report. `after` (NULL for a first walk) has its `reached`: [{account, number}], the last number
+ * of each account that was reported. Transactions that were posted since are in the new snapshot.
  * `reached` may be NULL. */
 truce_status truce__ledger_walk_after(truce_ledger *ledger, const bson_t *after,
                                       truce_ledger_document_function *function, void *arg,
@@ -507,8 +508,8 @@ struct ledger_sealed {
     uint8_t hash[SHA256_BYTES];
 };
 
-/* Continues a seal after a part (NULL: begins one). The accounts of the further parts are those of
- * another snapshot. */
+/* Continues a seal after a part, or begins one if the part is NULL. The accounts of the further
+ * parts are those of another snapshot. */
 truce_status truce__ledger_seal_after(truce_ledger *ledger, const struct ledger_sealed *after,
                                       truce_ledger_seal_function *function, void *arg,
                                       bson_error_t *error);
@@ -526,13 +527,13 @@ bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);
 
 struct ledger_takeup {
-    /* Also takes up documents before the next number of this account; NULL: none. */
+    /* The account before whose next number documents are taken up, too, or NULL. */
     const char *account;
     /* Reads the whole account if necessary. */
     bool thorough;
-    /* UNCOMMITTED documents of one call; 0: all. */
+    /* The maximum number of UNCOMMITTED documents of one call, or 0 for all. */
     int64_t limit;
-    /* NULL: none. */
+    /* May be NULL. */
     ledger_refused_function *refused;
     void *arg;
     /* The number of documents that were committed. */
@@ -556,7 +557,7 @@ typedef struct ledger_state *ledger_state_function(void *arg, const char *accoun
 truce_status truce__ledger_release_overdue(struct ledger_reader *reader, const char *account,
                                            ledger_state_function *state_of, void *arg,
                                            bson_error_t *error);
-/* Books the release of expired pending transactions of one account; NULL: of all. */
+/* Books the release of expired pending transactions of one account, or of all if it is NULL. */
 truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
                                   int64_t *expired, bson_error_t *error);
 

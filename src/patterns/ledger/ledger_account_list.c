@@ -15,7 +15,7 @@
 #include "query/sort/sort.h"
 #include "store/pipeline.h"
 
-#define LIST_MEMORY (16 * 1024 * 1024) /* of the rows that wait to be sorted */
+#define LIST_MEMORY (16 * 1024 * 1024) /* The bytes of rows that wait to be sorted. */
 
 static truce_status list_spill(void *arg, struct spill **spill, bson_error_t *error)
 {

@@ -112,8 +112,8 @@ static void ledger_batch_settle_found(struct ledger_request *request, const bson
         truce__ledger_settle_posted(request, document, !request->sent);
 }
 
-/* Looks for the request's document. NOT_FOUND: it was not posted before. OK: the request is
- * settled. */
+/* Looks for the request's document. Returns NOT_FOUND if it was not posted before, and OK if the
+ * request is settled. */
 static truce_status ledger_batch_find_posted(struct ledger_batch *batch,
                                              struct ledger_request *request, bson_error_t *error)
 {
@@ -121,7 +121,7 @@ static truce_status ledger_batch_find_posted(struct ledger_batch *batch,
     truce_status status;
 
     if (request->verb == LEDGER_OPEN || request->verb == LEDGER_RULES)
-        return TRUCE_NOT_FOUND; /* the plan shows whether the rules are the same */
+        return TRUCE_NOT_FOUND; /* The plan shows whether the rules are the same. */
     status = ledger_batch_look_up(batch, request, &document, error);
     if (!status)
         ledger_batch_settle_found(request, &document, error);
@@ -151,8 +151,8 @@ truce_status truce__ledger_report_settled(const bson_t *document, bson_error_t *
     return TRUCE_DUPLICATE;
 }
 
-/* Looks for the transaction that settled `of` (LG6). NOT_FOUND: none did. OK: the request is
- * settled as a DUPLICATE. */
+/* Looks for the transaction that settled `of` (LG6). Returns NOT_FOUND if none did, and OK if the
+ * request is settled as a DUPLICATE. */
 static truce_status ledger_batch_find_settled(struct ledger_batch *batch,
                                               struct ledger_request *request, bson_error_t *error)
 {
@@ -272,7 +272,7 @@ static bool ledger_batch_is_plain(const struct ledger_request *request)
 }
 
 /* Settles a refused request, or keeps the refusal until the documents planned before it are posted.
- * *stop: the batch plans no more requests, because the refusal depends on them or on a fresh
+ * Sets *stop if the batch plans no more requests, because the refusal depends on them or on a fresh
  * read. */
 static truce_status ledger_batch_refused(struct ledger_batch *batch, uint32_t at,
                                          truce_status status, bool stale, bool *stop,
@@ -292,7 +292,7 @@ static truce_status ledger_batch_refused(struct ledger_batch *batch, uint32_t at
     overdue = status == TRUCE_LIMIT && ledger_batch_is_plain(request) &&
               truce__ledger_plan_pending(&batch->plan, request);
     if (batch->planned && (overdue || !ledger_batch_is_plain(request))) {
-        *stop = true; /* the earlier ones first */
+        *stop = true; /* The earlier ones first. */
         return TRUCE_OK;
     }
     if (batch->planned) {
@@ -324,6 +324,8 @@ static truce_status ledger_batch_plan_one(struct ledger_batch *batch,
     return truce__ledger_plan(&batch->plan, request, document, stale, error);
 }
 
+/* Plans the requests that are not settled, in order, until the round is full or a request needs the
+ * earlier ones to be stored first. */
 static truce_status ledger_batch_plan(struct ledger_batch *batch, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -475,6 +477,8 @@ static truce_status ledger_batch_check_server(struct ledger_batch *batch, const 
         (long long)first.number, first.account);
 }
 
+/* Handles a refused insert: the transaction was posted before, `of` was settled before, or another
+ * client was faster to use one of its numbers. */
 static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t place,
                                        bson_error_t *error)
 {
@@ -487,7 +491,7 @@ static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t plac
         status = ledger_batch_find_settled(batch, request, error);
     if (status != TRUCE_NOT_FOUND)
         return status;
-    batch->fresh = true; /* one of its numbers is taken */
+    batch->fresh = true; /* One of its numbers is taken. */
     if (++batch->taken % TAKEN_OFTEN == 0) {
         status =
             ledger_batch_is_plain(request) ? ledger_batch_take_up(batch, request, error) : TRUCE_OK;
@@ -499,6 +503,8 @@ static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t plac
     return truce__worker_wait(&batch->plan.reader.worker, "a number of an account", error);
 }
 
+/* Handles the first insert of a batch that failed. Returns OK if the batch can continue with a new
+ * plan. */
 static truce_status ledger_batch_failed(struct ledger_batch *batch, uint32_t place,
                                         truce_status status, bson_error_t *error)
 {
@@ -607,8 +613,8 @@ static truce_status ledger_batch_take_back(struct ledger_batch *batch, uint32_t 
 }
 
 /* Checks after the insert of a batch that the collection was not dropped or emptied before it, on a
- * store that does not report drops. `posted`: the number of documents that were inserted. *gone: it
- * was, and the documents of the batch are removed again. */
+ * store that does not report drops. `posted` is the number of documents that were inserted. Sets
+ * *gone if it was; the documents of the batch are then removed again. */
 static truce_status ledger_batch_confirm(struct ledger_batch *batch, uint32_t posted, bool *gone,
                                          bson_error_t *error)
 {
@@ -632,6 +638,8 @@ static truce_status ledger_batch_confirm(struct ledger_batch *batch, uint32_t po
     return status;
 }
 
+/* Inserts the planned documents by one ordered bulk, and settles the requests that were posted or
+ * refused. */
 static truce_status ledger_batch_send(struct ledger_batch *batch, bson_error_t *error)
 {
     truce_write *writes = bson_malloc0(batch->planned * sizeof *writes);

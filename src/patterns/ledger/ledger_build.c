@@ -83,6 +83,7 @@ static void build_append_id(const struct draft *draft, bson_t *document)
     bson_append_document_end(document, &id);
 }
 
+/* Appends the fields of a transaction except its changes. */
 static void build_append_fields(const struct draft *draft, bson_t *document)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
@@ -152,6 +153,8 @@ truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_err
 
 /* ---- comparison with a stored document ------------------------------------------------------- */
 
+/* Returns whether the entries of the request are those of the document, in the same order unless it
+ * settles a pending transaction. */
 static bool same_entries(const truce_ledger_transaction *given, const bson_t *document)
 {
     struct ledger_change change;

@@ -10,8 +10,8 @@
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_post.h"
 
-/* Fails with DUPLICATE, naming the transaction that settled `of`. NOT_FOUND: neither the store nor
- * the commit settles it. */
+/* Fails with DUPLICATE, naming the transaction that settled `of`. Returns NOT_FOUND if neither the
+ * store nor the commit settles it. */
 static truce_status commit_find_settled(struct ledger_plan *plan, const bson_value_t *of,
                                         bson_error_t *error)
 {
@@ -77,8 +77,8 @@ static void commit_guard_of(const bson_t *document, bson_t *guard)
     bson_append_array_end(guard, &any);
 }
 
-/* Settles a request whose transaction the store or the commit already has. NOT_FOUND: it was not
- * posted before. */
+/* Settles a request whose transaction the store or the commit already has. Returns NOT_FOUND if it
+ * was not posted before. */
 static truce_status commit_find_posted(struct ledger_plan *plan, struct ledger_request *request,
                                        bson_error_t *error)
 {
@@ -97,7 +97,7 @@ static truce_status commit_find_posted(struct ledger_plan *plan, struct ledger_r
         if (!status)
             truce__ledger_settle_posted(request, &document, !request->sent);
     } else if (!status) {
-        status = TRUCE_NOT_FOUND; /* the plan shows whether the rules are the same */
+        status = TRUCE_NOT_FOUND; /* The plan shows whether the rules are the same. */
     }
     bson_destroy(&document);
     bson_destroy(&holder);

@@ -19,7 +19,7 @@ struct draft {
     struct ledger_plan *plan;
     const struct ledger_request *request;
     const char *kind, *state;
-    /* inner: the opening or the rules of one account; nothing has to balance. */
+    /* An inner posting: the opening or the rules of one account; nothing has to balance. */
     bool counts, pending, part, inner;
     /* The state of another program's document is neither VALID nor PENDING. */
     bool idle;
@@ -50,7 +50,7 @@ void truce__ledger_append_state(const struct ledger_state *state, bool hash, bso
 truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_error_t *error);
 /* Returns "withdraw" or "deposit", unless the change has a type of its own. */
 const char *truce__ledger_type(const struct ledger_change *change);
-/* Returns the entry that the request gives for an account; NULL: none. */
+/* Returns the entry that the request gives for an account, or NULL if none exists. */
 const truce_ledger_entry *truce__ledger_entry(const truce_ledger_transaction *given,
                                               const char *account);
 

@@ -25,11 +25,12 @@ void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id)
     BSON_APPEND_VALUE(&filter, "_id", id);
     truce__intent_append_absent(&filter);
     (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
-                        &ignored); /* the sweep repeats it: it is a hint */
+                        &ignored); /* The sweep repeats it: it is a hint. */
     bson_destroy(update);
     bson_destroy(&filter);
 }
 
+/* Reads up to `limit` pending transactions that have expired, the oldest first. */
 static truce_status expire_find(struct ledger_reader *reader, const char *account, int64_t limit,
                                 struct ledger_documents *found, bson_error_t *error)
 {
@@ -62,6 +63,8 @@ static bool expire_is_held(const struct ledger_change *change, const bson_t *rel
              there.number <= after->number);
 }
 
+/* Subtracts the amounts of an expired pending transaction from each state that includes them, but
+ * not their release. */
 static truce_status expire_release_from(struct ledger_reader *reader, const bson_t *document,
                                         ledger_state_function *state_of, void *arg,
                                         bson_error_t *error)

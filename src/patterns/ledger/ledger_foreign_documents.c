@@ -54,9 +54,9 @@ struct foreign {
     struct ledger_reader *reader;
     struct ledger_takeup *call;
     struct ledger_plan plan;
-    /* Documents that are not handled yet, or wait; NULL: done. */
+    /* Documents that are not handled yet, or wait. An element is NULL once it is done. */
     struct ledger_documents documents;
-    /* The last document that moved to the end; NULL: none. */
+    /* The last document that moved to the end, or NULL if none exists. */
     bson_t *moved;
 };
 
@@ -116,6 +116,8 @@ static truce_status write_exactly(struct foreign *run, const bson_t *document, c
     return status == TRUCE_DUPLICATE || truce__repeatable(status) ? TRUCE_OK : status;
 }
 
+/* Appends the fields of a refused document. Its changes and references move to `refused`, so that
+ * they no longer block numbers or unique values. */
 static void foreign_append_refused(const bson_t *document, const char *reason, bson_t *set)
 {
     static const char *const moved[] = {"changes", "resolves", "opens", "open"};
@@ -142,6 +144,7 @@ static void foreign_append_refused(const bson_t *document, const char *reason, b
     bson_append_array_end(set, &changes);
 }
 
+/* Marks a document of another program as REFUSED, if it has not changed, and reports it. */
 static truce_status foreign_refuse(struct foreign *run, const bson_t *document,
                                    const bson_error_t *why, enum outcome *outcome,
                                    bson_error_t *error)
@@ -171,6 +174,7 @@ static truce_status foreign_refuse(struct foreign *run, const bson_t *document,
 
 /* ---- the shape of a document ----------------------------------------------------------------- */
 
+/* Checks one change of a document of another program. */
 static truce_status check_change(struct value value, uint32_t index, bson_error_t *error)
 {
     struct ledger_change change;
@@ -326,7 +330,7 @@ static truce_status ledger_find_earlier(struct foreign *run, const bson_t *docum
             *outcome = is_damaged(other) ? FOREIGN_STUCK : FOREIGN_WAITS;
             if (!is_kept(run, other)) {
                 truce__ledger_keep(&run->documents, other);
-                *outcome = FOREIGN_RACED; /* the other one first */
+                *outcome = FOREIGN_RACED; /* The other one first. */
             }
         }
         break;
@@ -397,7 +401,7 @@ static truce_status check_accounts(struct foreign *run, struct draft *draft, bso
     return TRUCE_OK;
 }
 
-/* Finds the booking time (LF4). *moved: it is not the document's own time. */
+/* Finds the booking time (LF4). Sets *moved if it is not the document's own time. */
 static int64_t booking_time(const struct foreign *run, const struct draft *draft,
                             const bson_t *document, bool *moved)
 {
@@ -415,6 +419,7 @@ static int64_t booking_time(const struct foreign *run, const struct draft *draft
     return booked;
 }
 
+/* Appends the changes with their numbers and balances. Other fields of the program stay. */
 static void append_taken_changes(const struct draft *draft, bool hashes, bson_t *document)
 {
     bson_t changes, one, source;
@@ -471,6 +476,7 @@ static void link_taken(struct draft *draft, const bson_t *document, const bson_t
     bson_destroy(&whole);
 }
 
+/* Commits a checked document of another program with its numbers, balances, and hashes. */
 static truce_status commit_taken(struct foreign *run, const bson_t *document, struct draft *draft,
                                  enum outcome *outcome, bson_error_t *error)
 {
@@ -499,6 +505,8 @@ static bool foreign_is_refusal(truce_status status)
     return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_NOT_FOUND;
 }
 
+/* Commits or refuses one document of another program. Sets *outcome to whether it is done, waits
+ * for another document, is damaged, or was changed concurrently. */
 static truce_status foreign_take_one(struct foreign *run, const bson_t *document,
                                      enum outcome *outcome, bson_error_t *error)
 {
@@ -565,6 +573,7 @@ static truce_status number_at_end(struct foreign *run, const char *account, int6
     return status;
 }
 
+/* Gives the changes of a document new numbers at the ends of their accounts. */
 static truce_status move_to_end(struct foreign *run, const bson_t *document, enum outcome *outcome,
                                 bson_error_t *error)
 {
@@ -655,6 +664,7 @@ static truce_status gather_in_front(struct foreign *run, bson_error_t *error)
     return status;
 }
 
+/* Reads the documents that are not committed, in the order of their first numbers. */
 static truce_status gather_documents(struct foreign *run, bson_error_t *error)
 {
     const struct ledger_takeup *call = run->call;
@@ -679,9 +689,9 @@ static bool moves_before(const struct foreign *run, const bson_t *document, cons
     return !last || truce__value_compare(foreign_id(document), foreign_id(last)) > 0;
 }
 
-/* Tries to take over each document once, and removes those that are done from the list. *progress:
- * one was done, or documents were added. *last: the waiting document that moves next to break a
- * cycle; NULL: none. */
+/* Tries to take over each document once, and removes those that are done from the list. Sets
+ * *progress if one was done, or documents were added. Sets *last to the waiting document that moves
+ * next to break a cycle, or NULL if none exists. */
 static truce_status foreign_take_each(struct foreign *run, bool *progress, const bson_t **last,
                                       bson_error_t *error)
 {

@@ -33,9 +33,10 @@ truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
 
 void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *document,
                                  bool exists);
-/* Returns the pending transaction that the request settles or voids; NULL: none. */
+/* Returns the pending transaction that the request settles or voids, or NULL if none exists. */
 const bson_value_t *truce__ledger_settles(const struct ledger_request *request);
-/* Returns the transaction that the request settles, voids, or reverses; NULL: none. */
+/* Returns the transaction that the request settles, voids, or reverses, or NULL if none
+ * exists. */
 const bson_value_t *truce__ledger_of(const struct ledger_request *request);
 /* Makes the error DUPLICATE: `document` settled it before. */
 truce_status truce__ledger_report_settled(const bson_t *document, bson_error_t *error);

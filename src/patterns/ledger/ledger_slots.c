@@ -48,6 +48,7 @@ static truce_status slots_insert_one(truce_commit *commit, const truce_ledger *l
     return status;
 }
 
+/* Inserts the document of each number that the transaction uses. */
 static truce_status slots_insert_numbers(truce_commit *commit, const truce_ledger *ledger,
                                          const bson_t *document, const bson_value_t *tx,
                                          bson_error_t *error)
@@ -67,6 +68,7 @@ static truce_status slots_insert_numbers(truce_commit *commit, const truce_ledge
     return status;
 }
 
+/* Inserts the document that makes `resolves` unique, if the transaction has the field. */
 static truce_status slots_insert_resolved(truce_commit *commit, const truce_ledger *ledger,
                                           const bson_t *document, const bson_value_t *tx,
                                           bson_error_t *error)
@@ -90,7 +92,7 @@ static truce_status slots_insert_resolved(truce_commit *commit, const truce_ledg
 static truce_status slots_check_room(const truce_commit *commit, const bson_t *document,
                                      bson_error_t *error)
 {
-    uint32_t needed = commit->count + 2; /* the transaction, and the one that it settles */
+    uint32_t needed = commit->count + 2; /* The transaction, and the one that it settles. */
 
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);)
         needed++;
@@ -103,6 +105,7 @@ static truce_status slots_check_room(const truce_commit *commit, const bson_t *d
                      needed, TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
 }
 
+/* Inserts a transaction in the commit, with the documents of its numbers. */
 static truce_status slots_insert_all(truce_commit *commit, const truce_ledger *ledger,
                                      const bson_t *document, bson_error_t *error)
 {
@@ -252,7 +255,7 @@ static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error
     truce_status status = TRUCE_OK;
 
     truce__ledger_plan_begin(&plan, batch->ledger, commit);
-    plan.discounts = false; /* the release is booked before */
+    plan.discounts = false; /* The release is booked before. */
     for (batch->done = 0; batch->done < batch->count; batch->done++) {
         struct ledger_request *request = batch->requests[batch->done];
         bson_error_t why = {0};
@@ -262,7 +265,7 @@ static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error
         status = truce__ledger_post_planned(&plan, request, &why);
         if (status == TRUCE_LIMIT && request->verb == LEDGER_POST && !batch->expired[batch->done] &&
             !commit->failed) {
-            status = TRUCE_OK; /* the earlier ones first: expired amounts may help */
+            status = TRUCE_OK; /* The earlier ones first: expired amounts may help. */
             break;
         }
         if (slots_is_refusal(status) && !commit->failed) {
@@ -278,7 +281,8 @@ static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error
     return status;
 }
 
-/* Returns the most documents that the commit of a request has; 0: unknown before it is read. */
+/* Returns the maximum number of documents that the commit of a request has, or 0 if that is unknown
+ * before a read. */
 static uint32_t slots_documents(const struct ledger_request *request)
 {
     if (truce__ledger_of(request))
@@ -313,8 +317,8 @@ static uint32_t slots_batch(struct ledger_request **requests, uint32_t count)
     return taken;
 }
 
-/* Commits a batch. OK: batch->done requests are settled; the next one, if there is one, reached a
- * LIMIT. */
+/* Commits a batch. Returns OK if batch->done requests are settled; the next one, if there is one,
+ * reached a LIMIT. */
 static truce_status slots_commit_batch(struct batch *batch, bson_error_t *error)
 {
     struct worker worker;
@@ -341,7 +345,7 @@ truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request
 {
     bool *expired = bson_malloc0(count * sizeof *expired);
     truce_status status = TRUCE_OK;
-    uint32_t at = 0, alone = 0; /* alone: this many first requests are posted one by one */
+    uint32_t at = 0, alone = 0; /* This many first requests are posted one by one. */
     bson_error_t why = {0};
 
     while (!status && at < count) {

@@ -92,6 +92,7 @@ static truce_status ledger_cut_read_names(struct ledger_reader *reader, const bs
     return *whole ? status : TRUCE_OK;
 }
 
+/* Lists the names of all accounts that were opened, sorted. The caller frees them. */
 static truce_status ledger_snapshot_list_names(struct ledger_reader *reader, char ***names,
                                                uint32_t *count, bson_error_t *error)
 {
@@ -133,6 +134,7 @@ static bool ledger_cut_same_names(char **a, uint32_t a_count, char **b, uint32_t
     return true;
 }
 
+/* Reads the last state of each account, which is at or above its floor. */
 static truce_status ledger_snapshot_find_floor(struct ledger_snapshot *cut, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -149,8 +151,8 @@ static truce_status ledger_snapshot_find_floor(struct ledger_snapshot *cut, bson
     return status;
 }
 
-/* Executes step 1: reads the names and the floor of each account. LOCKED: each attempt found new
- * accounts. */
+/* Executes step 1: reads the names and the floor of each account. Returns LOCKED if each attempt
+ * found new accounts. */
 static truce_status ledger_snapshot_read_floor(struct ledger_snapshot *cut, bson_error_t *error)
 {
     truce_status status = ledger_snapshot_list_names(cut->reader, &cut->names, &cut->count, error);
@@ -309,7 +311,7 @@ truce_status truce__ledger_cut(struct ledger_reader *reader, struct ledger_table
 typedef bool account_function(const char *account, const struct ledger_state *state, void *arg);
 
 struct accounts {
-    /* Only accounts below this one, and only those after that name; NULL: all. */
+    /* Only accounts below this one, and only those after that name. NULL for all. */
     const char *prefix, *after;
     account_function *function;
     void *arg;
@@ -349,7 +351,7 @@ static struct ledger_state *ledger_snapshot_view_overdue(void *arg, const char *
 {
     struct ledger_known *known = truce__ledger_at(arg, account);
 
-    known->state.number = INT64_MAX; /* the whole view is before it */
+    known->state.number = INT64_MAX; /* The whole view is before it. */
     return &known->state;
 }
 
@@ -390,6 +392,7 @@ static void ledger_snapshot_filter_openings(const char *prefix, const char *afte
     bson_append_document_end(filter, &range);
 }
 
+/* Reports the selected accounts of a view, in the order of their names. */
 static truce_status ledger_snapshot_each_in_view(struct ledger_reader *reader,
                                                  struct accounts *accounts, bson_error_t *error)
 {
@@ -446,6 +449,7 @@ static struct ledger_state *ledger_snapshot_overdue(void *arg, const char *accou
     return known ? &known->next : NULL;
 }
 
+/* Reports the selected accounts of a consistent cut. */
 static truce_status ledger_snapshot_each(struct ledger_reader *reader, struct accounts *accounts,
                                          bson_error_t *error)
 {
@@ -487,7 +491,7 @@ static truce_status ledger_snapshot_each_account(truce_ledger *ledger, const cha
         status = truce_snapshot(ledger->store, NULL, &view, error);
         if (!status)
             status = ledger_snapshot_each_of_view(view, ledger, &accounts, error);
-        else if (status == TRUCE_INVALID) /* the store has no snapshots */
+        else if (status == TRUCE_INVALID) /* The store has no snapshots. */
             status = ledger_snapshot_each(&reader, &accounts, error);
         truce_store_close(view);
     }
@@ -502,6 +506,7 @@ struct balances {
     void *arg;
 };
 
+/* Passes an account and its balance to the function of the caller. */
 static bool report_balance(const char *name, const struct ledger_state *state, void *arg)
 {
     const struct balances *balances = arg;
@@ -590,6 +595,7 @@ static void seal_end(struct sealing *sealing, bool last)
     bson_destroy(&sealing->part);
 }
 
+/* Appends an account to the seal, and begins a new part if the current one is full. */
 static bool seal_account(const char *account, const struct ledger_state *state, void *arg)
 {
     struct sealing *sealing = arg;

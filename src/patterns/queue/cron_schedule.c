@@ -104,6 +104,8 @@ static bool schedule_read_part(const struct field *field, const char *at, const 
     return at == end;
 }
 
+/* Reads one field of a cron line, a list of parts, into a bit set. Sets *any if it is a
+ * wildcard. */
 static truce_status schedule_read_field(const struct field *field, const char *text, size_t length,
                                         uint64_t *bits, bool *any, bson_error_t *error)
 {
@@ -139,12 +141,13 @@ static size_t schedule_split(const char *line, const char *words[6], size_t leng
     }
 }
 
+/* Reads the five or six fields of a cron line into bit sets. */
 static truce_status schedule_read_fields(const char *line, struct schedule *schedule,
                                          bson_error_t *error)
 {
     const char *words[6];
     size_t lengths[6], count = schedule_split(line, words, lengths), skipped = count == 5;
-    uint64_t bits[6] = {1}; /* five fields: at second 0 */
+    uint64_t bits[6] = {1}; /* Five fields: at second 0. */
     bool any[6];
     truce_status status = TRUCE_OK;
 
@@ -171,6 +174,7 @@ static truce_status schedule_read_fields(const char *line, struct schedule *sche
     return TRUCE_OK;
 }
 
+/* Reads the interval of @every. */
 static truce_status schedule_read_every(const char *text, struct schedule *schedule,
                                         bson_error_t *error)
 {
@@ -268,7 +272,7 @@ static int64_t schedule_to_utc(const struct schedule *schedule, int64_t local_ms
     if (truce__date_to_local(high, zone) == local_ms)
         return high;
     after = truce__date_zone_offset(zone, high);
-    while (high - low > SECOND_MS) { /* the change is in (low, high] */
+    while (high - low > SECOND_MS) { /* The change is in (low, high]. */
         int64_t middle = schedule_floor(low + (high - low) / 2, SECOND_MS);
 
         if (truce__date_zone_offset(zone, middle) == after)
@@ -332,6 +336,8 @@ static int64_t schedule_next_in_day(const struct schedule *schedule, int64_t day
     return INT64_MAX;
 }
 
+/* Returns the next time by the local clocks of the zone, or INT64_MAX if no day within DAYS_MAX
+ * fires. */
 static int64_t schedule_next_by_clocks(const struct schedule *schedule, int64_t after_ms)
 {
     /* Clocks that are put back may show a day again whose later hours are still to come. */

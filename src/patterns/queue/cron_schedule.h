@@ -11,7 +11,7 @@
 #define SCHEDULE_TEXT_MAX 200 /* The longest line in bytes. */
 
 struct schedule {
-    /* The interval of @every; 0: the fields count. */
+    /* The interval of @every, or 0 if the fields count. */
     int64_t every_ms;
     uint64_t second, minute;
     /* A bit for each value that fires; weekday 0 is Sunday. */
@@ -21,18 +21,18 @@ struct schedule {
     struct date_zone zone;
 };
 
-/* Parses a line. `zone` NULL is UTC. INVALID: the error names the wrong field, or the line never
- * fires. */
+/* Parses a line. `zone` NULL is UTC. Returns INVALID if a field is wrong, which the error names, or
+ * if the line never fires. */
 truce_status truce__schedule_parse(const char *line, const char *zone, struct schedule *schedule,
                                    bson_error_t *error);
 
-/* Returns the first time after `after_ms` at which the line fires; @every counts from `after_ms`.
- * INT64_MAX: never. */
+/* Returns the first time after `after_ms` at which the line fires, or INT64_MAX if it never does;
+ * @every counts from `after_ms`. */
 int64_t truce__schedule_next(const struct schedule *schedule, int64_t after_ms);
 
 /* Finds the times from `first_ms` (one of them) to `last_ms`: the newest `most` of them, the oldest
- * first. Returns their number in `ticks`; *first_left: there are older times. The cost does not
- * depend on the age of the first time. */
+ * first. Returns their number in `ticks`, and sets *first_left if there are older times. The cost
+ * does not depend on the age of the first time. */
 uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_ms, int64_t last_ms,
                                  uint32_t most, int64_t *ticks, bool *first_left);
 

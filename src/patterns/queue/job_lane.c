@@ -14,12 +14,13 @@
  *
  *  QL1. `out` is the number of the lane's jobs that are ready, delayed, or running. It is at most
  *       the width. The other jobs wait: they have the state "waiting", which no claim finds.
- *  QL2. Jobs go out in the order of their numbers. Commits that read the lane give the numbers and
- *       use them. If two jobs enter or end at the same time, one commit sees what the other did.
- *  QL3. The end of a job, whichever it is, decreases `out` in its own commit and lets the next jobs
- *       out. A lane with room has no waiting job unless it is `stalled`. A lane is stalled if it
- *       became wider, or if its head has more cancelled jobs than one commit passes over. The
- *       sweep, or the next end, continues.
+ *  QL2. Jobs are released in the order of their numbers. Each commit that assigns or uses a number
+ *       reads the lane. If two jobs enter or end at the same time, the second commit therefore sees
+ *       the change of the first.
+ *  QL3. Whenever a job ends, the same commit decreases `out` and releases the next jobs. A lane
+ *       with room has no waiting job unless it is `stalled`. A lane is stalled if it became wider,
+ *       or if its head has more cancelled jobs than one commit passes over. The sweep, or the next
+ *       end, continues.
  *  QL4. An empty lane has no document once its window and its bucket are empty. Until then, `idle`
  *       gives this time to the sweep. The numbers then begin again.
  *  QL5. At most `rate` jobs of the lane begin in any `per_ms`, as rate_limit.h describes. Each
@@ -43,7 +44,7 @@
 #include "patterns/queue/rate_limit.h"
 #include "store/maintenance.h"
 
-#define PASSED_MAX 100 /* jobs that one commit passes over */
+#define PASSED_MAX 100 /* Jobs that one commit passes over. */
 
 struct lane {
     truce_commit *commit;
@@ -64,6 +65,8 @@ static bool lane_read_count(const bson_t *document, const char *name, int64_t *c
     return truce__field_whole(document, name, count) && *count >= 0 && *count <= FIELD_MAX;
 }
 
+/* Reads the document of a lane in a commit. A lane that does not exist is empty and has the width
+ * 1. */
 static truce_status lane_read(struct lane *lane, truce_commit *commit, const char *queue,
                               const char *name, bson_error_t *error)
 {
@@ -120,6 +123,8 @@ static void lane_append_rate(const struct lane *lane, bool empty, bson_t *docume
         BSON_APPEND_DATE_TIME(document, "idle", truce__clock_wall_ms() + lane_idle_ms(lane));
 }
 
+/* Writes the document of a lane, or removes it if the lane is empty and its rate no longer needs it
+ * (QL4). */
 static truce_status lane_write(const struct lane *lane, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER;
@@ -174,7 +179,8 @@ static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
     return begin_ms > now_ms ? (int64_t)(begin_ms - now_ms) + 1 : 0;
 }
 
-/* Lets one more job out. Returns the time of this clock from which it may begin; 0: at once. */
+/* Releases one more job. Returns the time, by this process's clock, from which the job may begin; 0
+ * means at once. */
 static int64_t lane_add_out(struct lane *lane)
 {
     int64_t wait_ms = lane_take_place(lane, 0);
@@ -241,9 +247,10 @@ static truce_status lane_let_out(struct lane *lane, const bson_value_t *id, bson
     }
     bson_destroy(&update);
     bson_destroy(&job);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* Cancelled, and pruned since. */
 }
 
+/* Releases the first waiting job of the lane and removes its place. */
 static truce_status lane_let_next_out(struct lane *lane, bson_error_t *error)
 {
     bson_t id, place;
@@ -258,7 +265,7 @@ static truce_status lane_let_next_out(struct lane *lane, bson_error_t *error)
         status = lane_let_out(lane, bson_iter_value(&iter), error);
     if (!status)
         status = truce_commit_remove(lane->commit, QUEUE_LANES, &value, NULL, error);
-    if (!status || status == TRUCE_NOT_FOUND) { /* a place that is missing blocks no other */
+    if (!status || status == TRUCE_NOT_FOUND) { /* A place that is missing blocks no other. */
         status = TRUCE_OK;
         lane->head++;
     }
@@ -319,6 +326,7 @@ struct beginning {
     bool delayed;
 };
 
+/* Counts the begin of a claimed job in the rate of its lane, or delays the job. */
 static truce_status lane_begin_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct beginning *beginning = arg;

@@ -1,8 +1,8 @@
 /*
  * Leases: their extension by the worker (heartbeat), their end, and the release of the job.
  *
- * A worker extends the lease of its job until it ends the job. A lease is over (QJ4 in queue.c) if
- * its token and its end, undone.at, have not changed for the length of the lease. Then a commit
+ * A worker extends the lease of its job until it ends the job. A lease has expired (QJ4 in queue.c)
+ * if its token and its end, undone.at, have not changed for the length of the lease. Then a commit
  * releases the job:
  *
  *     it read: running, token and undone.at as observed -> as after a failed attempt
@@ -56,6 +56,7 @@ static int64_t lease_extended_end(const truce_job *job, const bson_t *document)
     return until_ms;
 }
 
+/* Appends the end of the extended lease. */
 static void lease_append_end(bson_t *set, const truce_job *job, const bson_t *document,
                              const void *arg)
 {
@@ -91,6 +92,8 @@ static char *lease_reason(const bson_t *job, int64_t now_ms)
     return bson_strdup("the worker did not extend its lease");
 }
 
+/* Releases a job in a commit, if it still has the token and the end of lease that were observed
+ * (QJ4). */
 static truce_status lease_release_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct lease *lease = arg;
@@ -278,7 +281,7 @@ static truce_status leases_release(const truce_queue *queue, int64_t from_ms, in
         begin_ms = from_ms;
     status = leases_between(queue, begin_ms, to_ms, &found, &count, error);
     for (i = 0; !status && i < count && (!i || truce__clock_monotonic_ns() < until_ns); i++) {
-        bson_error_t ignored; /* a job that cannot be released does not stop the others */
+        bson_error_t ignored; /* A job that cannot be released does not stop the others. */
         bool rescued;
 
         if (truce__queue_rescue(queue, found[i], &rescued, &ignored))

@@ -71,7 +71,7 @@ bool truce__job_token(const bson_t *document, bson_oid_t *token)
     return true;
 }
 
-/* Appends `state` and `undone`. `later`: the job is held, and must not begin before at_ms. */
+/* Appends `state` and `undone`. If `later`, the job is held and must not begin before at_ms. */
 static void queue_append_state(bson_t *set, const char *state, const char *queue, int32_t rank,
                                int64_t at_ms, bool later)
 {
@@ -111,7 +111,7 @@ int64_t truce__job_held_start(const bson_t *job, int64_t now_ms)
     return at_ms > now_ms && !queue_find_path(job, "undone.later", &later) ? now_ms : at_ms;
 }
 
-/* Returns how long the job is kept in that state; -1: forever. */
+/* Returns how long the job is kept in that state, or -1 for forever. */
 static int64_t queue_keep_ms(const bson_t *document, const char *state)
 {
     bson_t keep;
@@ -121,6 +121,7 @@ static int64_t queue_keep_ms(const bson_t *document, const char *state)
     return strcmp(state, "dead") ? truce__field_number(document, "keep_ms") : -1;
 }
 
+/* Appends the update that ends a job: its state, result, and time of removal. */
 static void queue_append_end(bson_t *update, const bson_t *document, const char *state,
                              const bson_t *result, bool committed, int64_t now_ms)
 {

@@ -34,13 +34,14 @@ struct truce_queue {
     void *backoff_arg;
     int64_t keep_ms, keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     truce_mechanism mechanism;
-    /* The structure number of the store plus one, for which the indexes exist and the fields below
-     * are valid; 0: none yet. */
+    /* The structure number of the store, plus one, at which the indexes were created and the fields
+     * below were read; 0 if this was not done yet. */
     atomic_uint_fast64_t structure;
     atomic_bool paused, limited, laned, linked;
     /* More delayed jobs are due than the last pass promoted. */
     atomic_bool due_more;
-    /* The last claim found nothing. The first delayed job was due at due_ms then; 0: unknown. */
+    /* The last claim found no job. At that time, the first delayed job was due at due_ms; 0 if this
+     * is unknown. */
     atomic_bool quiet;
     atomic_int_fast64_t due_ms;
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns, went_on_ns;
@@ -61,15 +62,15 @@ struct truce_job {
     bson_t document;
     bson_t payload;
     bson_t steps;
-    /* The result for truce_job_commit; NULL: none. */
+    /* The result for truce_job_commit, or NULL if none exists. */
     bson_t *result;
     bson_oid_t id, token;
     /* since_ms is a time of this process's clock. */
     int64_t epoch, since_ms, timeout_ms;
     uint32_t attempt;
-    /* The end by a call that was answered. */
+    /* The end that a call has stored and that the store has acknowledged. */
     enum job_end ended;
-    /* The end in a commit of the caller, which may take effect or not. */
+    /* The end that the caller has added to a commit of its own. The commit may still fail. */
     enum job_end said;
     atomic_bool cancelled;
     atomic_int_fast64_t checked_ns;
@@ -102,7 +103,8 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
 /* Returns a copy of a reason, of at most JOB_ERROR_BYTES_MAX bytes, that ends with a whole
  * character. If it is not valid UTF-8, each byte above 127 becomes "?". Free it with bson_free. */
 char *truce__job_error_text(const char *text);
-/* Returns the delay after a failed attempt: wait_ms after the first one, less up to its half. */
+/* Returns the delay after a failed attempt: wait_ms after the first attempt, reduced by a random
+ * part of up to one half. */
 int64_t truce__job_backoff(truce_backoff backoff, int64_t wait_ms, int64_t most_ms,
                            uint32_t attempt);
 
@@ -143,13 +145,14 @@ truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, 
                                        int64_t now_ms, bson_t *set, bson_error_t *error);
 struct job_lane {
     const char *name;
-    /* rate 0: no rate. */
+    /* `rate` is 0 if no rate applies. */
     int64_t width, rate, per_ms;
 };
 
 /* Reads the lane of a job; borrowed from the document. Returns false if it has none. */
 bool truce__job_lane(const bson_t *document, struct job_lane *lane);
-/* Appends the update of a job that ends in that state; its $set also has `result` (NULL: none). */
+/* Appends the update of a job that ends in that state; its $set also has `result` (NULL for
+ * none). */
 void truce__job_update_end(bson_t *update, const bson_t *document, const char *state,
                            const bson_t *result, int64_t now_ms);
 /* Appends the update of a job that is done in the commit of its effects: its lease has
@@ -182,14 +185,14 @@ truce_status truce__job_from_template(truce_commit *commit, const bson_t *templa
 
 /* Fires the due cron lines of a queue, up to 100. */
 truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error);
-/* Finds when the next cron line of the queue is due; INT64_MAX: no line. */
+/* Finds when the next cron line of the queue is due. Sets INT64_MAX if there is no line. */
 truce_status truce__cron_next_due(const truce_queue *queue, int64_t *due_ms, bson_error_t *error);
 /* Fires a cron line that was found, if it has not changed since. */
 truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
                                   const truce_commit_options *options, bson_error_t *error);
 /* Returns the filter of all due cron lines. */
 bson_t *truce__cron_due(void);
-/* Returns what is wrong with a stored cron line; NULL: nothing. */
+/* Returns what is wrong with a stored cron line, or NULL if it is valid. */
 const char *truce__cron_fault(const bson_t *cron);
 
 /* Inserts one new job under that id in a commit. Its options were checked. */
@@ -258,8 +261,8 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 /* ---- rate_limit.c ---------------------------------------------------------------------------- */
 
 bool truce__limiter_has_room(truce_store *store, const bson_t *limiter);
-/* Counts one more running job in a commit. NOT_FOUND: the limit is reached, or there is no
- * limiter. */
+/* Counts one more running job in a commit. Returns NOT_FOUND if the limit is reached, or there is
+ * no limiter. */
 /* Counts a job that leaves the limiter. If the limiter was removed, the call returns TRUCE_OK. */
 truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id,
                                   bson_error_t *error);
@@ -273,8 +276,8 @@ truce_status truce__job_transition(truce_commit *commit, const bson_t *job, cons
 
 /* ---- job_lane.c ------------------------------------------------------------------------------ */
 
-/* Enters a job into its lane, in the commit that adds the job. *waits: its turn has not come; else
- * it may begin at *begin_ms. */
+/* Enters a job into its lane, in the commit that adds the job. Sets *waits if the job must wait for
+ * earlier ones; otherwise it may begin at *begin_ms. */
 truce_status truce__lane_enter(truce_commit *commit, const char *queue, const struct job_lane *said,
                                const bson_oid_t *job, bool *waits, int64_t *begin_ms,
                                bson_error_t *error);
@@ -285,8 +288,8 @@ truce_status truce__lane_leave(truce_commit *commit, const char *queue, const ch
  * rate does not allow the job yet, and it has a place after this time. */
 truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t *wait_ms,
                                bson_error_t *error);
-/* Counts the begin of a job that was claimed without a limiter. NOT_FOUND: the rate of its lane
- * delayed it, or it was lost; the claim no longer has the job. */
+/* Counts the begin of a job that was claimed without a limiter. Returns NOT_FOUND if the rate of
+ * its lane delayed it, or it was lost; the claim no longer has the job. */
 truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error);
 /* Lets the next jobs of a stalled lane out (a sweep_function). */
 truce_status truce__lane_resume(struct sweep *sweep, const char *collection, const bson_t *lane,
@@ -300,7 +303,7 @@ truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error);
 /* ---- workflow.c ------------------------------------------------------------------------------ */
 
 /* Makes a new job wait for the jobs that its options name, in a commit. Appends `after` and `then`
- * to it. *left: how many of them have not ended. */
+ * to it. Sets *left to the number of them that have not ended. */
 truce_status truce__workflow_enter(truce_commit *commit, bson_t *job,
                                    const truce_job_options *options, int64_t *left,
                                    bson_error_t *error);
@@ -315,7 +318,7 @@ bool truce__workflow_is_open(const bson_t *job);
 truce_status truce__workflow_repair(truce_commit *commit, const bson_t *job, int64_t count,
                                     bson_error_t *error);
 /* Makes the jobs that were cancelled because of a job wait for it again, in the commit that retries
- * it. Appends to the $set of its update. LIMIT: too many. */
+ * it. Appends to the $set of its update. Returns LIMIT if there are too many. */
 truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson_t *set,
                                    bson_error_t *error);
 /* Notifies the waiting jobs that one commit could not notify (a sweep_function). */
@@ -326,13 +329,14 @@ truce_status truce__workflow_resume_some(const truce_queue *queue, bson_error_t 
 truce_status truce__workflow_indexes(truce_queue *queue, bson_error_t *error);
 
 /* Makes due delayed jobs ready, up to TRUCE__QUEUE_PROMOTED_MOST, the highest priority first. If
- * `queue` is NULL, it promotes jobs of all queues in any order. *more: it promoted as many. */
+ * `queue` is NULL, it promotes jobs of all queues in any order. Sets *more if it promoted that
+ * many. */
 #define TRUCE__QUEUE_PROMOTED_MOST 100
 truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
                                   bson_error_t *error);
 /* ---- job_lease.c ---- */
 
-/* Releases a running job, as it was read, if its lease is over (QJ4). */
+/* Releases a running job, as it was read, if its lease has expired (QJ4). */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);
 /* Releases jobs of the queue whose leases are over; a pass over some leases. */
@@ -346,8 +350,8 @@ void truce__queue_append_suspects(int64_t lease_ms, bson_t *filter);
 
 /* ---- queue_add.c ----------------------------------------------------------------------------- */
 
-/* Takes the key of a job back, in a commit that read the job, which had ended and is live again.
- * INVALID: another live job has the key. */
+/* Acquires the key of a job again, in the commit that makes the ended job live again and has read
+ * it. Returns INVALID if another live job has the key. */
 truce_status truce__queue_key_reclaim(truce_commit *commit, const bson_t *job, bson_error_t *error);
 
 #endif

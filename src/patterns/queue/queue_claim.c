@@ -9,9 +9,9 @@
  * threads, and promote delayed jobs and jobs of dead workers.
  *
  * If a claim has no answer, the claimer looks for its token among the running jobs, which are few.
- * If the token is not there, the claim may land later. The lease of such a job ends like the lease
- * of a dead worker (models/queue.cpp, late claims). A claim is never sent again under the same
- * token.
+ * If the token is not there, the claim may take effect later. The lease of such a job ends like the
+ * lease of a dead worker (models/queue.cpp, late claims). A claim is never sent again under the
+ * same token.
  *
  * Delayed and running jobs have other values of undone.state, so they do not lie among the ready
  * jobs in the index. A claim therefore takes the first entry of a range, however many jobs the
@@ -51,7 +51,7 @@
 
 #define GATED_BATCH 16
 #define GATED_CLAIM_NS                                                                             \
-    INT64_C(5000000000) /* a claim passes over missed jobs for at most this time */
+    INT64_C(5000000000) /* A claim passes over missed jobs for at most this time. */
 
 struct limited_claim {
     truce_queue *queue;
@@ -90,6 +90,8 @@ static bool claim_is_ready(const truce_queue *queue, const bson_t *job)
            !strcmp(truce__field_text(job, "queue"), queue->name);
 }
 
+/* Delays the job in the commit of the claim, because the rate of its lane does not permit it
+ * yet. */
 static truce_status gated_delay(truce_commit *commit, const struct limited_claim *claim,
                                 const bson_t *job, int64_t wait_ms, bson_error_t *error)
 {
@@ -107,6 +109,8 @@ static truce_status gated_delay(truce_commit *commit, const struct limited_claim
     return status;
 }
 
+/* Claims one job in a commit: checks that it is ready, asks the rate of its lane and the limiter,
+ * and writes the claim. Sets claim->missed or claim->delayed if it cannot begin. */
 static truce_status gated_enter_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct limited_claim *claim = arg;
@@ -140,8 +144,8 @@ out:
     return status;
 }
 
-/* Claims a job and counts it in its limiter, in one commit. NOT_FOUND: the limiter has no room, or
- * the job was no longer ready (*missed). */
+/* Claims a job and counts it in its limiter, in one commit. Returns NOT_FOUND if the limiter has no
+ * room, or the job was no longer ready (*missed). */
 static truce_status limited_enter(truce_queue *queue, const bson_value_t *limiter,
                                   const bson_value_t *id, truce_job **job, bool *missed,
                                   bson_error_t *error)
@@ -190,7 +194,8 @@ static truce_status gated_read(truce_queue *queue, bson_t **found, size_t *count
 }
 
 /* Reads up to GATED_BATCH ready jobs and claims them until *count is `most` or the limiter is full.
- * *again: all jobs that were read were missed, and there may be others. */
+ * Sets *again if other claimers were faster for every job that was read, and more jobs may
+ * exist. */
 static truce_status limited_claim_some(truce_queue *queue, const bson_value_t *limiter, size_t most,
                                        truce_job **jobs, size_t *count, bool *again,
                                        bson_error_t *error)
@@ -246,7 +251,7 @@ static truce_status queue_claim_limited(truce_queue *queue, size_t most, truce_j
     bson_destroy(&limiter);
     bson_destroy(&settings);
     bson_destroy(filter);
-    if (status == TRUCE_NOT_FOUND) /* the queue has no limit */
+    if (status == TRUCE_NOT_FOUND) /* The queue has no limit. */
         status = TRUCE_OK;
     return status || *count || !*limited ? status : TRUCE_NOT_FOUND;
 }
@@ -276,6 +281,7 @@ struct several {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Reads the _ids of up to `most` ready jobs, in the order of claims. */
 static truce_status many_read(struct several *several, size_t most, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *sort = job_order(),
@@ -310,7 +316,7 @@ struct claiming {
     const struct several *several;
     int64_t now_ms;
     bson_t *made;
-    /* made[i] is valid. */
+    /* took[i]: job i was claimed, and made[i] is valid. */
     bool *took;
 };
 
@@ -396,11 +402,11 @@ static bool many_make(truce_rewrite *rewrite, size_t number, const bson_t *befor
 static void many_refuse(truce_rewrite *rewrite, size_t number, truce_status status,
                         const bson_error_t *error)
 {
-    (void)status, (void)error; /* a single claim of this job gives the reason */
+    (void)status, (void)error; /* A single claim of this job gives the reason. */
     many_drop((struct claiming *)rewrite, number);
 }
 
-/* Claims jobs inside the store's write. NOT_FOUND: the store cannot rewrite. */
+/* Claims jobs inside the store's write. Returns NOT_FOUND if the store cannot rewrite. */
 static truce_status many_rewrite(struct several *several, bson_error_t *error)
 {
     truce_store *store = several->queue->store;
@@ -436,6 +442,8 @@ static truce_status many_rewrite(struct several *several, bson_error_t *error)
 
 /* ---- by guarded updates ---------------------------------------------------------------------- */
 
+/* Claims the jobs that were read, by one bulk under one token. The caller reads which of them it
+ * got. */
 static truce_status many_update(struct several *several, bson_error_t *error)
 {
     truce_queue *queue = several->queue;
@@ -496,6 +504,7 @@ static void many_claimed_filter(const struct several *several, bson_t *filter)
     BCON_APPEND(filter, "state", BCON_UTF8("running"), "lease.token", BCON_OID(&several->token));
 }
 
+/* Reads the jobs that the token has claimed, in the order of claims. */
 static truce_status many_collect(struct several *several, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
@@ -520,6 +529,7 @@ static truce_status many_collect(struct several *several, bson_error_t *error)
 
 /* ---- several: read, then claim --------------------------------------------------------------- */
 
+/* Claims the jobs that were read, inside the store's write if possible, and by a bulk otherwise. */
 static truce_status many_claim(struct several *several, bson_error_t *error)
 {
     truce_status status = TRUCE_NOT_FOUND;
@@ -532,13 +542,13 @@ static truce_status many_claim(struct several *several, bson_error_t *error)
     }
     if (status == TRUCE_NOT_FOUND)
         status = many_update(several, error);
-    if (truce__unanswered(status)) /* many_collect finds what succeeded */
+    if (truce__unanswered(status)) /* many_collect finds which ones succeeded. */
         status = TRUCE_OK;
     return status || answered ? status : many_collect(several, error);
 }
 
-/* Claims up to `most` jobs without a limiter. NOT_FOUND: no job is ready. OK with *count 0: other
- * claims were faster. */
+/* Claims up to `most` jobs without a limiter. Returns NOT_FOUND if no job is ready. Returns OK with
+ * a *count of 0 if other claims were faster. */
 static truce_status queue_claim_several(truce_queue *queue, size_t most, truce_job **jobs,
                                         size_t *count, bson_error_t *error)
 {
@@ -708,7 +718,7 @@ static truce_status promote_gather(truce_store *store, const bson_t *filter, con
 /* ---- delayed jobs by rank -------------------------------------------------------------------- */
 
 /* Finds the next higher rank of a delayed job of the queue, and the first time of such a job.
- * NOT_FOUND: none. */
+ * Returns NOT_FOUND if none exists. */
 static truce_status next_rank(truce_store *store, const char *queue, int64_t *rank, int64_t *at_ms,
                               bson_error_t *error)
 {
@@ -779,6 +789,7 @@ static void promote_release(bson_t **found, size_t count)
 
 /* ---- promotion ------------------------------------------------------------------------------- */
 
+/* Makes the write that promotes a delayed job, if it has not changed since it was read. */
 static void claim_make_promotion(const bson_t *job, bson_t *filter, bson_t *update)
 {
     bson_value_t id = truce__document_id(job);
@@ -796,6 +807,7 @@ static void claim_make_promotion(const bson_t *job, bson_t *filter, bson_t *upda
                 "}");
 }
 
+/* Promotes the jobs that were read, by one bulk. */
 static truce_status promote_all(truce_store *store, bson_t **found, size_t count,
                                 bson_error_t *error)
 {
@@ -835,7 +847,7 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
     return status;
 }
 
-/* Finds when the first job of that rank is due; INT64_MAX: none. */
+/* Finds when the first delayed job of that rank is due. Sets INT64_MAX if none exists. */
 static truce_status next_due_of(truce_store *store, const char *queue, int64_t rank,
                                 int64_t *due_ms, bson_error_t *error)
 {
@@ -852,7 +864,7 @@ static truce_status next_due_of(truce_store *store, const char *queue, int64_t r
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Finds when the next delayed job of the queue is due; INT64_MAX: none. */
+/* Finds when the next delayed job of the queue is due, or INT64_MAX if none exists. */
 static truce_status queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
                                    bson_error_t *error)
 {
@@ -891,6 +903,7 @@ static bool claim_is_time(atomic_int_fast64_t *last_ns, int64_t every_ms)
            atomic_compare_exchange_strong(last_ns, &last, now_ns);
 }
 
+/* Reads whether the queue is paused or has a limiter. */
 static truce_status claim_read_settings(truce_queue *queue, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), found;
@@ -941,6 +954,8 @@ static truce_status claim_promote_due(truce_queue *queue, size_t most, bson_erro
     return status;
 }
 
+/* Does what a claim does from time to time first: reads the settings, promotes due jobs, fires cron
+ * lines, and releases jobs of dead workers. */
 static truce_status claim_prepare(truce_queue *queue, size_t most, bool idle, bson_error_t *error)
 {
     int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
@@ -1009,7 +1024,7 @@ static void job_claims(const truce_queue *queue, const bson_oid_t *token,
                 "undone.rank", BCON_INT32(0), "undone.at",
                 BCON_DATE_TIME(now_ms + queue->lease_ms));
     job_append_lease(queue, token, limiter, now_ms, &set);
-    if (!limiter) /* a single write makes the claim, not a commit */
+    if (!limiter) /* A single write makes the claim, not a commit. */
         BSON_APPEND_OID(&set, "_rev", token);
     bson_append_document_end(update, &set);
     BCON_APPEND(update, "$inc", "{", "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
@@ -1061,7 +1076,7 @@ static truce_status claim_unanswered(truce_queue *queue, const bson_oid_t *token
     return status;
 }
 
-/* Claims one job by one find-and-modify. NOT_FOUND: no job is ready. */
+/* Claims one job by one find-and-modify. Returns NOT_FOUND if no job is ready. */
 static truce_status queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
     bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
@@ -1108,7 +1123,7 @@ static truce_status claim_begin_all(truce_job **jobs, size_t *count, bson_error_
         else
             truce_job_free(jobs[i]);
         if (status && status != TRUCE_NOT_FOUND)
-            first = first ? first : status; /* the lease of the job ends */
+            first = first ? first : status; /* The lease of the job ends. */
     }
     *count = begun;
     return begun ? TRUCE_OK : first;
@@ -1129,6 +1144,8 @@ static truce_status claim_ungated(truce_queue *queue, size_t most, truce_job **j
     return status;
 }
 
+/* Claims up to `most` jobs. Tries again for CLAIM_MS if other claimers are faster or lanes delay
+ * all jobs. */
 static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
                               bson_error_t *error)
 {

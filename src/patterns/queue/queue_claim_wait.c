@@ -38,7 +38,7 @@ truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, tru
     int64_t pause_ms = 5;
 
     *job = NULL;
-    if (waits) /* fills the token: a job that is added after this call wakes the claimer */
+    if (waits) /* Fills the token: a job that is added after this call wakes the claimer. */
         status = truce_wait(queue->store, QUEUE, &token, 0, error);
     while (!status) {
         int64_t left_ms;

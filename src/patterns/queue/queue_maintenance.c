@@ -43,7 +43,7 @@
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Returns how the job violates QJ1; NULL: it does not. */
+/* Returns how the job violates QJ1, or NULL if it does not. */
 static const char *queue_fault(const bson_t *job)
 {
     const char *state = truce__job_state(job);
@@ -122,6 +122,7 @@ struct job_repair {
     bool repaired;
 };
 
+/* Repairs a job in a commit, if it still has a fault. */
 static truce_status queue_repair_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct job_repair *repair = arg;
@@ -147,6 +148,7 @@ static bool queue_can_repair(const bson_t *job)
             !strcmp(state, "cancelled") || !strcmp(state, "discarded"));
 }
 
+/* Reports a job that violates QJ1. A repair derives `undone` from the state. */
 static truce_status queue_check_job(struct check *check, const char *collection, const bson_t *job,
                                     void *arg, bson_error_t *error)
 {
@@ -172,6 +174,7 @@ static truce_status queue_check_job(struct check *check, const char *collection,
     return status;
 }
 
+/* Reports a key whose job does not exist. A repair removes the key, unless it has changed since. */
 static truce_status queue_check_key(struct check *check, const char *collection, const bson_t *key,
                                     void *arg, bson_error_t *error)
 {
@@ -224,6 +227,7 @@ static truce_status queue_suspect_keys(struct check *check, bson_t *const *keys,
     return truce__maintenance_follow(check, QUEUE, NULL, &links, suspect, error);
 }
 
+/* Reports a cron line that is invalid or can never fire. */
 static truce_status queue_check_cron(struct check *check, const char *collection,
                                      const bson_t *cron, void *arg, bson_error_t *error)
 {
@@ -274,6 +278,8 @@ static truce_status tally_repair_in(truce_commit *commit, void *arg, bson_error_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Reports a stored count that differs from the number of jobs, if the document did not change
+ * during the count. */
 static truce_status tally_check(struct check *check, struct tally *tally, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, again;
@@ -365,6 +371,7 @@ static truce_status queue_repair_limiter(truce_commit *commit, const bson_t *lim
     return status;
 }
 
+/* Compares the count of a limiter with its jobs. */
 static truce_status queue_check_limiter(struct check *check, const char *collection,
                                         const bson_t *limiter, void *arg, bson_error_t *error)
 {
@@ -436,6 +443,7 @@ static bson_t *queue_lane_filter(const bson_t *id)
                     BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"), "]", "}");
 }
 
+/* Compares the count of a lane with its jobs. */
 static truce_status queue_check_lane(struct check *check, const char *collection,
                                      const bson_t *lane, void *arg, bson_error_t *error)
 {
@@ -455,7 +463,7 @@ static truce_status queue_check_lane(struct check *check, const char *collection
 
     (void)arg;
     if (bson_has_field(lane, "job") || !truce__value_subdocument(lane, "_id", &id))
-        return TRUCE_OK; /* a place in a lane */
+        return TRUCE_OK; /* A place in a lane. */
     jobs = queue_lane_filter(&id);
     tally.jobs = jobs;
     status = tally_check(check, &tally, error);
@@ -470,6 +478,7 @@ static int64_t queue_after_waits(const bson_t *job)
     return truce__workflow_pending(job) - truce__workflow_is_open(job);
 }
 
+/* Compares the count of awaited jobs with the jobs. */
 static truce_status queue_check_after(struct check *check, const char *collection,
                                       const bson_t *job, void *arg, bson_error_t *error)
 {
@@ -643,6 +652,7 @@ truce_status truce__queue_check(struct check *check, bson_error_t *error)
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
+/* Removes the unique key of a job, if it still names the job. */
 static truce_status queue_remove_key(truce_store *store, const bson_t *job, const bson_value_t *id,
                                      bson_error_t *error)
 {
@@ -682,6 +692,7 @@ static truce_status queue_discard_dead(struct sweep *sweep, const bson_t *job, b
     return status;
 }
 
+/* Removes an expired job and its key. A job that others wait for is discarded instead. */
 static truce_status queue_prune(struct sweep *sweep, const char *collection, const bson_t *job,
                                 void *arg, bson_error_t *error)
 {
@@ -730,7 +741,7 @@ static truce_status queue_rescue_job(struct sweep *sweep, const char *collection
     status = truce__queue_rescue(arg, job, &rescued, error);
     if (!status && !rescued)
         status = truce__queue_lease_observe(sweep->store, job, error);
-    return status || rescued ? status : TRUCE_LOCKED; /* its lease is not over */
+    return status || rescued ? status : TRUCE_LOCKED; /* Its lease has not expired. */
 }
 
 static truce_status queue_rescue_all(struct sweep *sweep, bson_error_t *error)
@@ -765,6 +776,7 @@ static truce_status queue_fire_all(struct sweep *sweep, bson_error_t *error)
     return status;
 }
 
+/* Continues the lanes and notifications that were not completed, and removes idle lanes. */
 static truce_status queue_resume_all(struct sweep *sweep, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true)),

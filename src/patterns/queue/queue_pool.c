@@ -48,7 +48,7 @@ enum pool_end {
 struct pool_place {
     /* Protects job and extended_ns, between extending and freeing. */
     pthread_mutex_t mutex;
-    /* NULL: the place is free. */
+    /* NULL if the place is free. */
     truce_job *job;
     int64_t extended_ns;
     bool abandoned;
@@ -81,7 +81,7 @@ struct truce_pool {
     /* ended: no job is running, and the threads return. */
     bool stopping, ended;
     uint32_t busy;
-    /* threads + ahead places. */
+    /* Threads + ahead places. */
     struct pool_place *places;
     /* The ready queue: a ring of the places of ready jobs. */
     uint32_t *ready_ring;
@@ -92,7 +92,7 @@ struct truce_pool {
     bool ending_now;
     int64_t begun, ends[POOL_ENDS];
     struct histogram waited, ran;
-    /* The last error of the claimer; "": none. */
+    /* The last error of the claimer, or "" if none exists. */
     char trouble[200];
 
     /* One thread at a time stops the pool. */
@@ -147,6 +147,7 @@ static struct pool_place *pool_take_place(struct truce_pool *pool)
     return place;
 }
 
+/* Puts a claimed job into a free place, and wakes a thread. */
 static void pool_enter(struct truce_pool *pool, truce_job *job)
 {
     struct pool_place *place;
@@ -184,7 +185,7 @@ static void pool_wait_for_jobs(struct truce_pool *pool, struct claiming *claimin
 {
     bson_error_t error;
 
-    truce_status status = TRUCE_INVALID; /* the store cannot wake this thread */
+    truce_status status = TRUCE_INVALID; /* The store cannot wake this thread. */
 
     if (pool->queue->store->capabilities & TRUCE_CAN_WAIT) {
         int64_t left_ms = truce__queue_pause_ms(pool->queue);
@@ -214,6 +215,7 @@ static void pool_set_trouble(struct truce_pool *pool, const char *text)
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* Claims jobs for the free places. Without jobs, waits until some may be ready. */
 static void pool_claim_some(struct truce_pool *pool, struct claiming *claiming, uint32_t room)
 {
     truce_job *jobs[JOB_CLAIMS_MAX];
@@ -228,7 +230,7 @@ static void pool_claim_some(struct truce_pool *pool, struct claiming *claiming, 
         pool_set_trouble(pool, error.message);
         return;
     }
-    if (pool->trouble[0]) /* only this thread writes it */
+    if (pool->trouble[0]) /* Only this thread writes it. */
         pool_set_trouble(pool, "");
     if (status)
         pool_wait_for_jobs(pool, claiming);
@@ -247,7 +249,7 @@ static void *pool_claim(void *arg)
     /* Fills the token: a job that is added after this call wakes the claimer. */
     if (pool->queue->store->capabilities & TRUCE_CAN_WAIT &&
         truce_wait(pool->queue->store, QUEUE, &claiming.token, 0, &error))
-        claiming.token = 0; /* the next call fills it */
+        claiming.token = 0; /* The next call fills it. */
     pthread_mutex_lock(&pool->mutex);
     while (!pool->stopping) {
         uint32_t room = pool_room(pool);
@@ -317,7 +319,7 @@ static void pool_end_all(struct truce_pool *pool, struct pool_place *const *plac
     for (size_t i = 0; i < count; i++) {
         jobs[i] = places[i]->job;
         results[i] = jobs[i]->result;
-        statuses[i] = TRUCE_INVALID; /* an error of one job leaves the others untouched */
+        statuses[i] = TRUCE_INVALID; /* An error of one job leaves the others untouched. */
     }
     status = truce_queue_done_many(pool->queue, jobs, count, results, statuses, &error);
     for (size_t i = 0; i < count; i++) {
@@ -403,6 +405,7 @@ static void pool_run_job(struct truce_pool *pool, struct pool_place *place)
     pool_end_alone(pool, place, status, &error);
 }
 
+/* Runs jobs until the pool stops. The body of a worker thread. */
 static void *pool_work(void *arg)
 {
     struct truce_pool *pool = arg;
@@ -432,11 +435,12 @@ static void pool_extend(const struct truce_pool *pool, struct pool_place *place)
         now_ns - place->extended_ns >= pool->queue->lease_ms * NS_IN_MS / 3) {
         place->extended_ns = now_ns;
         if (truce_job_extend(place->job, &error) == TRUCE_EXPIRED)
-            atomic_store(&place->job->cancelled, true); /* other failures are tried again */
+            atomic_store(&place->job->cancelled, true); /* Other failures are tried again. */
     }
     pthread_mutex_unlock(&place->mutex);
 }
 
+/* Extends the leases of all jobs until the pool has ended. The body of the thread for leases. */
 static void *pool_extend_leases(void *arg)
 {
     struct truce_pool *pool = arg;
@@ -459,7 +463,7 @@ static void *pool_extend_leases(void *arg)
 
 #define POOL_THREADS 4
 
-/* Takes the next ready job; NULL: none. The caller holds the mutex. */
+/* Takes the next ready job, or NULL if none exists. The caller holds the mutex. */
 static struct pool_place *pool_next(struct truce_pool *pool)
 {
     struct pool_place *place;
@@ -634,6 +638,7 @@ static bool pool_wait_for_busy(struct truce_pool *pool, int64_t grace_ms)
     return true;
 }
 
+/* Cancels the running jobs at the end of the grace period, and lists them. Returns their number. */
 static uint32_t pool_abandon(struct truce_pool *pool, bson_t *left)
 {
     uint32_t count = 0;
@@ -666,6 +671,8 @@ static void pool_join_all(struct truce_pool *pool)
     pool->keeps = false;
 }
 
+/* Stops the pool: requeues jobs that have not begun, waits for the others, and abandons those that
+ * still run after grace_ms. */
 static truce_status pool_stop(struct truce_pool *pool, int64_t grace_ms, bson_t *left,
                               bson_error_t *error)
 {
@@ -702,7 +709,7 @@ truce_status truce_pool_stop(truce_pool *pool, int64_t grace_ms, bson_t *left, b
 
 void truce_pool_free(truce_pool *pool)
 {
-    bson_error_t ignored; /* a job that could not be returned comes back when its lease ends */
+    bson_error_t ignored; /* A job that could not be returned comes back when its lease ends. */
 
     if (!pool)
         return;

@@ -57,7 +57,8 @@ static const char *stats_queue_path(int state)
     return state == DEAD ? "dead.queue" : "undone.queue";
 }
 
-/* Finds the first job after the range of the filter, in the order of the index; NOT_FOUND: none. */
+/* Finds the first job after the range of the filter, in the order of the index. Returns NOT_FOUND
+ * if none exists. */
 static truce_status stats_first(const struct stats *stats, const bson_t *filter, int state,
                                 bson_t *job, bson_error_t *error)
 {
@@ -118,8 +119,9 @@ static truce_status stats_find_oldest(const struct stats *stats, struct figures 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Replaces *queue (NULL: begins) by the next queue, in the order of names, that has a job in this
- * state; NULL: none. Frees the old name; the caller frees the new one. */
+/* Replaces *queue, which is NULL at the beginning, by the next queue, in the order of names, that
+ * has a job in this state, or NULL if none exists. Frees the old name; the caller frees the new
+ * one. */
 static truce_status stats_next_queue(const struct stats *stats, int state, char **queue,
                                      bson_error_t *error)
 {
@@ -140,9 +142,8 @@ static truce_status stats_next_queue(const struct stats *stats, int state, char 
         bson_free(next);
         next = bson_strdup(bson_iter_utf8(&found, NULL));
     }
-    if (next && *queue &&
-        /* An invalid document must not make the walk endless. */
-        strcmp(next, *queue) <= 0) {
+    /* An invalid document must not make the walk endless. */
+    if (next && *queue && strcmp(next, *queue) <= 0) {
         bson_free(next);
         next = NULL;
     }
@@ -153,6 +154,7 @@ static truce_status stats_next_queue(const struct stats *stats, int state, char 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Counts the jobs of one state in each queue. */
 static truce_status stats_walk(struct stats *stats, int state, bson_error_t *error)
 {
     char *queue = NULL;

@@ -10,6 +10,7 @@ static uint32_t weights_weight(const truce_queue_source *source)
     return source->weight ? source->weight : 1;
 }
 
+/* Checks the queues and weights of a claim from several queues. */
 static truce_status weights_check(const truce_queue_source *sources, size_t count,
                                   bson_error_t *error)
 {
@@ -70,7 +71,7 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
         status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     }
     if (*found)
-        return TRUCE_OK; /* a later claim repeats the error of another queue */
+        return TRUCE_OK; /* A later claim repeats the error of another queue. */
     return status ? status : truce__fail(TRUCE_NOT_FOUND, error, "no queue has a ready job");
 }
 

@@ -40,7 +40,7 @@
 #define RATE_ENTRIES 34
 
 struct queue_rate {
-    /* rate 0: no limit. */
+    /* `rate` is 0 if there is no limit. */
     int64_t rate, per_ms;
     /* The time of the document. */
     int64_t now_ms;
@@ -55,11 +55,11 @@ struct queue_rate {
  * watches it. */
 void truce__rate_read(struct queue_rate *rate, truce_store *store, const bson_t *document,
                       const bson_t *id);
-/* Returns the time in ms until a job may begin; 0: now. */
+/* Returns the time in ms until a job may begin, or 0 if it may begin now. */
 int64_t truce__rate_wait_ms(const struct queue_rate *rate);
 /* Counts a job that begins now. */
 void truce__rate_begin(struct queue_rate *rate);
-/* Returns the time in ms until the last begin leaves the window; 0: the window is empty. */
+/* Returns the time in ms until the last begin leaves the window, or 0 if the window is empty. */
 int64_t truce__rate_left_ms(const struct queue_rate *rate);
 /* Appends rate, per_ms, at, and begun, or nothing if there is no limit. */
 void truce__rate_append(const struct queue_rate *rate, bson_t *document);

@@ -18,21 +18,22 @@ struct truce_revision {
     /* "<collection>.revisions" */
     char *kept;
     struct merge_rules *rules;
-    /* The rules as the entries of the inbox store them; NULL: none. */
+    /* The rules as the entries of the inbox store them, or NULL if none exists. */
     char *rules_text;
     bool strict, inbox;
     uint32_t keep, deadline_ms, tries_max;
     int64_t keep_ms;
     bool relaxed;
-    /* The store's structure number plus one when the index for expiring versions existed; 0: not
-     * yet. */
+    /* The store's structure number plus one when the index for expiring versions existed, or 0
+     * before that. */
     atomic_uint_fast64_t structure;
     bson_error_t refusal;
     /* The options are invalid; `refusal` says why. */
     bool refused;
 };
 
-/* Reads the number of a document; 0: none. TRUCE_INVALID: it is not an integer in the valid range.
+/* Reads the number of a document, or 0 if none exists. Returns TRUCE_INVALID if it is not an
+ * integer in the valid range.
  */
 truce_status truce__revision_number(const truce_revision *revision, const bson_t *document,
                                     int64_t *number, bson_error_t *error);
@@ -71,7 +72,7 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
 truce_status truce__revision_renumber(truce_revision *revision, truce_commit *commit,
                                       const bson_value_t *id, bson_t *document, int64_t *number,
                                       bool *renumbered, bson_error_t *error);
-/* Reads the kept version of a number. TRUCE_NOT_FOUND: none. */
+/* Reads the kept version of a number. Returns TRUCE_NOT_FOUND if none exists. */
 truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t number, bson_t *document,
                                   bson_error_t *error);

@@ -164,8 +164,8 @@ static truce_status entry_disagree(const truce_revision *revision, const bson_t 
     return status;
 }
 
-/* Builds the entry against a document of that number (NULL: removed). Initialises `shown`; after an
- * error it is the entry as it was created. */
+/* Builds the entry against a document of that number (NULL if it was removed). Initialises `shown`;
+ * after an error it is the entry as it was created. */
 static truce_status revision_entry_against(const truce_revision *revision, const bson_t *entry,
                                            const bson_t *theirs, int64_t number, bson_t *shown,
                                            bson_error_t *error)
@@ -673,6 +673,7 @@ static truce_status resolve_entry(const struct resolving *resolving, truce_commi
     return status;
 }
 
+/* Resolves an open entry of the inbox in a commit. */
 static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct resolving *resolving = arg;

@@ -15,7 +15,7 @@ void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
 
 enum answer { NO, YES, MALFORMED };
 
-/* etagc: %x21, %x23-7E, obs-text */
+/* Returns whether an entity tag may contain the byte (RFC 9110, etagc: %x21, %x23-7E, obs-text). */
 static bool is_tag_byte(unsigned char byte)
 {
     return byte == 0x21 || (byte >= 0x23 && byte != 0x7f);

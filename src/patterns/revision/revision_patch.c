@@ -83,6 +83,7 @@ static truce_status patch_apply(const struct patching *patching, const bson_t *b
     return status;
 }
 
+/* Applies a patch to the stored document in a commit, and saves the result. */
 static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct patching *patching = arg;

@@ -84,7 +84,8 @@ static char *take_name(truce_set *set, const char *what, const char *given, cons
     return name;
 }
 
-/* These names have no defaults: a default could write into a field of the user. */
+/* Returns the value of a required option. These names have no defaults, because a default could
+ * write into a field of the user. */
 static const char *set_must(truce_set *set, const char *option, const char *given)
 {
     if (given)
@@ -117,6 +118,7 @@ static void take_keys(truce_set *set, const char *given)
     set_refuse(set, "key", given, "at most 4 fields, separated by commas");
 }
 
+/* Refuses options that give two fields the same name, or a field a name that truce uses itself. */
 static void check_names_differ(truce_set *set)
 {
     const char *top[SET_KEYS_MAX + 3] = {set->field, set->deleted, set->watermark};
@@ -299,7 +301,7 @@ static truce_status definition_find(truce_store *store, struct arena *arena,
     while (!status && !(status = truce_cursor_next(cursor, &definition, error)) && definition) {
         const char *field = truce__field_text(definition, "_id") + strlen(options->collection) + 1;
 
-        if (strchr(field, '.')) /* a set of another collection, "students.old" */
+        if (strchr(field, '.')) /* A set of another collection, "students.old". */
             continue;
         truce__buffer_append_text(&names, count ? ", " : "");
         truce__buffer_append_text(&names, field);
@@ -369,6 +371,7 @@ static truce_status ensure_index(const truce_set *set, const char *collection, c
     return status;
 }
 
+/* Creates the unique index on the key; in the layout by element, on the key and the name. */
 static truce_status create_index(truce_set *set, bson_error_t *error)
 {
     bool by_element = set->layout == TRUCE_SET_BY_ELEMENT;
@@ -396,6 +399,7 @@ static truce_status create_index(truce_set *set, bson_error_t *error)
     return status;
 }
 
+/* Appends the definition of the set as it is stored. */
 static void set_append_definition(const truce_set *set, bson_t *definition)
 {
     bson_t keys;
@@ -425,8 +429,8 @@ static void set_append_definition(const truce_set *set, bson_t *definition)
     }
 }
 
-/* Two sets with the same watermark field would drop each other's operations. A unique index on
- * `guards` refuses the second set. */
+/* Creates the unique index on `guards`, which refuses a second set with the same watermark field.
+ * Two such sets would drop each other's operations. */
 static truce_status index_definitions(truce_set *set, bson_error_t *error)
 {
     bson_t index = BSON_INITIALIZER, key;
@@ -462,6 +466,7 @@ static truce_status compare_definitions(const truce_set *set, const bson_t *want
     return TRUCE_OK;
 }
 
+/* Stores the definition of the set, or compares the stored one with it. */
 static truce_status keep_definition(truce_set *set, bson_error_t *error)
 {
     bson_t wanted = BSON_INITIALIZER, kept = BSON_INITIALIZER, filter = BSON_INITIALIZER;

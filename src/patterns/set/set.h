@@ -54,12 +54,12 @@ struct truce_set {
     /* The options are invalid; `refusal` says why. */
     bool refused;
     /* The store's structure number plus one when the set became ready and the caches `known` and
-     * `recorded` began. 0: the set is not ready. */
+     * `recorded` began, or 0 if the set is not ready. */
     atomic_uint_fast64_t structure;
     /* Protects `known` and `recorded`, and is held while the set becomes ready. */
     pthread_mutex_t mutex;
     struct known_source *known;
-    /* Numbers that this handle knows to be recorded. NULL: none yet. */
+    /* Numbers that this handle knows to be recorded. NULL if it knows no number yet. */
     struct recorded *recorded;
     /* Protects the fields below: the waiting calls and the rounds. */
     pthread_mutex_t queue_mutex;
@@ -75,16 +75,17 @@ struct truce_set {
 };
 
 /* Completes the options of a set from its definition in the store (set.c): that of `field`, or of
- * the collection's only set. Options that are given stay; the strings are in the arena. `key`: the
- * fields of the key of a set without a definition; NULL: unknown. Fails with INVALID if `field`,
- * `key`, or `name` is still missing. If none was missing, the store is not read. */
+ * the collection's only set. Options that are given stay; the strings are in the arena. `key` has
+ * the fields of the key of a set without a definition; NULL means that they are unknown. Fails with
+ * INVALID if `field`, `key`, or `name` is still missing. If none was missing, the store is not
+ * read. */
 truce_status truce__set_complete(truce_store *store, struct arena *arena, const char *key,
                                  truce_set_options *options, bson_error_t *error);
 
 /* ---- ranks (set_verdict.c) ---- */
 
 struct set_rank {
-    /* 0: none. */
+    /* 0 if none exists. */
     int64_t seq;
     /* "" without a source; sorts before all others. */
     const char *source;
@@ -97,7 +98,7 @@ int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b);
 /* The stored state of one name in a document. */
 struct set_state {
     struct set_rank stored;
-    /* 0: none. */
+    /* 0 if none exists. */
     int64_t watermark;
 };
 
@@ -182,7 +183,7 @@ struct value truce__set_entry_name(const truce_set *set, struct value element);
 /* Reads the stored state of `name` in `document`. */
 void truce__set_state_read(const truce_set *set, const bson_t *document, struct value name,
                            struct set_state *state);
-/* Returns the watermark of a document; 0: none. */
+/* Returns the watermark of a document, or 0 if none exists. */
 int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 
 /* Reads the document of a key: only its lists, watermark, revision, and intent. Returns
@@ -408,7 +409,7 @@ void truce__progress_store(int shift, int64_t block, const struct ranges *ranges
 
 struct progress {
     struct ranges recorded, voided;
-    /* The shift of the narrowest document read; 0: none. */
+    /* The shift of the narrowest document read, or 0 if none exists. */
     int narrowest;
 };
 
@@ -468,7 +469,7 @@ void truce__sources_release(struct source_list *list);
 truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
                                  int64_t value, bson_error_t *error);
 
-/* ---- the fate of a number (set_watermark.c) ---- */
+/* ---- the outcome of a number (set_watermark.c) ---- */
 
 /* Returns whether this handle knows that the number was recorded. A recorded number stays recorded.
  */

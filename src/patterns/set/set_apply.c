@@ -1,6 +1,6 @@
 /* Operations of an ordered set on the way to its documents: the public calls, the queue that
- * combines the calls of several threads, and batches. A single operation without company is applied
- * by set_write_form.c or set_layout_by_element.c. */
+ * combines the calls of several threads, and batches. set_write_form.c and set_layout_by_element.c
+ * apply an operation that is alone in its round. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -97,6 +97,7 @@ static void settle_held(truce_set *set, struct set_call *call)
     }
 }
 
+/* Applies the valid operations, in the commit or by the queue of the handle. */
 static truce_status set_apply_all(truce_set *set, truce_commit *commit,
                                   const truce_set_operation *given, size_t count,
                                   truce_set_result *results, bool relaxed, bson_error_t *error)
@@ -267,8 +268,9 @@ static truce_status set_make_durable(const truce_set *set, bson_error_t *error)
     return status;
 }
 
-/* The operations wait for the disk together with their records: a store that rewrites writes both
- * to one log, so the records are durable only after the operations. */
+/* Applies operations and records their numbers. On a store that rewrites, the operations do not
+ * wait for the disk themselves: both are written to one log, so records that are durable follow
+ * operations that are durable. */
 truce_status truce_set_consume(truce_set *set, const char *consumer,
                                const truce_set_operation *operations, size_t count,
                                truce_set_result *results, bson_error_t *error)
@@ -299,7 +301,7 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
         applied[applied_count++] = operations[i];
     }
     recorded = truce__set_record_all(set, consumer, applied, applied_count, &wrote, &why);
-    /* numbers that were recorded before need no write */
+    /* Numbers that were recorded before need no write. */
     if (!recorded && set->rewrites && changed && !wrote)
         recorded = set_make_durable(set, &why);
     if (recorded && !status) {
@@ -311,10 +313,11 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
     return status;
 }
 
-/* ---- the queue --- --------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 /*
- * The calls of several threads on one handle. A leader combines them into rounds.
+ * Combines the calls of several threads on one handle. A leader takes calls from the queue and
+ * applies them as one batch, which is called a round here.
  *
  *     call     waits in the queue until it may lead
  *     leader   removes calls from the queue (its round) and applies them as one batch; then wakes
@@ -356,7 +359,8 @@ static bool is_large(const struct set_call *call)
     return call->count > SMALL_ROUND;
 }
 
-/* In the layout by element each name has a document of its own. */
+/* Returns the place of an operation's document in the table of busy documents. In the layout by
+ * element, each name has a document of its own. */
 static size_t queue_place_of(const truce_set *set, const struct set_operation *operation)
 {
     uint64_t hash = operation->key_hash;
@@ -557,8 +561,8 @@ static void queue_apply_round(truce_set *set, struct set_call *calls, size_t cou
     }
 }
 
-/* Each call has its own mutex, so that woken threads do not contend for the queue's mutex, which
- * the leader needs. */
+/* Wakes the thread of a call. Each call has its own mutex, so that woken threads do not contend for
+ * the queue's mutex, which the leader needs. */
 static void queue_wake(struct set_call *call, bool done)
 {
     pthread_mutex_lock(&call->mutex);
@@ -582,7 +586,8 @@ static bool queue_wait_for_turn(struct set_call *call)
     return done;
 }
 
-/* The caller holds the queue's mutex, so the call cannot leave the queue in the meantime. */
+/* Wakes the next leader. The caller holds the queue's mutex, so the call cannot leave the queue in
+ * the meantime. */
 static void wake_next(const truce_set *set)
 {
     struct set_call *call = find_leader(set, NULL);
@@ -663,13 +668,13 @@ static void set_submit(truce_set *set, struct set_call *call)
  *              state that was read:
  *
  *                 {_id, key, classes, deleted_classes, _wm, _rev: as read, _intent: absent}
- * -> {$set: ...}
+ *                     -> {$set: ...}
  *                 {key} -> {$setOnInsert: ...}, upsert, if there was no document
  *
  * The guard is the whole state. So the write has the effect of applying the winners one by one, or
  * no effect. The state never returns to an earlier one (ranks and `_wm` only increase). A write
- * that lands late, after the call gave up waiting for its answer, therefore finds another state and
- * changes nothing, or finds the same state and is correct.
+ * that takes effect late, after the call gave up waiting for its answer, therefore finds another
+ * state and changes nothing, or finds the same state and is correct.
  *
  * A document goes into the next round if its guard did not match, if its key was a duplicate, or if
  * the answer was lost. After ROUNDS rounds its winners are applied one by one by set_write_form.c,
@@ -684,11 +689,12 @@ static void set_submit(truce_set *set, struct set_call *call)
  * again, the operations that are stored are DUPLICATE.
  */
 
-/* The operations of one document: operations[from, to), winners[first, last). */
+/* The operations on one document: operations[from] to operations[to - 1], and its winners,
+ * winners[first] to winners[last - 1]. */
 struct set_group {
     size_t from, to, first, last;
     int rounds;
-    /* `seen`: the document was in this window's answer. */
+    /* `seen` is true if the result of this window had the document. */
     bool done, seen;
     /* The stored state shows that nothing must be written. */
     bool unchanged;
@@ -705,7 +711,7 @@ struct set_batch {
     /* For each winner, the number of following operations without space. */
     uint32_t *passed;
     struct set_group *groups;
-    /* `left`: the number of groups that are not done. */
+    /* `left` is the number of groups that are not done. */
     size_t groups_count, left;
     /* A group was divided in this round. */
     bool divided;
@@ -898,7 +904,8 @@ static bool set_window_is_relaxed(const struct set_window *window)
     return true;
 }
 
-/* Without an index of the key, or without an answer, the window is left to the next round. */
+/* Applies a window inside the store's write. Without an index of the key, or without a reply, the
+ * window is left to the next round. */
 static void set_rewrite_window(struct set_window *window)
 {
     const struct set_batch *batch = window->batch;
@@ -932,7 +939,8 @@ static void set_rewrite_window(struct set_window *window)
 /* ---- windows --------------------------------------------------------------------------------- */
 
 #define WINDOW_DOCUMENTS 512
-/* The documents of a window that is rewritten. Only the fate of each one is kept in memory. */
+/* The maximum number of documents in a window that is rewritten. Only the outcome of each document
+ * is kept in memory. */
 #define REWRITE_DOCUMENTS 1024
 #define WINDOW_BYTES      (8 * 1024 * 1024)
 #define ROUNDS            4
@@ -1188,6 +1196,7 @@ static void append_projection(const truce_set *set, bson_t *projection)
     bson_append_int32(projection, "_intent", 7, 1);
 }
 
+/* Returns the group of a document by its key, or NULL. */
 static struct set_group *batch_group_of(const struct set_window *window, const bson_t *document)
 {
     const struct set_batch *batch = window->batch;
@@ -1374,7 +1383,7 @@ static bool batch_next_window(struct set_window *window, size_t room, size_t *at
 
         if (group->done)
             continue;
-        /* It gets a window of its own. */
+        /* A document that is short of space gets a window of its own. */
         if (group->whole && group->rounds < ROUNDS) {
             if (window->count)
                 break;

@@ -93,6 +93,7 @@ static truce_status write_lists(const truce_set *set, truce_commit *commit, cons
     return status;
 }
 
+/* Applies an operation to its document in a commit. */
 static truce_status apply_in_document(truce_set *set, truce_commit *commit,
                                       const struct set_operation *operation,
                                       enum set_verdict *verdict, bson_error_t *error)
@@ -155,6 +156,8 @@ static truce_status read_guard(truce_set *set, truce_commit *commit, const bson_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Applies an operation in a commit, in the layout by element. If the stored entry does not decide
+ * alone, reads the guard of the key as well. */
 static truce_status apply_element(truce_set *set, truce_commit *commit,
                                   const struct set_operation *operation, enum set_verdict *verdict,
                                   bson_error_t *error)

@@ -16,8 +16,8 @@
  * 2. A reader always gets the converted list.
  * 3. truce_set_convert writes converted lists with the same guard, and nothing else. A state never
  *    returns (`_wm` and numbers only increase, and bare names only disappear), so a write that
- *    lands late finds another state, or is correct. Converted documents no longer match the search,
- *    so an interrupted run can be repeated.
+ *    takes effect late finds another state, or is correct. Converted documents no longer match the
+ *    search, so an interrupted run can be repeated.
  *
  * models/set_batch.cpp (plain) has the steps.
  */
@@ -425,7 +425,7 @@ struct lookup {
     const struct set_merge *merge;
     /* The stored state for each winner. */
     struct set_state *states;
-    /* The winner's number + 1. NULL: winners are compared one by one. */
+    /* The winner's number + 1. NULL if winners are compared one by one. */
     uint32_t *slots;
     uint32_t mask;
 };
@@ -457,6 +457,7 @@ void truce__set_scratch_release(struct set_scratch *scratch)
     truce__buffer_release(&scratch->list);
 }
 
+/* Prepares the search for winners by name: a hash table, or a scan if they are few. */
 static void lookup_init(struct lookup *lookup, const struct set_merge *merge, int64_t watermark)
 {
     struct arena *arena = &merge->scratch->arena;

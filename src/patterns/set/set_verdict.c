@@ -1,7 +1,8 @@
 /*
- * The rank of an operation: the last writer wins. The operation with the greatest sequence number
- * decides whether a name is a member, whatever the order in which the operations arrive. Names of
- * sources decide between equal numbers, and an add ranks above a remove.
+ * Compares an operation with the stored state: the last writer wins. The operation with the
+ * greatest sequence number decides whether a name is a member, whatever the order in which the
+ * operations arrive. Names of sources decide between equal numbers, and an add ranks above a
+ * remove.
  *
  *     stored     arrives            verdict
  *     none       add    1000        open: it must be applied

@@ -47,6 +47,7 @@ static truce_write walk_write_of(const struct set_walk *walk, const struct set_c
                              bson_empty(&change->array_filters) ? NULL : &change->array_filters};
 }
 
+/* Sends the gathered changes as one bulk, and counts those that took effect. */
 static void walk_flush(struct set_walk *walk)
 {
     static const truce_bulk_options options = {.unordered = true};

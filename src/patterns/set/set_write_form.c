@@ -35,7 +35,8 @@
  * classic shapes compare whether there is a revision, as last read.
  *
  * A crash leaves the one update done or not done. An unanswered call is sent again: if the first
- * one landed, or lands later, the guard finds the operation's own entry and changes nothing.
+ * one took effect, or takes effect later, the guard finds the operation's own entry and changes
+ * nothing.
  */
 #include "base/object_id.h"
 #include "patterns/set/set.h"
@@ -357,6 +358,7 @@ static void append_revision(bson_t *to)
     bson_append_document_end(to, &outer);
 }
 
+/* Builds the update as a pipeline, which changes nothing if the guard does not hold. */
 static void truce__set_pipeline(const truce_set *set, const struct set_operation *operation,
                                 bson_t *pipeline)
 {
@@ -406,8 +408,8 @@ static void append_seq_condition(const truce_set *set, bson_t *condition, const 
     bson_append_document_end(condition, &inner);
 }
 
-/* An entry with the same number blocks if its source is greater, or if its source is the same and
- * its list wins ties against the operation. */
+/* Appends the condition for an entry with the same number. Such an entry blocks if its source is
+ * greater, or if its source is the same and its list wins ties against the operation. */
 static void append_tie_condition(const truce_set *set, const struct set_rank *rank, bool or_equal,
                                  bson_t *condition)
 {
@@ -487,7 +489,7 @@ static void append_watermark_guard(const truce_set *set, int64_t seq, bson_t *fi
     bson_append_document_end(filter, &outer);
 }
 
-/* {$nor: [{list: {$type: [...]}}, ...]}: no element of either list is a bare name. */
+/* Requires that no element of either list is a bare name: {$nor: [{list: {$type: [...]}}, ...]}. */
 static void form_append_no_bare(const truce_set *set, bson_t *filter)
 {
     const char *const lists[] = {set->field, set->deleted};
@@ -536,6 +538,7 @@ static void build_in_place(const truce_set *set, const struct set_operation *ope
     bson_free(place);
 }
 
+/* Builds the update that moves a name from the other list into the own one. */
 static void build_move(const truce_set *set, const struct set_operation *operation,
                        bool has_revision, bson_t *filter, bson_t *update)
 {
@@ -567,8 +570,8 @@ static void build_move(const truce_set *set, const struct set_operation *operati
 
 /* ---- one operation until it is settled ---- */
 
-/* Sends one update and reports whether it changed a document. TRUCE_DUPLICATE: read the document
- * again. */
+/* Sends one update and reports whether it changed a document. Returns TRUCE_DUPLICATE if the caller
+ * should read the document again. */
 static truce_status form_send(truce_set *set, const bson_t *filter, const bson_t *update,
                               const truce_write_options *options, bool *applied,
                               bson_error_t *error)
@@ -626,8 +629,8 @@ struct observed {
     bool applied;
 };
 
-/* For lists with bare names: merges the operation into the document as read, and writes it if that
- * state is still stored. */
+/* Merges the operation into the document as read, whose lists have bare names, and writes it if
+ * that state is still stored. */
 static truce_status write_merged(truce_set *set, const struct set_operation *operation,
                                  const bson_t *document, bool *applied, bson_error_t *error)
 {

@@ -55,7 +55,7 @@ struct truce_sync {
     struct sync_rules *rules;
     /* When the rules were read. */
     int64_t read_ns;
-    /* The store's structure number plus one before they were read; 0: never. */
+    /* The store's structure number plus one before they were read, or 0 if they never were. */
     uint64_t structure;
 };
 
@@ -79,14 +79,15 @@ struct value truce__sync_at(const bson_t *document, const char *path);
 /* Finds the source that a dependent refers to, borrowed. Returns false without a reference. */
 bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id);
 /* Returns TRUCE_INVALID if an array lies on a path of the rule, in a document of its collection.
- * NULL: that document is not checked. */
+ * A document of NULL is not checked. */
 truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
                                       const bson_t *source, bson_error_t *error);
-/* Returns the number of a source; 0: truce has not numbered this source. */
+/* Returns the number of a source, or 0 if truce has not numbered this source. */
 int64_t truce__sync_revision(const bson_t *source);
 /* Returns whether the dependent's stamp belongs to this source and incarnation. */
 bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
-/* Returns the revision of the stamp; -1: no stamp. Compare it for the same source only. */
+/* Returns the revision of the stamp, or -1 if there is no stamp. Compare it for the same source
+ * only. */
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent);
 /* Returns whether the dependent needs nothing from that source: it has its revision or a later one,
  * or refers to another source. */
@@ -95,7 +96,7 @@ bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, co
  * (SY8). */
 bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
                           const bson_t *source);
-/* Computes the next revision. TRUCE_LIMIT: the maximum is reached. */
+/* Computes the next revision. Returns TRUCE_LIMIT if the maximum is reached. */
 truce_status truce__sync_next(const bson_t *source, int64_t least, int64_t *next,
                               bson_error_t *error);
 /* Appends the revision to `set`, and the token of a new incarnation to a source without one. */
@@ -111,7 +112,7 @@ bool truce__sync_token(const bson_t *document, const char *flag);
 void truce__sync_token_path(const char *flag, char path[SYNC_TOKEN_PATH]);
 /* Builds {$set, $unset} with a new _rev, without empty operators. Owns both. */
 void truce__sync_operators(bson_t *set, bson_t *unset, bson_t *update);
-/* Removes a flag: {_id, flag: as read} -> without it. `off`: it is removed. */
+/* Removes a flag: {_id, flag: as read} -> without it. Sets `off` if the flag is removed. */
 truce_status truce__sync_take_off(struct sync_work *work, const char *collection,
                                   const bson_t *document, const char *flag, bool *off,
                                   bson_error_t *error);
@@ -125,8 +126,8 @@ truce_status truce__sync_write(struct sync_work *work, const char *collection, c
                                const bson_t *update, bool multi, int64_t *matched,
                                bson_error_t *error);
 /* Writes a copy to one or many dependents. A rule that feeds others needs two writes, one each
- * time. `seen`: the single dependent, read before its source. NULL: writes only dependents without
- * a stamp, or with a stamp of this source. */
+ * time. `seen` is the single dependent, read before its source. If it is NULL, writes only
+ * dependents without a stamp, or with a stamp of this source. */
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
                               const bson_t *source, const bson_t *seen, const bson_t *which,
                               int64_t *matched, bson_error_t *error);

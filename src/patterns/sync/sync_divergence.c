@@ -87,6 +87,7 @@ static void divergence_make_projection(const struct sync_rule *rule, bool source
     }
 }
 
+/* Reads the sources of a page of dependents, sorted by _id. */
 static truce_status read_masters(const struct walk *walk, struct page *page, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, inner, ids, projection;
@@ -260,6 +261,7 @@ static truce_status walk_differs(const struct walk *walk, struct page *page, uin
     return TRUCE_OK;
 }
 
+/* Compares one dependent with its source, and reports or counts the divergence. */
 static truce_status walk_compare(const struct walk *walk, struct page *page, uint32_t at,
                                  bson_error_t *error)
 {
@@ -318,6 +320,7 @@ static truce_status compare_page(const struct walk *walk, struct page *page, bso
     return status ? status : repaired;
 }
 
+/* Walks over the dependents of a rule, a page at a time. */
 static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
 {
     struct page *page = bson_malloc0(sizeof *page);

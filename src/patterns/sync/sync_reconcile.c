@@ -242,7 +242,7 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
     return status;
 }
 
-/* Reads the document and its flag; `over`: nothing must be done. */
+/* Reads the document and its flag. Sets `over` if nothing must be done. */
 static truce_status settle_read_flag(struct sync_work *work, const char *collection,
                                      const bson_value_t *id, const char *flag, int round,
                                      bson_t *document, bool *over, bson_error_t *error)
@@ -271,8 +271,8 @@ static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
 
 /* ---- one dependent --------------------------------------------------------------------------- */
 
-/* Reads the source. If it has a flag, the flag is one of truce's tokens. TRUCE_NOT_FOUND: there is
- * no such source. */
+/* Reads the source. If it has a flag, the flag is one of truce's tokens. Returns TRUCE_NOT_FOUND if
+ * there is no such source. */
 static truce_status settle_read_source(struct sync_work *work, const struct sync_rule *rule,
                                        const bson_value_t *id, bson_t *source, bson_error_t *error)
 {
@@ -296,7 +296,7 @@ static truce_status settle_read_source(struct sync_work *work, const struct sync
 
 /* Tries once to bring a dependent, as read in `seen`, up to its source. The source is read after
  * the dependent. So the guard of the copy, which compares the stamp that was read, refuses a source
- * that was replaced in the meantime (SY8). *over: nothing is left to do. */
+ * that was replaced in the meantime (SY8). Sets *over if nothing is left to do. */
 static truce_status bring_up_once(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *seen, bool *over, bson_error_t *error)
 {

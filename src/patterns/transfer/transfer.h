@@ -29,7 +29,7 @@ struct truce_transfers {
     struct transfer_layout wanted;
     /* Protects the fields below. */
     pthread_mutex_t mutex;
-    /* The store's structure number plus one when the book was ready; 0: it is not. */
+    /* The store's structure number plus one when the book was ready, or 0 if it is not. */
     uint64_t structure;
     struct transfer_layout layout;
     /* Layouts of replaced books, which other threads may still read. */
@@ -37,8 +37,8 @@ struct truce_transfers {
     uint32_t retired_count;
 };
 
-/* Sets the layout of a book that was read, for calls that write nothing. TRUCE_INVALID: it is not a
- * book. */
+/* Sets the layout of a book that was read, for calls that write nothing. Returns TRUCE_INVALID if
+ * it is not a book. */
 truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *book,
                                      bson_error_t *error);
 
@@ -75,8 +75,8 @@ struct transfer_plan {
     bool decides;
 };
 
-/* Builds the plan; owns the document. TRUCE_INVALID: it is not a transfer. The caller releases the
- * plan in any case. */
+/* Builds the plan; owns the document. Returns TRUCE_INVALID if it is not a transfer. The caller
+ * releases the plan in any case. */
 truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *document,
                                   struct transfer_plan *plan, bson_error_t *error);
 void truce__transfer_plan_release(struct transfer_plan *plan);
@@ -89,8 +89,8 @@ typedef bool transfer_field_function(const char *field, size_t length, void *arg
 
 /* ---- transfer_protocol.c: step by step ---- */
 
-/* Drives the transfer of that id to its end. `fresh`: a new one, which is inserted first; owned.
- * NULL: it exists. */
+/* Drives the transfer of that id to its end. `fresh` is a new one, which is owned and is inserted
+ * first, or NULL if the transfer exists. */
 truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_t *id,
                                    bson_t *fresh, bool *exists, bson_error_t *error);
 /* Cancels an undecided transfer, and drives it to its end. */
@@ -154,9 +154,9 @@ void truce__transfer_documents_release(struct transfer_document *documents, uint
 bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_t *document);
 /* Returns whether it has an undo other than the opposite of its $inc. */
 bool truce__transfer_needs_proof(const struct transfer_plan *plan);
-/* Checks whether the transfer can complete. TRUCE_REFUSED: a document does not exist, or an effect
- * is impossible with its values (`credits`: of an entry after the decision). TRUCE_INVALID: an undo
- * does not revert its effect. */
+/* Checks whether the transfer can complete. Returns TRUCE_REFUSED if a document does not exist, or
+ * an effect is impossible with its values (`credits`: of an entry after the decision), and
+ * TRUCE_INVALID if an undo does not revert its effect. */
 truce_status truce__transfer_prove(const struct transfer_plan *plan,
                                    const struct transfer_document *documents, bool credits,
                                    bson_error_t *error);

@@ -22,15 +22,17 @@ struct truce_tree {
     uint32_t deadline_ms;
     bool refused;
     bson_error_t refusal;
-    /* The number of the first version if the tree is created; 0: 1. */
+    /* The number of the first version if the tree is created. 0 means 1. */
     int64_t first;
     /* Protects the fields below, and is held while the tree is looked up. */
     pthread_mutex_t mutex;
-    /* The store's structure number plus one when the tree was found; 0: it was not found yet. */
+    /* The store's structure number plus one when the tree was found, or 0 if it was not found
+     * yet. */
     uint64_t structure;
 };
 
-/* Looks up the tree. `make`: creates it if it does not exist; otherwise returns TRUCE_NOT_FOUND. */
+/* Looks up the tree. If it does not exist, creates it if `make`, and returns TRUCE_NOT_FOUND
+ * otherwise. */
 truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error);
 /* Returns whether writes before the last one need not wait for the disk, because one file keeps the
  * order of writes. */
@@ -54,7 +56,8 @@ struct tree_master {
     struct tree_version *published;
 };
 
-/* Reads the master. It is initialised even on failure. TRUCE_NOT_FOUND: there is no such tree. */
+/* Reads the master. It is initialised even on failure. Returns TRUCE_NOT_FOUND if there is no such
+ * tree. */
 truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bson_error_t *error);
 void truce__tree_master_release(struct tree_master *master);
 /* Creates the tree unless it exists. */
@@ -64,8 +67,8 @@ static inline int64_t truce__tree_kept(const struct tree_master *master)
     return master->gone > master->first ? master->gone : master->first;
 }
 /* Writes the master once if it matches `guard`, its name, this tree, and no intent. `update` has
- * operators. Both documents are owned by this call. `done`: the guard matched, at the first try or
- * at a repeat. */
+ * operators. Both documents are owned by this call. Sets `done` if the guard matched, at the first
+ * try or at a repeat. */
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
@@ -110,7 +113,7 @@ void truce__tree_item_parse(const bson_t *document, struct tree_item *item);
 void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
 /* Appends the fields that users see to an empty document. */
 void truce__tree_show(const bson_t *document, bson_t *item);
-/* Returns whether two documents have equal contents, in any versions. NULL: the item does not
+/* Returns whether two documents have equal contents, in any versions. NULL is an item that does not
  * exist. */
 bool truce__tree_same(const bson_t *item, const bson_t *other);
 
@@ -145,10 +148,11 @@ struct truce_tree_snapshot {
 truce_status truce__tree_open(truce_tree *tree, int64_t version, truce_tree_snapshot *snapshot,
                               bson_error_t *error);
 void truce__tree_leave(truce_tree_snapshot *snapshot);
-/* Checks a read afterwards. TRUCE_OK: it was correct. TRUCE_CONFLICT: it must be repeated. */
+/* Checks a read afterwards. Returns TRUCE_OK if it was correct, and TRUCE_CONFLICT if it must be
+ * repeated. */
 truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *error);
 
-/* Gets two versions of an item, as stored documents; NULL: the item is not in that version. */
+/* Gets two versions of an item, as stored documents, or NULL if the item is not in that version. */
 typedef truce_status tree_pair_function(struct value id, const bson_t *low, const bson_t *high,
                                         void *arg, bson_error_t *error);
 /* Calls the function for each of `ids` (an array of distinct values in ascending order) that is in
@@ -158,8 +162,7 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
                                const bson_t *ids, tree_pair_function *function, void *arg,
                                bson_error_t *error);
 
-/* Calls `function` for each item of the version after an itemId (NULL: for all items), by
- * itemId. */
+/* Calls `function` for each item of the version after an itemId (NULL for all items), by itemId. */
 truce_status truce__tree_find_after(truce_tree_snapshot *snapshot, const bson_value_t *after,
                                     truce_tree_function *function, void *arg, bson_error_t *error);
 /* Appends the conditions for the itemIds after `id`: `same` for those of its class, because $gt
@@ -185,11 +188,12 @@ void truce__tree_ids_release(struct tree_ids *ids);
 
 /* ---- tree_history.c ---- */
 
-/* A part of an export: from version `start` on (0: the beginning) of an export of the versions
- * `from` (0: all that are kept) to `to` (0: the current one). */
+/* A part of an export: from version `start` on (0 for the beginning) of an export of the versions
+ * `from` (0 for all that are kept) to `to` (0 for the current one). */
 struct tree_export_part {
     int64_t from, to, start;
-    /* The line of version `start` and its items up to `item` (NULL: none) were exported before. */
+    /* The line of version `start` and its items up to `item` (NULL for none) were exported
+     * before. */
     bool begun;
     const bson_value_t *item;
 };
@@ -210,7 +214,7 @@ struct truce_tree_edit {
     int64_t base, base_at_ms;
     /* The edit imports a version, so the fields below apply. */
     bool imported;
-    /* The time of publication; 0: now. */
+    /* The time of publication, or 0 for now. */
     int64_t at_ms;
     /* The version's token in the tree that it was exported from. */
     bson_oid_t origin;
@@ -245,12 +249,12 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
 truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master *master,
                                       int64_t base, const char *message, const char *author);
 /* Renews an open record, so that no sweep gives it up. `*renewed_ms` is the last time in the
- * record, and gets the new one, which is always later. TRUCE_NOT_FOUND: it was
- * given up. */
+ * record, and gets the new one, which is always later. Returns TRUCE_NOT_FOUND if it was given
+ * up. */
 truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, int64_t *renewed_ms,
                                bson_error_t *error);
-/* Marks an open record as given up if it was renewed at that time and not since (0: in any case).
- * Without such a record it returns TRUCE_OK. */
+/* Marks an open record as given up if it was renewed at that time and not since (in any case if the
+ * time is 0). Without such a record it returns TRUCE_OK. */
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t renewed_ms,
                                  bool *done, bson_error_t *error);
 
@@ -268,7 +272,7 @@ struct tree_merging {
     uint32_t conflicts;
 };
 
-/* Stored documents that are not removed. NULL: the item does not exist. */
+/* Stored documents that are not removed. NULL if the item does not exist. */
 struct tree_three_way {
     struct value id;
     bson_t *base, *incoming, *standing;
@@ -282,14 +286,14 @@ bool truce__tree_id_published(truce_tree_edit *edit);
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error);
 
-/* Settles the first unsettled version. `done`: there was one, and it is settled now, perhaps by
- * another process. */
+/* Settles the first unsettled version. Sets `done` if there was one, and it is settled now, perhaps
+ * by another process. */
 truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
 
 /* ---- tree_garbage_collection.c ---- */
 
-/* Holds the version, THEN reads the master and compares the floor. TRUCE_EXPIRED: the version was
- * collected before the hold. */
+/* Holds the version, THEN reads the master and compares the floor. Returns TRUCE_EXPIRED if the
+ * version was collected before the hold. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 void truce__tree_let_go(truce_tree_snapshot *snapshot);
@@ -312,7 +316,7 @@ struct tree_from {
     int64_t merges;
 };
 
-/* Reads the origin of a tree. TRUCE_NOT_FOUND: there is no such tree. */
+/* Reads the origin of a tree. Returns TRUCE_NOT_FOUND if there is no such tree. */
 truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_error_t *error);
 
 struct tree_joint {

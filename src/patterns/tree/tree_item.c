@@ -49,6 +49,7 @@ static bool item_is_own(const char *field)
 
 /* ---- one pass -------------------------------------------------------------------------------- */
 
+/* Stores one parsed field of an item. */
 static void item_take(struct tree_item *item, enum field field, struct value value)
 {
     switch (field) {

@@ -30,9 +30,9 @@ enum accumulator_form {
 /* Where the memory of an accumulator comes from, and what it may use while it works. */
 struct accumulation {
     const struct accumulator *accumulator;
-    /* of the groups */
+    /* The arena of the groups. */
     struct arena *arena;
-    /* its arena is scratch memory */
+    /* Its arena is scratch memory. */
     struct query_context *context;
     bson_error_t *error;
 };
@@ -48,9 +48,9 @@ struct accumulator_kind {
                         const struct accumulator_input *input);
     /* The result lives in the state or in context->arena. */
     truce_status (*finish)(struct accumulation *run, const void *state, struct value *result);
-    /* NULL: the state is plain bytes */
+    /* Reports the values of the state to `visit`. NULL if the state is plain bytes. */
     void (*each)(const void *state, accumulator_visit *visit, void *arg);
-    /* Adds what `each` visited; NULL: `add` does. */
+    /* Adds what `each` visited; if NULL, `add` does. */
     truce_status (*restore)(struct accumulation *run, void *state,
                             const struct accumulator_input *input);
 };
@@ -59,14 +59,16 @@ struct accumulator {
     const struct accumulator_kind *kind;
     char *name;
     size_t name_length;
-    /* of `input` or `output`; NULL for FORM_NOTHING */
+    /* The expression of `input` or `output`; NULL for FORM_NOTHING. */
     struct expression *input;
-    /* the input, if it is the same for each document */
+    /* The input, if it is the same for each document. */
     struct value constant;
     bool is_constant;
-    struct expression *n; /* FORM_N, FORM_TOP_N */
-    struct sort sort;     /* FORM_TOP, FORM_TOP_N */
-    /* of its state */
+    /* FORM_N, FORM_TOP_N */
+    struct expression *n;
+    /* FORM_TOP, FORM_TOP_N */
+    struct sort sort;
+    /* The place of its state. */
     size_t offset;
 };
 
@@ -109,7 +111,7 @@ static inline bool truce__is_nullish(struct value value)
 #define CHUNK_FIRST      48
 #define CHUNK_MAX        8192
 #define SET_ROOM_FIRST   16
-#define WAITING_MIN      256 /* bytes of documents that wait to be merged, at least */
+#define WAITING_MIN      256 /* Bytes of documents that wait to be merged, at least. */
 #define CODE_NO_DOCUMENT 40400
 
 static void slot_set(struct slot *slot, struct arena *arena, struct value value)
@@ -346,6 +348,8 @@ static void let_wait(struct accumulation *run, struct merge_state *state, struct
     state->size += document.size;
 }
 
+/* Adds a document to a $mergeObjects. Small documents wait and are merged together, so that many of
+ * them take linear time. */
 static truce_status merge_add(struct accumulation *run, void *data,
                               const struct accumulator_input *input)
 {
@@ -408,9 +412,9 @@ struct chunk {
 struct list_state {
     struct chunk *first, *last;
     uint32_t count;
-    /* of a set: its values by hash; NULL: not made yet */
+    /* The values of a set, by hash, or NULL if it is not made yet. */
     const uint8_t **table;
-    /* a power of two */
+    /* A power of two. */
     uint32_t table_room;
 };
 
@@ -880,6 +884,8 @@ static truce_status accumulator_parse_option(struct accumulator *made, const str
                          made->kind->name, at->key);
 }
 
+/* Reads the options of an accumulator such as $firstN or $topN, and checks that the required ones
+ * are given. */
 static truce_status accumulator_parse_options(struct accumulator *made, struct value argument,
                                               const char *const *variables, bson_error_t *error)
 {
@@ -922,6 +928,7 @@ static truce_status parse_argument(struct accumulator *made, struct value argume
     }
 }
 
+/* Checks the name and the form of a field of a group, and returns its operator. */
 static truce_status accumulator_check_field(const char *name, size_t length,
                                             struct value specification, struct fields *operator,
                                             bson_error_t * error)
@@ -997,6 +1004,7 @@ void truce__accumulators_release(struct accumulators *list)
 
 /* ---- one group ------------------------------------------------------------------------------ */
 
+/* Evaluates the option `n` for a group, whose fields it may use. */
 static truce_status evaluate_n(const struct accumulator *accumulator, struct value id,
                                struct query_context *context, int64_t *n, bson_error_t *error)
 {

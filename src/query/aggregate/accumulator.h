@@ -28,7 +28,7 @@ struct accumulators {
  * key. */
 struct accumulator_input {
     struct value value;
-    /* data and size are the bytes of a sort key; type is unused */
+    /* Data and size are the bytes of a sort key; type is unused. */
     struct value key;
 };
 

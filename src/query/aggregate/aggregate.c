@@ -95,8 +95,8 @@ truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **
 /* The part of a pipeline that a store can do itself, and the stages as they run: for planners and
  * explain. */
 
-/* The stage $sort distinguishes a missing field from null, a find does not; `_id` is never
- * missing. */
+/* Returns whether a $sort orders documents as the sort of a find does. The stage $sort
+ * distinguishes a missing field from null, a find does not; `_id` is never missing. */
 static bool sorts_as_find(const bson_t *sort)
 {
     return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");
@@ -149,6 +149,7 @@ struct output_source {
     bool ended;
 };
 
+/* Returns the next document of a pipeline. Fails if it is larger than a stored document may be. */
 static truce_status output_next(struct source *base, const bson_t **document, bson_error_t *error)
 {
     struct output_source *output = (struct output_source *)base;

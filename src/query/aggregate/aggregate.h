@@ -20,8 +20,8 @@ struct source {
     truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
     void (*free)(struct source *source);
     /* Passes all remaining documents to `take`, until it returns an error. A stage that reads all
-     * of its input calls it, because the source then need not copy documents. NULL: the source has
-     * only `next`. */
+     * of its input calls it, because the source then need not copy documents. NULL if the source
+     * has only `next`. */
     truce_status (*each)(struct source *source, document_take *take, void *arg,
                          bson_error_t *error);
     /* The first stage that runs is a $sort. The documents come in the order in which a find with
@@ -31,25 +31,25 @@ struct source {
 
 struct aggregate_environment {
     void *arg;
-    /* Opens the documents of a collection that match `filter` (NULL: all), for $lookup and
+    /* Opens the documents of a collection that match `filter` (NULL means all), for $lookup and
      * $unionWith. */
     truce_status (*open)(void *arg, const char *collection, const bson_t *filter,
                          struct source **source, bson_error_t *error);
-    /* Returns whether an index serves equality at the path of a collection. NULL: never. */
+    /* Returns whether an index serves equality at the path of a collection. NULL means never. */
     bool (*indexed)(void *arg, const char *collection, const char *path);
     /* `out` is called for each document of $out with `last` false, then once with NULL and `last`
      * true. The last call replaces the collection by the written documents, even if nothing was
-     * written. `merge` is called once with NULL at the beginning, to check the target, and then
-     * for each document of $merge. `stage` has the options that the user gave: the value of
-     * "$merge" as a document (the short form "name" as {into: "name"}). NULL: writing is not
+     * written. `merge` is called once with NULL at the beginning, to check the target, and then for
+     * each document of $merge. `stage` has the options that the user gave: the value of "$merge" as
+     * a document (the short form "name" as {into: "name"}). NULL means that writing is not
      * allowed. */
     truce_status (*out)(void *arg, const char *collection, const bson_t *document, bool last,
                         bson_error_t *error);
     truce_status (*merge)(void *arg, const bson_t *stage, const bson_t *document,
                           struct query_context *context, bson_error_t *error);
-    /* NULL: spilling is not allowed, and the memory limit is final */
+    /* NULL means that spilling is not allowed, and the memory limit is final. */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
-    /* 0: TRUCE_STAGE_MEMORY_MAX */
+    /* 0 means TRUCE_STAGE_MEMORY_MAX. */
     size_t memory_max;
 };
 
@@ -71,7 +71,7 @@ bool truce__pipeline_writes(const bson_t *stages);
 struct pipeline_head {
     const bson_t *filter, *sort;
     bool same_sort;
-    /* 0: none */
+    /* 0 if none exists. */
     int64_t limit;
     /* The number of stages that the store replaces if it takes the filter, and also the sort and
      * the limit if `same_sort` is set. */

@@ -40,7 +40,7 @@
 
 struct series {
     const char *name;
-    /* one decade; NULL: powers of two */
+    /* One decade; NULL means powers of two. */
     const double *numbers;
     size_t count;
 };
@@ -115,7 +115,8 @@ static const struct series *series_find(const char *name)
     return NULL;
 }
 
-/* An index beyond the ends of the decade refers to the neighbouring decades. */
+/* Returns the number at an index of the series, in the decade of `scale`. An index beyond the ends
+ * of the decade refers to the neighbouring decades. */
 static double series_number_at(const struct series *series, ptrdiff_t at, double scale)
 {
     ptrdiff_t count = (ptrdiff_t)series->count;
@@ -203,7 +204,7 @@ struct auto_stage {
     struct expression *group_by;
     int32_t buckets;
     struct accumulators list;
-    /* the granularity, or NULL */
+    /* The granularity, or NULL. */
     const struct series *series;
 };
 
@@ -215,14 +216,14 @@ struct auto_stream {
     /* `size` is that of a bucket */
     int64_t documents, size;
     int32_t made;
-    /* the current row: the first that is in no bucket yet; `value` missing: none */
+    /* The current row: the first that is in no bucket yet; `value` missing: none. */
     struct value value;
     struct accumulator_input *inputs;
     struct buffer row, key, sort_key;
-    /* the current bucket; the arena is that of its states */
+    /* The current bucket; the arena is that of its states. */
     struct arena arena;
     void *states;
-    /* saved values */
+    /* Saved values. */
     struct buffer min, max;
 };
 
@@ -242,6 +243,7 @@ static void auto_save(struct buffer *buffer, struct value value)
     truce__value_save(value, buffer);
 }
 
+/* Adds a document to the sorter of a $bucketAuto, with the inputs of its accumulators. */
 static truce_status auto_add_document(struct auto_stream *stream, struct value document,
                                       bson_error_t *error)
 {
@@ -293,6 +295,7 @@ static truce_status auto_step(struct auto_stream *stream, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Reads and sorts the whole input, and computes the size of a bucket. */
 static truce_status auto_drain(struct auto_stream *stream, bool *paused, bson_error_t *error)
 {
     while (!stream->sorted) {
@@ -514,6 +517,7 @@ static truce_status parse_output(struct value output, const char *const *variabl
     return status;
 }
 
+/* Reads the options of $bucketAuto. */
 static truce_status parse_auto(struct value argument, const char *const *variables,
                                struct auto_stage *stage, bson_error_t *error)
 {
@@ -587,6 +591,7 @@ static bool bucket_is_computed(struct value value)
     return truce__fields_next(&fields) && fields.key[0] == '$';
 }
 
+/* Reads the options of $bucket. */
 static truce_status read_bucket(struct value argument, struct bucket_options *options,
                                 bson_error_t *error)
 {
@@ -646,6 +651,7 @@ struct boundaries {
     uint32_t count;
 };
 
+/* Evaluates the boundaries of a $bucket and checks that they ascend within one type. */
 static truce_status check_boundaries(struct value list, struct arena *arena,
                                      struct boundaries *boundaries, bson_error_t *error)
 {
@@ -693,7 +699,7 @@ static truce_status check_fallback(struct value fallback, const struct boundarie
     return TRUCE_OK;
 }
 
-/* key: {$literal: value} */
+/* Appends key: {$literal: value}. */
 static void append_literal(bson_t *parent, const char *key, struct value value)
 {
     bson_t literal;

@@ -1,5 +1,5 @@
 /*
- * $facet: several pipelines over one input, in turns.
+ * $facet: several pipelines over one input, alternately.
  *
  *     input ──> batch ──┬──> tee ──> stages of facet a ──> results of a ─┐
  *                       ├──> tee ──> stages of facet b ──> results of b ─┼─> {a: [...], b: [...]}
@@ -35,15 +35,15 @@ struct facet_stream;
 struct tee {
     struct stream base;
     struct facet_stream *facets;
-    /* within the batch */
+    /* Within the batch. */
     size_t at;
 };
 
 struct branch {
     struct stream *last;
-    /* the lowest stream of the facet; owned by `last` */
+    /* The lowest stream of the facet; owned by `last`. */
     struct tee *tee;
-    /* documents, one after the other */
+    /* Documents, one after the other. */
     struct buffer results;
     bool ended;
 };
@@ -53,7 +53,7 @@ struct facet_stream {
     const struct facet_stage *stage;
     struct aggregate_environment environment;
     struct branch *branches;
-    /* documents, one after the other */
+    /* Documents, one after the other. */
     struct buffer batch;
     size_t results_bytes;
     bool drained, given;
@@ -97,7 +97,7 @@ static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *
 
         if (status)
             return status;
-        /* a facet cannot contain facets */
+        /* A facet cannot contain facets. */
         truce_assert(document.type != STREAM_PAUSED);
         stream->drained = document.type == VALUE_MISSING;
         if (!stream->drained)
@@ -228,7 +228,7 @@ static truce_status facet_open(const void *data, const struct stage_run *run, st
     for (uint32_t i = 0; i < stage->count && !status; i++)
         status = open_branch(made, i, error);
     if (status) {
-        /* the caller still owns it */
+        /* The caller still owns it. */
         made->base.input = NULL;
         truce__stream_free(&made->base);
         return status;

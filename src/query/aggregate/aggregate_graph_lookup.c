@@ -34,12 +34,12 @@
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct graph_stage {
-    /* from, connectToField */
+    /* The options `from` and `connectToField`. */
     struct join_on on;
     struct path connect_from, as;
-    /* no parts: no depthField was given */
+    /* No parts: no depthField was given. */
     struct path depth_field;
-    /* or DEPTH_ANY */
+    /* Or DEPTH_ANY. */
     int64_t depth_max;
     struct expression *start;
     /* [{$match: restrictSearchWithMatch and invariant 3}] */
@@ -61,7 +61,7 @@ struct search {
     struct graph_stream *stream;
     struct builder found;
     struct value_set ids, asked;
-    /* the values to look up at `depth` */
+    /* The values to look up at `depth`. */
     struct join_values next;
     int64_t depth;
 };
@@ -96,10 +96,9 @@ static truce_status graph_begin(struct search *search, struct value document, bs
         ask_for_all(search, start);
     else if (!status && start.type)
         graph_ask_for(search, start);
+    /* The factor leaves room because the buffer doubles. */
     truce__builder_begin(&search->found, &stream->base.arena,
-                         stream->base.arena.bytes +
-                             /* it doubles */
-                             4 * (size_t)TRUCE_STAGE_MEMORY_MAX,
+                         stream->base.arena.bytes + 4 * (size_t)TRUCE_STAGE_MEMORY_MAX,
                          BSON_TYPE_ARRAY);
     return status;
 }
@@ -336,7 +335,7 @@ static truce_status read_depth(struct value value, int64_t *depth, bson_error_t 
                                      error);
 }
 
-/* [{$match: {$and: [restriction, {connectToField: {$exists: true}}]}}] */
+/* Compiles [{$match: {$and: [restriction, {connectToField: {$exists: true}}]}}]. */
 static truce_status compile_restriction(struct stage_parser *parser, struct value restriction,
                                         struct graph_stage *stage, bson_error_t *error)
 {

@@ -34,12 +34,12 @@
 #include "query/expression/expression.h"
 
 struct id_part {
-    /* NULL: the id is this one expression */
+    /* NULL if the id is this one expression. */
     char *name;
     struct expression *expression;
     struct value constant;
     bool is_constant;
-    /* the field whose value it is; NULL: it is not the value of one field */
+    /* The field whose value it is; NULL if it is not the value of one field. */
     char *field;
 };
 
@@ -93,7 +93,7 @@ static const char *group_takes(const void *data, const char *path, size_t *lengt
 static const struct stage_kind group_kind = {
     .open = group_open, .free = group_free, .takes = group_takes};
 
-/* Returns the name in "$name"; NULL: the expression has another form. */
+/* Returns the name in "$name", or NULL if the expression has another form. */
 static char *parse_field_of(struct value expression)
 {
     uint32_t length;
@@ -269,7 +269,7 @@ truce_status truce__stage_sort_by_count(struct stage_parser *parser, struct valu
  * only once for a group). As in MongoDB, a missing value is null if the id has one part, and a
  * missing field if it has several. */
 struct entry {
-    /* in the order of their first documents */
+    /* In the order of their first documents. */
     struct entry *next;
     uint64_t hash;
     uint32_t key_size;
@@ -284,30 +284,30 @@ struct slot {
 
 struct part {
     struct spill_file file;
-    /* of the table that will be made from the file */
+    /* The level of the table that will be made from the file. */
     unsigned level;
 };
 
 struct group_stream {
     struct stream base;
-    /* the bytes when the memory limit was last checked: most documents take none */
+    /* The bytes when the memory limit was last checked: most documents take none. */
     size_t noted;
     const struct group_stage *stage;
     struct spill_options options;
     bool drained;
     unsigned level;
-    /* the table */
+    /* The table. */
     struct arena groups;
     struct slot *table;
     /* `room` is a power of two */
     size_t room, count;
     struct entry *first, *last;
     bool frozen;
-    /* the files that are written, and the files that are still to be read */
+    /* The files that are written, and the files that are still to be read. */
     struct spill_file writing[PARTITIONS];
     struct part *parts;
     size_t parts_count;
-    /* scratch */
+    /* Scratch. */
     struct value *id_parts;
     struct accumulator_input *inputs;
     struct buffer key, sort_key, row;
@@ -341,7 +341,7 @@ static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
         memcpy(&word, bytes, 8);
         hash = group_mix(hash ^ word, 0xe7037ed1a0b428dbULL);
     }
-    /* the remaining bytes, and some of those before them */
+    /* The remaining bytes, and some of those before them. */
     if (size >= 8)
         memcpy(&word, bytes + left - 8, 8);
     else
@@ -500,7 +500,7 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     if (used == stream->noted)
         return TRUCE_OK;
     stream->noted = used;
-    /* other stages hold memory, too: the table is written out unless it is tiny */
+    /* Other stages hold memory, too: the table is written out unless it is tiny. */
     full = truce__stream_hold(&stream->base, used, NULL) != TRUCE_OK;
 
     if (used <= max && !(full && used > SPILL_BYTES_MIN))
@@ -686,7 +686,7 @@ static truce_status group_take_document(struct group_stream *stream, struct valu
     return status ? status : add_inputs(stream, &key, error);
 }
 
-/* All expressions of the stage look up their fields together. */
+/* Adds a document to its group. All expressions of the stage look up their fields together. */
 static truce_status group_add_document(void *arg, struct value document, bson_error_t *error)
 {
     struct group_stream *stream = arg;
@@ -704,7 +704,7 @@ static truce_status group_add_document(void *arg, struct value document, bson_er
 
 /* ---- giving --------------------------------------------------------------------------------- */
 
-/* Groups all documents of the input. *paused: the input has no more documents for now. */
+/* Groups all documents of the input. Sets `*paused` if the input has no more documents for now. */
 static truce_status group_read_input(struct group_stream *stream, bool *paused, bson_error_t *error)
 {
     for (;;) {

@@ -32,7 +32,7 @@ void truce__join_collect(struct join_values *values, struct value document,
 struct join_on {
     /* `from` is the collection, `path` the path in its documents */
     char *from, *path;
-    /* some part of the path is a number, which could name an element or a field */
+    /* Some part of the path is a number, which could name an element or a field. */
     bool is_numbered;
 };
 
@@ -41,9 +41,9 @@ void truce__join_on_release(struct join_on *on);
 
 /* The state of one run. Zero-initialise; release frees it, once all of its streams are closed. */
 struct join_finder {
-    /* the number of queries so far */
+    /* The number of queries so far. */
     uint64_t finds;
-    /* NULL: none, or not yet */
+    /* NULL if none exists, or none yet. */
     struct join_table *table;
 };
 

@@ -107,6 +107,8 @@ static bool all_comparable(struct value list)
     return comparable;
 }
 
+/* Returns whether a condition consists of comparisons, with operands other than MinKey, MaxKey,
+ * undefined, and regular expressions. */
 static bool match_condition_compares(struct value condition)
 {
     static const char *const operators[] = {"$eq", "$ne", "$lt", "$lte", "$gt", "$gte", NULL};
@@ -363,7 +365,7 @@ static truce_status match_settle(struct stage_parser *parser, bson_error_t *erro
     own = truce__stage_take(parser, at);
     status = match_move(parser, &at, &filter, &whole, error);
     while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
-        at++; /* after those that it joins */
+        at++; /* After those that it joins. */
     if (whole)
         truce__stage_insert(parser, at, own.kind, own.data);
     else
@@ -387,7 +389,7 @@ truce_status truce__stage_match(struct stage_parser *parser, struct value argume
     return status ? status : match_settle(parser, error);
 }
 
-/* ---- filters that meet ---------------------------------------------------------------------- */
+/* ---- adjacent filters ----------------------------------------------------------------------- */
 
 /* Returns the number of stages from number `at` on that are joined. */
 static uint32_t count_joined(const struct stage_parser *parser, uint32_t at)

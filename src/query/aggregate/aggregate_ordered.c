@@ -28,11 +28,11 @@ struct ordered_stream {
     const struct sort *sort;
     struct spill_options spill;
     uint64_t limit;
-    /* while GATHERING and GIVING */
+    /* While GATHERING and GIVING. */
     struct sorter *sorter;
     /* `stretch`: the fields in which the gathered documents agree; `other`: scratch memory */
     struct buffer stretch, other;
-    /* the document that is held back; empty: none */
+    /* The document that is held back; empty: none. */
     struct buffer held;
 };
 
@@ -88,7 +88,7 @@ static truce_status ordered_gather(struct ordered_stream *stream, struct value d
     stream->held.size = 0;
     while (!status) {
         status = input->next(input, &document, error);
-        /* the input is not another stage */
+        /* The input is not another stage. */
         truce_assert(document.type != STREAM_PAUSED);
         if (status || document.type == VALUE_MISSING)
             break;
@@ -102,7 +102,8 @@ static truce_status ordered_gather(struct ordered_stream *stream, struct value d
     return status ? status : truce__sorter_sort(stream->sorter, error);
 }
 
-/* Returns the next document of the sorter; missing: there is no sorter, or it is empty. */
+/* Returns the next document of the sorter, or a missing value if there is no sorter or it is
+ * empty. */
 static truce_status ordered_give(struct ordered_stream *stream, struct value *document,
                                  bson_error_t *error)
 {
@@ -121,6 +122,8 @@ static truce_status ordered_give(struct ordered_stream *stream, struct value *do
     return status;
 }
 
+/* Returns the next document in the order of the whole sort. Gathers and sorts each stretch of
+ * documents without a value in a field of the sort. */
 static truce_status ordered_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct ordered_stream *stream = (struct ordered_stream *)base;
@@ -129,7 +132,7 @@ static truce_status ordered_next(struct stream *base, struct value *document, bs
     if (status || document->type != VALUE_MISSING)
         return status;
     if (stream->held.size) {
-        /* moved, because a stretch that it begins may hold back another document */
+        /* Moved, because a stretch that it begins may hold back another document. */
         truce__arena_reset(&base->arena);
         *document =
             (struct value){truce__arena_copy(&base->arena, stream->held.bytes, stream->held.size),

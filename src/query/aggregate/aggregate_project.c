@@ -43,7 +43,7 @@ static const struct stage_kind project_kind = {
     .apply = apply_project, .free = free_project, .keeps = project_keeps};
 
 struct set_stage {
-    /* the stage before; or NULL */
+    /* The stage before; or NULL. */
     struct project *exclusion;
     struct addition *addition;
 };
@@ -239,8 +239,8 @@ truce_status truce__stage_replace_root(struct stage_parser *parser, struct value
 
 struct redact {
     struct expression *expression;
-    /* the number of variables of the pipeline around a $lookup's, which come before those of
-     * redact */
+    /* The number of variables of the pipeline around a $lookup's, which come before those of
+     * redact. */
     uint32_t outer;
 };
 

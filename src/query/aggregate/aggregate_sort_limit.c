@@ -208,7 +208,7 @@ static void sort_free(void *data)
     bson_free(stage);
 }
 
-/* A filter passes: documents stay the same in any order. */
+/* Returns true, so that filters move before the sort: documents stay the same in any order. */
 static bool sort_keeps(const void *data, const char *field, uint32_t length)
 {
     (void)data, (void)field, (void)length;

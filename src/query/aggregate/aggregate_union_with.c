@@ -3,9 +3,9 @@
 #include "query/aggregate/stage.h"
 
 struct union_stage {
-    /* NULL: the pipeline has its own documents */
+    /* NULL means that the pipeline has its own documents. */
     char *collection;
-    /* or NULL */
+    /* May be NULL. */
     struct pipeline *pipeline;
 };
 
@@ -13,7 +13,7 @@ struct union_stream {
     struct stream base;
     const struct union_stage *stage;
     struct aggregate_environment environment;
-    /* NULL: the input has not ended */
+    /* NULL if the input has not ended. */
     struct stream *other;
 };
 

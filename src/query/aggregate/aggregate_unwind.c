@@ -15,7 +15,7 @@ struct unwind_stage {
 struct unwind_stream {
     struct stream base;
     const struct unwind_stage *stage;
-    /* the current one; VALUE_MISSING: none */
+    /* The current one; VALUE_MISSING: none. */
     struct value document;
     struct fields elements;
     int64_t at;
@@ -205,11 +205,12 @@ static truce_status parse_index(struct value value, struct unwind_stage *stage, 
     if (text[0] == '$')
         return truce__refuse(28822, error,
                              "$unwind's includeArrayIndex must not begin with '$': '%s'", text);
-    /* the option may be given twice */
+    /* The option may be given twice. */
     truce__path_release(&stage->index);
     return parse_path(text, length, &stage->index, error);
 }
 
+/* Reads the options of $unwind. */
 static truce_status parse_unwind_options(struct value options, struct unwind_stage *stage,
                                          struct value *path, bson_error_t *error)
 {
@@ -240,6 +241,7 @@ static truce_status parse_unwind_options(struct value options, struct unwind_sta
     return status;
 }
 
+/* Reads the argument of $unwind: a path, or a document of options. */
 static truce_status parse_unwind(struct value argument, struct unwind_stage *stage,
                                  bson_error_t *error)
 {

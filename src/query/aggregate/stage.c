@@ -8,7 +8,7 @@
 #include "bson/field_path.h"
 #include "bson/refuse_value.h"
 
-/* the maximum number of pipelines within pipelines, as in MongoDB */
+/* The maximum number of pipelines within pipelines, as in MongoDB. */
 #define PIPELINE_DEPTH_MAX 20
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -250,6 +250,7 @@ static const struct stage_name *find_name(const struct stage_table *table, const
     return NULL;
 }
 
+/* Finds a stage by its name and parses it. Refuses stages that are not allowed in this place. */
 static truce_status parse_stage(struct stage_parser *parser, struct value stage,
                                 bson_error_t *error)
 {
@@ -363,7 +364,8 @@ static truce_status apply_next(struct stream *base, struct value *document, bson
     }
 }
 
-/* Returns the maximum number of documents that the stages after number `at` read; 0: all. */
+/* Returns the maximum number of documents that the stages after number `at` read, or 0 if they read
+ * all. */
 static uint64_t limit_behind(const struct pipeline *pipeline, uint32_t at)
 {
     uint64_t skipped = 0;

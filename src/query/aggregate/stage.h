@@ -19,9 +19,9 @@
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* Takes the place of a document if a stream has none now but will have later. It occurs only
- * inside $facet, whose pipelines read one input in turns. A stage returns it and resumes at the
- * next pull. */
+/* Takes the place of a document if a stream has none now but will have later. It occurs only inside
+ * $facet, whose pipelines read one input alternately. A stage returns it and resumes at the next
+ * pull. */
 #define STREAM_PAUSED 0xfe
 
 struct stream {
@@ -29,16 +29,16 @@ struct stream {
     truce_status (*next)(struct stream *stream, struct value *document, bson_error_t *error);
     /* Frees the members that the kind of stream added; may be NULL. */
     void (*release)(struct stream *stream);
-    /* Passes all remaining documents to `take`, as `each` of a source does; NULL: the stream has
-     * only `next`. */
+    /* Passes all remaining documents to `take`, as `each` of a source does; NULL if the stream
+     * has only `next`. */
     truce_status (*each)(struct stream *stream, document_take *take, void *arg,
                          bson_error_t *error);
-    /* owned; may be NULL */
+    /* Owned; may be NULL. */
     struct stream *input;
-    /* its arena is `arena` */
+    /* Its arena is `arena`. */
     struct query_context context;
     struct arena arena;
-    /* bytes that are reported to the budget of the call */
+    /* Bytes that are reported to the budget of the call. */
     size_t held;
 };
 
@@ -55,8 +55,8 @@ static inline truce_status truce__stream_spend_on(struct stream *stream, struct 
     return truce__budget_spend(stream->context.budget, 8 + document.size / 1024, error);
 }
 
-/* Reports that the stream holds so many bytes, in addition to its arena. LIMIT: all stages together
- * hold more than the maximum of a pipeline. */
+/* Reports that the stream holds so many bytes, in addition to its arena. Fails with LIMIT if all
+ * stages together hold more than the maximum of a pipeline. */
 truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_t *error);
 
 static inline bool truce__stream_is_document(struct value value)
@@ -68,9 +68,9 @@ static inline bool truce__stream_is_document(struct value value)
 struct stage_run {
     const struct aggregate_environment *environment;
     const struct query_context *context;
-    /* the maximum number of documents that will be pulled; 0: all (for $sort) */
+    /* The maximum number of documents that will be pulled; 0 means all (for $sort). */
     uint64_t limit_ahead;
-    /* the input is an ordered source (for $sort) */
+    /* The input is an ordered source (for $sort). */
     bool ordered;
 };
 
@@ -95,27 +95,27 @@ enum stage_counts {
 };
 
 struct stage_kind {
-    /* Makes one document of one, in streams and in update pipelines. NULL: `open` is used. The
+    /* Makes one document of one, in streams and in update pipelines. If NULL, `open` is used. The
      * result lives in context->arena or in the document. */
     truce_status (*apply)(const void *data, struct value document, struct query_context *context,
                           struct value *result, bson_error_t *error);
-    /* Opens a stream on `input`, which the stream owns on success. NULL: `apply` is used. */
+    /* Opens a stream on `input`, which the stream owns on success. If NULL, `apply` is used. */
     truce_status (*open)(const void *data, const struct stage_run *run, struct stream *input,
                          struct stream **stream, bson_error_t *error);
     void (*free)(void *data);
     /* Returns whether the stage leaves this field of each document unchanged, so that a filter that
-     * reads only such fields may move before the stage. NULL: never (aggregate_match.c). */
+     * reads only such fields may move before the stage. NULL means never (aggregate_match.c). */
     bool (*keeps)(const void *data, const char *field, uint32_t length);
     /* Returns the path before the stage whose value is at `path` after it, so that a filter by
      * that value may move before the stage. The value may be missing there where it is null
      * after the stage. `*length` is the length of the part of `path` that the result replaces.
-     * NULL: never. */
+     * NULL means never. */
     const char *(*takes)(const void *data, const char *path, size_t *length);
-    /* Returns where a stage that passes its input through and appends documents of its own
-     * stores the pipeline of these documents (*: NULL, there is no pipeline). A filter may move
-     * before the stage if it is also added to the end of that pipeline. NULL: all other stages. */
+    /* Returns where a stage that passes its input through and appends documents of its own stores
+     * the pipeline of these documents (*: NULL, there is no pipeline). A filter may move before the
+     * stage if it is also added to the end of that pipeline. NULL means all other stages. */
     struct pipeline **(*inner)(void *data);
-    /* Returns the filter of a $match; NULL: the stage is not a $match. */
+    /* Returns the filter of a $match, or NULL if the stage is not a $match. */
     const bson_t *(*filter)(const void *data);
     enum stage_counts counts;
     /* `apply` may drop a document by returning a missing value: $redact */
@@ -125,12 +125,12 @@ struct stage_kind {
 struct stage {
     const struct stage_kind *kind;
     void *data;
-    /* the range of given stages from which it was made */
+    /* The range of given stages from which it was made. */
     uint32_t from, to;
 };
 
 struct pipeline {
-    /* the stages, as given */
+    /* The stages, as given. */
     bson_t *source;
     struct stage *stages;
     uint32_t count, room;
@@ -148,19 +148,20 @@ enum stage_place {
 struct stage_table;
 
 struct stage_parser {
-    /* the stages that exist */
+    /* The stages that exist. */
     const struct stage_table *table;
     struct pipeline *pipeline;
-    /* the variables that expressions may use; NULL: none */
+    /* The variables that expressions may use, or NULL if none exists. */
     const char *const *variables;
     enum stage_place place;
-    /* the number of pipelines around this one */
+    /* The number of pipelines around this one. */
     uint32_t depth;
-    uint32_t number, from; /* of the stage at hand,
- and of the first that what is made of it is made of */
-    /* the current stage is the first */
+    /* The number of the current stage, and of the first given stage from which its compiled stage
+     * is made. */
+    uint32_t number, from;
+    /* The current stage is the first. */
     bool first;
-    /* the current stage is the last */
+    /* The current stage is the last. */
     bool last;
 };
 
@@ -177,7 +178,7 @@ void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kin
 /* Removes a stage, which the caller then owns. */
 struct stage truce__stage_take(struct stage_parser *parser, uint32_t at);
 
-/* Returns the filter of a $match; NULL: the stage is another. */
+/* Returns the filter of a $match, or NULL if the stage is another one. */
 const bson_t *truce__stage_filter(const struct stage *stage);
 
 typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
@@ -186,7 +187,7 @@ typedef truce_status stage_parse_function(struct stage_parser *parser, struct va
 /* A stage by its name. */
 struct stage_name {
     const char *name;
-    /* NULL: the stage is refused, with `refusal` in the message */
+    /* NULL if the stage is refused, with `refusal` in the message. */
     stage_parse_function *parse;
     bool in_update;
     bool not_in_facet;
@@ -273,7 +274,7 @@ struct sort_stage {
     bson_t *specification;
 };
 
-/* of $limit and $skip */
+/* Of $limit and $skip. */
 struct count_stage {
     int64_t count;
 };

@@ -2,9 +2,10 @@
  * Regular expressions on PCRE2.
  *
  * PCRE2 needs match data for each search. The expression keeps one spare: a search takes it and
- * puts it back afterwards. If two threads search at once, the second finds no spare and allocates
- * its own; the last one to finish frees the surplus. A thread that tests a million documents
- * therefore allocates once, and the end of a thread needs no cleanup.
+ * puts it back afterwards. If two threads search at the same time, the second one finds no spare
+ * and allocates its own. The last one to finish replaces the spare and frees the one that it
+ * replaces. A thread that tests a million documents therefore allocates once, and the end of a
+ * thread needs no cleanup.
  *
  * The just-in-time code runs on the machine stack (PCRE2's 32 kB). If that is too small, the search
  * starts again in the interpreter, which stores its backtracking points on the heap within the
@@ -35,14 +36,14 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
-/* the longest text of the quick form */
+/* The longest text of the quick form. */
 #define QUICK_BYTES 1024
-/* the match limit of the quick form */
+/* The match limit of the quick form. */
 #define QUICK_LIMIT 1000
-/* bytes between two items that count as one step */
+/* Bytes between two items that count as one step. */
 #define STEP_BYTES   64
 #define STEPS_A_BYTE 32
-/* the callout's own result, distinct from PCRE2's */
+/* The callout's own result, distinct from PCRE2's. */
 #define CALLOUT_OVER (-1000)
 
 /* MongoDB: the pattern does not compile */
@@ -55,15 +56,16 @@
 struct regex {
     char *pattern, *options;
     uint32_t flags;
-    /* the quick form */
+    /* The quick form. */
     pcre2_code *code;
     _Atomic(pcre2_code *) careful;
-    /* of the quick form */
+    /* The match context of the quick form. */
     pcre2_match_context *context;
     _Atomic(pcre2_match_data *) spare;
     uint32_t captures;
 };
 
+/* Converts the options of a regular expression, such as "im", to flags of PCRE2. */
 static truce_status regex_parse_options(const char *options, uint32_t *flags, bson_error_t *error)
 {
     *flags = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
@@ -137,7 +139,7 @@ static truce_status compile_regex(struct regex *regex, size_t length, uint32_t f
     status = check_careful(regex->pattern, length, flags, error);
     if (status)
         return status;
-    /* without the just-in-time compiler, the interpreter searches */
+    /* Without the just-in-time compiler, the interpreter searches. */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &regex->captures);
     regex->context = pcre2_match_context_create(NULL);
@@ -225,7 +227,7 @@ uint32_t truce__regex_captures(const struct regex *regex)
 
 static pcre2_match_data *take_match_data(const struct regex *regex)
 {
-    /* the spare is a cache, not part of the value */
+    /* The spare is a cache, not part of the value. */
     struct regex *shared = (struct regex *)regex;
     pcre2_match_data *data = atomic_exchange(&shared->spare, NULL);
 
@@ -261,7 +263,7 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
 
 static const pcre2_code *careful_code(const struct regex *regex)
 {
-    /* a cache, like the spare */
+    /* A cache, like the spare. */
     struct regex *shared = (struct regex *)regex;
     pcre2_code *code = atomic_load(&shared->careful), *others = NULL;
     size_t offset;
@@ -271,7 +273,7 @@ static const pcre2_code *careful_code(const struct regex *regex)
         return code;
     code = regex_compile(regex->pattern, strlen(regex->pattern), regex->flags | PCRE2_AUTO_CALLOUT,
                          &number, &offset);
-    /* the same call succeeded in check_careful(), so only memory can be the reason */
+    /* The same call succeeded in check_careful(), so only memory can be the reason. */
     truce_assert(code);
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     if (atomic_compare_exchange_strong(&shared->careful, &others, code))
@@ -282,10 +284,10 @@ static const pcre2_code *careful_code(const struct regex *regex)
 
 struct search {
     uint64_t steps, steps_max;
-    /* where the last item was tried */
+    /* Where the last item was tried. */
     size_t at;
     struct budget *budget;
-    /* TIMEOUT: the budget is over */
+    /* TIMEOUT if the budget is used up. */
     truce_status status;
     bson_error_t *error;
 };

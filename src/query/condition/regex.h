@@ -37,13 +37,14 @@ const char *truce__regex_options(const struct regex *regex);
 uint32_t truce__regex_captures(const struct regex *regex);
 
 struct regex_span {
-    /* in bytes; a group that did not take part has REGEX_UNSET in both */
+    /* In bytes; a group that did not take part has REGEX_UNSET in both. */
     size_t start, end;
 };
 #define REGEX_UNSET SIZE_MAX
 
 /* Finds the expression in `text` (UTF-8) from byte `start` on. With `room` > 0 fills `spans`: the
- * whole match first, then as many groups as fit. TIMEOUT: the budget (NULL: none) is over. */
+ * whole match first, then as many groups as fit. Fails with TIMEOUT if the budget is exceeded; NULL
+ * means no budget. */
 truce_status truce__regex_find(const struct regex *regex, const char *text, size_t length,
                                size_t start, struct budget *budget, bool *found,
                                struct regex_span *spans, uint32_t room, bson_error_t *error);

@@ -22,7 +22,7 @@ truce_status truce__evaluation_check(struct evaluation *run)
 void *truce__evaluation_take(struct evaluation *run, size_t size)
 {
     if (run->arena->bytes + size > run->bytes_max) {
-        /* sets the error; the caller returns TRUCE_LIMIT */
+        /* Sets the error; the caller returns TRUCE_LIMIT. */
         (void)evaluation_out_of_memory(run);
         return NULL;
     }
@@ -37,7 +37,7 @@ void truce__evaluation_build(struct evaluation *run, struct builder *builder, ui
 truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, struct value document,
                                      const struct expression_key *name, struct value *result)
 {
-    /* a $reduce may have freed the values of other variables */
+    /* A $reduce may have freed the values of other variables. */
     struct field_finder *finder = slot < EXPRESSION_SLOTS_FIXED ? run->finder : NULL;
     uint32_t steps = 0;
 

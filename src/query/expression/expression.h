@@ -12,9 +12,9 @@
 
 struct expression;
 
-/* Compiles a copy of `source`. `variables` (NULL-terminated; NULL: none) names the variables
- * that are defined besides $$ROOT, $$CURRENT, $$NOW, and $$REMOVE, in the order of evaluate's
- * `values`. */
+/* Compiles a copy of `source`. `variables` (NULL-terminated, or NULL if none exists) names the
+ * variables that are defined besides $$ROOT, $$CURRENT, $$NOW, and $$REMOVE, in the order of
+ * evaluate's `values`. */
 truce_status truce__expression_new(struct value source, const char *const *variables,
                                    struct expression **expression, bson_error_t *error);
 void truce__expression_free(struct expression *expression);
@@ -37,14 +37,14 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
                                                struct query_context *context, struct value *result,
                                                bson_error_t *error);
 
-/* Defines the variables of a command: expressions that this thread compiles later have the
- * fields of `values` (borrowed) as constants, after their own variables; NULL: none. `alone`:
- * fields of documents are refused (4890500). */
+/* Defines the variables of a command: expressions that this thread compiles later have the fields
+ * of `values` (borrowed) as constants, after their own variables. NULL means no variables. With
+ * `alone`, fields of documents are refused (4890500). */
 void truce__let_begin(const bson_t *values, bool alone);
 /* Sets only whether fields of documents are refused. Returns the previous setting. */
 bool truce__let_alone(bool alone);
 
-/* Sets the value of $$CLUSTER_TIME for expressions that this thread compiles later. 0: the
+/* Sets the value of $$CLUSTER_TIME for expressions that this thread compiles later. With 0, the
  * variable is not available (10071200). */
 void truce__cluster_time_begin(uint64_t time);
 

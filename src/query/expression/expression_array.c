@@ -25,13 +25,13 @@ static struct value array_element_at(struct value array, int64_t index)
     return truce__value_missing();
 }
 
-/* the elements of shorter arrays are not listed */
+/* The elements of shorter arrays are not listed. */
 #define LIST_BYTES_MIN 512
 
-/*
- * A loop may ask for the elements of the same array one by one: pipelines count with a $map over a
- * $range. The second request lists the elements of the array, so that such a loop takes linear and
- * not quadratic time. *list is NULL if the array is short or new; the caller walks it then.
+/* Lists the elements of an array for repeated access. A loop may ask for the elements of the same
+ * array one by one: pipelines count with a $map over a $range. The second request lists the
+ * elements of the array, so that such a loop takes linear and not quadratic time. *list is NULL if
+ * the array is short or new; the caller walks it then.
  */
 static truce_status array_list_of(struct evaluation *run, struct value array,
                                   const struct evaluation_list **listed)
@@ -391,6 +391,7 @@ static truce_status zip_rows(const struct zip *zip, struct evaluation *run, stru
     return truce__builder_finish(&builder, result, run->error);
 }
 
+/* Evaluates the arrays and the defaults of a $zip, and then its rows. */
 static truce_status evaluate_zip(const struct expression_node *node, struct evaluation *run,
                                  struct value *result)
 {
@@ -418,6 +419,7 @@ static truce_status evaluate_zip(const struct expression_node *node, struct eval
     return zip_rows(zip, run, columns, defaults, result);
 }
 
+/* Reads the arguments of $zip. */
 static truce_status read_zip(struct expression_compiler *compiler, struct value argument,
                              struct value *inputs, struct value *defaults, bool *longest)
 {
@@ -574,7 +576,7 @@ struct keyed {
     struct value item;
     const uint8_t *key;
     size_t size;
-    /* the offset in the buffer of keys */
+    /* The offset in the buffer of keys. */
     size_t at;
 };
 
@@ -604,7 +606,8 @@ static struct value order_value_at(struct value document, const struct path *pat
     return value.type == VALUE_MISSING ? truce__value_null() : value;
 }
 
-/* $sortArray compares a field that holds an array as a whole, unlike a sort of documents. */
+/* Makes the sort keys of the elements. $sortArray compares a field that holds an array as a whole,
+ * unlike a sort of documents. */
 static truce_status order_make_keys(const struct sort *sort, struct evaluation *run,
                                     struct keyed *keyed, uint32_t count, struct buffer *keys)
 {
@@ -649,6 +652,7 @@ static truce_status sort_by_fields(const struct sort *sort, struct evaluation *r
     return status;
 }
 
+/* Evaluates $sortArray: by whole elements, or by their fields. */
 static truce_status evaluate_sort(const struct expression_node *node, struct evaluation *run,
                                   struct value *result)
 {
@@ -685,6 +689,7 @@ static void release_sort(void *sort)
     truce__sort_release(sort);
 }
 
+/* Reads the argument sortBy of $sortArray. */
 static truce_status read_sort(struct expression_compiler *compiler, struct value by,
                               struct array_sort *sort)
 {
@@ -781,6 +786,7 @@ static uint32_t order_items(struct value *items, uint32_t count, struct value *s
     return kept;
 }
 
+/* Applies $firstN, $lastN, $minN, or $maxN to an array. */
 static truce_status apply_some(const struct expression_node *node, struct evaluation *run,
                                const struct value *operands, struct value *result)
 {
@@ -825,7 +831,7 @@ static const struct expression_arguments some_arguments = {
  */
 
 struct set {
-    /* ascending, without duplicates */
+    /* Ascending, without duplicates. */
     struct value *items;
     uint32_t count;
 };
@@ -1043,6 +1049,7 @@ static truce_status evaluate_intersection(const struct expression_node *node,
     return truce__evaluation_array(run, all.items, all.count, result);
 }
 
+/* Evaluates $setUnion: collects the elements of all arrays, and then removes repeated ones. */
 static truce_status evaluate_union(const struct expression_node *node, struct evaluation *run,
                                    struct value *result)
 {

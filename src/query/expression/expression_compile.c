@@ -33,7 +33,7 @@ static truce_status evaluate_operands(const struct expression_node *node, struct
             return status;
         bytes += operands[i].size;
     }
-    /* most operators read all of their operands, whatever else they do */
+    /* Most operators read all of their operands, whatever else they do. */
     if (bytes >= BYTES_OF_STEP) {
         truce_status status = truce__evaluation_spend(run, bytes / BYTES_OF_STEP);
         if (status)
@@ -325,8 +325,8 @@ static uint32_t compile_least(uint64_t a, uint32_t b)
     return a < b ? (uint32_t)a : b;
 }
 
-/* Evaluates a node whose operands are all constants. TIMEOUT: the node exceeds the bound, and is
- * evaluated for each document. */
+/* Evaluates a node whose operands are all constants. Returns TIMEOUT if the node exceeds the bound;
+ * it is then evaluated for each document. */
 static truce_status evaluate_constants(struct expression_compiler *compiler,
                                        const struct expression_node *node, struct value *result)
 {

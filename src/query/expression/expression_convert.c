@@ -26,13 +26,13 @@ enum convert_format {
 
 /* The arguments of $convert besides the type. */
 struct convert_how {
-    /* of numbers as strings: 2, 8, 10, or 16; 0: not given */
+    /* The base of numbers as strings: 2, 8, 10, or 16, or 0 if it is not given. */
     int base;
-    /* of binaries as strings */
+    /* The form of binaries as strings. */
     enum convert_format format;
-    /* of the binary that is the result */
+    /* The subtype of the binary that is the result. */
     bson_subtype_t subtype;
-    /* numbers as binaries begin with the most significant byte */
+    /* Numbers as binaries begin with the most significant byte. */
     bool big_endian;
 };
 
@@ -60,7 +60,7 @@ static struct binary convert_read_binary(struct value value)
 {
     struct binary binary = {value.data + 5, value.size - 5, (bson_subtype_t)value.data[4]};
 
-    /* this old form begins with a second length */
+    /* This old form begins with a second length. */
     if (binary.subtype == BSON_SUBTYPE_BINARY_DEPRECATED && binary.size >= 4) {
         binary.bytes += 4;
         binary.size -= 4;
@@ -661,7 +661,8 @@ static truce_status run_arguments(const struct expression_node *node, struct eva
     return status;
 }
 
-/* `to` is a type, or {type, subtype}. `*target` stays NULL if it is null. */
+/* Reads the target of a $convert. `to` is a type, or {type, subtype}. `*target` stays NULL if it is
+ * null. */
 static truce_status read_to(struct evaluation *run, struct value to, const struct target **target,
                             struct value *subtype)
 {
@@ -723,7 +724,7 @@ static truce_status convert_or_else(const struct expression_node *node, struct e
     status = target->convert(run, input, how, result);
     run->error = error;
     if (status == TRUCE_LIMIT)
-        /* again, for its error */
+        /* Again, for its error. */
         return target->convert(run, input, how, result);
     return status ? truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result) : status;
 }

@@ -60,7 +60,7 @@ typedef int64_t part_function(const struct date_parts *parts);
 
 struct part {
     part_function *get;
-    /* the result is an int64, otherwise an int32 */
+    /* The result is an int64, otherwise an int32. */
     bool is_long;
 };
 
@@ -395,7 +395,7 @@ static truce_status compile_from_parts(struct expression_compiler *compiler,
  */
 
 #define DAY_MS INT64_C(86400000)
-/* dates beyond it are not computed */
+/* Dates beyond it are not computed. */
 #define LIMIT_MS (INT64_MAX / 2)
 
 enum kind { KIND_MS, KIND_DAYS, KIND_MONTHS };
@@ -403,7 +403,7 @@ enum kind { KIND_MS, KIND_DAYS, KIND_MONTHS };
 struct unit {
     const char *name;
     enum kind kind;
-    /* in milliseconds, days, or months */
+    /* In milliseconds, days, or months. */
     int64_t size;
 };
 
@@ -455,7 +455,7 @@ static truce_status read_unit(const struct expression_node *node, struct evaluat
         truce__expression_name(node), (int)BSON_MIN(length, 50), name);
 }
 
-/* Reads a weekday; 0: Sunday, the default. */
+/* Reads a weekday; 0 is Sunday, the default. */
 static truce_status read_weekday(const struct expression_node *node, struct evaluation *run,
                                  struct value value, int *weekday)
 {
@@ -621,7 +621,7 @@ static int64_t math_number_of(int64_t date, const struct unit *unit, const struc
     if (unit->kind == KIND_DAYS)
         return math_floor_divide(local_days(date, zone) - (is_week(unit) ? 3 + weekday : 0),
                                  unit->size);
-    /* zones differ from UTC by whole seconds, so only the remainder within a unit matters */
+    /* Zones differ from UTC by whole seconds, so only the remainder within a unit matters. */
     shift = (int64_t)truce__date_zone_offset(zone, date) * 1000 % unit->size;
     return __builtin_add_overflow(date, shift, &shifted) ? math_floor_divide(date, unit->size)
                                                          : math_floor_divide(shifted, unit->size);
@@ -774,7 +774,7 @@ enum { ARGUMENT_DATE, ARGUMENT_FORMAT, ARGUMENT_ZONE, ARGUMENT_ON_NULL, ARGUMENT
 struct text_arguments {
     struct value date, format;
     struct date_zone zone;
-    /* false: it was null */
+    /* False if it was null. */
     bool zone_given;
 };
 

@@ -3,14 +3,14 @@
  *
  * A node's `slot` is the first of its variables; the others follow. The body is the last operand.
  *
- * $reduce makes a new value in each turn and needs only the last. A long reduction should take
+ * $reduce makes a new value in each step and needs only the last. A long reduction should take
  * memory only for its value. Once it has used COMPACT_BYTES, it therefore moves to an arena of its
  * own, and from then on between two such arenas:
  *
- *     turns ......... | value |  ->  | value | turns ......... | value |  ->  | value | ...
+ *     steps ......... | value |  ->  | value | steps ......... | value |  ->  | value | ...
  *     caller's arena             scratch 0                                scratch 1
  *
- * The value may nest deeper with each turn; VALUE_DEPTH_MAX bounds later recursions.
+ * The value may nest deeper with each step; VALUE_DEPTH_MAX bounds later recursions.
  */
 #include "base/assert.h"
 #include "base/buffer.h"
@@ -22,15 +22,15 @@
 /* ---- a $reduce that appends ------------------------------------------------------------------ */
 
 /*
- * Appends to the array, string, or document that a $reduce makes longer in each turn:
+ * Appends to the array, string, or document that a $reduce makes longer in each step:
  *
  *     in: {$concatArrays: ["$$value", ["$$this"]]}
  *     in: {$cond: [..., {$concatArrays: ["$$value", ["$$this"]]}, "$$value"]}
  *     in: {$concat: ["$$value", ", ", "$$this"]}
  *     in: {$mergeObjects: ["$$value", "$$this"]}
  *
- * New content is appended in place, so that n turns cost O(n) and not O(n * n). A document is a
- * table of its fields until the last turn is over. No other part of the body may read it before
+ * New content is appended in place, so that n steps cost O(n) and not O(n * n). A document is a
+ * table of its fields until the last step has ended. No other part of the body may read it before
  * that.
  */
 
@@ -42,9 +42,9 @@ struct growth {
     struct buffer text;
     /* Builds a document. Its keys and values are in the arena. */
     struct field_table table;
-    /* the bytes of its current values */
+    /* The bytes of its current values. */
     size_t live;
-    /* the value is in one of the members above */
+    /* The value is in one of the members above. */
     bool begun;
 };
 
@@ -78,7 +78,8 @@ static bool may_run(const struct expression_node *node, uint32_t slot, bool hidd
     return !hidden || !growth_reads(node, slot);
 }
 
-/* Returns whether the body only extends the variable. `hidden`: the variable must not be read. */
+/* Returns whether the body only extends the variable. With `hidden`, the variable must not be
+ * read. */
 static bool growth_body_extends(const struct expression_node *body, uint32_t slot, const char *name,
                                 bool hidden)
 {
@@ -146,12 +147,13 @@ static truce_status growth_show(struct growth *growth, struct evaluation *run, s
     truce_status status = truce__builder_finish(&growth->builder, value, run->error);
 
     growth->builder.size--;
-    /* the lists cached by address belong to the shorter array */
+    /* The lists cached by address belong to the shorter array. */
     run->list = (struct evaluation_list){NULL};
     run->among = (struct evaluation_among){NULL};
     return status;
 }
 
+/* Appends the operands of a $concatArrays to the array that grows. */
 static truce_status growth_append_arrays(struct growth *growth, const struct expression_node *node,
                                          struct evaluation *run, struct value *value)
 {
@@ -201,6 +203,7 @@ static truce_status growth_append_string(struct growth *growth, struct evaluatio
     return truce__evaluation_spend(run, 1 + text.size / BYTES_OF_STEP);
 }
 
+/* Appends the operands of a $concat to the string that grows. */
 static truce_status concatenate_text(struct growth *growth, const struct expression_node *node,
                                      struct evaluation *run, struct value *value)
 {
@@ -296,6 +299,8 @@ static truce_status growth_merge(struct growth *growth, struct evaluation *run,
     return status;
 }
 
+/* Merges the operands of a $mergeObjects into the document that grows. Copies its fields to new
+ * memory when most of the old memory is unused. */
 static truce_status merge_all(struct growth *growth, const struct expression_node *node,
                               struct evaluation *run, struct value *value)
 {
@@ -322,7 +327,7 @@ static truce_status merge_all(struct growth *growth, const struct expression_nod
     return status;
 }
 
-/* Returns the value after the last turn. It lives as long as the growth. */
+/* Returns the value after the last step. It lives as long as the growth. */
 static truce_status growth_end(struct growth *growth, struct evaluation *run, struct value *value)
 {
     struct builder builder;
@@ -336,9 +341,9 @@ static truce_status growth_end(struct growth *growth, struct evaluation *run, st
     return truce__builder_finish(&builder, value, run->error);
 }
 
-/* -- a turn ----------------------------------------------------------------------------------- */
+/* -- a step ----------------------------------------------------------------------------------- */
 
-/* Runs one turn: *value is the content of the variable and becomes the body's result. The old
+/* Runs one step: *value is the content of the variable and becomes the body's result. The old
  * content is no longer valid. */
 static truce_status growth_turn(struct growth *growth, const struct expression_node *body,
                                 struct evaluation *run, struct value *value)
@@ -352,7 +357,7 @@ static truce_status growth_turn(struct growth *growth, const struct expression_n
         body = body->operands[truce__value_truth(condition) ? 1 : 2];
     }
     if (!body->operator)
-        return TRUCE_OK; /* the variable itself */
+        return TRUCE_OK; /* The variable itself. */
     if (growth_is_operator(body, "$mergeObjects") &&
         (growth->begun || value->type == BSON_TYPE_DOCUMENT || truce__value_is_nullish(*value)))
         return merge_all(growth, body, run, value);
@@ -380,6 +385,7 @@ static truce_status compile_body(struct expression_compiler *compiler, struct va
 
 /* -- the arguments of loops, before they are compiled ------------------------------------------ */
 
+/* Reads the arguments of an operator by its table. An argument that is not given is missing. */
 static truce_status loop_read_arguments(struct expression_compiler *compiler,
                                         const struct expression_operator *operator,
                                         struct value argument, struct value *values)
@@ -446,6 +452,7 @@ static truce_status compile_let_variables(struct expression_compiler *compiler, 
     return TRUCE_OK;
 }
 
+/* Compiles a $let: its variables are visible in the body only, not in each other. */
 static truce_status loop_compile_let(struct expression_compiler *compiler,
                                      const struct expression_operator *operator,
                                      struct value argument, struct expression_node **result)
@@ -594,6 +601,7 @@ static truce_status loop_variable(struct expression_compiler *compiler, struct v
     return truce__expression_variable_check(*name, *length, compiler->error);
 }
 
+/* Compiles $map or $filter, whose variable is visible in the body only. */
 static truce_status compile_loop(struct expression_compiler *compiler,
                                  const struct expression_operator *operator, struct value argument,
                                  struct expression_node **result)
@@ -626,16 +634,16 @@ static truce_status compile_loop(struct expression_compiler *compiler,
 enum { REDUCE_INPUT, REDUCE_INITIAL, REDUCE_BODY };
 
 struct reduction {
-    /* its arena is the caller's, or one of `scratch` */
+    /* Its arena is the caller's, or one of `scratch`. */
     struct evaluation run;
     struct arena *callers;
     struct arena scratch[2];
-    /* the number of the scratch arena that is used next */
+    /* The number of the scratch arena that is used next. */
     int next;
-    /* the bytes of the arena when the reduction began to use it */
+    /* The bytes of the arena when the reduction began to use it. */
     size_t base;
     struct growth growth;
-    /* the body only extends the value (struct growth) */
+    /* The body only extends the value (struct growth). */
     bool grows;
 };
 
@@ -675,6 +683,8 @@ static bool is_deeper(struct value value, int levels)
     return false;
 }
 
+/* Evaluates the body of a $reduce for one element. Checks the nesting of the value, and compacts
+ * the memory when most of it is unused. */
 static truce_status reduce_turn(const struct expression_node *node, struct reduction *reduction,
                                 struct value item, struct value *value)
 {
@@ -702,6 +712,7 @@ static truce_status reduce_turn(const struct expression_node *node, struct reduc
     return TRUCE_OK;
 }
 
+/* Evaluates a $reduce over all elements, and copies the result into the arena of the caller. */
 static truce_status reduce_items(const struct expression_node *node, struct evaluation *run,
                                  struct value input, struct value *value)
 {
@@ -751,6 +762,7 @@ static truce_status evaluate_reduce(const struct expression_node *node, struct e
 static const struct expression_arguments reduce_arguments = {
     40075, 40076, {{"input", 40077}, {"initialValue", 40078}, {"in", 40079}}};
 
+/* Compiles a $reduce, and finds out whether its body only extends the value. */
 static truce_status compile_reduce(struct expression_compiler *compiler,
                                    const struct expression_operator *operator,
                                    struct value argument, struct expression_node **result)

@@ -51,7 +51,8 @@ static bool is_decimal(const struct value *operands, int count)
 
 /* -- $add ------------------------------------------------------------------------------------- */
 
-/* Half a millisecond rounds away from zero as a double, and to the even one as a decimal. */
+/* Rounds a number to milliseconds. Half a millisecond rounds away from zero as a double, and to the
+ * even one as a decimal. */
 static bool to_milliseconds(struct value number, int64_t *milliseconds)
 {
     _IDEC_flags flags = 0;
@@ -72,7 +73,8 @@ static bool to_milliseconds(struct value number, int64_t *milliseconds)
     return true;
 }
 
-/* Each number after the date is rounded by itself, and so is the sum of those before it. */
+/* Adds a number of milliseconds to a date. Each number after the date is rounded by itself, and so
+ * is the sum of those before it. */
 static bool add_to_date(int64_t *date, struct value number)
 {
     int64_t milliseconds;
@@ -81,6 +83,7 @@ static bool add_to_date(int64_t *date, struct value number)
            !__builtin_add_overflow(*date, milliseconds, date);
 }
 
+/* Evaluates $add: numbers, and at most one date. */
 static truce_status evaluate_add(const struct expression_node *node, struct evaluation *run,
                                  struct value *result)
 {
@@ -166,9 +169,9 @@ static truce_status apply_subtract(const struct expression_node *node, struct ev
 
 struct product {
     uint8_t type;
-    /* while the type is INT32 or INT64 */
+    /* While the type is INT32 or INT64. */
     int64_t integer;
-    /* while the type is DOUBLE */
+    /* While the type is DOUBLE. */
     double real;
     decimal decimal;
 };
@@ -263,7 +266,8 @@ static truce_status apply_divide(const struct expression_node *node, struct eval
     return TRUCE_OK;
 }
 
-/* Like each operator, $mod returns a double if an operand is one. */
+/* Computes the remainder of two numbers. Like each operator, $mod returns a double if an operand is
+ * one. */
 static truce_status remainder_of(struct evaluation *run, const struct value *operands,
                                  struct value *result)
 {
@@ -323,10 +327,10 @@ static truce_status math_refuse_type(const struct expression_node *node, struct 
 struct function {
     double (*of_double)(double);
     decimal (*of_decimal)(decimal number, _IDEC_round rounding, _IDEC_flags *flags);
-    /* the result for an integer is the integer itself */
+    /* The result for an integer is the integer itself. */
     bool keeps_integers;
     bool (*allows)(struct value number);
-    /* the code of the error for a number outside the domain */
+    /* The code of the error for a number outside the domain. */
     uint32_t code;
     const char *must;
     /* An array is the operand itself, not a list of operands. A wrong type is CODE_TYPE_MISMATCH
@@ -374,8 +378,8 @@ static bool is_not_negative(struct value number)
     return truce__number_to_double(number) >= 0;
 }
 
-/* Like MongoDB, quantizes to exactly zero places: NaN if the number has too many digits or is
- * infinite. */
+/* Rounds a decimal up. Like MongoDB, quantizes to exactly zero places: NaN if the number has too
+ * many digits or is infinite. */
 static decimal ceil_decimal(decimal number, _IDEC_round rounding, _IDEC_flags *flags)
 {
     return bid128_quantize(number, bid128_from_int64(1), BID_ROUNDING_UP, flags);
@@ -675,9 +679,9 @@ typedef decimal decimal_function(decimal number, _IDEC_round rounding, _IDEC_fla
 struct angle_function {
     double (*of_double)(double);
     decimal_function *of_decimal;
-    /* the domain */
+    /* The domain. */
     double least, greatest;
-    /* the ends are not in the domain */
+    /* The ends are not in the domain. */
     bool open;
 };
 
@@ -759,7 +763,7 @@ static decimal decimal_factor(const char *digits)
     char text[40];
     _IDEC_flags flags = 0;
 
-    /* the library needs a writable string */
+    /* The library needs a writable string. */
     strcpy(text, digits);
     return bid128_from_string(text, BID_ROUNDING_TO_NEAREST, &flags);
 }
@@ -934,7 +938,7 @@ static truce_status compile_rand(struct expression_compiler *compiler,
 struct accumulation {
     struct sum sum;
     struct deviation deviation;
-    /* missing: no value yet */
+    /* Missing if there is no value yet. */
     struct value extreme;
 };
 

@@ -272,7 +272,7 @@ static truce_status apply_set(const struct expression_node *node, struct evaluat
     return status ? status : write_table(run, &table, result);
 }
 
-/* The name is known at compilation. */
+/* Checks the operand "field" of an operator that sets or removes a field: a constant name. */
 static truce_status prepare_set(struct expression_compiler *compiler, struct expression_node *node)
 {
     const struct expression_node *name = node->operands[FIELD_NAME];
@@ -324,7 +324,7 @@ static truce_status apply_binary_size(const struct expression_node *node, struct
     if (operands[0].type != BSON_TYPE_BINARY && operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(51276, run->error, "$binarySize takes a string or a binary, not %s",
                              truce__type_name(operands[0].type));
-    /* both have five bytes besides their content */
+    /* Both have five bytes besides their content. */
     *result = truce__value_from_int32(run->arena, (int32_t)operands[0].size - 5);
     return TRUCE_OK;
 }

@@ -5,8 +5,8 @@
 /*
  * Variables and field paths: "$$name", "$$name.a.b", and "$a.b", which is "$$CURRENT.a.b".
  *
- * A path is walked through documents by name. If it meets an array, the values that it finds in the
- * array's documents form an array ("$a.b" of {a: [{b: 1}, 5, {b: 2}]} is [1, 2]). A number in a
+ * A path is walked through documents by name. If it reaches an array, the values that it finds in
+ * the array's documents form an array ("$a.b" of {a: [{b: 1}, 5, {b: 2}]} is [1, 2]). A number in a
  * path is a name like any other.
  */
 
@@ -19,7 +19,8 @@ struct field_path {
 
 /* Evaluates the rest of a path for a value. If the value is an array, the results of its documents
  * form an array (elements that are not documents are skipped); an array within it forms an array
- * within the result. `outer` collects the results; NULL: no array was met yet. */
+ * within the result. `outer` collects the results; it is NULL until the path has led to an
+ * array. */
 struct walk {
     const struct field_path *path;
     struct evaluation *run;
@@ -58,7 +59,7 @@ static void walk_items(struct walk *walk, uint32_t part, struct value array,
 
     while (truce__fields_next(&fields)) {
         if (fields.value.type == BSON_TYPE_DOCUMENT)
-            /* the builder has the result */
+            /* The builder has the result. */
             (void)walk_value(walk, part, fields.value, builder);
     }
 }
@@ -92,7 +93,7 @@ static truce_status evaluate_path(const struct expression_node *node, struct eva
     return walk.status;
 }
 
-/* The usual case: one field of a document. */
+/* Evaluates the usual path: one field of a document. */
 static truce_status evaluate_field(const struct expression_node *node, struct evaluation *run,
                                    struct value *result)
 {
@@ -196,7 +197,7 @@ static const struct expression_scope *find_variable(const struct expression_comp
 
 /* -- variables of the command ------------------------------------------------------------------ */
 
-/* 0: not set */
+/* 0 if it is not set. */
 static _Thread_local uint64_t cluster_time;
 static _Thread_local const bson_t *let_values;
 static _Thread_local bool let_alone;
@@ -286,7 +287,7 @@ static truce_status compile_path(struct expression_compiler *compiler, uint32_t 
         truce_status status = truce__expression_field_check(at, part, compiler->error);
         if (status)
             return status;
-        /* terminated by a NUL */
+        /* Terminated by a NUL. */
         char *name = truce__arena_take(compiler->arena, part + 1);
         memcpy(name, at, part);
         name[part] = '\0';

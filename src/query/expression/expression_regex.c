@@ -61,7 +61,7 @@ static truce_status regex_read_options(const char *name, struct value value, con
     return TRUCE_OK;
 }
 
-/* *regex stays NULL if the pattern is null. */
+/* Compiles a pattern and its options. `*regex` stays NULL if the pattern is null. */
 static truce_status compile_pattern(const char *name, struct value pattern_value,
                                     struct value options_value, struct regex **regex,
                                     bson_error_t *error)
@@ -115,17 +115,17 @@ struct search {
     struct value input;
     const char *text;
     uint32_t length;
-    /* NULL: pattern or input is null, and nothing matches */
+    /* NULL if pattern or input is null, and nothing matches. */
     const struct regex *regex;
-    /* the same, if the search must free it */
+    /* The same, if the search must free it. */
     struct regex *own;
     struct regex_span *spans;
-    /* including the whole match */
+    /* Including the whole match. */
     uint32_t groups;
     bool found;
-    /* the number of bytes whose characters have been counted */
+    /* The number of bytes whose characters have been counted. */
     size_t counted;
-    /* their number of characters */
+    /* Their number of characters. */
     int32_t character;
 };
 

@@ -67,6 +67,7 @@ static truce_status evaluation_text(const struct expression_node *node, struct e
 
 /* -- $concat ---------------------------------------------------------------------------------- */
 
+/* Evaluates $concat: first all operands, and then one string of their total length. */
 static truce_status string_evaluate_concat(const struct expression_node *node,
                                            struct evaluation *run, struct value *result)
 {
@@ -211,8 +212,9 @@ static truce_status string_compile(struct evaluation *run, struct value value, s
     return truce__regex_new(pattern, length, pattern + length + 1, regex, run->error);
 }
 
-/* The result also has the groups of each match. A group that took no part is an empty string. An
- * empty match splits before each character and at the end. */
+/* Splits a string by a regular expression. The result also has the groups of each match. A group
+ * that took no part is an empty string. An empty match splits before each character and at the
+ * end. */
 static truce_status split_by_regex(struct evaluation *run, struct value input,
                                    struct value separator, struct value *result)
 {
@@ -255,6 +257,7 @@ static truce_status split_by_regex(struct evaluation *run, struct value input,
     return status;
 }
 
+/* Applies $split with a string or a regular expression as the separator. */
 static truce_status apply_split(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
@@ -290,7 +293,7 @@ static truce_status apply_split(const struct expression_node *node, struct evalu
 
 /* -- $trim, $ltrim, $rtrim -------------------------------------------------------------------- */
 
-/* trimmed by default: Unicode's white space, and the zero byte */
+/* Trimmed by default: Unicode's white space, and the zero byte. */
 static const char blanks[] = "\0 \t\n\v\f\r"
                              "\xc2\xa0\xe1\x9a\x80"
                              "\xe2\x80\x80\xe2\x80\x81\xe2\x80\x82\xe2\x80\x83\xe2\x80\x84\xe2\x80"
@@ -386,6 +389,7 @@ static truce_status trim_text(const struct trim *trim, struct evaluation *run, s
 
 enum { TRIM_INPUT, TRIM_CHARS };
 
+/* Applies $trim, $ltrim, or $rtrim, with blanks or the given characters. */
 static truce_status apply_trim(const struct expression_node *node, struct evaluation *run,
                                const struct value *operands, struct value *result)
 {
@@ -424,7 +428,7 @@ enum { REPLACE_INPUT, REPLACE_FIND, REPLACE_BY };
 struct replacement {
     const char *text, *find, *by;
     uint32_t length, find_length, by_length;
-    /* in place of `find`; or NULL */
+    /* In place of `find`; or NULL. */
     const struct regex *regex;
     bool all;
 };
@@ -460,8 +464,8 @@ static truce_status next_place(const struct replacement *replacement, struct eva
     return status;
 }
 
-/* Copies the text with its replacements to `to`, or only counts the bytes if `to` is NULL. *total:
- * the bytes. */
+/* Copies the text with its replacements to `to`, or only counts the bytes if `to` is NULL. Sets
+ * `*total` to the number of bytes. */
 static truce_status string_replace(const struct replacement *replacement, struct evaluation *run,
                                    char *to, size_t *total)
 {
@@ -505,13 +509,14 @@ static truce_status replace_in(const struct replacement *replacement, struct eva
     at = begin_text(run, length, &data);
     if (!at)
         return TRUCE_LIMIT;
-    /* computes the same length again */
+    /* Computes the same length again. */
     status = string_replace(replacement, run, at, &length);
     if (!status)
         *result = end_text(data, length);
     return status;
 }
 
+/* Applies $replaceOne or $replaceAll. */
 static truce_status apply_replace(const struct expression_node *node, struct evaluation *run,
                                   const struct value *operands, struct value *result)
 {
@@ -596,6 +601,7 @@ static truce_status to_int64(struct evaluation *run, struct value number, int64_
     return TRUCE_OK;
 }
 
+/* Applies $substrBytes. Fails if the start or the end is inside a character. */
 static truce_status substring_apply_bytes(const struct expression_node *node,
                                           struct evaluation *run, const struct value *operands,
                                           struct value *result)
@@ -636,6 +642,7 @@ static truce_status substring_apply_bytes(const struct expression_node *node,
 
 /* -- $substrCP -------------------------------------------------------------------------------- */
 
+/* Applies $substrCP, which counts characters. */
 static truce_status substring_apply_characters(const struct expression_node *node,
                                                struct evaluation *run, const struct value *operands,
                                                struct value *result)
@@ -668,7 +675,7 @@ static truce_status substring_apply_characters(const struct expression_node *nod
 struct search {
     const char *text, *part;
     uint32_t length, part_length;
-    /* in the operator's unit */
+    /* In the operator's unit. */
     int32_t start, end;
 };
 

@@ -33,7 +33,7 @@ struct expression_node;
 
 /* The array whose element was read last. When it is read again, all its elements are listed. */
 struct evaluation_list {
-    /* The data of the array; NULL: none. */
+    /* The data of the array, or NULL if none exists. */
     const uint8_t *data;
     /* NULL until the array is read again */
     struct value *items;
@@ -43,7 +43,7 @@ struct evaluation_list {
 /* The array that was last searched for a value. When it is searched again, a set of its values is
  * made. */
 struct evaluation_among {
-    /* NULL: no array */
+    /* NULL means no array. */
     const uint8_t *data;
     struct value_set *set;
 };
@@ -56,11 +56,11 @@ struct evaluation {
     struct arena *arena;
     /* The maximum of that arena. */
     size_t bytes_max;
-    /* the variables */
+    /* The variables. */
     struct value *slots;
     struct evaluation_list list;
     struct evaluation_among among;
-    /* for ROOT and CURRENT; NULL: none */
+    /* For ROOT and CURRENT, or NULL if none exists. */
     struct field_finder *finder;
     bson_error_t *error;
 };
@@ -73,7 +73,7 @@ typedef truce_status expression_apply_function(const struct expression_node *nod
 
 struct expression_node {
     expression_evaluate_function *evaluate;
-    /* NULL: constant, path, object, array */
+    /* NULL for a constant, a path, an object, and an array. */
     const struct expression_operator *operator;
     struct expression_node **operands;
     uint32_t count;
@@ -81,12 +81,12 @@ struct expression_node {
     uint32_t slot;
     /* The value of a constant. */
     struct value value;
-    /* private to the operator */
+    /* Private to the operator. */
     const void *extra;
 };
 
 struct expression_key {
-    /* terminated by a NUL */
+    /* Terminated by a NUL. */
     const char *name;
     uint32_t length;
 };
@@ -108,12 +108,12 @@ struct expression_compiler {
     /* The tables of operators; NULL ends the list. expression.c has the list, so that the files of
      * the operators do not depend on each other. */
     const struct expression_operator *const *operators;
-    /* the visible variables, the innermost first */
+    /* The visible variables, the innermost first. */
     const struct expression_scope *scope;
-    /* the number used so far */
+    /* The number used so far. */
     uint32_t slots;
     uint32_t depth;
-    /* the steps that remain for folding this expression, whatever others have used */
+    /* The steps that remain for folding this expression, whatever others have used. */
     uint32_t fold_steps;
     bson_error_t *error;
 };
@@ -131,22 +131,22 @@ typedef truce_status expression_compile_function(struct expression_compiler *com
                                                  struct expression_node **node);
 
 struct expression_arguments {
-    /* MongoDB's code for an argument that is not a document; 0: the argument is a list of operands
-     * then */
+    /* MongoDB's code for an argument that is not a document; 0 means that the argument is a list of
+     * operands then. */
     uint32_t not_document;
     /* MongoDB's code for a field that is not in the list */
     uint32_t unknown;
     struct {
         const char *name;
-        /* the code if it is not given; 0: it is optional */
+        /* The code if it is not given; 0 if it is optional. */
         uint32_t missing;
     } list[EXPRESSION_NAMED_MAX];
 };
 
 enum {
-    /* is not folded though all operands are constants: $rand, $zip */
+    /* Is not folded though all operands are constants: $rand, $zip. */
     EXPRESSION_UNFOLDED = 1,
-    /* a wrong number of operands is 28667, not 16020 */
+    /* A wrong number of operands is 28667, not 16020. */
     EXPRESSION_RANGED = 2,
 };
 
@@ -154,7 +154,7 @@ enum {
 #define EXPRESSION_ANY 0xffffu
 
 struct expression_operator {
-    /* with its `$`; NULL ends a table */
+    /* With its `$`; NULL ends a table. */
     const char *name;
     uint16_t operands_min, operands_max;
     uint32_t flags;
@@ -162,13 +162,13 @@ struct expression_operator {
     expression_evaluate_function *evaluate;
     expression_compile_function *compile;
     const struct expression_arguments *arguments;
-    /* copied into the node: how it differs from similar operators */
+    /* Copied into the node: how it differs from similar operators. */
     const void *extra;
     /* Runs after the operands are compiled: checks and prepares constants (a regex). */
     truce_status (*prepare)(struct expression_compiler *compiler, struct expression_node *node);
 };
 
-/* the tables, one for each file */
+/* The tables, one for each file. */
 extern const struct expression_operator truce__expressions_logic[];
 extern const struct expression_operator truce__expressions_math[];
 extern const struct expression_operator truce__expressions_array[];
@@ -241,7 +241,7 @@ static inline truce_status truce__expression_run(const struct expression_node *n
 /* Returns `size` bytes of the arena, or NULL and an error at the limit. For memory that grows with
  * the user's data; small fixed sizes come from the arena directly. */
 void *truce__evaluation_take(struct evaluation *run, size_t size);
-/* Fails if the arena is full or the time is over. Each loop over user data calls it. */
+/* Fails if the arena is full or the time has expired. Each loop over user data calls it. */
 truce_status truce__evaluation_check(struct evaluation *run);
 /* Checks the time limit during work on `steps` bytes or values. */
 static inline truce_status truce__evaluation_spend(struct evaluation *run, size_t steps)
@@ -299,8 +299,8 @@ static inline truce_status truce__evaluation_null(struct value *result)
 
 /* Converts a number with an exact int32 value (3, 3.0, NumberDecimal("3")). */
 bool truce__value_to_int32(struct value value, int32_t *result);
-/* Reads an operand as an int32. `code`: the value is not a number; `code` + 1: it is not an int32.
- * `what` names the operand in the message. */
+/* Reads an operand as an int32. Fails with `code` if the value is not a number, and with `code` + 1
+ * if it is not an int32. `what` names the operand in the message. */
 truce_status truce__evaluation_int32(const struct expression_node *node, struct evaluation *run,
                                      struct value value, const char *what, uint32_t code,
                                      int32_t *result);

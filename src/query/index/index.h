@@ -12,17 +12,17 @@ struct index_spec {
     uint32_t count;
     struct key_field *fields;
     bool unique, sparse;
-    /* the index is maintained, but no query uses it */
+    /* The index is maintained, but no query uses it. */
     bool hidden;
     /* {_id: 1}; unique although the option is not given */
     bool is_id;
-    /* TTL; -1: none */
+    /* TTL, or -1 if none exists. */
     int64_t expire_after_s;
     /* The key pattern, as the user gave it. */
     bson_t *key;
-    /* or NULL */
+    /* May be NULL. */
     bson_t *partial_filter;
-    /* compiled partial_filter, or NULL */
+    /* Compiled partial_filter, or NULL. */
     struct match *partial;
 };
 
@@ -36,15 +36,16 @@ bool truce__index_option_is_known(const char *name);
 void truce__index_spec_release(struct index_spec *spec);
 
 /* Applies changes to an existing index: {hidden, expireAfterSeconds}, one of them or both. On an
- * error `spec` is unchanged. CODE_BAD_VALUE: the index of _id cannot be hidden;
- * CODE_INVALID_OPTIONS: `changes` is empty or has another field, or documents of this index cannot
- * expire. */
+ * error `spec` is unchanged. Fails with CODE_BAD_VALUE if `changes` hides the index of _id, and
+ * with CODE_INVALID_OPTIONS if `changes` is empty or has another field, or if documents of this
+ * index cannot expire. */
 truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
                                  bson_error_t *error);
 
-/* Empties `keys`, then fills it with the keys of `document` in the index. No key: the index does
- * not have the document (sparse, partial). CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields of a
- * compound index are arrays. LIMIT: more than TRUCE_INDEX_KEYS_MAX keys. */
+/* Empties `keys`, then fills it with the keys of `document` in the index. There are no keys if the
+ * index does not contain the document (sparse, partial). Fails with
+ * CODE_CANNOT_INDEX_PARALLEL_ARRAYS if two fields of a compound index are arrays, and with LIMIT if
+ * there are more than TRUCE_INDEX_KEYS_MAX keys. */
 truce_status truce__index_keys(const struct index_spec *spec, struct value document,
                                struct field_keys *keys, bson_error_t *error);
 

@@ -59,7 +59,7 @@ static truce_status compare_index(const struct index_spec *there, const struct i
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error)
 {
-    /* whatever its name: each collection has it */
+    /* Whatever its name: each collection has it. */
     *present = spec->is_id;
     if (*present)
         return TRUCE_OK;
@@ -165,7 +165,7 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
 
 struct key_search {
     const struct key_field *field;
-    /* the rest of the key, from this field on */
+    /* The rest of the key, from this field on. */
     const uint8_t *key;
     size_t size;
     struct buffer scratch;
@@ -199,6 +199,8 @@ static bool visit_end(struct key_search *search, struct value value)
     return try_value(search, value);
 }
 
+/* Visits the values that a path has in a document, in the order of their keys, until the search has
+ * found the value of its key. */
 static bool index_set_visit(struct key_search *search, struct value value, uint32_t part)
 {
     const struct path *path = &search->field->path;
@@ -223,13 +225,13 @@ static bool index_set_visit(struct key_search *search, struct value value, uint3
     return try_value(search, truce__value_null());
 }
 
-/* An empty array is stored as undefined. */
+/* Skips the value undefined in a key, as which an empty array is stored. */
 static void skip_undefined(struct key_search *search)
 {
     try_value(search, (struct value){NULL, 0, BSON_TYPE_UNDEFINED});
 }
 
-/* Appends the values. `whole`: an empty array is shown as undefined, as in the key. */
+/* Appends the values. With `whole`, an empty array is shown as undefined, as in the key. */
 static void index_set_append_values(const struct index_spec *spec, struct value document,
                                     const uint8_t *key, size_t size, bool whole, bson_t *values)
 {

@@ -5,10 +5,11 @@
  * names, and the error for a duplicate key. */
 #include "query/index/index.h"
 
-/* Checks whether `spec` may be created next to the `count` indexes of a collection. `*present`: the
- * same definition exists already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: another
- * definition has the name; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name,
- * expires differently, or one of them is hidden; CODE_CANNOT_CREATE_INDEX: too many. */
+/* Checks whether `spec` may be created next to the `count` indexes of a collection. Sets `*present`
+ * if the same definition exists already, so that nothing is to be done. Fails with
+ * CODE_INDEX_KEY_SPECS_CONFLICT if another definition has the name. Fails with
+ * CODE_INDEX_OPTIONS_CONFLICT if the same definition has another name, expires differently, or one
+ * of them is hidden. Fails with CODE_CANNOT_CREATE_INDEX if there are too many indexes. */
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error);
 
@@ -32,8 +33,8 @@ truce_status truce__index_spec_copy(const struct index_spec *spec, struct index_
 void truce__index_spec_of_id(struct index_spec *spec);
 
 /* Finds the index that a hint names: {key pattern}, or {"": "name"}. `*number` is its number among
- * the `count` indexes, or -1 for a hint {$natural: 1} or no hint (NULL). CODE_BAD_VALUE: the index
- * does not exist, or it is hidden. */
+ * the `count` indexes, or -1 for a hint {$natural: 1} or no hint (NULL). Fails with CODE_BAD_VALUE
+ * if the index does not exist or is hidden. */
 truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
                                const bson_t *hint, int64_t *number, bson_error_t *error);
 

@@ -13,22 +13,23 @@
 #include "query/index/index.h"
 
 struct index_span {
-    /* the keys from `from` up to, but without, `to`; empty: no bound */
+    /* The keys from `from` up to, but without, `to`; empty: no bound. */
     struct buffer from, to;
 };
 
 /* Returns whether one of them is given and is not {}. */
 bool truce__index_span_given(const bson_t *min, const bson_t *max);
 
-/* Checks the bounds as far as possible without the indexes. Code 51176: they do not have the same
- * fields in the same order; 51173: a hint is missing; CODE_NO_QUERY_EXECUTION_PLANS: the hint or
- * the sort is {$natural}. All may be NULL. */
+/* Checks the bounds as far as possible without the indexes. Fails with code 51176 if they do not
+ * have the same fields in the same order, and with 51173 if a hint is missing. Fails with
+ * CODE_NO_QUERY_EXECUTION_PLANS if the hint or the sort is {$natural}. All may be NULL. */
 truce_status truce__index_span_check(const bson_t *min, const bson_t *max, const bson_t *hint,
                                      const bson_t *sort, bson_error_t *error);
 
-/* Makes the span of the hint's index; NULL or {}: no bound on this side. Code 51174: the bounds do
- * not have the index's fields in its order, or the index is a wildcard; 51175: the span is empty.
- * `span` is initialised here; the caller releases it, also on failure. */
+/* Makes the span of the hint's index. A bound that is NULL or {} does not limit its side. Fails
+ * with code 51174 if the bounds do not have the index's fields in its order, or if it is a wildcard
+ * index. Fails with 51175 if the span is empty. `span` is initialised here; the caller releases it,
+ * also on failure. */
 truce_status truce__index_span_make(const struct index_spec *spec, const bson_t *min,
                                     const bson_t *max, struct index_span *span,
                                     bson_error_t *error);

@@ -13,8 +13,8 @@
  *                     {a: [{"1": 5}, {b: 1}]}        5, missing, {b: 1}
  *                     {a: []}                        nothing at all, not even missing
  *
- *  1. The path is followed by name through documents. If it ends early, or meets a scalar, the leaf
- *     sees one missing element.
+ *  1. The path is followed by name through documents. If a field of the path is missing, or the
+ *     path continues below a scalar, the leaf sees one missing element.
  *  2. An array in the middle of the path is entered. The rest of the path is followed in each
  *     document of it. If the next part of the path is a number, the parts after it are also
  *     followed in the element with this number. An array directly inside an array is entered only
@@ -72,7 +72,7 @@
  *  3. A finished table does not change; the data of a test is in its run.
  */
 
-/* equalities of one path */
+/* Equalities of one path. */
 #define TABLE_LEAST 16
 
 struct entry {
@@ -88,12 +88,12 @@ struct group {
 };
 
 struct match_table {
-    /* ordered by path, operand, and child */
+    /* Ordered by path, operand, and child. */
     struct entry *entries;
     struct group *groups;
     uint32_t entries_count, groups_count;
     uint32_t words;
-    /* a bit for each child */
+    /* A bit for each child. */
     uint64_t *direct;
 };
 
@@ -223,7 +223,8 @@ static uint32_t table_find_entry(const struct group *group, struct value value)
     return low;
 }
 
-/* Always returns false, so that all elements are visited. */
+/* Sets the bits of the children whose operand equals the element. Always returns false, so that all
+ * elements are visited. */
 static bool match_group_test(const struct match_node *node, struct value value,
                              struct match_run *run)
 {
@@ -248,7 +249,7 @@ static uint64_t *find_hits(const struct match_table *table, struct value value,
 
     run->hits = hits;
     for (uint32_t i = 0; i < table->groups_count && truce__match_spend(run, 1); i++)
-        /* always returns false */
+        /* Always returns false. */
         (void)test(&table->groups[i].node, value, run);
     run->hits = outer;
     return hits;
@@ -265,7 +266,7 @@ static bool match_table_any(const struct match_node *node, struct value value,
         uint64_t word = hits[i / 64] | table->direct[i / 64];
 
         if (!word)
-            /* skips this word: it has no bits */
+            /* Skips this word: it has no bits. */
             i |= 63;
         else if (word >> i % 64 & 1)
             any = truce__match_spend(run, 1) && test(node->children[i], value, run);
@@ -305,8 +306,6 @@ static bool match_table_is_direct(const struct match_table *table, uint32_t chil
 
 /* ---- leaves ---------------------------------------------------------------------------------- */
 
-/* Tests one element against one leaf. `value` is missing if the path leads to no value. */
-
 static bool match_leaf_test(const struct match_node *node, struct value value,
                             struct match_run *run);
 static bool truce__match_node_test(const struct match_node *node, struct value document,
@@ -330,7 +329,7 @@ static bool test_equal(const struct match_node *node, struct value value, struct
 
 static enum comparison comparison_of(enum match_kind kind)
 {
-    return (enum comparison)(kind - MATCH_EQ); /* both list them in the same order */
+    return (enum comparison)(kind - MATCH_EQ); /* Both list them in the same order. */
 }
 
 static bool test_order(const struct match_node *node, struct value value, struct match_run *run)
@@ -516,7 +515,8 @@ static leaf_test *const leaf_tests[] = {
     [MATCH_GROUP] = match_group_test,
 };
 
-/* Tests a leaf or $elemMatch on one element. */
+/* Tests one element against a leaf or $elemMatch. `value` is missing if the path leads to no
+ * value. */
 static bool match_leaf_test(const struct match_node *node, struct value value,
                             struct match_run *run)
 {
@@ -539,8 +539,8 @@ static bool sees_whole_arrays_only(const struct match_node *node)
            node->kind == MATCH_SIZE;
 }
 
-/* Returns the field that the part names. It is also missing if the time of the call is over; the
- * test ends then. */
+/* Returns the field that the part names. It is also missing if the time of the call has expired;
+ * the test ends then. */
 static struct value field_of_part(struct value document, const struct path_part *part,
                                   struct match_run *run)
 {
@@ -550,7 +550,7 @@ static struct value field_of_part(struct value document, const struct path_part 
     if (document.size < FIELD_FINDER_BYTES)
         return truce__value_field(document, part->name, part->length);
     value = truce__field_finder_find(&run->finder, document, part->name, part->length, &steps);
-    /* run->status has the error */
+    /* run->status has the error. */
     (void)truce__match_spend(run, steps);
     return value;
 }
@@ -648,7 +648,8 @@ static bool test_schema(const struct match_node *node, struct value value, struc
     return valid;
 }
 
-/* The positions of conditions inside $or, $nor, and $not do not count outside. */
+/* Returns whether any child holds. The positions of conditions inside $or, $nor, and $not do not
+ * count outside. */
 static bool any_child(const struct match_node *node, struct value value, match_node_test *test,
                       struct match_run *run)
 {
@@ -666,7 +667,7 @@ static inline bool has_path(const struct match_node *node)
     return node->kind >= MATCH_EQ && node->kind <= MATCH_ELEM_VALUE;
 }
 
-/* MongoDB sorts the conditions of an AND by kind before it tests them. */
+/* Returns the position of a kind in the order in which MongoDB tests the conditions of an AND. */
 static int place_rank(enum match_kind kind)
 {
     static const enum match_kind order[] = {
@@ -730,6 +731,8 @@ static struct match_place shared_place(const struct match_node *node, const stru
     return place;
 }
 
+/* Returns whether all children hold, and sets the position for positional operators (rules 4 and
+ * 5). */
 static bool all_children(const struct match_node *node, struct value value, match_node_test *test,
                          struct match_run *run)
 {

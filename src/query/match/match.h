@@ -53,7 +53,7 @@ enum match_kind {
     MATCH_EXPR,
     /* $jsonSchema, operand as given */
     MATCH_SCHEMA,
-    /* private to match_parse.c: in no tree */
+    /* Private to match_parse.c: in no tree. */
     MATCH_GROUP,
 };
 
@@ -61,21 +61,21 @@ struct match_node {
     enum match_kind kind;
     /* The path of a leaf or of $elemMatch. */
     struct path path;
-    /* borrowed from the compiled filter's own copy */
+    /* Borrowed from the compiled filter's own copy. */
     struct value operand;
     /* The operands of MATCH_IN. */
     struct value *operands;
     uint32_t operands_count;
     struct match_node **children;
     uint32_t children_count;
-    /* further data of the kind; private to the files of this folder */
+    /* Further data of the kind; private to the files of this folder. */
     void *extra;
 };
 
 struct match;
 
-/* Compiles a copy of `filter` (NULL: matches every document). `error` names path and operator.
- * Several threads may test with the result at once. */
+/* Compiles a copy of `filter` (NULL matches every document). `error` names path and
+ * operator. Several threads may test with the result at once. */
 truce_status truce__match_new(const bson_t *filter, struct match **match, bson_error_t *error);
 /* Compiles a filter inside of a $lookup: $expr may use `variables` (NULL-terminated). Their values
  * must be in context->variables when the filter is tested. */
@@ -87,22 +87,23 @@ const struct match_node *truce__match_root(const struct match *match);
 const bson_t *truce__match_filter(const struct match *match);
 
 /* Returns the prefix of all strings that a MATCH_REGEX matches ("^abc.*" has "abc"), for index
- * bounds; false if it has none. `*whole`: all strings with this prefix match. A MATCH_REGEX also
- * matches symbols like strings, and values that are the same regular expression. */
+ * bounds. Returns false if it has none. Sets `*whole` if all strings with this prefix match. A
+ * MATCH_REGEX also matches symbols like strings, and values that are the same regular
+ * expression. */
 bool truce__match_regex_prefix(const struct match_node *node, const char **prefix, size_t *length,
                                bool *whole);
 
 struct match_result {
     bool matched;
-    /* The element of the outermost array on the path that matched, for the positional operators;
-     * -1: none. Conditions inside $or, $nor, and $not do not count. Rule 5 of match.c chooses among
-     * several. */
+    /* The element of the outermost array on the path that matched, for the positional operators; -1
+     * if none exists. Conditions inside $or, $nor, and $not do not count. Rule 5 of match.c
+     * chooses among several. */
     int64_t array_index;
 };
 
-/* Tests a document. Fails only if an $expr fails, a regex exceeds its limit, or the time is over.
- * `context` may be NULL if there is no $expr. `document` may be any value if `match` was made by
- * truce__match_value_new or truce__match_elements_new. */
+/* Tests a document. Fails only if an $expr fails, a regex exceeds its limit, or the time has
+ * expired. `context` may be NULL if there is no $expr. `document` may be any value if `match` was
+ * made by truce__match_value_new or truce__match_elements_new. */
 truce_status truce__match_test(const struct match *match, struct value document,
                                struct query_context *context, struct match_result *result,
                                bson_error_t *error);

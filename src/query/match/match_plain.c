@@ -4,7 +4,7 @@
 
 #include "query/condition/comparison.h"
 
-/* each is looked up from the beginning of the document */
+/* Each is looked up from the beginning of the document. */
 #define FIELDS_MAX 8
 
 static bool is_plain_value(struct value value)

@@ -8,16 +8,16 @@
 
 /* The meaning of the tested value. */
 enum match_subject {
-    /* the document itself */
+    /* The document itself. */
     SUBJECT_DOCUMENT,
-    /* the field named by the first part of each path */
+    /* The field named by the first part of each path. */
     SUBJECT_FIELD,
-    /* no path: the value must equal root->operand as a whole */
+    /* No path: the value must equal root->operand as a whole. */
     SUBJECT_EQUAL,
 };
 
 struct match {
-    /* nodes borrow from it */
+    /* Nodes borrow from it. */
     bson_t *filter;
     struct match_node *root;
     enum match_subject subject;
@@ -36,14 +36,14 @@ struct match_run {
     struct query_context *context;
     bson_error_t *error;
     truce_status status;
-    /* where the conditions so far matched */
+    /* Where the conditions so far matched. */
     struct match_place place;
-    /* conditions see only this element of the array */
+    /* Conditions see only this element of the array. */
     struct match_place pinned;
-    /* the number of elements that were entered both by name and by number */
+    /* The number of elements that were entered both by name and by number. */
     uint32_t forks;
     struct budget *budget;
-    /* for the document */
+    /* For the document. */
     struct field_finder finder;
     /* The hits in the table that is tested: a bit for each child. */
     uint64_t *hits;
@@ -54,8 +54,8 @@ static inline bool truce__match_sees(const struct match_run *run, struct value a
     return run->pinned.array.data != array.data || run->pinned.index == index;
 }
 
-/* Spends the steps of work on so many values. Returns false if the time of the call is over; the
- * test ends then. */
+/* Spends the steps of work on so many values. Returns false if the time of the call has expired;
+ * the test ends then. */
 static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
 {
     if (run->status == TRUCE_OK)
@@ -65,7 +65,7 @@ static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
 
 /* The types to which `extra` points. */
 struct match_types {
-    /* bit truce__type_bit(type) */
+    /* Bit truce__type_bit(type). */
     uint64_t mask;
 };
 
@@ -80,7 +80,7 @@ struct match_size {
 struct match_bits {
     /* All of the bits are tested, or any of them. */
     bool all;
-    /* the bits must be set, or clear */
+    /* The bits must be set, or clear. */
     bool set;
     uint32_t count;
     uint32_t positions[];
@@ -100,9 +100,9 @@ typedef bool match_node_test(const struct match_node *node, struct value value,
 bool truce__match_is_operator(const char *name);
 
 struct match_parser {
-    /* for $expr */
+    /* For $expr. */
     const char *const *variables;
-    /* below $elemMatch: $expr is refused */
+    /* Below $elemMatch: $expr is refused. */
     bool inside_element;
     /* $expr and $jsonSchema are refused: conditions of updates */
     bool special_banned;
@@ -115,7 +115,7 @@ struct match_condition {
     uint32_t path_length;
     const char *name;
     struct value value;
-    /* the whole operator document; or missing */
+    /* The whole operator document; or missing. */
     struct value siblings;
 };
 

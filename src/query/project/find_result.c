@@ -8,10 +8,10 @@
 #define RECORD_ID "$recordId"
 
 struct find_result {
-    /* NULL: the whole document */
+    /* NULL means the whole document. */
     struct project *project;
     bool key, record_id;
-    /* Makes the keys of `key`; NULL: the key is {}. */
+    /* Makes the keys of `key`; NULL if the key is {}. */
     struct keyer *keyer;
 };
 
@@ -68,7 +68,8 @@ static truce_status find_result_make_key(struct keyer *keyer, struct value docum
     return status;
 }
 
-/* A field of that name in the document gives way to the number of the record. */
+/* Appends the number of the record to a document. A field of that name in the document gives way to
+ * the number of the record. */
 static void append_record(bson_t *result, int64_t record)
 {
     bson_t own;

@@ -11,9 +11,9 @@ struct find_result_options {
     const bson_t *projection;
     /* The same as in truce__project_new. */
     const struct match *match;
-    /* only the key of `index` is shown */
+    /* Only the key of `index` is shown. */
     bool key;
-    /* the index of the hint; NULL: none */
+    /* The index of the hint, or NULL if none exists. */
     const struct index_spec *index;
     const bson_t *min, *max;
     bool record_id;

@@ -13,8 +13,8 @@ struct project;
 truce_status truce__project_new(const bson_t *projection, const struct match *match,
                                 struct project **project, bson_error_t *error);
 /* Compiles the projection of a stage $project, which has no $slice for arrays, no $elemMatch, and
- * no positional path. Expressions may use `variables` (NULL-terminated; NULL: none), whose values
- * are in context->variables. */
+ * no positional path. Expressions may use `variables` (NULL-terminated, or NULL if none exists),
+ * whose values are in context->variables. */
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
                                       struct project **project, bson_error_t *error);
 bool truce__project_is_exclusion(const struct project *project);
@@ -22,9 +22,10 @@ bool truce__project_is_exclusion(const struct project *project);
 bool truce__project_keeps(const struct project *project, const char *field, uint32_t length);
 void truce__project_free(struct project *project);
 
-/* Applies a projection. `found` is the result of testing the query; NULL: the query is tested again
- * if the projection needs it. `result` is always initialised; the caller destroys it. Errors are
- * those of expressions, and 51246 and 51247 if a positional path has no element to show. */
+/* Applies a projection. `found` is the result of testing the query. If it is NULL, the query is
+ * tested again if the projection needs it. `result` is always initialised; the caller destroys it.
+ * Errors are those of expressions, and 51246 and 51247 if a positional path has no element to
+ * show. */
 truce_status truce__project_apply(const struct project *project, struct value document,
                                   const struct match_result *found, struct query_context *context,
                                   bson_t *result, bson_error_t *error);

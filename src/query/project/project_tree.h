@@ -33,7 +33,7 @@ struct project_branch {
     const char *name;
     uint32_t length;
     enum project_kind kind;
-    /* the path ends in ".$" here or below */
+    /* The path ends in ".$" here or below. */
     bool positional;
     union {
         struct project_node *node;
@@ -48,14 +48,14 @@ struct project_branch {
 };
 
 struct project_node {
-    /* in the order of the projection */
+    /* In the order of the projection. */
     struct project_branch *branches;
     uint32_t count, room;
-    /* by name; made at the end */
+    /* By name; made at the end. */
     const struct project_branch **sorted;
     /* The names of the branches, in their order. Used only while parsing. */
     struct field_table names;
-    /* a branch at or below it is computed */
+    /* A branch at or below it is computed. */
     bool computed;
 };
 
@@ -63,7 +63,7 @@ struct project {
     struct arena memory;
     bson_t *source;
     const struct match *match;
-    /* that expressions may use; only while parsing */
+    /* That expressions may use; only while parsing. */
     const char *const *variables;
     /* Belongs to a $project stage, which refuses the operators of find. */
     bool stage;

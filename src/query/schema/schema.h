@@ -12,7 +12,7 @@ struct schema;
 truce_status truce__schema_new(struct value source, struct schema **schema, bson_error_t *error);
 void truce__schema_free(struct schema *schema);
 
-/* Tests a value. Fails only if a pattern exceeds its limit or the time is over. */
+/* Tests a value. Fails only if a pattern exceeds its limit or the time has expired. */
 truce_status truce__schema_test(const struct schema *schema, struct value value,
                                 struct budget *budget, bool *valid, bson_error_t *error);
 

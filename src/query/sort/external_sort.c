@@ -38,7 +38,7 @@
 #define MERGE_WIDTH   16
 #define STEPS_OF_ROW  4
 #define BYTES_OF_STEP 256
-/* rows that are sorted between two checks of the time */
+/* Rows that are sorted between two checks of the time. */
 #define PART_ROWS 16384
 
 struct row {
@@ -53,7 +53,7 @@ struct run {
     unsigned level;
     struct row **rows;
     size_t rows_at, rows_count;
-    /* the next row; NULL at the end */
+    /* The next row; NULL at the end. */
     const struct row *head;
 };
 
@@ -63,18 +63,18 @@ struct sorter {
     struct spill_options options;
     size_t memory_max;
     bool giving;
-    /* scratch memory */
+    /* Scratch memory. */
     struct buffer key;
     struct arena arena, spare;
     struct row **rows;
     size_t count, room;
-    /* with a limit: a row that is not below it is dropped */
+    /* With a limit: a row that is not below it is dropped. */
     const struct row *bar;
     struct run *runs;
     size_t runs_count, runs_room;
     struct run **heap;
     size_t heap_count;
-    /* the bytes that were reported to the budget */
+    /* The bytes that were reported to the budget. */
     size_t held;
 };
 
@@ -396,6 +396,8 @@ static truce_status merge_full_levels(struct sorter *sorter, bson_error_t *error
     return status;
 }
 
+/* Sorts the rows in memory and writes them to a new run. Fails if the caller does not allow
+ * files. */
 static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
 {
     struct run *run;

@@ -8,7 +8,7 @@
 #include "bson/key_encoding.h"
 
 struct key_field {
-    /* for a wildcard index: the path of its root; all zero for "$**" itself */
+    /* For a wildcard index: the path of its root; all zero for "$**" itself. */
     struct path path;
     bool descending;
     /* path.$** : every path below, each key is (path, value) */
@@ -17,22 +17,22 @@ struct key_field {
 
 /* The keys of one document, sorted and without duplicates. */
 struct field_keys {
-    /* the keys, one after the other */
+    /* The keys, one after the other. */
     struct buffer bytes;
-    /* the end of each key within `bytes`; the next key begins there */
+    /* The end of each key within `bytes`; the next key begins there. */
     uint32_t *ends;
     uint32_t count, room;
-    /* at most TRUCE_INDEX_KEYS_MAX keys: set for an index, not for a sort */
+    /* At most TRUCE_INDEX_KEYS_MAX keys: set for an index, not for a sort. */
     bool bounded;
-    /* some path went through an array */
+    /* Some path went through an array. */
     bool multikey;
-    /* bit i: the path of field i went through an array */
+    /* Bit i: the path of field i went through an array. */
     uint32_t multikey_fields;
 };
 
 /* Empties `keys`, then fills it with the keys of `document`. No field is a wildcard. With `sparse`,
- * a document that has none of the fields has no key. CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields
- * are arrays. LIMIT: more than TRUCE_INDEX_KEYS_MAX keys. */
+ * a document that has none of the fields has no key. Fails with CODE_CANNOT_INDEX_PARALLEL_ARRAYS
+ * if two fields are arrays, and with LIMIT if there are more than TRUCE_INDEX_KEYS_MAX keys. */
 truce_status truce__field_keys(const struct key_field *fields, uint32_t count, bool sparse,
                                struct value document, struct field_keys *keys, bson_error_t *error);
 void truce__field_keys_release(struct field_keys *keys);
@@ -44,8 +44,8 @@ bool truce__fields_are_id(const struct key_field *fields, uint32_t count);
 /* ---- for other makers of keys (index_keys.c) ---- */
 
 void truce__field_keys_clear(struct field_keys *keys);
-/* Ends the key whose bytes were appended to keys->bytes. LIMIT: the key is too long, or there are
- * too many keys. */
+/* Ends the key whose bytes were appended to keys->bytes. Fails with LIMIT if the key is too long or
+ * there are too many keys. */
 truce_status truce__field_keys_end(struct field_keys *keys, bson_error_t *error);
 /* Sorts the keys and removes duplicates. */
 void truce__field_keys_sort(struct field_keys *keys);

@@ -7,7 +7,7 @@
 
 struct sort {
     uint32_t count;
-    /* no field is a wildcard */
+    /* No field is a wildcard. */
     struct key_field *fields;
     /* Set for the stage $sort: in a document without arrays on the paths, a missing field sorts
      * before null. Otherwise they are equal. */
@@ -21,14 +21,14 @@ truce_status truce__sort_parse(const bson_t *specification, struct sort *sort, b
 void truce__sort_release(struct sort *sort);
 
 /* Returns in `direction` the direction of a sort or hint {$natural: 1} or {$natural: -1}; 0 for any
- * other specification and for NULL. Codes 15974 and 15975: $natural has another value;
- * CODE_BAD_VALUE: the specification has other fields next to $natural. */
+ * other specification and for NULL. Fails with code 15974 or 15975 if $natural has another value,
+ * and with CODE_BAD_VALUE if the specification has other fields next to $natural. */
 truce_status truce__natural_direction(const bson_t *specification, int *direction,
                                       bson_error_t *error);
 
 /* Appends a document's sort key to `key`, encoded (bson/key_encoding.h) so that memcmp orders two
- * keys. An array sorts by its least element ascending and its greatest descending. CODE_BAD_VALUE:
- * two fields of the sort are arrays. */
+ * keys. An array sorts by its least element ascending and its greatest descending. Fails with
+ * CODE_BAD_VALUE if two fields of the sort are arrays. */
 truce_status truce__sort_key(const struct sort *sort, struct value document, struct buffer *key,
                              bson_error_t *error);
 
@@ -39,9 +39,9 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
  *
  *     truce__sorter_new ... truce__sorter_add ... truce__sorter_sort ... truce__sorter_next ...
  *
- * `sort` is borrowed (NULL: only truce__sorter_add_key is used). limit 0: none. If options->open is
- * NULL, more content than the memory is refused with MongoDB's code 292. Otherwise it is sorted in
- * runs, which are spilled and merged.
+ * `sort` is borrowed (NULL if only truce__sorter_add_key is used). limit 0: none. If options->open
+ * is NULL, more content than the memory is refused with MongoDB's code 292. Otherwise it is sorted
+ * in runs, which are spilled and merged.
  */
 struct sorter;
 

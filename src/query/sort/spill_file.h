@@ -20,11 +20,11 @@ struct spill {
 
 /* How much memory may be used, and where further content is stored. */
 struct spill_options {
-    /* 0: TRUCE_STAGE_MEMORY_MAX */
+    /* 0 means TRUCE_STAGE_MEMORY_MAX. */
     size_t memory_max;
     truce_status (*open)(void *arg, struct spill **spill, bson_error_t *error);
     void *arg;
-    /* the time and memory of all stages together; NULL: no limit */
+    /* The time and memory of all stages together; NULL means no limit. */
     struct budget *budget;
 };
 
@@ -37,10 +37,10 @@ struct spill_options {
  *     truce__spill_begin, truce__spill_put ..., truce__spill_turn, truce__spill_get ...
  */
 struct spill_file {
-    /* NULL: not begun */
+    /* NULL if it is not begun. */
     struct spill *spill;
     struct buffer buffer;
-    /* for reading: where the next record begins, and the size of the last one */
+    /* For reading: where the next record begins, and the size of the last one. */
     size_t at, taken;
     bool ended;
 };
@@ -51,8 +51,8 @@ truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t
                               bson_error_t *error);
 /* Switches from writing to reading. */
 truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error);
-/* Returns the next record, borrowed until the next call; *bytes is NULL at the end. TRUCE_CORRUPT:
- * the file is truncated. */
+/* Returns the next record, borrowed until the next call; *bytes is NULL at the end. Fails with
+ * TRUCE_CORRUPT if the file is truncated. */
 truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_t *size,
                               bson_error_t *error);
 void truce__spill_release(struct spill_file *file);

@@ -9,11 +9,11 @@ struct update;
 struct update_options {
     /* `update` is an array of stages */
     bool pipeline;
-    /* a replacement is refused */
+    /* A replacement is refused. */
     bool multi;
-    /* an array of conditions, or NULL */
+    /* An array of conditions, or NULL. */
     const bson_t *array_filters;
-    /* update and array_filters outlive the compiled update, which does not copy them */
+    /* Update and array_filters outlive the compiled update, which does not copy them. */
     bool borrows;
 };
 
@@ -33,7 +33,7 @@ struct update_result {
     /* false: `after` equals `before` byte by byte. It may be true for equal bytes, as in MongoDB
      * ($inc of a NaN, $push with $sort, a replacement without `_id`) */
     bool modified;
-    /* the array items that $update's queries matched, and the items that changed */
+    /* The array items that $update's queries matched, and the items that changed. */
     int64_t items_matched;
     int64_t items_modified;
 };

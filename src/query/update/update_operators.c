@@ -714,7 +714,7 @@ static bool array_contains(const struct list *list, struct value value)
     return false;
 }
 
-/* the number of comparisons that cost less than a set */
+/* The number of comparisons that cost less than a set. */
 #define FEW 64
 
 /* Returns whether a set costs less than comparing all items of one list with all of another. */

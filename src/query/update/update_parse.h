@@ -27,13 +27,13 @@ struct update_run;
 struct update_place;
 
 enum update_flags {
-    /* makes a missing field */
+    /* Makes a missing field. */
     UPDATE_CREATES = 1,
-    /* a path that cannot exist is not an error */
+    /* A path that cannot exist is not an error. */
     UPDATE_LENIENT = 2,
-    /* has an effect only in an upsert */
+    /* Has an effect only in an upsert. */
     UPDATE_INSERT_ONLY = 4,
-    /* stores no field: the name is not checked */
+    /* Stores no field: the name is not checked. */
     UPDATE_DOLLAR_NAMES = 8,
     /* $update: changes array items in place */
     UPDATE_ITEMS = 16,
@@ -58,7 +58,7 @@ struct update_operator {
 };
 
 struct update_sort_field {
-    /* NULL: the whole element */
+    /* NULL means the whole element. */
     const struct path *path;
     bool descending;
 };
@@ -68,11 +68,11 @@ struct update_leaf {
     /* The path as given, NUL-terminated. */
     const char *path;
     struct value operand;
-    /* the nesting depth of the values that it may store; 0: scalars */
+    /* The nesting depth of the values that it may store; 0 means scalars. */
     uint32_t depth;
     union {
         struct {
-            /* an array */
+            /* An array. */
             struct value items;
             int64_t position, slice;
             struct update_sort_field *sort;
@@ -81,7 +81,7 @@ struct update_leaf {
             bool single;
         } push;
         struct {
-            /* NULL: items equal to the operand */
+            /* NULL means items equal to the operand. */
             struct match *match;
             bool documents_only;
         } pull;
@@ -103,7 +103,7 @@ struct update_leaf {
 enum update_node_kind { UPDATE_LEAF, UPDATE_OBJECT, UPDATE_ARRAY };
 
 struct update_filter {
-    /* the identifier in "$[name]" */
+    /* The identifier in "$[name]". */
     const char *name;
     struct match *match;
     bool used;
@@ -113,7 +113,7 @@ struct update_branch {
     /* "$" alone: the positional operator; for arrays: the identifier or "" */
     const char *name;
     uint32_t length;
-    /* the name as an array index, or -1 */
+    /* The name as an array index, or -1. */
     int64_t index;
     /* UPDATE_ARRAY: NULL is each element */
     const struct update_filter *filter;
@@ -122,40 +122,40 @@ struct update_branch {
 
 struct update_node {
     enum update_node_kind kind;
-    /* one of the branches is "$" */
+    /* One of the branches is "$". */
     bool positional;
-    /* each leaf below is UPDATE_ITEMS */
+    /* Each leaf below is UPDATE_ITEMS. */
     bool items_only;
-    /* sorted */
+    /* Sorted. */
     struct update_branch *branches;
     uint32_t count, room;
-    /* while the tree grows: the branches by name; NULL: there are few */
+    /* While the tree grows: the branches by name, or NULL if there are few. */
     struct hash_table *table;
     struct update_leaf leaf;
 };
 
-/* most updates have one operator and one path */
+/* Most updates have one operator and one path. */
 #define UPDATE_FIRST_BYTES 800
 
 enum update_kind { UPDATE_OPERATORS, UPDATE_REPLACEMENT, UPDATE_PIPELINE };
 
 struct update {
     enum update_kind kind;
-    /* holds everything below except what the lists own */
+    /* Holds everything below except what the lists own. */
     struct arena memory;
     const bson_t *source, *filters_source;
-    /* NULL: the caller's */
+    /* NULL means the caller's. */
     bson_t *own_source, *own_filters_source;
     struct update_node *root;
     struct update_filter *filters;
     uint32_t filters_count;
-    /* owned struct match: those of filters, $pull, $update */
+    /* Owned struct match: those of filters, $pull, $update. */
     void **matches;
     uint32_t matches_count, matches_room;
     struct pipeline *pipeline;
-    /* the pipeline only sets and removes fields */
+    /* The pipeline only sets and removes fields. */
     bool keeps_order;
-    /* the beginning of `memory` */
+    /* The beginning of `memory`. */
     alignas(max_align_t) uint8_t first[UPDATE_FIRST_BYTES];
 };
 
@@ -168,12 +168,12 @@ struct update_parser {
 
 /* One edit of the old document's bytes, which are copied only at the end. */
 struct update_edit {
-    /* in the old document */
+    /* In the old document. */
     const uint8_t *at;
-    /* the number of old bytes that are removed there */
+    /* The number of old bytes that are removed there. */
     uint32_t removed;
     uint32_t size;
-    /* the new bytes in their place */
+    /* The new bytes in their place. */
     const uint8_t *bytes;
 };
 
@@ -182,18 +182,18 @@ struct update_edit {
 struct update_run {
     const struct update *update;
     struct query_context *context;
-    /* where paths start: the document, or an item inside $update */
+    /* Where paths start: the document, or an item inside $update. */
     struct value root;
-    /* an upsert makes its document: $setOnInsert applies, and names are not checked */
+    /* An upsert makes its document: $setOnInsert applies, and names are not checked. */
     bool insert;
-    /* the positional operator's array index as a string; "" without one */
+    /* The positional operator's array index as a string; "" without one. */
     char matched[24];
     struct update_edit *edits;
     uint32_t edits_count, edits_room;
     struct update_edit edits_inline[UPDATE_EDITS_INLINE];
-    /* the bytes that edits add */
+    /* The bytes that edits add. */
     uint64_t inserted;
-    /* edits, and changes that leave the bytes the same but count as modified */
+    /* Edits, and changes that leave the bytes the same but count as modified. */
     uint64_t changes;
     int64_t items_matched, items_modified;
     /* Finds the sources of $rename. Released after the walk. */
@@ -202,13 +202,13 @@ struct update_run {
 
 /* A position of the walk; the chain of `up` is its path. */
 struct update_place {
-    /* NULL: the document */
+    /* NULL means the document. */
     const struct update_place *up;
     const char *name;
     uint32_t length;
-    /* the run's paths start here */
+    /* The run's paths start here. */
     bool root;
-    /* the number of containers around it; the document's own fields have 1 */
+    /* The number of containers around it; the document's own fields have 1. */
     uint32_t level;
     /* The type byte of an existing element. */
     const uint8_t *element;
@@ -242,8 +242,8 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
                                    const struct update_node *const *nodes, uint32_t count,
                                    struct update_choice **choices, uint32_t *choices_count,
                                    bson_error_t *error);
-/* Refuses nodes that conflict. CODE_CONFLICTING_UPDATE_OPERATORS: the nodes cannot all be applied
- * to one place. */
+/* Refuses nodes that conflict: fails with CODE_CONFLICTING_UPDATE_OPERATORS if the nodes cannot all
+ * be applied to one place. */
 truce_status truce__update_conflict(struct update_run *run, const struct update_place *place,
                                     const struct update_node *const *nodes, uint32_t count,
                                     bson_error_t *error);

@@ -52,8 +52,9 @@ void metrics_write(struct server *server, const struct metrics_gauges *gauges, s
 
 /* ---- metrics_port.c -------------------------------------------------------------------------- */
 
-/* Opens the port at `where`: "PORT" or "ADDRESS:PORT"; port 0: any free port. Fails with INVALID
- * if `where` has another form or is not a loopback address, and with IO if the port is in use. */
+/* Opens the port at `where`: "PORT" or "ADDRESS:PORT". Port 0 means any free port. Fails with
+ * INVALID if `where` has another form or is not a loopback address, and with IO if the port is in
+ * use. */
 truce_status metrics_listen(struct server *server, const char *where, struct metrics_port **made,
                             bson_error_t *error);
 /* Returns "http://127.0.0.1:9216/metrics". It lives as long as the port. */

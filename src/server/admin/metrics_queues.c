@@ -46,6 +46,7 @@ static struct queue_figures *queue_figures_take(struct queue_metrics *metrics, c
     return figures;
 }
 
+/* Adds the counts and ages of the queues of one database. */
 static truce_status queue_metrics_read(void *arg, truce_store *view, const char *database,
                                        bson_error_t *error)
 {

@@ -19,7 +19,7 @@ struct server;
 
 struct operation {
     pthread_mutex_t mutex;
-    struct call *call; /* NULL: the connection waits for its next request. */
+    struct call *call; /* NULL if the connection waits for its next request. */
     int64_t number, started_ns;
     char user[LOGIN_TAG_MAX]; /* The user of the call. */
     int killed;               /* The thread of the call reads it. */

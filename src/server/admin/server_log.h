@@ -62,10 +62,10 @@ struct log *log_new(const struct log_options *options);
 /* Frees the log. NULL is allowed. */
 void log_free(struct log *log);
 
-/* Writes further lines to the end of the file of that name instead of the descriptor. `renames`:
- * log_rotate renames the file; otherwise it only opens it again. The file must be a regular file
- * with one name that contains no zero byte, so that a store is never overwritten; symbolic links
- * are refused. */
+/* Writes further lines to the end of the file of that name instead of the descriptor. With
+ * `renames`, log_rotate renames the file; otherwise it only opens it again. The file must be a
+ * regular file with one name that contains no zero byte, so that a store is never overwritten;
+ * symbolic links are refused. */
 truce_status log_to_file(struct log *log, const char *path, bool renames, bson_error_t *error);
 /* Starts a new file. If it fails, lines continue to go to the old file. Does nothing for NULL or
  * a log without a file of its own. */
@@ -75,8 +75,8 @@ truce_status log_rotate(struct log *log, bson_error_t *error);
  * booleans, and at most six strings, or is NULL. If `log` is NULL, does nothing. */
 void log_write(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
                const char *message, const bson_t *fields);
-/* Appends the last LOG_KEPT_MAX lines, without their ends, as strings; *all is the number of all
- * lines. `log` NULL: none. */
+/* Appends the last LOG_KEPT_MAX lines, without their ends, as strings. Sets `*all` to the number of
+ * all lines, which is 0 if `log` is NULL. */
 void log_append(struct log *log, bson_t *array, int64_t *all);
 
 /* Writes a message of a store to the log: the log hook of the store, whose argument is `log`. */

@@ -2,13 +2,13 @@
 #define TRUCE_SERVER_ADMIN_SWEEPER_H
 
 /*
- * The sweep (truce/sweep.h) as a loop in a thread of the server. Every turn runs rounds until
+ * The sweep (truce/sweep.h) as a loop in a thread of the server. Every pass runs rounds until
  * nothing is left over.
  *
  * Invariants:
- *  1. One turn runs at a time. If a client's truceSweep is running, the turn is skipped and
+ *  1. One pass runs at a time. If a client's truceSweep is running, the pass is skipped and
  *     counted.
- *  2. A failure is logged unless the turn before had the same. A turn that changed something is
+ *  2. A failure is logged unless the pass before had the same. A pass that changed something is
  *     logged.
  *  3. No thread waits long for the sweeper: after sweeper_stop it begins no further round, and
  *     the interrupt of the store (server_stop) ends the current one. A sweep may be interrupted
@@ -22,10 +22,12 @@ struct server;
 struct sweeper;
 
 struct sweep_sums {
-    int64_t every_ms; /* 0: the server does not sweep. */
+    /* 0 means that the server does not sweep. */
+    int64_t every_ms;
     /* The number of passes that ran, that were skipped, and that ran and ended with an error. */
     int64_t turns, skipped, broken;
-    truce_sweep_report all; /* The sum of all passes. */
+    /* The sum of all passes. */
+    truce_sweep_report all;
 };
 
 struct sweeper *sweeper_new(int64_t every_ms);

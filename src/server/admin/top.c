@@ -16,7 +16,7 @@ static const char *const kind_names[KINDS] = {"total",   "readLock", "writeLock"
 static const int kind_of[COUNTED_KINDS] = {INSERT, QUERIES, UPDATE, REMOVE, GETMORE, COMMANDS};
 
 struct used {
-    char *name;   /* NULL: an empty slot. */
+    char *name;   /* NULL means an empty slot. */
     int64_t last; /* The number of the last use. */
     struct {
         int64_t ns, count;
@@ -131,7 +131,7 @@ static void top_drop(struct top *top, const char *database, const char *collecti
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Returns the collection of the call; NULL: none, or several. */
+/* Returns the collection of the call, or NULL if it has none or several. */
 static const char *top_collection_of(const struct call *call)
 {
     bson_iter_t at;

@@ -20,8 +20,8 @@ bool access_reads_users(const struct call *call)
     return call->server->auth && user && grants_read_users(&user->grants);
 }
 
-/* The message is "not authorized on school to execute command { find: "students" }". Other fields
- * may contain secrets. */
+/* Fails because the user lacks a right. The message is "not authorized on school to execute command
+ * { find: "students" }". Other fields may contain secrets. */
 truce_status access_refuse(struct call *call, const char *database, bson_error_t *error)
 {
     const bson_iter_t *value = &call->value;

@@ -19,15 +19,20 @@ struct call;
 struct command;
 
 enum need_kind {
-    NEED_REFUSED, /* The row does not name any access: the command is refused. */
-    NEED_NOTHING, /* Allowed before the login. */
+    /* The row does not name any access: the command is refused. */
+    NEED_REFUSED,
+    /* Allowed before the login. */
+    NEED_NOTHING,
     NEED_LOGIN,
-    NEED_COLLECTION, /* The actions on the command's own collection. */
-    NEED_DATABASE,   /* The actions on the database of the command. */
+    /* The actions on the command's own collection. */
+    NEED_COLLECTION,
+    /* The actions on the database of the command. */
+    NEED_DATABASE,
     NEED_SERVER,
     /* The actions on the server. Without --test-commands the command does not exist. */
     NEED_TESTS,
-    NEED_INNER, /* The access that the inner command needs. */
+    /* The access that the inner command needs. */
+    NEED_INNER,
 };
 
 struct need {
@@ -37,7 +42,7 @@ struct need {
 
 truce_status access_check(struct call *call, bson_error_t *error);
 
-/* Returns whether the user may do all the actions in the database (NULL: on the server). */
+/* Returns whether the user may do all the actions in the database (NULL means on the server). */
 bool access_may(const struct call *call, const char *database, uint32_t actions);
 /* Does the same, and fails with Unauthorized (13). */
 truce_status access_need(struct call *call, const char *database, uint32_t actions,

@@ -33,18 +33,18 @@ struct connection;
 #define LOGIN_TAG_MAX (DATABASE_NAME_MAX + SCRAM_NAME_MAX + 2)
 
 struct login {
-    /* The SCRAM conversation; NULL: none. */
+    /* The SCRAM conversation, or NULL if none exists. */
     struct scram *scram;
-    /* The user of the conversation; NULL: an unknown one. */
+    /* The user of the conversation; NULL if the user is unknown. */
     struct user *asking;
     /* The client skips the empty exchange at the end. */
     bool brief;
     /* The password was right. The client has still to send the empty exchange. */
     bool proved;
-    /* The user that is logged in; NULL: none. */
+    /* The user that is logged in; NULL if none exists. */
     struct user *user;
-    /* When the user was read, and the number of changes of users before that; 0: it must be
-     * read. */
+    /* When the user was read, and the number of changes of users before that; 0 means that it must
+     * be read. */
     int64_t read_ns, changes;
     /* The digest of the user's document at the login. */
     uint8_t document[SHA256_BYTES];
@@ -52,9 +52,9 @@ struct login {
     char tag[LOGIN_TAG_MAX];
 };
 
-/* Starts a login from a document with the fields of saslStart, for users of `database`. `early`:
- * the document is in hello, and its mechanism is a guess of the driver; if the user has others,
- * there is no reply. */
+/* Starts a login from a document with the fields of saslStart, for users of `database`. `early`
+ * means that the document is in hello, and that its mechanism is a guess of the driver. If the user
+ * has other mechanisms, there is no reply. */
 truce_status login_start(struct call *call, const bson_t *document, const char *database,
                          bool early, bson_t *reply, bson_error_t *error);
 truce_status login_continue(struct call *call, const uint8_t *payload, size_t size, bson_t *reply,

@@ -17,15 +17,21 @@
 enum action {
     ACTION_FIND = 1 << 0,
     ACTION_STATS = 1 << 1,
-    ACTION_LIST = 1 << 2,  /* Collections and indexes. */
-    ACTION_WRITE = 1 << 3, /* Documents. */
-    ACTION_SHAPE = 1 << 4, /* Creates, drops, and renames collections and indexes. */
-    ACTION_ADMIN = 1 << 5, /* Validators, writes that bypass them, and whole databases. */
+    /* Collections and indexes. */
+    ACTION_LIST = 1 << 2,
+    /* Documents. */
+    ACTION_WRITE = 1 << 3,
+    /* Creates, drops, and renames collections and indexes. */
+    ACTION_SHAPE = 1 << 4,
+    /* Validators, writes that bypass them, and whole databases. */
+    ACTION_ADMIN = 1 << 5,
     ACTION_USERS = 1 << 6,
     /* On the server, not on a database: */
     ACTION_LIST_DATABASES = 1 << 7,
-    ACTION_SERVER = 1 << 8, /* The server's counters and settings. */
-    ACTION_KILL = 1 << 9,   /* Other users' operations. */
+    /* The server's counters and settings. */
+    ACTION_SERVER = 1 << 8,
+    /* Other users' operations. */
+    ACTION_KILL = 1 << 9,
     ACTION_KINDS = 10,
 };
 
@@ -39,7 +45,7 @@ struct grants {
     int count;
 };
 
-/* Returns the number of the role; -1: the database has no such role. */
+/* Returns the number of the role, or -1 if the database has no such role. */
 int role_of(const char *name, const char *database);
 /* Returns the name of role number i; NULL after the last one. */
 const char *role_name(int i);
@@ -49,7 +55,7 @@ uint32_t grants_actions(const struct grants *grants, const char *database);
 bool grants_read_users(const struct grants *grants);
 
 /* Reads [{role, db}, "role", ...]; a string is a role of `database`. Fails with RoleNotFound (31).
- * `lenient`: unknown roles are ignored. */
+ * With `lenient`, unknown roles are ignored. */
 truce_status grants_read(const bson_t *array, const char *database, bool lenient,
                          struct grants *grants, bson_error_t *error);
 void grants_append(const struct grants *grants, const char *key, bson_t *document);

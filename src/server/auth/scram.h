@@ -82,8 +82,8 @@ truce_status scram_make(enum scram_mechanism mechanism, const char *name, const 
 /* Reads the client's first message: name and nonce. Returns NULL, or the reason why it is
  * invalid. */
 const char *scram_first(struct scram *scram, const uint8_t *message, size_t size);
-/* Makes the challenge for the credential in `scram`. `half` is the server's half of the nonce;
- * NULL: a random one. */
+/* Makes the challenge for the credential in `scram`. `half` is the server's half of the nonce; if
+ * it is NULL, the half is random. */
 void scram_challenge(struct scram *scram, const char *half);
 /* Reads the client's final message and makes the server's. Returns NULL, or the reason why it is
  * invalid. */

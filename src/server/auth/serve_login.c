@@ -66,8 +66,8 @@ truce_status serve_connection_status(struct call *call, bson_t *reply, bson_erro
 
 /* ---- in hello -------------------------------------------------------------------------------- */
 
-/* For an unknown user it reports the default mechanisms, so the reply does not reveal whether the
- * user exists. */
+/* Appends the mechanisms of a user. For an unknown user it reports the default mechanisms, so the
+ * reply does not reveal whether the user exists. */
 static void append_mechanisms(struct call *call, const char *namespace, bson_t *reply)
 {
     const char *dot = strchr(namespace, '.');

@@ -96,6 +96,8 @@ static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *i
     return TRUCE_OK;
 }
 
+/* Makes the filter for the users that usersInfo names. The caller of the command may always ask for
+ * itself; others need the right to see the users. */
 static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error_t *error)
 {
     const bson_iter_t *value = &call->value;
@@ -140,6 +142,7 @@ static void info_append_user(const bson_t *document, const struct info *info, bs
     users_append_mechanisms(users_mechanisms(document), "mechanisms", one);
 }
 
+/* Appends the users that match, up to half the maximum size of a document. */
 static truce_status list_users(struct call *call, const bson_t *filter, const struct info *info,
                                bson_t *users, bson_error_t *error)
 {

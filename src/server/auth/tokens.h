@@ -21,8 +21,9 @@
 #define TOKEN_MAX    80 /* The size of a token with its terminator. */
 #define TOKEN_ID_MAX 9  /* The size of an id with its terminator. */
 
-/* Adds a token to the user and removes those that have expired. `expires_ms`: since 1970; 0: never.
- * The token is returned here and never again. UserNotFound (11). */
+/* Adds a token to the user and removes those that have expired. `expires_ms` counts from 1970; with
+ * 0, the token never expires. The token is returned here and never again. Fails with UserNotFound
+ * (11). */
 truce_status tokens_add(truce_store *store, const char *database, const char *name,
                         int64_t expires_ms, char token[TOKEN_MAX], char id[TOKEN_ID_MAX],
                         bson_error_t *error);
@@ -33,7 +34,7 @@ truce_status tokens_revoke(truce_store *store, const char *database, const char 
 truce_status tokens_list(truce_store *store, const char *database, const char *name, bson_t *array,
                          bson_error_t *error);
 /* Reads the document of the token's user, which is always initialised, and the token's end (0:
- * never). NOT_FOUND: no user has the token, or it has expired. */
+ * never). Fails with NOT_FOUND if no user has the token or it has expired. */
 truce_status tokens_user(truce_store *store, const char *token, bson_t *document,
                          int64_t *expires_ms, bson_error_t *error);
 

@@ -28,6 +28,7 @@ static void users_append_key(bson_t *document, const char *field, const uint8_t 
     BSON_APPEND_UTF8(document, field, text);
 }
 
+/* Appends the credentials for each of the mechanisms, with new salts. */
 static truce_status append_credentials(const struct user_facts *facts, bson_t *document,
                                        bson_error_t *error)
 {

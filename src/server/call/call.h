@@ -22,18 +22,18 @@ struct call_session {
     /* `autocommit` was given: the command belongs to a transaction. */
     bool transaction;
     uint8_t id[SESSION_ID_BYTES];
-    /* txnNumber; -1: not given. */
+    /* txnNumber, or -1 if it is not given. */
     int64_t number;
     /* stmtId of the first statement. */
     int32_t statement;
-    /* stmtIds; NULL: not given. */
+    /* stmtIds, or NULL if it is not given. */
     const bson_t *statements;
 };
 
 /* Details of error 361. */
 struct uuid_mismatch {
     const char *database, *expected;
-    /* NULL: no collection of the database has the UUID. */
+    /* NULL if no collection of the database has the UUID. */
     const char *actual;
     uint8_t uuid[16];
 };
@@ -48,12 +48,14 @@ struct call {
     char database[DATABASE_NAME_MAX + 1];
     /* The store that the command uses: the server's, its transaction, or its snapshot. */
     truce_store *store;
-    /* The transaction that owns the cursors that the command opens and reads; 0: none. */
+    /* The transaction that owns the cursors that the command opens and reads, or 0 if none
+     * exists. */
     int64_t owner;
     struct call_session session;
-    /* The retryable write that the command is; NULL: not a retryable write. */
+    /* The retryable write that the command is; NULL if it is not a retryable write. */
     struct retryable *retryable;
-    /* A statement of the command was refused. */
+    /* A statement of the command was refused. The command itself succeeds, and its reply has the
+     * error. */
     bool refused;
     /* The outcome of the commit is unknown. */
     bool unknown;
@@ -63,28 +65,29 @@ struct call {
     size_t error_bytes;
     /* Time that the command waited at the client's request; not part of its own duration. */
     int64_t waited_ns;
-    /* maxTimeMS; 0: none. */
+    /* maxTimeMS, or 0 if none exists. */
     uint32_t deadline_ms;
-    /* readConcern: {level: "snapshot"}, and its atClusterTime (0: none). */
+    /* readConcern: {level: "snapshot"}, and its atClusterTime (0 if none exists). */
     bool snapshot;
     uint64_t time;
-    /* The registered snapshot that the command reads; NULL: none. */
+    /* The registered snapshot that the command reads, or NULL if none exists. */
     struct registered_snapshot *read_snapshot;
     /* The client asked not to wait for the disk. */
     bool relaxed;
-    /* wtimeout of its write concern; 0: none. */
+    /* wtimeout of its write concern, or 0 if none exists. */
     int64_t concern_ms;
     /* readConcern is majority or linearizable. */
     bool majority;
     /* The answer waits for the sync target, as that of a write. */
     bool awaits_sync_target;
-    /* errorLabels and writeConcernError that a fail point puts into the reply; NULL: none. */
+    /* errorLabels and writeConcernError that a fail point puts into the reply, or NULL if none
+     * exists. */
     const bson_t *labels, *concern;
-    /* The views that its stages read; NULL: none. */
+    /* The views that its stages read, or NULL if none exists. */
     struct aliases *aliases;
     /* The call holds the lock on the names of collections (collection_uuid.h). */
     bool holds_names;
-    /* Details of error 361; NULL: none. */
+    /* Details of error 361, or NULL if none exists. */
     const struct uuid_mismatch *mismatch;
     /* Memory that is released when the call ends. */
     struct arena arena;
@@ -124,10 +127,10 @@ struct command {
     struct need need;
     /* Bits of enum command_traits. */
     uint32_t traits;
-    /* A summary for listCommands; NULL: another spelling of a command. */
+    /* A summary for listCommands; NULL means another spelling of a command. */
     const char *help;
-    /* Appends the fields that a failed operation of the patterns has besides MongoDB's; NULL: a
-     * command of MongoDB. */
+    /* Appends the fields that a failed operation of the patterns has besides MongoDB's; NULL means
+     * a command of MongoDB. */
     void (*append_error)(const struct call *call, truce_status status, uint32_t code,
                          bson_t *reply);
 };
@@ -139,7 +142,7 @@ struct command_table {
     const struct command *commands;
     /* Returns the command of an operation of the patterns (operations/operation.h). */
     const struct command *(*of_operation)(const struct operation_row *row);
-    /* Returns the command of any kind with this name; NULL: none. */
+    /* Returns the command of any kind with this name, or NULL if none exists. */
     const struct command *(*find)(const char *name);
 };
 
@@ -181,8 +184,8 @@ void call_append_message(struct call *call, bson_t *reply, const bson_error_t *e
 /* Appends {ok: 0, errmsg, code, codeName}, and errorLabels, of a command that failed. */
 void call_append_error(struct call *call, bson_t *reply, truce_status status,
                        const bson_error_t *error);
-/* Appends the errorLabels of `code`, which tell a driver whether to retry. `concern`: the command
- * succeeded, but its write concern was not satisfied. */
+/* Appends the errorLabels of `code`, which show a driver whether to retry. `concern` means that the
+ * command succeeded, but its write concern was not satisfied. */
 void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, bool concern);
 /* Appends the fields of error 361: the collection, its UUID, and the collection that has the
  * UUID. */
@@ -207,8 +210,8 @@ truce_status call_own_fields(struct call *call, const struct field *fields, void
 /* Checks that the command has no fields but its own and those that every command may have. */
 truce_status call_no_fields(struct call *call, bson_error_t *error);
 
-/* Sets the variables ({name: expression}; NULL: none) of all expressions that the command
- * compiles after this. */
+/* Sets the variables ({name: expression}, or NULL if none exists) of all expressions that the
+ * command compiles after this. */
 truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error);
 
 /* Returns a view of the bytes that lives as long as the call. */

@@ -1,5 +1,5 @@
 /*
- * The reply of a command that failed: MongoDB's code, the message, and the labels that tell a
+ * The reply of a command that failed: MongoDB's code, the message, and the labels that show a
  * driver whether to retry.
  *
  * Clients look for MongoDB's words and fields in two cases. The message of the store has all that
@@ -116,6 +116,7 @@ static bool duplicate_read_message(const char *at, struct duplicate *duplicate)
     return true;
 }
 
+/* Appends the message of a duplicate key in MongoDB's form, which drivers and ODMs parse. */
 static void duplicate_append_errmsg(const struct duplicate *duplicate, const char *database,
                                     const bson_t *values, bson_t *reply)
 {
@@ -275,7 +276,8 @@ static bool error_ends_transaction(const struct call *call)
                              !strcmp(call->command->name, "abortTransaction"));
 }
 
-/* Returns the label that says whether a driver may resume the change stream; NULL: none. */
+/* Returns the label that says whether a driver may resume the change stream, or NULL if there is
+ * none. */
 static const char *error_stream_label(uint32_t code)
 {
     if (code == CODE_CHANGE_STREAM_FATAL || code == CODE_CHANGE_STREAM_HISTORY_LOST ||

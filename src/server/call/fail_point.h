@@ -19,7 +19,7 @@
  *
  *                 {times: N}                      N commands were chosen
  *     off ------------------------> fails the next N -------------> off
- *     off ------------------------> lets N pass ------------------> fails all, until "off"
+ *     off ------------------------> N succeed --------------------> fails all, until "off"
  *                 {skip: N}
  *
  * onPrimaryTransactionalWrite chooses statements of retryable writes (retryable_writes.h), each

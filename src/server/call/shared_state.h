@@ -41,7 +41,7 @@ struct connection {
     int socket;
     /* The socket belongs to the HTTP server, which also runs the connection's thread. */
     bool borrowed;
-    /* HTTP: when the head of the next request must have arrived (atomic; 0: it has). */
+    /* HTTP: when the head of the next request must have arrived (atomic, or 0 if it has). */
     int64_t head_by_ns;
     /* The client is on this machine, at the Unix socket. */
     bool local;
@@ -74,11 +74,11 @@ struct server {
     /* Answers a request. `reply` is always initialised. Returns the class of its error. */
     truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
                              bson_t *reply);
-    /* Reads the roles of the call's user again if they may have changed; NULL: the server has no
-     * users. */
+    /* Reads the roles of the call's user again if they may have changed; NULL means that the server
+     * has no users. */
     truce_status (*refresh_login)(struct call *call, bson_error_t *error);
     int listener, port, connections_max;
-    /* The Unix socket; NULL: none. */
+    /* The Unix socket, or NULL if none exists. */
     struct local_socket *local;
     int64_t started_ms, started_ns;
     /* The threads that accept connections, and that prune the change feed. */
@@ -101,25 +101,25 @@ struct server {
     atomic_ullong time;
     /* The end of the range of times that this server has reserved (cluster_time.c). */
     uint64_t ticks_until;
-    /* NULL: the server was not started for tests. */
+    /* NULL if the server was not started for tests. */
     struct fail_point *fail_point;
-    /* NULL: no TLS. */
+    /* NULL means no TLS. */
     struct tls *tls;
     int64_t handshake_ms, message_ms, stranger_ms, send_ms;
     bool auth;
     /* The key of the challenges for unknown users. */
     uint8_t secret[SCRAM_KEY_MAX];
     int64_t login_delay_ms;
-    /* Stops the server at a client's request; NULL: clients may not. */
+    /* Stops the server at a client's request; NULL means that clients may not. */
     void (*shutdown)(void *arg);
     void *shutdown_arg;
-    /* NULL: no log. */
+    /* NULL means no log. */
     struct log *log;
-    /* NULL: answers wait for the disk only. */
+    /* NULL means that answers wait for the disk only. */
     const struct server_sync_target *sync_target;
     /* Commands that take at least this long are logged. */
     atomic_llong slow_ms;
-    /* When a failure of the store was last logged (monotonic; 0: never), and the number of
+    /* When a failure of the store was last logged (monotonic; 0 means never), and the number of
      * failures that were suppressed since then. */
     atomic_llong trouble_ns, trouble_suppressed;
     /* Number of changes of users by this server, from 1. */
@@ -130,9 +130,9 @@ struct server {
     struct sweeper *sweeper;
     struct metrics *metrics;
     struct top *top;
-    /* NULL: metrics have no port. */
+    /* NULL means that metrics have no port. */
     struct metrics_port *metrics_port;
-    /* NULL: no HTTP. */
+    /* NULL means no HTTP. */
     struct http *http;
 
     /* The names of collections. Commands that drop or rename collections lock it exclusively

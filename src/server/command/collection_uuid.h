@@ -14,8 +14,9 @@
  */
 #include "server/call/call.h"
 
-/* Checks the collectionUUID of the command, if it has one. Fails with 361 and sets call->mismatch;
- * TypeMismatch (14): not a UUID; 115: the store has no UUIDs. */
+/* Checks the collectionUUID of the command, if it has one. If another collection has the UUID,
+ * fails with 361 and sets call->mismatch. Fails with TypeMismatch (14) if it is not a UUID, and
+ * with 115 if the store has no UUIDs. */
 truce_status same_collection_check(struct call *call, bson_error_t *error);
 /* Checks a collection elsewhere in the command, by a valid namespace (DATABASE.NAME). */
 truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,

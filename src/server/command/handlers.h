@@ -69,8 +69,8 @@ SERVED(serve_drop_database);
 SERVED(serve_list_collections);
 SERVED(serve_list_databases);
 
-/* Finds out whether the place is a collection. `facts` gets its entry in the list of collections
- * and is initialised; NULL: not needed. */
+/* Finds out whether the place is a collection. If `facts` is not NULL, it gets the entry in the
+ * list of collections and is always initialised. */
 truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);

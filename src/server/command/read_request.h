@@ -66,8 +66,8 @@ void request_distinct_of_view(struct call *call, const struct distinct_request *
 truce_status request_of_view(struct call *call, const struct view_source *source,
                              struct aggregate_request *aggregate, bson_error_t *error);
 
-/* Reads {batchSize} from a command's `cursor`; NULL: not given. Without the field, *most stays
- * unchanged. */
+/* Reads {batchSize} from a command's `cursor`, which is NULL if it is not given. Without the field,
+ * *most stays unchanged. */
 truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *most,
                            bson_error_t *error);
 

@@ -54,7 +54,7 @@ static const struct field bulk_fields[] = {
 
 /* The places of nsInfo, in the arena. */
 struct target {
-    const char *place;    /* NULL: a view, or a collection with another UUID. */
+    const char *place;    /* NULL means a view, or a collection with another UUID. */
     bson_error_t refusal; /* The error of statements in that case. */
     const struct uuid_mismatch *mismatch;
 };
@@ -178,7 +178,7 @@ static truce_status bulk_fill(const struct operation_fields *given, truce_write 
     }
 }
 
-/* The first field names the kind of the operation. */
+/* Reads one operation of a bulkWrite. The first field names the kind of the operation. */
 static truce_status bulk_read_operation(struct call *call, const bson_t *statement,
                                         const struct targets *targets, const struct target **target,
                                         truce_write *write, bson_error_t *error)
@@ -319,6 +319,7 @@ static void bulk_append_views(const struct operations *operations)
             operations->outcomes[i].error = operations->targets[i]->refusal;
 }
 
+/* Runs the operations of a bulkWrite in one bulk, and appends the results. */
 static truce_status bulk_run(struct call *call, const struct bulk *bulk, int64_t most,
                              const struct documents *statements, const struct targets *targets,
                              bson_t *reply, bson_error_t *error)

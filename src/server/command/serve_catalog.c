@@ -25,7 +25,8 @@ struct places {
     bson_iter_t at;
 };
 
-/* `only` and `measured` are those of truce_list_options. */
+/* Lists the collections of the store, to be visited one after the other. `only` and `measured` are
+ * those of truce_list_options. */
 static truce_status places_begin(struct call *call, const char *only, bool measured,
                                  struct places *places, bson_error_t *error)
 {
@@ -161,6 +162,7 @@ static void sifted_end(struct sifted *sifted)
     bson_destroy(&sifted->array);
 }
 
+/* Makes the entry of a collection for listCollections. */
 static void catalog_describe_collection(const char *name, const bson_t *facts, bool name_only,
                                         bson_t *document)
 {

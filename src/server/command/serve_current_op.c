@@ -13,7 +13,8 @@
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-/* A caller without the action sees its own operations only. */
+/* Returns whether the caller sees the operations of all users. A caller without the action sees its
+ * own operations only. */
 static bool sees_all(const struct call *call, bool own)
 {
     return !own && access_may(call, NULL, ACTION_SERVER);
@@ -45,7 +46,7 @@ static void read_conditions(const bson_t *command, bson_t *filter)
             bson_append_iter(filter, NULL, -1, &at);
 }
 
-/* ---- a pipeline over documents that stand in no store ---------------------------------------- */
+/* ---- a pipeline over documents without a store ----------------------------------------------- */
 
 /* Makes [{$unset: "_id"}, STAGES], without the first `skipped` of them. */
 static void begin_pipeline(const bson_t *stages, uint32_t skipped, bson_t *pipeline)

@@ -42,15 +42,20 @@
 
 /* A read, and the change that the command makes to the documents that it finds. */
 struct explained {
-    const char *place, *ns; /* The collection, as the store and as the client know it. */
+    /* The collection, as the store and as the client know it. */
+    const char *place, *ns;
     const bson_t *filter;
     truce_find_options options;
     bool count;
-    const char *writes; /* "UPDATE", "DELETE"; NULL: the command only reads. */
-    bool executes;      /* The client requested executionStats. */
-    bool returns;       /* findAndModify, which returns a document. */
+    /* "UPDATE", "DELETE"; NULL means that the command only reads. */
+    const char *writes;
+    /* The client requested executionStats. */
+    bool executes;
+    /* findAndModify, which returns a document. */
+    bool returns;
     bool upserts;
-    int64_t modified; /* The number of documents that an update would change; -1: not an update. */
+    /* The number of documents that an update would change; -1 if the command is not an update. */
+    int64_t modified;
     /* The store's plan. */
     bson_t plan;
     int64_t took_ms;
@@ -128,8 +133,8 @@ static void explained_append_winning(const struct explained *explained, bson_t *
     }
     BSON_APPEND_UTF8(out, "stage", explained->writes);
     BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &input);
+    /* findAndModify changes one document. */
     if (!strcmp(truce__field_text(&winning, "stage"), "LIMIT") &&
-        /* findAndModify changes one document. */
         truce__value_subdocument(&winning, "inputStage", &limited))
         explained_append_stage(&limited, by_id, &input);
     else
@@ -302,8 +307,8 @@ static void append_pipeline(const struct call *call, const struct explained *exp
     explained_append_end(call, reply);
 }
 
-/* The store runs the head of the pipeline. A $sort without a suitable index stays with the
- * pipeline. */
+/* Reads the plan for the head of the pipeline, which the store runs. A $sort without a suitable
+ * index stays with the pipeline. */
 static truce_status explained_read_head(struct call *call, const struct pipeline_head *head,
                                         struct explained *explained, bson_error_t *error)
 {
@@ -321,7 +326,8 @@ static truce_status explained_read_head(struct call *call, const struct pipeline
     return status;
 }
 
-/* `pipeline` names places instead of collections. */
+/* Explains an aggregate: the plan of its head, and the stages. `pipeline` names places instead of
+ * collections. */
 static truce_status explain_stages(struct call *call, struct explained *explained,
                                    const struct aggregate_request *aggregate,
                                    const bson_t *pipeline, bson_t *reply, bson_error_t *error)

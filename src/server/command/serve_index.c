@@ -97,7 +97,7 @@ static void drop_created(struct call *call, const char *place, const struct docu
 }
 
 /* Creates all indexes or none: if the documents do not allow one, the ones before it are dropped.
- * `*there_were`: the number of indexes before. */
+ * Sets `*there_were` to the number of indexes before. */
 static truce_status create_all(struct call *call, const char *place,
                                const struct documents *indexes, int32_t *there_were,
                                bson_error_t *error)
@@ -216,7 +216,8 @@ static truce_status check_names(const bson_t *indexes, const bson_iter_t *names,
     return TRUCE_OK;
 }
 
-/* `which` is "*", a name, a key pattern, or an array of names. A wrong name drops no index. */
+/* Drops the indexes that `which` names: "*", a name, a key pattern, or an array of names. A wrong
+ * name drops no index. */
 static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
                               const bson_iter_t *which, bson_error_t *error)
 {

@@ -154,6 +154,7 @@ static void host_sweep(const struct operation_call *operation, bool begins)
         sweeper_leave(call->server->sweeper);
 }
 
+/* Serves an operation of a pattern: passes the call to operations/. */
 static truce_status serve_operation(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct operation_host host = {.check_role = host_check_role,

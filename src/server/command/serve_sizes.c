@@ -75,7 +75,7 @@ static const struct field scale_fields[] = {
     {"waitForLock", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* Reads the option `scale`. `asked`: the fields of a stage; NULL: those of the command. */
+/* Reads the option `scale`. `asked` has the fields of a stage; NULL means those of the command. */
 static truce_status read_scale(struct call *call, const bson_t *asked, struct scale *scale,
                                bson_error_t *error)
 {

@@ -89,8 +89,8 @@ static truce_status view_check_name(struct call *call, const char *name, const c
 
 /* ---- authorization --------------------------------------------------------------------------- */
 
-/* A user without read access in the database of the view sees nothing through it. No view shows
- * the users' own records. */
+/* Checks whether a user may see a collection through a view. A user without read access in the
+ * database of the view sees nothing through it. No view shows the users' own records. */
 static truce_status allow_shown(void *arg, const char *database, const char *collection,
                                 bool writes, bson_error_t *error)
 {
@@ -127,9 +127,11 @@ struct graph {
     struct call *call;
     const struct view *all;
     uint32_t count;
-    uint32_t *heights; /* The height of each view with all its sources; 0: not known yet. */
+    /* The height of each view with all its sources, or 0 if it is not known yet. */
+    uint32_t *heights;
     const struct view *made;
-    uint32_t height; /* The height of the own stages; 0: in progress. */
+    /* The height of the own stages; 0 while it is in progress. */
+    uint32_t height;
     bson_error_t *error;
 };
 
@@ -186,8 +188,8 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
     return !status && *height > TRUCE_VIEW_DEPTH_MAX ? view_too_deep(graph->error) : status;
 }
 
-/* Measures the longest chain of views that begins with this one, which counts. *height 0: the name
- * is not that of a view. */
+/* Measures the longest chain of views that begins with this one, which counts. `*height` is 0 if
+ * the name is not that of a view. */
 static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
                                  uint32_t *height)
 {
@@ -382,8 +384,8 @@ static truce_status step_begin(struct call *call, struct step *step, bson_error_
     return status ? status : read_definitions(step, error);
 }
 
-/* Writes a definition, if what was read of the snapshot still holds. `absent`: the place that must
- * have no collection; NULL: not required. */
+/* Writes a definition, if what was read of the snapshot still holds. `absent` is the place that
+ * must have no collection; it may be NULL. */
 static truce_status step_write(struct call *call, const struct step *step, const truce_write *write,
                                const char *absent, bson_error_t *error)
 {

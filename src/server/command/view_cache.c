@@ -82,8 +82,8 @@ truce_status view_refuse(struct call *call, const char *database, const char *na
                                "Namespace %s.%.120s is a view, not a collection", database, name);
 }
 
-/* An explained command on a view, {explain: {update: "adults"}}, fails as a whole, not by
- * statement. */
+/* Refuses an explained command that does not work on views. An explained command on a view,
+ * {explain: {update: "adults"}}, fails as a whole, not by statement. */
 static truce_status guard_explained(struct call *call, bson_error_t *error)
 {
     const struct command *command = NULL;
@@ -269,7 +269,7 @@ struct list {
 struct views {
     struct names names; /* The names of views. Must be the first field. */
     const char *own;
-    truce_store *store; /* NULL: none. */
+    truce_store *store; /* NULL if none exists. */
     pthread_mutex_t mutex;
     struct list *lists[TRUCE_SERVER_VIEW_LISTS];
     uint64_t clock; /* The number of the last use. */
@@ -378,6 +378,8 @@ static int views_by_name(const void *a, const void *b)
     return strcmp(((const struct view *)a)->name, ((const struct view *)b)->name);
 }
 
+/* Reads the definitions of all views of a database, up to a maximum number and size, and sorts them
+ * by name. */
 static truce_status views_read_all(truce_store *store, struct list *list, bson_error_t *error)
 {
     static const bson_t all = BSON_INITIALIZER;

@@ -29,7 +29,7 @@ bool views_can(const struct views *views);
 /* A definition. It lives as long as the arena of its call. */
 struct view {
     const char *name;
-    /* The collection or view of the same database; NULL: the stored document is not a valid
+    /* The collection or view of the same database, or NULL if the stored document is not a valid
      * definition. */
     const char *on;
     const bson_t *pipeline;
@@ -82,7 +82,7 @@ const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *
 /* The fields of create and collMod for a view. */
 struct view_fields {
     const char *on;
-    /* NULL: not given. */
+    /* NULL if it is not given. */
     const bson_t *pipeline;
 };
 

@@ -45,9 +45,9 @@ truce_status write_read_modify(struct call *call, struct write_modify *modify, b
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* Runs the writes in one bulk; repeated statements return their earlier results
- * (retryable_writes.h). OK: each write has its outcome, and call->refused says whether some were
- * refused. Otherwise the command failed as a whole. write_release releases the outcomes in any
- * case. */
+ * (retryable_writes.h). If it returns OK, each write has its outcome, and call->refused says
+ * whether some were refused. Otherwise the command failed as a whole. write_release releases the
+ * outcomes in any case. */
 truce_status write_bulk(struct call *call, const truce_write *writes, uint32_t count, bool ordered,
                         truce_write_outcome *outcomes, bson_error_t *error);
 void write_release(truce_write_outcome *outcomes, uint32_t count);

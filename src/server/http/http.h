@@ -32,9 +32,9 @@ struct server;
 struct http_options {
     /* "PORT", "ADDRESS:PORT", or "[ADDRESS]:PORT"; port 0: any free port. */
     const char *where;
-    /* certificate NULL: without TLS. */
+    /* `certificate` is NULL without TLS. */
     struct tls_files tls;
-    /* Further names that a Host header may have, separated by commas; NULL: none. */
+    /* Further names that a Host header may have, separated by commas, or NULL if none exists. */
     const char *hosts;
 };
 

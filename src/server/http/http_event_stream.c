@@ -187,6 +187,8 @@ static bool watch_must_end(const struct watch_stream *stream)
            (poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
+/* Provides the next bytes of the stream for libmicrohttpd: an event, a notice, or a comment that
+ * keeps the connection open. Ends the stream if the login is no longer valid. */
 static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
 {
     struct watch_stream *stream = arg;
@@ -249,8 +251,8 @@ static truce_status watch_read_json(const char *text, bool *is_array, bson_t *do
     return truce_json_read(text, strlen(text), TRUCE_JSON_TYPED, document, is_array, error);
 }
 
-/* Returns the id of the last event that the client has; NULL: none. EventSource connects again with
- * the same parameters, so its header is newer than the parameter. */
+/* Returns the id of the last event that the client has, or NULL if it has none. EventSource
+ * connects again with the same parameters, so its header is newer than the parameter. */
 static const char *watch_last_event(struct MHD_Connection *c)
 {
     const char *header = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
@@ -327,7 +329,8 @@ static enum MHD_Result watch_add_notice(void *arg, enum MHD_ValueKind kind, cons
     return MHD_YES;
 }
 
-/* The tokens are filled before the reply begins, so that later writes are noticed. */
+/* Begins a stream that reports changes of collections. The tokens are filled before the reply
+ * begins, so that later writes are noticed. */
 static enum MHD_Result watch_notices(struct MHD_Connection *c, struct http_connection *own,
                                      const char *database)
 {
@@ -374,6 +377,7 @@ struct watch_parameters {
     char wrong[160];
 };
 
+/* Refuses unknown and repeated parameters of the URL. */
 static enum MHD_Result watch_check_parameter(void *arg, enum MHD_ValueKind kind, const char *name,
                                              const char *value)
 {

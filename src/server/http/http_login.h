@@ -22,7 +22,8 @@
 
 /* A connection, which is the server's, and what it has verified. */
 struct http_connection {
-    struct connection connection; /* first */
+    /* Must be the first field. */
+    struct connection connection;
     /* The client's certificate was verified, if clients need one. */
     bool certified;
     /* A header was verified; the digest of the header with its database. */
@@ -30,7 +31,7 @@ struct http_connection {
     uint8_t header[SHA256_BYTES];
     /* When the document was last compared, and the number of changes of users before that. */
     int64_t compared_ns, changes;
-    /* When the token expires, in ms since 1970; 0: never. */
+    /* When the token expires, in ms since 1970; 0 means never. */
     int64_t expires_ms;
 };
 

@@ -20,8 +20,8 @@ static const char *screen_after_version(const char *name)
                                                                                 : NULL;
 }
 
-/* Returns the file of a path, or NULL. `*kept`: the path names the version, so its file never
- * changes. */
+/* Returns the file of a path, or NULL. Sets `*kept` if the path names the version, so that its file
+ * never changes. */
 static const struct screen_file *screen_file_of(const char *url, bool *kept)
 {
     const char *name = url + sizeof FOLDER - 1, *versioned;
@@ -57,7 +57,8 @@ static bool screen_is_known(struct MHD_Connection *c, const char *tag)
     return known && strstr(known, tag) != NULL;
 }
 
-/* Invariant 1. Trusted types: no script of the screen can make elements of a string. */
+/* Appends the security headers (invariant 1). Trusted types: no script of the screen can make
+ * elements of a string. */
 static void screen_append_policy(struct MHD_Response *response)
 {
     static const char *const headers[][2] = {
@@ -94,7 +95,7 @@ enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url)
     if (file) {
         (void)MHD_add_response_header(response, "Content-Type", file->type);
         (void)MHD_add_response_header(response, "ETag", file->tag);
-    } else { /* relative, as a proxy may add a prefix */
+    } else { /* Relative, as a proxy may add a prefix. */
         (void)MHD_add_response_header(response, "Location", "ui/");
     }
     result = MHD_queue_response(c, code, response);

@@ -26,8 +26,9 @@ truce_status listen_read_where(const char *where, union listen_address *at, char
 /* Returns whether only this machine can connect to the address. */
 bool listen_is_loopback(const union listen_address *at);
 
-/* Listens on a numeric IPv4 or IPv6 address. `loopback_only`: other addresses are refused, as
- * clients do not log in. Returns the socket and the port, which is chosen if `*port` is 0. */
+/* Listens on a numeric IPv4 or IPv6 address. With `loopback_only`, other addresses are refused,
+ * because clients do not log in. Returns the socket and the port, which is chosen if `*port` is
+ * 0. */
 truce_status listen_at_address(const char *address, int *port, bool loopback_only, int *listener,
                                bson_error_t *error);
 
@@ -38,7 +39,7 @@ truce_status listen_check_where(const char *where, bson_error_t *error);
  * replaced. Any other file, and the socket of a process that listens, is refused. */
 truce_status listen_at_path(const char *path, unsigned mode, struct local_socket **local,
                             bson_error_t *error);
-/* Returns the listening socket; NULL: -1. */
+/* Returns the listening socket, or -1 if `local` is NULL. */
 int local_socket_file(const struct local_socket *local);
 /* Closes the socket, and removes its file if it is still the same. NULL is allowed. */
 void local_socket_close(struct local_socket *local);

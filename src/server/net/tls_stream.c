@@ -83,9 +83,8 @@ truce_status tls_new(const struct tls_files *files, struct tls **tls, bson_error
     (void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     (void)SSL_CTX_set_options(context,
                               SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
-    (void)SSL_CTX_set_session_cache_mode(
-        /* Without session resumption, each client authenticates again. */
-        context, SSL_SESS_CACHE_OFF);
+    /* Without session resumption, each client authenticates again. */
+    (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_default_passwd_cb(context, no_password);
     (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS); /* Most connections are idle. */
@@ -111,7 +110,7 @@ void tls_free(struct tls *tls)
 
 /* ---- one connection -------------------------------------------------------------------------- */
 
-/* Waits until the socket is ready; `until_ns` 0: without a limit. Returns false at the time
+/* Waits until the socket is ready. If `until_ns` is 0, there is no limit. Returns false at the time
  * limit. */
 static bool stream_ready(int socket, short events, int64_t until_ns)
 {

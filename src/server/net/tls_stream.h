@@ -20,8 +20,8 @@ struct tls;
 
 struct tls_files {           /* Files in PEM format. */
     const char *certificate; /* The server's certificate, followed by those of its issuers. */
-    const char *key;         /* NULL: the key is in the same file. */
-    const char *client_ca;   /* NULL: clients need no certificate. */
+    const char *key;         /* NULL if the key is in the same file. */
+    const char *client_ca;   /* NULL means that clients need no certificate. */
 };
 
 /* Fails with INVALID if a file is missing or invalid. */
@@ -30,7 +30,8 @@ void tls_free(struct tls *tls); /* NULL is allowed. */
 
 struct stream {
     int socket;
-    void *ssl; /* NULL: a plain connection. */
+    /* NULL means a plain connection. */
+    void *ssl;
     /* A plain connection receives what has arrived into this buffer, so a small message needs one
      * call of the system. The bytes from `at` to `end` are not used yet. */
     uint8_t *ahead;
@@ -40,9 +41,9 @@ struct stream {
 /* Begins the stream, with a handshake unless `tls` is NULL. Returns false if the handshake fails or
  * takes too long. */
 bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int64_t handshake_ms);
-/* Waits for the first bytes of a message until `until_ns` (0: without a limit), and returns the
- * number of bytes received, at most `size`. Returns 0 if the connection has ended, or at the time
- * limit. A TLS record that has begun must be complete `record_ms` later. */
+/* Waits for the first bytes of a message until `until_ns` (0 means without a limit), and returns
+ * the number of bytes received, at most `size`. Returns 0 if the connection has ended, or at the
+ * time limit. A TLS record that has begun must be complete `record_ms` later. */
 size_t stream_receive_first(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns,
                             int64_t record_ms);
 /* Receives exactly `size` bytes. Returns false if the connection has ended, or at the time

@@ -41,7 +41,7 @@ struct wire_request {
     uint32_t count;
 };
 
-/* Returns the length in the message's header; 0: outside of the limits. */
+/* Returns the length in the message's header, or 0 if it is outside of the limits. */
 uint32_t wire_length(const uint8_t head[WIRE_HEAD]);
 
 /* Returns whether the opcode is that of an uncompressed request. */

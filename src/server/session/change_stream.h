@@ -47,7 +47,7 @@ enum change_stream_place {
     STREAM_FRAGMENT,
 };
 
-#define STREAM_FRAGMENTS_MAX (255 - STREAM_FRAGMENT) /* the maximum of a token */
+#define STREAM_FRAGMENTS_MAX (255 - STREAM_FRAGMENT) /* The maximum of a token. */
 
 struct change_stream_token {
     bson_oid_t feed;
@@ -70,16 +70,17 @@ struct change_stream_options {
     /* The collection of a stream of one collection. */
     const char *place;
     enum change_stream_document full, before;
-    bool expanded; /* showExpandedEvents */
+    /* showExpandedEvents */
+    bool expanded;
     /* The stage itself, for a stream that is passed on. */
     const bson_t *stage;
-    /* The maximum of events in the first batch of such a stream; -1: none. */
+    /* The maximum of events in the first batch of such a stream, or -1 if none exists. */
     int64_t batch;
     /* The stages after $changeStream. */
     const bson_t *stages;
-    /* The position from which the stream resumes; NULL: see `from`. */
+    /* The position from which the stream resumes. If NULL, see `from`. */
     const struct change_stream_token *resume;
-    /* Without `resume`: the position of the first entry; 0: only future entries. */
+    /* Without `resume`: the position of the first entry; 0 means only future entries. */
     int64_t from;
 };
 
@@ -102,8 +103,8 @@ bool change_stream_is_over(const struct change_stream *watch);
 void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to);
 enum change_stream_reach change_stream_reach(const struct change_stream *watch);
 /* Waits until the feed grows, for at most `left_ms` and a time after which the caller checks
- * whether the wait must end. `*seen` is 0 at first; then it may return at once. `most`: of the read
- * that follows. */
+ * whether the wait must end. `*seen` is 0 at first; then it may return at once. `most` is that of
+ * the read that follows. */
 truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int64_t most,
                                 int64_t left_ms, bson_error_t *error);
 

@@ -80,7 +80,7 @@ uint64_t server_time(struct server *server)
 
 /* ---- reserving ------------------------------------------------------------------------------- */
 
-/* Reads the end of the reserved times. `*until` 0: no server has reserved any. */
+/* Reads the end of the reserved times. `*until` is 0 if no server has reserved any. */
 static truce_status read_reserved(struct server *server, uint64_t *until, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8("reserved")), found;

@@ -15,7 +15,7 @@
 struct cursor_entry {
     /* 0 until the entry is added. */
     int64_t id;
-    /* A cursor of the store; NULL: the documents come from `array` or `watch`. */
+    /* A cursor of the store; NULL means that the documents come from `array` or `watch`. */
     truce_cursor *cursor;
     bson_t *array;
     /* The next document of `array`. */
@@ -24,15 +24,15 @@ struct cursor_entry {
     bson_t *waiting;
     /* The namespace, as the client knows it. */
     char *place;
-    /* The transaction that opened the cursor; 0: none. */
+    /* The transaction that opened the cursor, or 0 if none exists. */
     int64_t owner;
-    /* The snapshot that the cursor reads, and its registry; NULL: none. */
+    /* The snapshot that the cursor reads, and its registry, or NULL if none exists. */
     struct registered_snapshot *snapshot;
     struct snapshot_registry *snapshots;
     /* The user that opened the cursor; "": without a login. */
     char *user;
     int64_t idle_since_ns;
-    /* A change stream, which has no `cursor`; NULL: none. */
+    /* A change stream, which has no `cursor`, or NULL if none exists. */
     struct change_stream *stream;
     /* The list of change streams that are being read and may wait. */
     struct cursor_entry *next_waiting;

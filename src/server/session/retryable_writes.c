@@ -41,19 +41,25 @@ struct statement_results {
 };
 
 struct retryable {
-    truce_receipt receipt; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_receipt receipt;
     bson_t key;
     struct call *call;
     struct session *session;
-    const bson_t *before; /* The stored record; NULL: none. */
-    bson_t read;          /* The stored record if only this command read it. */
-    bson_t *after;        /* The last record that was made; NULL: none. */
+    /* The stored record, or NULL if none exists. */
+    const bson_t *before;
+    /* The stored record if only this command read it. */
+    bson_t read;
+    /* The last record that was made, or NULL if none exists. */
+    bson_t *after;
     bool stale;
     struct statement_results known;
     int32_t first;
-    int32_t *ids; /* NULL: first, first + 1, ... */
+    /* NULL for first, first + 1, ... */
+    int32_t *ids;
     uint32_t ids_count;
-    int32_t *again; /* The statements that were sent again. */
+    /* The statements that were sent again. */
+    int32_t *again;
     uint32_t again_count;
     /* The running bulk, without the statements that were sent again. */
     const truce_write *writes;
@@ -130,6 +136,7 @@ static void read_ranges(struct statement_results *results, const bson_t *record,
     }
 }
 
+/* Reads the result of a statement that has more than counts: an upserted _id, or a reply. */
 static void read_other(struct statement_results *results, const bson_iter_t *element)
 {
     enum statement_result_kind kind = STATEMENT_LOST;
@@ -222,6 +229,8 @@ static uint32_t retryable_size_of(const bson_value_t *value)
     }
 }
 
+/* Appends the results that have more than counts. If the record is full, omits values, so that
+ * these statements count as lost. */
 static void append_others(const struct statement_results *results, bson_t *record)
 {
     uint32_t number = 0, most = TRUCE_DOCUMENT_BYTES_MAX - SPARE_BYTES;
@@ -326,6 +335,8 @@ static bool add_reply(const struct retryable *kept, const truce_write_result *re
     return true;
 }
 
+/* Makes the record of the session after a write, with the earlier results and the new ones. Returns
+ * false if no statement must be recorded. */
 static bool retryable_make(truce_receipt *receipt, const truce_write_outcome *outcomes,
                            size_t count, const bson_t *document, bson_t *after)
 {
@@ -517,6 +528,8 @@ static void retryable_drop(truce_write_outcome *outcome)
     *outcome = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
 }
 
+/* Runs the statements that were not executed before, in one bulk with the receipt of the session's
+ * record. */
 static truce_status run_rest(struct retryable *kept, truce_store *store, struct rest *rest,
                              const truce_bulk_options *options, truce_write_outcome *outcomes,
                              uint32_t count, bson_error_t *error)

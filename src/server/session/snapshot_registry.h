@@ -36,7 +36,7 @@ struct registered_snapshot {
     bool forgotten;
 };
 
-/* Creates the registry. `window_ms` 0: TRUCE_SERVER_PAST_MS. */
+/* Creates the registry. If `window_ms` is 0, it is TRUCE_SERVER_PAST_MS. */
 struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms);
 /* Frees the registry. No snapshot may be in use. */
 void snapshot_registry_free(struct snapshot_registry *registry);

@@ -188,6 +188,7 @@ static void add_modification(bson_t *parent, const struct decorated_call *call)
     trace_show_add_array(parent, "arrayFilters", options->array_filters);
 }
 
+/* Appends the arguments of a call to its line of the trace. */
 static void trace_add_arguments(bson_t *parent, const struct decorated_call *call)
 {
     switch (call->verb) {
@@ -277,7 +278,8 @@ static void trace_add_answer(bson_t *parent, const struct decorated_call *call)
 #define THREADS_MAX 1024
 
 struct trace_store {
-    struct decorator base; /* first */
+    /* Must be the first field. */
+    struct decorator base;
     truce_trace_options options;
     /* Protects the following fields, and is held while the listener runs. */
     pthread_mutex_t mutex;

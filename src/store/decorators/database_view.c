@@ -15,7 +15,7 @@
 #include "store/snapshot_view.h"
 
 struct database {
-    truce_store base; /* first */
+    truce_store base; /* Must be the first field. */
     truce_store_ops ops;
     truce_store *inner;
     bool owns; /* The view closes the inner store. */
@@ -129,6 +129,8 @@ static truce_status database_explain(truce_store *store, const char *collection,
     return name_places(database, status, error);
 }
 
+/* Reads documents by _id from the places of the collections. Initializes each document, also after
+ * a failure. */
 static truce_status database_read_many(truce_store *store, truce_read_request *requests,
                                        size_t count, bson_error_t *error)
 {
@@ -169,6 +171,8 @@ struct placed_checks {
     char absent[PLACE_MAX];
 };
 
+/* Makes the checks of a bulk with places instead of names. The caller releases `placed`, also after
+ * a failure. */
 static truce_status place_checks(const struct database *database,
                                  const struct truce_read_checks *checks,
                                  struct placed_checks *placed, bson_error_t *error)
@@ -213,6 +217,8 @@ struct placed_writes {
     char (*places)[PLACE_MAX];
 };
 
+/* Makes the writes of a bulk with places instead of names. Consecutive writes to one collection
+ * share its place. */
 static truce_status place_writes(const struct database *database, const truce_write *writes,
                                  size_t count, struct placed_writes *placed,
                                  truce_write_outcome *outcomes, bson_error_t *error)
@@ -240,8 +246,8 @@ static truce_status place_writes(const struct database *database, const truce_wr
     return status;
 }
 
-/* A receipt is part of a struct that its functions know, so it is passed with a changed name
- * instead of copied. */
+/* Runs a bulk with the places of the collections instead of their names. A receipt is part of a
+ * struct that its functions know, so it is passed with a changed name instead of copied. */
 static truce_status database_bulk(truce_store *store, const truce_write *writes, size_t count,
                                   const truce_bulk_options *options, truce_write_outcome *outcomes,
                                   bson_error_t *error)
@@ -462,6 +468,7 @@ static void append_facts(const bson_t *facts, const char *name, struct array *co
     bson_destroy(&named);
 }
 
+/* Lists the collections of the database, under their names in it. */
 static truce_status database_list(truce_store *store, const truce_list_options *options,
                                   bson_t *collections, bson_error_t *error)
 {
@@ -599,6 +606,7 @@ static void database_close(truce_store *store)
 
 #define WHERE_GIVEN(name, function) .name = inner->ops->name ? function : NULL
 
+/* Makes the store of one database. It has the functions that the inner store has. */
 static truce_store *database_make_view(truce_store *inner, const char *own, const char *name,
                                        bool owns)
 {

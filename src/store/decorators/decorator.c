@@ -63,6 +63,7 @@ bool truce__decorated_writes(const struct decorated_call *call)
     return verbs[call->verb].writes;
 }
 
+/* Passes a call on to the inner store. */
 static truce_status decorator_run(truce_store *inner, const struct decorated_call *call,
                                   bson_error_t *error)
 {
@@ -234,7 +235,8 @@ static truce_status decorator_snapshot(truce_store *store, const truce_snapshot_
     return PASS(VERB_SNAPSHOT, .how.snapshot = options, .view = view);
 }
 
-/* Returns the collection of all writes of a bulk; NULL: there are several, or no writes. */
+/* Returns the collection of all writes of a bulk, or NULL if there are several collections or no
+ * writes. */
 static const char *decorator_collection_of(const truce_write *writes, size_t number)
 {
     for (size_t i = 1; i < number; i++)

@@ -42,7 +42,7 @@ enum decorated_verb {
 struct decorator;
 
 struct decorated_cursor {
-    truce_cursor base; /* first */
+    truce_cursor base; /* Must be the first field. */
     struct decorator *decorator;
     truce_cursor *inner;
     char *collection;
@@ -53,7 +53,7 @@ struct decorated_cursor {
  * the backend's table (truce/sys/store.h). */
 struct decorated_call {
     enum decorated_verb verb;
-    const char *collection; /* NULL: none, or several. */
+    const char *collection; /* NULL if none exists, or if there are several. */
     const char *text;       /* A path, an index's name, or a collection's new name. */
     const bson_t *filter;
     const bson_t *document; /* A pipeline, an update, an index, a validator, or a
@@ -89,14 +89,16 @@ struct decorated_call {
 struct decorator_kind {
     truce_status (*call)(struct decorator *decorator, const struct decorated_call *call,
                          bson_error_t *error);
-    void (*release)(struct decorator *decorator); /* Frees the data of the kind. */
-    /* Decorates the view of a snapshot, which it takes over. NULL: views are not decorated. */
+    /* Frees the data of the kind. */
+    void (*release)(struct decorator *decorator);
+    /* Decorates the view of a snapshot, which it takes over. NULL means that views are not
+     * decorated. */
     truce_store *(*wrap_view)(struct decorator *decorator, truce_store *view);
 };
 
 /* The base of every decorator. */
 struct decorator {
-    truce_store base; /* first */
+    truce_store base; /* Must be the first field. */
     truce_store_ops ops;
     const struct decorator_kind *kind;
     truce_store *inner;

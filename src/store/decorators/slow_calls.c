@@ -13,7 +13,7 @@
 #define SLOW_MS 100 /* The default of the hooks. */
 
 struct slow_store {
-    struct decorator base; /* first */
+    struct decorator base; /* Must be the first field. */
     truce_store_hooks hooks;
 };
 

@@ -243,7 +243,7 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
 /* ---- the store ------------------------------------------------------------------------------- */
 
 struct file_store {
-    truce_store base; /* first */
+    truce_store base; /* Must be the first field. */
     struct engine *engine;
 };
 
@@ -327,7 +327,7 @@ static truce_status file_read_many(truce_store *store, truce_read_request *reque
 /* ---- aggregation ----------------------------------------------------------------------------- */
 
 struct cursor_source {
-    struct source base; /* first */
+    struct source base; /* Must be the first field. */
     truce_cursor *cursor;
 };
 
@@ -375,6 +375,8 @@ static truce_status file_open_head(truce_store *reads, const char *collection,
                               error);
 }
 
+/* Opens the cursor of an aggregate. The engine runs the head of the pipeline, and a stage that
+ * reads other collections reads them in the same snapshot. */
 static truce_status file_aggregate(truce_store *store, const char *collection,
                                    const bson_t *pipeline, const truce_aggregate_options *options,
                                    truce_cursor **cursor, bson_error_t *error)

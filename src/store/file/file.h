@@ -6,7 +6,8 @@
 
 /* Returns the engine of an open file: store. */
 struct engine *truce__file_engine(truce_store *store);
-/* Does what truce__file_engine does, for any store; NULL: it is another kind. */
+/* Does what truce__file_engine does, for any store. Returns NULL if the store is of another
+ * kind. */
 struct engine *truce__file_engine_or_null(truce_store *store);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * The memory store: lists of documents in this process, and the functions of query/. It is the
- * reference model for all other stores, and the simulator's store. So it has no pages and no
- * tricks. A read visits every document, and so does the check of a unique index. One mutex is held
- * from the first read to the last change. A plan only decides the order of a read without a sort
- * (memory_read.c).
+ * reference model for all other stores, and the simulator's store. Its code is therefore as simple
+ * as possible: a read visits every document, and so does the check of a unique index. One mutex is
+ * held from the first read to the last change. A plan only decides the order of a read without a
+ * sort (memory_read.c).
  *
  *     memory_store    collections in the order of names
  *       memory_collection   documents in the order of insertion, which is $natural order
@@ -704,6 +704,7 @@ static truce_status memory_collection_rename(truce_store *base, const char *from
     return status;
 }
 
+/* Replaces the validator of a collection. Stored documents are not checked. */
 static truce_status memory_collection_validate(truce_store *base, const char *name,
                                                const bson_t *validator, bson_error_t *error)
 {

@@ -16,17 +16,17 @@
 /* A stored document. It never changes; the collection and cursors share it. */
 struct memory_document {
     atomic_uint references;
-    int64_t
-        /* Its number in the collection, from its insertion; 0: it was never inserted. */
-        record;
+    /* Its number in the collection, from its insertion, or 0 if it was never inserted. */
+    int64_t record;
     bson_t *bson;
-    uint32_t keys_count; /* The collection's indexes when it was stored. */
+    /* The collection's indexes when it was stored. */
+    uint32_t keys_count;
     struct field_keys *keys;
 };
 
 struct memory_ids {
     struct memory_document **slots;
-    size_t room; /* A power of two; 0: no table. */
+    size_t room; /* A power of two; 0 means no table. */
 };
 
 struct memory_collection {
@@ -37,7 +37,7 @@ struct memory_collection {
     int64_t records;             /* The numbers given so far. */
     struct index_spec **indexes; /* The first is _id's. */
     uint32_t indexes_count;
-    struct match *validator; /* NULL: none */
+    struct match *validator; /* NULL if none exists. */
     uint64_t changed;        /* The store's sequence number at the last write. */
 };
 
@@ -45,13 +45,14 @@ struct memory_store {
     truce_store base;
     pthread_mutex_t mutex;
     pthread_cond_t written;
-    struct memory_collection **collections; /* In the order of names. */
+    /* In the order of names. */
+    struct memory_collection **collections;
     size_t count;
-    uint64_t sequence; /* Counts writes. */
-    uint64_t
-        /* The sequence number when a collection, an index, or all documents of a collection were
-         * last removed. */
-        dropped;
+    /* Counts writes. */
+    uint64_t sequence;
+    /* The sequence number when a collection, an index, or all documents of a collection were last
+     * removed. */
+    uint64_t dropped;
 };
 
 /* ---- collections ---- */

@@ -27,7 +27,7 @@ struct change {
     enum change_kind kind;
     struct memory_collection *collection;
     size_t position;
-    struct memory_document *old; /* owned */
+    struct memory_document *old; /* Owned. */
 };
 
 struct journal {
@@ -51,8 +51,8 @@ struct writing {
 
 struct modifying {
     struct match *match;
-    struct update *update;   /* NULL: remove */
-    struct project *project; /* NULL: whole documents */
+    struct update *update;   /* NULL means remove. */
+    struct project *project; /* NULL means whole documents. */
     struct memory_matches matches;
 };
 
@@ -284,6 +284,8 @@ static truce_status memory_write_validate(const struct writing *writing,
                                                         writing->context.now_ms, document, error);
 }
 
+/* Inserts a document, and creates its collection if it does not exist. Records both, so that they
+ * can be undone. */
 static truce_status memory_write_insert(struct writing *writing, const char *name,
                                         const bson_t *bson, bson_error_t *error)
 {
@@ -417,6 +419,8 @@ static truce_status select_for(struct writing *writing, const truce_write *write
     return status;
 }
 
+/* Updates the first match, or all matches, of a write; upserts if nothing matches and the write
+ * asks for it. */
 static truce_status memory_write_do_update(struct writing *writing, const truce_write *write,
                                            truce_write_result *result, bson_error_t *error)
 {
@@ -466,6 +470,7 @@ static int memory_write_by_position(const void *a, const void *b)
     return (x->position > y->position) - (x->position < y->position);
 }
 
+/* Removes the first match, or all matches, of a write. */
 static truce_status memory_write_do_remove(struct writing *writing, const truce_write *write,
                                            truce_write_result *result, bson_error_t *error)
 {
@@ -684,8 +689,8 @@ static size_t receipt_at(const struct writing *writing, const truce_receipt *rec
     return at;
 }
 
-/* Checks a receipt (truce/sys/store.h); NULL: none. CONFLICT: the stored document differs from the
- * expected one. */
+/* Checks a receipt (truce/sys/store.h), if it is not NULL. Fails with CONFLICT if the stored
+ * document differs from the expected one. */
 static truce_status memory_receipt_check(struct writing *writing, truce_receipt *receipt,
                                          bson_error_t *error)
 {

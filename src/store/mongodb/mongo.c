@@ -33,8 +33,8 @@
  * of a server's clients), mongo_shards.c (shard keys), mongo_change_listener.c (waits),
  * mongo_doctor_facts.c (facts for truce_doctor).
  *
- * A write waits for the majority, and for an answer, until its deadline or the store's, and is
- * TRUCE_UNKNOWN then (mongo_time_limit.c).
+ * A write waits for the majority and for a reply until its own deadline, or until the store's.
+ * After that, its result is TRUCE_UNKNOWN (mongo_time_limit.c).
  *
  * URIs: all options that libmongoc understands are passed on: hosts, replicaSet, TLS,
  * authentication, compressors, sizes, and times. Options that could lose an acknowledged write, or
@@ -242,8 +242,8 @@ static truce_status mongo_uri_refuse(const char *reason, const char *text, bson_
                                                     : reason);
 }
 
-/* Parses the URI. INVALID: it has no database, or asks for less than durable writes and reads that
- * see them. Missing time limits are set. The caller destroys the URI. */
+/* Parses the URI. Fails with INVALID if it has no database, or asks for less than durable writes
+ * and reads that see them. Missing time limits are set. The caller destroys the URI. */
 static truce_status mongo_uri_parse(const char *text, const truce_store_options *options,
                                     mongoc_uri_t **uri, bson_error_t *error)
 {
@@ -282,7 +282,7 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-/* A store without a wait for this time stops listening to changes. */
+/* If no call has waited for this long, the store stops listening to changes. */
 #define LISTEN_IDLE_MS 60000
 /* A step of waiting for a server; libmongoc has no other limit (mongo_time_limit.c). */
 #define SELECT_MS 2000
@@ -432,6 +432,8 @@ static truce_status mongo_probe(struct mongo_store *store, const bson_t *body, c
     return status;
 }
 
+/* Checks, with a write that changes nothing, that the server accepts writes that wait for the disks
+ * of the majority. */
 static truce_status probe_durable(struct mongo_store *store, bson_error_t *error)
 {
     bson_t *body;
@@ -527,6 +529,7 @@ static truce_status find_out(struct mongo_store *store,
     return TRUCE_OK;
 }
 
+/* Finds out what the server can do, by its version and by probes. */
 static truce_status find_capabilities(struct mongo_store *store, bson_error_t *error)
 {
     uint32_t *can = &store->base.capabilities;
@@ -607,6 +610,7 @@ static truce_status reach_cluster(struct mongo_store *store, mongoc_uri_t *uri, 
     return mongo_reach(store, uri, error);
 }
 
+/* Connects to the deployment, checks that it is suitable, and sets up what depends on its kind. */
 static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *options,
                               struct mongo_store *store, bson_error_t *error)
 {
@@ -636,6 +640,7 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
     return status;
 }
 
+/* Opens the store. On failure, frees what was created. */
 static truce_status mongo_open_store(const char *scheme, const char *path,
                                      const truce_store_options *options, truce_store **store,
                                      bson_error_t *error)
@@ -696,9 +701,9 @@ truce_status truce__mongo_srv_open(const char *path, const truce_store_options *
 
 /* ---- indexes and collections ----------------------------------------------------------------- */
 
-/* Index definitions are checked here, by the rules of every store, and sent in normal form. So a
- * definition means the same everywhere, and is refused alike. Indexes with features that truce does
- * not have (text, hashed, a collation) are listed as the server reports them. */
+/* Index definitions are checked here by the rules of all stores and sent in normal form, so that
+ * every store accepts, refuses, and interprets a definition in the same way. Indexes with features
+ * that truce does not have (text, hashed, a collation) are listed as the server reports them. */
 
 static struct mongo_store *schema_of(truce_store *base)
 {
@@ -876,7 +881,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
 
 struct name {
     char *text;
-    bson_t *validator; /* NULL: none, or not requested. */
+    bson_t *validator; /* NULL if none exists, or if it was not requested. */
     bool refuses;
 };
 
@@ -975,7 +980,7 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
     return status;
 }
 
-/* Checks for a collection (NULL: any). NOT_FOUND: it does not exist. */
+/* Checks for a collection (NULL means any). Returns NOT_FOUND if it does not exist. */
 static truce_status mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error)
 {
@@ -1084,6 +1089,7 @@ static int schema_compare_names(const void *a, const void *b)
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
+/* Appends the description and the sizes of a collection. */
 static truce_status schema_describe(struct mongo_store *store, const char *name,
                                     bson_t *description, bson_error_t *error)
 {

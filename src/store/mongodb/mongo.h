@@ -24,8 +24,10 @@ struct mongo_server {
     /* maxWireVersion: 8 is MongoDB 4.2, 9 is 4.4, 13 is 5.0, 21 is 7.0 */
     int32_t wire;
     bool sessions;
-    bool truce;     /* a `truce serve` */
-    char name[128]; /* The replica set; empty: none. */
+    /* A `truce serve`. */
+    bool truce;
+    /* The replica set; empty: none. */
+    char name[128];
 };
 
 /* An open transaction, with the connection that it occupies. */
@@ -41,15 +43,20 @@ struct mongo_transaction {
 };
 
 struct mongo_store {
-    truce_store base; /* first */
+    /* Must be the first field. */
+    truce_store base;
     mongoc_client_pool_t *pool;
     char *database;
-    struct mongo_listener *listener; /* NULL: no change streams. */
-    struct mongo_shards *shards;     /* NULL: not sharded. */
+    /* NULL means no change streams. */
+    struct mongo_listener *listener;
+    /* NULL if it is not sharded. */
+    struct mongo_shards *shards;
     struct mongo_server server;
     uint32_t deadline_ms;
-    uint32_t select_ms; /* How long libmongoc waits for a server at a time. */
-    bool direct;        /* The store uses one server, whatever its role. */
+    /* How long libmongoc waits for a server at a time. */
+    uint32_t select_ms;
+    /* The store uses only the server that the URI names (directConnection). */
+    bool direct;
     int32_t connections_max;
     atomic_uint_fast64_t round_trips;
     struct {
@@ -59,7 +66,7 @@ struct mongo_store {
         uint32_t count;
     } limited;
     struct mongoc_audience audience;
-    /* The transaction that the store is (mongo_session.c); NULL: it is not a transaction. */
+    /* The transaction that the store is (mongo_session.c); NULL if it is not a transaction. */
     struct mongo_transaction *transaction;
     /* The connections that sessions and change streams occupy. */
     atomic_int occupied;
@@ -68,12 +75,13 @@ struct mongo_store {
     /* The last message had no answer in time. */
     atomic_bool silent;
     bool read_only, relaxed;
-    bool linearizable; /* Reads of one document by _id may ask for it. */
+    /* Reads of one document by _id may ask for it. */
+    bool linearizable;
     /* The changes of this handle and those of other clients that it has noticed. */
     _Atomic uint64_t changes;
     struct mongo_structure *structure;
     struct {
-        /* The cluster time of the reads of a view; 0: not a view. */
+        /* The cluster time of the reads of a view; 0 if it is not a view. */
         uint32_t seconds, ordinal;
     } at;
 };
@@ -92,8 +100,10 @@ uint64_t truce__mongo_structure_number(truce_store *base);
 
 /* The meaning of a missing answer. */
 enum mongo_kind {
-    MONGO_READ,  /* TRUCE_IO */
-    MONGO_WRITE, /* TRUCE_UNKNOWN, if it was sent. */
+    /* TRUCE_IO */
+    MONGO_READ,
+    /* TRUCE_UNKNOWN, if it was sent. */
+    MONGO_WRITE,
     /* A statement of a transaction: TRUCE_CONFLICT, and nothing of it will ever take effect. */
     MONGO_STATEMENT,
 };
@@ -106,7 +116,7 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error);
 /* Returns the status of a write that matched nothing: OK, or UNKNOWN after a message without an
- * answer, which may still land. */
+ * answer, which may still take effect. */
 truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bson_error_t *error);
 /* Returns whether the error leaves the outcome of a write open. */
 bool truce__mongo_is_open(const bson_error_t *caught);
@@ -121,18 +131,19 @@ truce_status truce__mongo_pool_open(struct mongo_store *store, const mongoc_uri_
                                     bson_error_t *error);
 void truce__mongo_pool_close(struct mongo_store *store);
 
-/* Borrows a connection of the pool; a transaction has its own. TIMEOUT: all are in use until the
- * deadline. */
+/* Borrows a connection of the pool; a transaction has its own. Fails with TIMEOUT if all are in use
+ * until the deadline. */
 truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
                                  bson_error_t *error);
 void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client);
 
-/* Counts a connection that is occupied for longer than a call. LIMIT: there are too many, so other
- * calls could find none. */
+/* Counts a connection that is occupied for longer than a call. Fails with LIMIT if there are so
+ * many that other calls could find none. */
 truce_status truce__mongo_occupy(struct mongo_store *store, bson_error_t *error);
 void truce__mongo_leave(struct mongo_store *store);
 /* Returns the time for a message that only releases something at the server: an abort, or the end
- * of a cursor. 0: such a message had no answer lately, so this one is not worth a wait. */
+ * of a cursor. Returns 0 if such a message recently had no reply, so that this one is not worth a
+ * wait. */
 uint32_t truce__mongo_farewell_ms(const struct mongo_store *store);
 /* Notes how long such a message took. */
 void truce__mongo_farewell_end(struct mongo_store *store, int64_t begun_ns);
@@ -142,7 +153,7 @@ void truce__mongo_farewell_end(struct mongo_store *store, int64_t begun_ns);
 struct mongo_command {
     const char *what;     /* For the message: "count in things". */
     const bson_t *body;   /* The command. Its first field is the name. */
-    const char *database; /* NULL: the store's. */
+    const char *database; /* NULL means the store's. */
     enum mongo_kind kind;
     bool read_concern;                /* Ask for read concern majority, */
     bool linearizable;                /* or linearizable, */
@@ -151,9 +162,9 @@ struct mongo_command {
     bool relaxed;                     /* but not for the disk. */
     bool once;                        /* Send it once: libmongoc does not repeat it. */
     bool outside;                     /* Not a statement of the store's transaction. */
-    mongoc_client_session_t *session; /* or NULL */
-    uint32_t server_id;               /* 0: any suitable one. */
-    uint32_t wait_ms;                 /* The time limit; 0: none of its own. */
+    mongoc_client_session_t *session; /* May be NULL. */
+    uint32_t server_id;               /* 0 means any suitable one. */
+    uint32_t wait_ms;                 /* The time limit, or 0 if it has none of its own. */
 };
 
 /* Runs the command. `reply` is always initialized; the caller destroys it. */
@@ -209,11 +220,11 @@ truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_optio
 truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_command *command,
                                  truce_cursor **cursor, bson_error_t *error);
 /* Sends one getMore: at most `batch` documents, or MONGO_BATCH (-1). The server waits for them for
- * `wait_ms` (0: until some exist, or the end). */
+ * `wait_ms` (0 means until some exist, or the end). */
 truce_status truce__mongo_cursor_more(truce_cursor *cursor, int64_t batch, uint32_t wait_ms,
                                       bson_error_t *error);
-/* Returns the next document of the current batch, unchecked. NULL: the batch has no
- * more documents. */
+/* Returns the next document of the current batch, unchecked. Returns NULL if the batch has no more
+ * documents. */
 truce_status truce__mongo_cursor_taken(truce_cursor *cursor, const bson_t **document,
                                        bson_error_t *error);
 /* Returns the server's answer with the current batch. */
@@ -233,8 +244,10 @@ struct mongo_batch {
     size_t count;
     truce_write_outcome *outcomes;
     bool unordered, relaxed;
-    uint32_t wait_ms;                 /* 0: the store's deadline. */
-    mongoc_client_session_t *session; /* The session of a transaction, or NULL. */
+    /* 0 means the store's deadline. */
+    uint32_t wait_ms;
+    /* The session of a transaction, or NULL. */
+    mongoc_client_session_t *session;
     /* Out, for several updates or removes: each changed a document. The server does not report
      * which did not. */
     bool *all;
@@ -254,16 +267,17 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
                                           const truce_modify_options *options, bson_t *document,
                                           truce_write_result *result, bson_error_t *error);
 
-/* Returns how many of the first writes can be one message; 0: none. */
+/* Returns how many of the first writes can be one message, or 0 if none can. */
 size_t truce__mongo_together(const truce_write *writes, size_t count);
-/* Sends such a message. OK with *all false: some write changed no document. */
+/* Sends such a message. Sets `*all` to false if some write changed no document. */
 truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client_t *client,
                                         const struct mongo_batch *batch, bool *all,
                                         bson_error_t *error);
 
 /* ---- mongo_transaction.c ---- */
 
-/* Begins a transaction; TRUCE_OK: the caller releases it. `deadline_ms` 0: the store's. */
+/* Begins a transaction. On success, the caller releases it. If `deadline_ms` is 0, the deadline is
+ * the store's. */
 truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t deadline_ms,
                                             bool relaxed, struct mongo_transaction *transaction,
                                             bson_error_t *error);
@@ -278,7 +292,7 @@ truce_status truce__mongo_transaction_predict(struct mongo_transaction *transact
 truce_status truce__mongo_transaction_write(struct mongo_transaction *transaction,
                                             const truce_write *writes, size_t count,
                                             truce_write_outcome *outcomes, bson_error_t *error);
-/* Commits. CONFLICT: surely nothing was changed. UNKNOWN: the outcome is unknown. */
+/* Commits. After CONFLICT, nothing was changed. After UNKNOWN, the outcome is unknown. */
 truce_status truce__mongo_transaction_commit(struct mongo_transaction *transaction,
                                              bson_error_t *error);
 /* Ends the transaction, which is aborted unless it was committed. After its deadline, no abort is
@@ -313,14 +327,14 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
 truce_status truce__mongo_collection_list(truce_store *base, const truce_list_options *options,
                                           bson_t *collections, bson_error_t *error);
 
-/* Fails with CORRUPT: the server sent an invalid document. The message has the reason and the _id,
- * if possible. */
+/* Fails with CORRUPT, because the server sent an invalid document. The message has the reason and
+ * the _id, if possible. */
 truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);
 
 /* ---- mongo_time_limit.c ---- */
 
-/* Limits the messages that this thread sends after this call: each ends within wait_ms (0: only the
- * URI's limits) and within the deadline of the surrounding work. */
+/* Limits the messages that this thread sends after this call: each ends within wait_ms (0 means
+ * only the URI's limits) and within the deadline of the surrounding work. */
 void truce__mongo_limit(uint32_t wait_ms);
 /* Returns how long the server may wait for locks or for the majority. */
 uint32_t truce__mongo_wait_ms(const struct mongo_store *store);
@@ -336,7 +350,7 @@ void truce__mongo_limit_answered(bool answered);
 /* Ends the time of this thread's messages: each later message is sent, and its answer is not
  * awaited. */
 void truce__mongo_limit_to_now(void);
-/* Returns whether the time of the server is over. */
+/* Returns whether the time of the server has expired. */
 bool truce__mongo_limit_is_over(void);
 void truce__mongo_limit_forget(struct mongo_store *store);
 /* Makes each later read and connect of this thread end soon after `*stop` is true, on connections

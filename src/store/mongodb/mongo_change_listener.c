@@ -74,6 +74,8 @@ static truce_status sleep_for(const truce_store *store, int64_t duration_ms, bso
     return status;
 }
 
+/* Waits without a change stream: sleeps for an interval that grows with each call, and then reports
+ * that there may be changes. The token has the time and the number of the last interval. */
 static truce_status poll_for(const truce_store *store, const char *collection, uint64_t *token,
                              uint32_t timeout_ms, bson_error_t *error)
 {
@@ -127,18 +129,21 @@ truce_status truce__mongo_wait(truce_store *base, const char *collection, uint64
 struct mongo_listener {
     mongoc_uri_t *uri;
     char *database;
-    pthread_mutex_t mutex; /* Protects the following fields. */
+    /* Protects the following fields. */
+    pthread_mutex_t mutex;
     pthread_cond_t moved;
     uint32_t counters[SLOTS];
     bool listening, asleep;
-    bool started; /* The thread exists, until it is joined. */
+    /* The thread exists, until it is joined. */
+    bool started;
     pthread_t thread;
     /* Set with the mutex. The thread's reads check it without. */
     atomic_bool stop;
     int64_t idle_ns;
     _Atomic uint64_t *structure;
     int waiters;
-    int64_t heard_ns, waited_ns; /* By listen_now_ns(). */
+    /* By listen_now_ns(). */
+    int64_t heard_ns, waited_ns;
 };
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -249,7 +254,7 @@ static bool listen_is_structure(const bson_t *event)
     return true;
 }
 
-/* Handles an event, or NULL: the server had none. */
+/* Handles an event; NULL means that the server had none. */
 static void listen_hear(struct mongo_listener *listener, const bson_t *event)
 {
     pthread_mutex_lock(&listener->mutex);
@@ -417,7 +422,7 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
     if (!listener->started) /* If no thread can be started, waits poll. */
         listener->started = truce__thread_start(&listener->thread, listen_run, listener);
     for (;;) {
-        seen = (uint64_t)*counter << 1 | 1; /* never 0 */
+        seen = (uint64_t)*counter << 1 | 1; /* Never 0. */
         trusted_ns = trusted_until(listener, begun_ns);
         if (seen != *token || at_ns >= until_ns || at_ns >= trusted_ns)
             break;

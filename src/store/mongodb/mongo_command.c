@@ -16,10 +16,10 @@
  *
  * Round trips are counted, because they are the cost of a call on a network.
  *
- * Lost messages of a call are remembered. libmongoc repeats a write by itself, and returns the
- * answer of the second message only. If that one was refused or matched nothing, the first may have
- * been executed, or may be later: it may be in the buffers of a stalled server. libmongoc reports
- * this in the thread of the call.
+ * The thread remembers which messages of a call got no reply. libmongoc sends a write a second
+ * time by itself and returns only the second reply. If the second message was refused or matched
+ * nothing, the server may have executed the first one, or may still execute it, for example after
+ * a stall. libmongoc reports this in the thread of the call.
  */
 
 static _Thread_local bool lost;

@@ -17,10 +17,10 @@
 #include "bson/array.h"
 
 static const struct question {
-    const char *name, *database; /* NULL: the store's own. */
+    const char *name, *database; /* NULL means the store's own. */
     const char *command;         /* Its only argument is 1. */
     const char *leave_out[6];    /* Omitted fields of the answer. */
-    int deployment;              /* -1: any */
+    int deployment;              /* -1 means any. */
 } questions[] = {
     {"build", "admin", "buildInfo", {"buildEnvironment", "openssl"}, -1},
     {"options", "admin", "getCmdLineOpts", {NULL}, -1},

@@ -36,10 +36,10 @@
  */
 
 struct mongo_cursor {
-    truce_cursor base; /* first */
+    truce_cursor base; /* Must be the first field. */
     struct mongo_store *store;
-    mongoc_client_t *client;          /* NULL: there are no more batches. */
-    mongoc_client_session_t *session; /* NULL: none, or that of the store's transaction. */
+    mongoc_client_t *client;          /* NULL if there are no more batches. */
+    mongoc_client_session_t *session; /* NULL means none, or that of the store's transaction. */
     uint32_t server_id;
     bool outside; /* As in struct mongo_command. */
     int64_t id;
@@ -81,12 +81,13 @@ static truce_status open_batch(struct mongo_cursor *cursor, const char *field, b
     return TRUCE_OK;
 }
 
-/* Returns how long the answer may take; 0: no limit of its own. */
+/* Returns how long the reply may take, or 0 if it has no limit of its own. */
 static uint32_t cursor_wait_ms(const struct mongo_cursor *cursor, uint32_t wait_ms)
 {
     return wait_ms ? wait_ms + cursor->store->deadline_ms : 0;
 }
 
+/* Sends a getMore and opens its batch. Closes the cursor if this fails. */
 static truce_status cursor_next_batch(struct mongo_cursor *cursor, int64_t batch, uint32_t wait_ms,
                                       bson_error_t *error)
 {
@@ -328,6 +329,7 @@ static void mongo_read_append_time(bson_t *body, uint32_t deadline_ms)
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
+/* Appends the command find with its options. */
 static void mongo_read_append_find(const struct mongo_store *store, const char *collection,
                                    const bson_t *filter, const truce_find_options *options,
                                    bson_t *body)

@@ -6,7 +6,7 @@
  *     a call    a statement with the session (mongo_command.c, mongo_write.c); the first one begins
  *               the transaction at the server, with read concern snapshot
  *     commit    w: majority, j: true; as in mongo_transaction.c, it is sent again until its outcome
- *               is known, or its time is over
+ *               is known, or its time has expired
  *     close     aborts what was not committed
  *
  * The isolation is the server's: snapshot isolation of MongoDB, in which only writes conflict.
@@ -21,7 +21,7 @@
 #include "store/mongodb/mongo.h"
 
 struct session_store {
-    struct mongo_store base; /* first */
+    struct mongo_store base; /* Must be the first field. */
     struct mongo_transaction transaction;
     bool wrote;
 };
@@ -41,6 +41,9 @@ static void session_begin_call(struct session_store *session, uint32_t deadline_
     session->transaction.until_ns = truce__clock_monotonic_ns() + wait_ms * INT64_C(1000000);
 }
 
+/* Runs a bulk as statements of the transaction. An atomic bulk that would certainly fail is refused
+ * before it is sent, so that the transaction survives. After any other failure, the transaction has
+ * failed. */
 static truce_status session_bulk(truce_store *base, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error)

@@ -17,13 +17,13 @@ bool truce__mongo_is(const truce_store *store);
 /* Opens a transaction: a store whose calls are statements of one transaction of the server. One
  * thread at a time uses it and its cursors. Until it is closed, `store` must stay open. A failed
  * statement ends it: CONFLICT means that all of it may run again. Lists of collections and indexes
- * are read outside of it. INVALID: the server has no transactions. LIMIT: too many connections are
- * occupied. */
+ * are read outside of it. Fails with INVALID if the server has no transactions, and with LIMIT if
+ * too many connections are occupied. */
 truce_status truce__mongo_session_open(truce_store *store, truce_store **transaction,
                                        bson_error_t *error);
-/* Commits, on disk; afterwards the transaction can only be closed. `more`: writes to add if the
- * transaction wrote anything. CONFLICT: nothing was written; run the transaction again. UNKNOWN:
- * the outcome is unknown, and the server may still commit. */
+/* Commits, on disk; afterwards the transaction can only be closed. `more` has writes to add if the
+ * transaction wrote anything. After CONFLICT, nothing was written; run the transaction again. After
+ * UNKNOWN, the outcome is unknown, and the server may still commit. */
 truce_status truce__mongo_session_commit(truce_store *transaction, const truce_write *more,
                                          size_t count, uint32_t deadline_ms, bson_error_t *error);
 
@@ -31,8 +31,8 @@ truce_status truce__mongo_session_commit(truce_store *transaction, const truce_w
 struct mongo_stream;
 
 /* Opens a change stream. If `collection` is NULL, the stream is that of the store's database.
- * `pipeline` begins with $changeStream. `batch` is the maximum of events in the first batch; -1:
- * the default of the server. */
+ * `pipeline` begins with $changeStream. `batch` is the maximum number of events in the first batch;
+ * -1 means the default of the server. */
 truce_status truce__mongo_stream_open(truce_store *store, const char *collection,
                                       const bson_t *pipeline, int64_t batch,
                                       struct mongo_stream **stream, bson_error_t *error);

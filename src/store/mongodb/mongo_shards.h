@@ -9,7 +9,7 @@ struct mongo_shards *truce__mongo_shards_new(void);
 void truce__mongo_shards_free(struct mongo_shards *shards);
 
 /* Makes `aimed`, always initialized: the filter with the values of the shard key, if they are
- * required and missing (*changed). NOT_FOUND: no document matches. */
+ * required and missing; then sets `*changed`. Returns NOT_FOUND if no document matches. */
 truce_status truce__mongo_aim(struct mongo_store *store, const char *collection,
                               const bson_t *filter, const truce_modify_options *options,
                               bson_t *aimed, bool *changed, bson_error_t *error);

@@ -28,7 +28,7 @@
 #define STRUCTURE_NS     (60 * INT64_C(1000000000))
 #define LIST_WAIT_MS     1000
 #define LIST_NEVER       INT64_MAX
-#define COLLECTIONS_MAX  1000 /* whose UUIDs are compared. */
+#define COLLECTIONS_MAX  1000 /* Whose UUIDs are compared. */
 #define BATCH_MAX        100000
 #define UUID_BYTES       16
 
@@ -50,8 +50,8 @@ struct mongo_structure {
     /* The names of collections whose indexes were ensured, and the last list. */
     bson_t watched;
     struct uuid_list last;
-    /* When the last list was requested; 0: the next operation requests one; LIST_NEVER: the server
-     * has no UUIDs, or too many collections. */
+    /* When the last list was requested; 0 means that the next operation requests one; LIST_NEVER:
+     * the server has no UUIDs, or too many collections. */
     _Atomic int64_t listed_ns;
     int64_t opened_ns;
 };

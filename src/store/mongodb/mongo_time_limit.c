@@ -34,12 +34,16 @@
 #define LEAST_MS 100
 
 static _Thread_local struct {
-    int64_t end_ns;   /* When the time of the server ends; 0: never. */
-    int64_t until_ns; /* When an answer is no longer awaited; 0: never. */
-    uint32_t wait_ms; /* For the server; 0: the store's. */
-    /* The message comes after the deadline; the last such message had no answer. */
+    /* The time at which the server must end the call, or 0 for no limit. */
+    int64_t end_ns;
+    /* The time until which the thread waits for a reply, or 0 for no limit. */
+    int64_t until_ns;
+    /* The maximum wait for a server, or 0 for the setting of the store. */
+    uint32_t wait_ms;
+    /* `late`: the current message is sent after the deadline. `silent`: the last such message got
+     * no reply. */
     bool late, silent;
-    /* If true, reads and connects of this thread end; NULL: none. */
+    /* If true, reads and connects of this thread end. NULL if none exists. */
     const atomic_bool *stop;
 } limit;
 
@@ -176,7 +180,7 @@ bool truce__mongo_has_server(struct mongo_store *store, mongoc_client_t *client,
 #define STREAM_TYPE 100 /* None of libmongoc's. */
 
 struct limited {
-    mongoc_stream_t stream; /* first */
+    mongoc_stream_t stream; /* Must be the first field. */
     mongoc_stream_t *inner;
 };
 
@@ -207,7 +211,7 @@ static ssize_t write_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, siz
                                     limit_shorten_timeout(timeout_ms));
 }
 
-/* Waits until a message begins to arrive, or the time is over. Returns false if the thread was
+/* Waits until a message begins to arrive, or the time has expired. Returns false if the thread was
  * stopped. */
 static bool await_message(mongoc_stream_t *inner, int32_t timeout_ms)
 {

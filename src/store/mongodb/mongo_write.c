@@ -32,8 +32,8 @@
  * (Stages of a pipeline are left to the server, because their result depends on the document.)
  */
 
-/* Counts the levels of nested documents and arrays; 0: neither. Checked documents are not too
- * deep. */
+/* Counts the levels of nested documents and arrays. Returns 0 for any other value. Checked
+ * documents are not too deep. */
 static uint32_t levels_of(struct value value)
 {
     struct fields fields;
@@ -122,6 +122,7 @@ truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson
 
 #define CODE_SHARD_KEY_NOT_FOUND 61
 
+/* Appends the command findAndModify with its options. */
 static void append_modify(const char *collection, const bson_t *filter, const bson_t *update,
                           const truce_modify_options *options, bson_t *body)
 {
@@ -310,7 +311,8 @@ size_t truce__mongo_together(const truce_write *writes, size_t count)
 struct message {
     truce_write *writes;
     truce_write_outcome *outcomes;
-    size_t *owners; /* For each statement, the number of its write. */
+    /* For each statement, the number of its write. */
+    size_t *owners;
     /* Two documents for each touch, and for each removal of one. */
     bson_t *own;
     size_t count, own_count;
@@ -442,7 +444,7 @@ static bool looks_like_pipeline(const bson_t *update)
     return count > 0;
 }
 
-/* Appends a stage that replaces the document; NULL: by itself. */
+/* Appends a stage that replaces the document, by itself if `document` is NULL. */
 static void append_replacing_stage(bson_t *stages, const bson_t *document)
 {
     bson_t stage, value;
@@ -545,6 +547,7 @@ static bool add_insert(mongoc_bulk_operation_t *bulk, const truce_write *write,
     return added;
 }
 
+/* Adds a write to a bulk operation of libmongoc. */
 static truce_status mongo_write_add(const struct mongo_store *store, mongoc_bulk_operation_t *bulk,
                                     const truce_write *write, bson_error_t *error)
 {
@@ -702,8 +705,8 @@ static void mongo_write_take_each(const truce_write *write, truce_write_result *
         result->modified = 1;
 }
 
-/* Fails a message whose statements did not all find their documents; it is unknown which did.
- * UNKNOWN: the message may have been sent twice. */
+/* Fails a message whose statements did not all find their documents; it is unknown which did. Fails
+ * with UNKNOWN if the message may have been sent twice. */
 static truce_status not_all(const struct mongo_batch *batch, truce_status refused)
 {
     truce_write_outcome *first = &batch->outcomes[0];
@@ -797,7 +800,7 @@ static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongo
     return bulk;
 }
 
-/* Sends the batch once. *unsent: there was no server. */
+/* Sends the batch once. Sets `*unsent` if there was no server. */
 static truce_status send_once(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_batch *batch, bool *unsent)
 {

@@ -86,8 +86,8 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience)
     pthread_mutex_unlock(&audiences.mutex);
 }
 
-/* The log function of a caller may fork, so a fork does not wait for the mutex. A child does not
- * report to its parent's stores. */
+/* Resets the list of receivers in the child of a fork. The log function of a caller may fork, so a
+ * fork does not wait for the mutex. A child does not report to its parent's stores. */
 static void mongoc_forget_audiences(void)
 {
     pthread_mutex_init(&audiences.mutex, NULL);
@@ -119,6 +119,8 @@ static truce_status mongoc_find_all(void *handle, const char *library,
     return TRUCE_OK;
 }
 
+/* Loads the library and finds its functions. If the program has loaded it already, leaves its log
+ * handler unchanged. */
 static truce_status mongoc_load(const char *library, bson_error_t *error)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);

@@ -126,12 +126,13 @@ struct mongoc_functions {
 
 extern struct mongoc_functions truce__mongoc;
 
-/* libmongoc's function that makes a stream, which is not part of its stable interface; NULL:
- * unavailable. */
+/* libmongoc's function that makes a stream, which is not part of its stable interface; NULL
+ * if it is unavailable. */
 extern mongoc_stream_initiator_t truce__mongoc_make_stream;
 
-/* Loads libmongoc once in the life of the process. NULL: the library that truce was built for.
- * INVALID: it is missing, or lacks a function; the next call tries again. */
+/* Loads libmongoc once in the life of the process. If `library` is NULL, loads the library that
+ * truce was built for. Fails with INVALID if it is missing or lacks a function; the next call tries
+ * again. */
 truce_status truce__mongoc_load(const char *library, bson_error_t *error);
 
 /* A receiver of libmongoc's messages, which are those of the whole process: each open store has

@@ -8,11 +8,16 @@
 
 /* A document that is or was in the scratch. */
 struct entry {
-    struct entry *next; /* In the same bucket. */
-    struct buffer key;  /* The key of its _id. */
-    bson_t *base;       /* In the view; NULL: missing. */
-    uint64_t since;     /* The number of the write that added it. */
-    uint32_t size;      /* In the scratch. */
+    /* In the same bucket. */
+    struct entry *next;
+    /* The key of its _id. */
+    struct buffer key;
+    /* In the view, or NULL if it is missing. */
+    bson_t *base;
+    /* The number of the write that added it. */
+    uint64_t since;
+    /* In the scratch. */
+    uint32_t size;
     /* A statement changed it with a bypass of the validator; the commit bypasses it too. */
     bool unvalidated;
     /* A statement replaced the whole document; the commit does so too. */
@@ -22,7 +27,7 @@ struct entry {
 /* A find in the view. */
 struct read {
     struct read *next;
-    bson_t *filter, *sort; /* sort NULL: none */
+    bson_t *filter, *sort; /* `sort` is NULL if there is no order. */
     int64_t limit, count;
     struct fingerprint sum;
     bool ended; /* The view returned all. */
@@ -34,12 +39,14 @@ struct collection_part {
     /* Recorded reads. */
     struct read *reads;
     uint32_t reads_count;
-    bool whole; /* Too many: nothing in the collection may change. */
+    /* Too many: nothing in the collection may change. */
+    bool whole;
     /* Writes. `made`: the transaction made the collection; the view does not have it. */
     bool made;
     /* The following fields are known, and the scratch has the indexes. */
     bool prepared;
-    struct index_spec *unique; /* Without _id's. */
+    /* Without _id's. */
+    struct index_spec *unique;
     uint32_t unique_count;
     bson_t validator;
     struct entry **buckets;
@@ -47,7 +54,7 @@ struct collection_part {
 };
 
 struct overlay {
-    truce_store base; /* first */
+    truce_store base; /* Must be the first field. */
     truce_store *store, *view, *scratch;
     struct overlay_options options;
     struct collection_part *parts;
@@ -70,7 +77,7 @@ truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_p
 /* Makes an index in the scratch, for a prepared part. */
 truce_status truce__overlay_keep_index(struct overlay *overlay, struct collection_part *part,
                                        const bson_t *definition, bson_error_t *error);
-/* Finds the entry of a document, by its _id. NULL: none. */
+/* Finds the entry of a document, by its _id. Returns NULL if the part has no such entry. */
 struct entry *truce__overlay_entry(const struct collection_part *part, const bson_t *document);
 struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part *part,
                                  const bson_t *document, const bson_t *base);

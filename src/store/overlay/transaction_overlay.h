@@ -57,29 +57,30 @@ struct overlay_total {
 };
 
 struct overlay_options {
-    /* Borrowed: the overlay shows this view, and cannot be committed. NULL: it opens a snapshot of
-     * the store. */
+    /* Borrowed: the overlay shows this view, and cannot be committed. NULL means that it opens a
+     * snapshot of the store. */
     truce_store *view;
     /* Snapshot isolation: reads are not checked; only writes conflict. */
     bool snapshot;
     /* The limits: bytes of documents, before and after, and their number. 0:
      * TRUCE_TRANSACTION_BYTES_MAX, TRUCE_TRANSACTION_DOCUMENTS_MAX */
     size_t bytes_max, documents_max;
-    struct overlay_total *total; /* Borrowed; NULL: no shared limit. */
+    /* Borrowed; NULL means no shared limit. */
+    struct overlay_total *total;
 };
 
-/* Opens a transaction. The store is borrowed until the overlay is closed (truce_store_close).
- * INVALID: it has no TRUCE_CAN_CHECK. */
+/* Opens a transaction. The store is borrowed until the overlay is closed (truce_store_close). Fails
+ * with INVALID if it has no TRUCE_CAN_CHECK. */
 truce_status truce__overlay_open(truce_store *store, const struct overlay_options *options,
                                  truce_store **overlay, bson_error_t *error);
 
-/* Shows `shown` (NULL: nothing) instead of the view's document `stored`, once for each _id. */
+/* Shows `shown` (NULL means nothing) instead of the view's document `stored`, once for each _id. */
 truce_status truce__overlay_show(truce_store *overlay, const char *collection, const bson_t *stored,
                                  const bson_t *shown, bson_error_t *error);
 
-/* Commits. OK: everything is on disk (with `relaxed`: or will be). CONFLICT (code 112): nothing was
- * written; run the transaction again. `more`: writes to add if the transaction writes anything.
- * Afterwards the overlay can only be closed. */
+/* Commits. After OK, everything is on disk, or will be with `relaxed`. After CONFLICT (code 112),
+ * nothing was written; run the transaction again. `more` has writes to add if the transaction
+ * writes anything. Afterwards the overlay can only be closed. */
 truce_status truce__overlay_commit(truce_store *overlay, const truce_write *more, size_t count,
                                    const truce_bulk_options *options, bson_error_t *error);
 
