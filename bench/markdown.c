@@ -250,7 +250,7 @@ int markdown_short(const char *path)
 
     if (!results_read(path, &results))
         return 2;
-    printf("| work | compared with PostgreSQL 15 |\n| --- | --- |\n");
+    printf("| work | in process, compared with PostgreSQL 15 behind a socket |\n| --- | --- |\n");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         printf("| %s | ", lines[i].words);
         show_ratios(&results, lines[i].workload, "postgresql", "");

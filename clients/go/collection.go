@@ -329,7 +329,8 @@ func (c *Collection) InsertMany(
 		one, is := value.DocumentOK()
 		if !is {
 			return nil, fail(ErrInvalid, 2,
-				fmt.Sprintf("document %d of %d is not a document", i, len(values)))
+				fmt.Sprintf("element %d of %d is not a document: expected a struct, "+
+					"a bson.D, or a bson.M", i, len(values)))
 		}
 		ids[i] = made.insertion(fmt.Sprint(i), one)
 	}
@@ -495,7 +496,8 @@ func (c *Collection) CreateIndex(
 		return "", err
 	}
 	if many, is := keys.(bson.M); is && len(many) > 1 {
-		return "", fail(ErrInvalid, 2, "the keys of an index have an order: use bson.D")
+		return "", fail(ErrInvalid, 2,
+			"the keys of an index must be a bson.D, because a bson.M has no order")
 	}
 	raw, err := marshal(keys)
 	if err != nil {

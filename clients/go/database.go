@@ -175,7 +175,8 @@ func (db *Database) withOwnClaims() *Database {
 // and have changed nothing.
 func (db *Database) Close() error {
 	if db.session != nil {
-		return fail(ErrInvalid, 2, "Close is not for the database of a transaction")
+		return fail(ErrInvalid, 2,
+			"cannot close the database of a transaction: close the database that began it")
 	}
 	err := db.transport.close(context.Background())
 	db.claims.Wait()
@@ -214,7 +215,8 @@ func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, er
 		return nil, fail(ErrInvalid, 2, "the context is nil: use context.Background()")
 	}
 	if strings.ContainsRune(db.name, 0) {
-		return nil, fail(ErrInvalid, 73, fmt.Sprintf("invalid name of a database %q", db.name))
+		return nil, fail(ErrInvalid, 73,
+			fmt.Sprintf("invalid name of a database %q: it contains a NUL character", db.name))
 	}
 	request, err := c.finish()
 	if err != nil {
@@ -392,7 +394,8 @@ func (db *Database) Watch(
 // `tx` in it, and do not keep it.
 func (db *Database) Transact(ctx context.Context, work func(tx *Database) error) error {
 	if db.session != nil {
-		return fail(ErrInvalid, 2, "a transaction within a transaction: use its database")
+		return fail(ErrInvalid, 2, "transactions cannot be nested: use the database that the "+
+			"function of the outer transaction received")
 	}
 	end := time.Now().Add(transactionLimit)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {

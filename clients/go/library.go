@@ -69,7 +69,8 @@ func openLibrary(path string, o OpenOptions) (transport, error) {
 		}
 	}
 	if o.CacheMB < 0 || o.CacheMB > math.MaxInt32 {
-		return nil, fail(ErrInvalid, 2, fmt.Sprintf("invalid CacheMB %d", o.CacheMB))
+		return nil, fail(ErrInvalid, 2, fmt.Sprintf(
+			"invalid CacheMB %d: expected 16 to 1048576, or 0 for the default", o.CacheMB))
 	}
 	uri := C.CString(path)
 	defer C.free(unsafe.Pointer(uri))

@@ -45,7 +45,8 @@ func (c *Collection) Merge(ctx context.Context, document any, o MergeOptions) (R
 	}
 	id, has := fieldOf(sent, "_id")
 	if !has {
-		return nil, fail(ErrInvalid, 2, "Merge needs a document with its _id")
+		return nil, fail(ErrInvalid, 2,
+			"the document of Merge has no _id: expected the whole document with its _id")
 	}
 	stored, err := c.storedForm(ctx, id, o.VersionField)
 	if err != nil {

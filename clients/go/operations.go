@@ -34,7 +34,7 @@ type CommitChangesOptions struct {
 	// an idempotency key of the database: the commit happens once under it. It needs `keyTime`
 	Key string `truce:"key"`
 	// required with `key`, and only then: the time when the request was made, the same in each
-	// repetition. It tells whether an old key may have been forgotten
+	// repetition. It shows whether the store may have forgotten the key
 	KeyTime time.Time `truce:"keyTime"`
 	// with a key: the result that a repetition returns, at most 64 KiB
 	Leave any `truce:"leave"`
@@ -524,7 +524,7 @@ type SetProtectOptions struct {
 	On bool `truce:"on,always"`
 }
 
-// SetProtect refuses elements that programs without watermarks would bring back.
+// SetProtect refuses removed elements that programs without watermarks would restore.
 //
 // Reply: `set`: its name. The validator of the collection gets a rule: such a write fails with
 // error 121. An error: 24 (locked) a commit holds a document; send the command again.
@@ -584,7 +584,7 @@ type SetForgetOptions struct {
 	ByElement bool `truce:"byElement"`
 	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any `truce:"key"`
-	// also if documents still contain its lists
+	// removes the definition even if documents still contain the lists
 	Anyway bool `truce:"anyway"`
 }
 
@@ -1072,8 +1072,8 @@ func (db *Database) QueueLimit(
 type ClaimOptions struct {
 	// the maximum number of jobs; absent: 1 (1 to 1000)
 	Most int64 `truce:"most"`
-	// if no job is ready, the command waits this long for one; only its connection is busy during
-	// the wait
+	// if no job is ready, the command waits this long for one; during the wait, only this
+	// connection is blocked
 	Wait time.Duration `truce:"waitMS"`
 	// the duration of the claim without truceHeartbeat; absent: 30,000
 	Lease time.Duration `truce:"leaseMS"`
@@ -1081,7 +1081,7 @@ type ClaimOptions struct {
 	Worker string `truce:"worker"`
 }
 
-// Claim claims the next ready jobs, and waits for one.
+// Claim claims the next ready jobs, and can wait for one.
 //
 // Reply: `jobs`: each the job's document with `token`, which together with `_id` identifies the
 // claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not found": no
@@ -1387,8 +1387,8 @@ type CronSetOptions struct {
 	Payload any `truce:"payload"`
 	// the time zone: "Europe/Berlin", "+02:00"; absent: UTC
 	Zone string `truce:"zone"`
-	// the jobs for times that passed while no process ran: one job, no job, or one for each time;
-	// absent: "once": "once", "skip", "all"
+	// the jobs for times that passed while no process ran: one job; none, unless the last time is
+	// less than a minute ago; or one for each time; absent: "once": "once", "skip", "all"
 	Missed string `truce:"missed"`
 	// with "all": the maximum number of these jobs; absent: 100 (1 to 500)
 	Most int64 `truce:"most"`
@@ -1412,9 +1412,9 @@ type CronSetOptions struct {
 	Tags any `truce:"tags"`
 }
 
-// CronSet sets a cron entry, which adds jobs on a schedule.
+// CronSet sets a cron line, which adds jobs on a schedule.
 //
-// cron: the name of the entry.
+// cron: the name of the line.
 //
 // Reply: `next`: the next time, a date; or `paused`: true. If the line and the zone are unchanged,
 // the next time is kept. An error: 2 (invalid) a field of the line is wrong, the zone is unknown,
@@ -1426,13 +1426,13 @@ func (db *Database) CronSet(ctx context.Context, cron string, o CronSetOptions) 
 
 // CronsOptions are the options of Crons.
 type CronsOptions struct {
-	// only entries after this name
+	// only lines after this name
 	After string `truce:"after"`
-	// the maximum number of entries; absent: 100 (1 to 1000)
+	// the maximum number of lines; absent: 100 (1 to 1000)
 	Limit int64 `truce:"limit"`
 }
 
-// Crons lists the cron entries with their next times.
+// Crons lists the cron lines with their next times.
 //
 // Reply: `crons`, by name: each {_id, line, zone, missed, next, paused, job}; and `more`: continue
 // with `after` the last _id.
@@ -1443,16 +1443,16 @@ func (db *Database) Crons(ctx context.Context, o CronsOptions) (Reply, error) {
 
 // CronOptions are the options of Cron.
 type CronOptions struct {
-	// pause or resume the entry, or remove it; times during a pause do not count as missed:
+	// pause or resume the line, or remove it; times during a pause do not count as missed:
 	// "pause", "resume", "remove"; required
 	Action string `truce:"action"`
 }
 
-// Cron pauses, resumes, or removes a cron entry.
+// Cron pauses, resumes, or removes a cron line.
 //
-// cron: the name of the entry.
+// cron: the name of the line.
 //
-// Reply: nothing more. "not found": no such entry exists. Jobs that it added stay.
+// Reply: nothing more. "not found": no such line exists. Jobs that it added stay.
 func (db *Database) Cron(ctx context.Context, cron string, o CronOptions) (Reply, error) {
 	row := operation{name: "truceCron", writes: true, again: true}
 	return db.operate(ctx, row, cron, &o)
@@ -1889,7 +1889,7 @@ type TransferOptions struct {
 	Destination any `truce:"destination"`
 	// a number above zero, which is moved from one to the other
 	Amount any `truce:"amount"`
-	// the source need not have the amount
+	// the balance of the source may become negative
 	Overdraft bool `truce:"overdraft"`
 	// instead of these four: up to 100, each {collection, id, guard, effect, undo}, or
 	// {collection, id, when: "after", effect}, which executes after the decision (a slice)
@@ -2132,7 +2132,7 @@ type SyncReconcileOptions struct {
 	ID any `truce:"id"`
 }
 
-// SyncReconcile completes the pending copies of a document now, or those of all documents.
+// SyncReconcile writes the pending copies of one document, or of all documents, now.
 //
 // collection: the collection; "": all documents.
 //
@@ -2335,7 +2335,7 @@ type TreeOptions struct {
 	Drop bool `truce:"drop"`
 	// with tag and branch: the version; absent: the current one (from 1)
 	Version int64 `truce:"version"`
-	// with merge: the side that wins if both changed the same; absent: a conflict: "mine",
+	// with merge: the side that wins where both changed the same path; absent: a conflict: "mine",
 	// "theirs"
 	Prefer string `truce:"prefer"`
 	// with merge: policies by path
@@ -2413,7 +2413,7 @@ type TreeImportOptions struct {
 // Reply: `version`: the last one; counts: `published`, and `passed`, which the tree had already.
 // Repeat an interrupted import: it continues. Split a history of more than 48 MiB between versions,
 // and begin and end each part like the whole. An error: 2 (invalid) a line is wrong, the history is
-// cut off, or the tree has another content; earlier versions stay.
+// truncated, or the tree has another content; the versions before it were imported.
 func (db *Database) TreeImport(
 	ctx context.Context, tree string, o TreeImportOptions,
 ) (Reply, error) {

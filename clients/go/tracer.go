@@ -43,7 +43,7 @@ func (j *Job) span(
 		return work(ctx)
 	}
 	inner, end := j.db.tracer.Start(ctx, operation, j)
-	err := errors.New("the function did not return")
+	err := errors.New("the traced function panicked or called runtime.Goexit")
 	defer func() { end(err) }()
 	err = work(inner)
 	return err

@@ -63,16 +63,18 @@ type running struct {
 func (w *Worker) check() error {
 	switch {
 	case w.DB == nil:
-		return fail(ErrInvalid, 2, "the worker has no DB")
+		return fail(ErrInvalid, 2, "the worker has no DB: set Worker.DB to the database of the queue")
 	case w.DB.session != nil:
-		return fail(ErrInvalid, 2, "a worker cannot be in a transaction")
+		return fail(ErrInvalid, 2,
+			"Worker.DB is the database of a transaction: use the database of the connection")
 	case w.Handler == nil:
-		return fail(ErrInvalid, 2, "the worker has no Handler")
+		return fail(ErrInvalid, 2,
+			"the worker has no Handler: set Worker.Handler to the function that runs a job")
 	case w.Queue == "":
-		return fail(ErrInvalid, 2, "the worker has no Queue")
+		return fail(ErrInvalid, 2, "the worker has no Queue: set Worker.Queue to the name of a queue")
 	case w.Concurrency < 0 || w.Concurrency > 1000:
 		return fail(ErrInvalid, 2,
-			fmt.Sprintf("invalid Concurrency %d: from 1 to 1000", w.Concurrency))
+			fmt.Sprintf("invalid Concurrency %d: expected 1 to 1000", w.Concurrency))
 	case w.Wait < 0 || w.StopTimeout < 0 || w.Lease < 0:
 		return fail(ErrInvalid, 2, "Wait, StopTimeout, and Lease of a worker must not be negative")
 	}
@@ -239,7 +241,7 @@ func (r *running) handle(ctx context.Context, job *Job) (result any, err error) 
 				string(debug.Stack()))
 		} else if !returned {
 			// runtime.Goexit: this goroutine ends after the deferred calls.
-			ended := errors.New("the handler ended its goroutine")
+			ended := errors.New("the handler called runtime.Goexit: return from the handler instead")
 			r.report(context.WithoutCancel(ctx), job, nil, ended)
 		}
 	}()

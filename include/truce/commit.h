@@ -52,20 +52,21 @@ typedef struct truce_commit_options {
     /* The caller's idempotency key: under one key, the commit takes effect at most once, ever. */
     const char *key;
     /* Required with a key, and only then: the time at which the caller created it (milliseconds
-     * since 1970), the same in every retry. It tells whether the store may have forgotten the key
+     * since 1970), the same in every retry. It shows whether the store may have forgotten the key
      * (TRUCE_EXPIRED). If a retry gives a time that differs by a second or more, it fails with
-     * TRUCE_DUPLICATE. A time before 1970-04-27, which is probably in seconds, and one that is more
-     * than a day ahead of the clock fail with TRUCE_INVALID. */
+     * TRUCE_DUPLICATE. A time before 1970-04-26T17:46:40Z (10,000,000,000 ms), which is probably in
+     * seconds, and one that is more than a day ahead of the clock fail with TRUCE_INVALID. */
     int64_t key_time_ms;
     /* Every mechanism records the input in a commit document, for people. With a key, it also
      * identifies the request: a commit under the same key with another input fails with
-     * TRUCE_DUPLICATE. NULL means none; the key alone identifies the request, whatever it
-     * changes. */
+     * TRUCE_DUPLICATE. NULL means none: the key alone then identifies the request, and a retry
+     * with different changes is not detected. */
     const bson_t *input;
-    /* The time after which other processes undo a commit that shows no activity. An active commit
-     * renews its lease. 0 means 10,000, or the deadline if that is shorter, but at least 1,000. */
+    /* The lease in ms: the time after which other processes undo a commit whose process shows no
+     * activity. A running commit renews its lease. 0 means 10,000, or deadline_ms if that is
+     * shorter, but at least 1,000. */
     uint32_t lease_ms;
-    /* The maximum time to wait for other commits and to retry. 0 means 30,000. */
+    /* The maximum time in ms to wait for other commits and to retry. 0 means 30,000. */
     uint32_t deadline_ms;
     /* For truce_transact: the maximum number of runs of the function. 0 means 100. */
     uint32_t tries_max;
@@ -76,7 +77,8 @@ typedef struct truce_commit_options {
      * done now. If a part of a commit with a key fails because the same commit took effect in the
      * meantime, the call returns TRUCE_OK and sets the flag. */
     bool *earlier;
-    uint64_t reserved[3]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[3];
 } truce_commit_options;
 
 /* ---- a function as one commit ------------------------------------------------------------- */
@@ -95,7 +97,7 @@ typedef struct truce_commit_options {
 typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson_error_t *error);
 
 /*
- * Runs `function` as one commit. TRUCE_OK: the commit took effect (with a key: now or earlier).
+ * Runs `function` as one commit. TRUCE_OK means that it took effect (with a key, now or earlier).
  *
  *     TRUCE_NOT_FOUND  a document that is changed or required does not exist
  *     TRUCE_REFUSED    a document exists and does not match its guard, or the function refused
@@ -256,7 +258,8 @@ typedef struct truce_commit_list_options {
     const char *key_prefix;
     /* The maximum number of commits. 0 means no limit. */
     int64_t limit;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_commit_list_options;
 
 /* Lists the recorded commits, newest first, in the form of truce_commit_record: those of the
@@ -280,7 +283,8 @@ typedef struct truce_read_many_options {
      * these briefly. If this process dies during the read, they are held for at most this time. 0
      * means 1,000. */
     uint32_t lease_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_read_many_options;
 
 /* Reads several documents from one snapshot, without any changes of a commit that later fails. It
@@ -319,7 +323,8 @@ typedef struct truce_unique_options {
     /* The time to wait after the index is created until every process that commits has seen it. 0
      * means 6,000. */
     uint32_t settle_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_unique_options;
 
 typedef struct truce_unique_report {
@@ -327,7 +332,8 @@ typedef struct truce_unique_report {
     int64_t documents, converted;
     /* The index did not exist before. */
     bool made;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_unique_report;
 
 /* Creates the index and writes the `_keys` of every document. Call it again at any time, for
@@ -344,8 +350,22 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store
 /* ---- counters of this process ------------------------------------------------------------- */
 
 typedef struct truce_commit_counters {
-    uint64_t committed, conflicts, aborted, reruns, completions, waits, unknown, fast, native;
-    uint64_t reserved[4]; /* must be zero */
+    /* Commits that took effect, that lost a conflict, and that were undone. */
+    uint64_t committed, conflicts, aborted;
+    /* Runs of a function after its first run. */
+    uint64_t reruns;
+    /* Commits of other clients that this process completed. */
+    uint64_t completions;
+    /* Times that a call waited for another commit. */
+    uint64_t waits;
+    /* Commits that ended with TRUCE_UNKNOWN. */
+    uint64_t unknown;
+    /* Commits of one document in one write. */
+    uint64_t fast;
+    /* Commits by TRUCE_MECHANISM_NATIVE. */
+    uint64_t native;
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_commit_counters;
 
 /* Returns the counters of all commits of this process. */

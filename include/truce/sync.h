@@ -48,7 +48,8 @@ typedef struct truce_sync_options {
     uint32_t deadline_ms;
     /* The mechanism for writes of a source. */
     truce_mechanism mechanism;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_sync_options;
 
 /* Returns a handle, never NULL. If the options are wrong, every call fails. The options are copied
@@ -75,7 +76,8 @@ typedef struct truce_sync_rule {
     uint32_t resume_ms;
     /* The time to wait after the rule is stored until every process has seen it. 0 means 5,000. */
     uint32_t settle_ms;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_sync_rule;
 
 /*
@@ -115,10 +117,10 @@ typedef struct truce_sync_result {
 } truce_sync_result;
 
 /*
- * Updates one document, a source or a dependent, by update operators. TRUCE_OK: the document was
- * changed; copies that could not be written now (result->settled is false) are left to the recovery
- * pass. Without a commit (NULL), the copies are written now. With a commit, they are written after
- * it by truce_sync_reconcile or the recovery pass. `result` may be NULL.
+ * Updates one document, a source or a dependent, by update operators. TRUCE_OK means that the
+ * document was changed; copies that could not be written now (result->settled is false) are left to
+ * the recovery pass. Without a commit (NULL), the copies are written now. With a commit, they are
+ * written after it by truce_sync_reconcile or the recovery pass. `result` may be NULL.
  *
  * If the update changes a copy itself or truce's fields, the call fails with TRUCE_INVALID. If the
  * document does not exist, it fails with TRUCE_NOT_FOUND.
@@ -178,7 +180,14 @@ typedef struct truce_sync_report {
     /* Dependents that differ from their source. Dependents with a flag are counted in `under_way`
      * instead. */
     int64_t differ;
-    int64_t orphans, unreadable, under_way, repaired;
+    /* Dependents without a source. */
+    int64_t orphans;
+    /* Dependents with an array on a path of the rule. */
+    int64_t unreadable;
+    /* Dependents whose copies are being updated: they, or their source, have a flag. */
+    int64_t under_way;
+    /* Dependents whose copies this call repaired. */
+    int64_t repaired;
     uint64_t reserved[4];
 } truce_sync_report;
 
@@ -192,7 +201,8 @@ typedef struct truce_sync_walk_options {
     /* Receives the counts from time to time. NULL means none. */
     void (*progress)(const truce_sync_report *report, void *arg);
     void *arg;
-    uint64_t reserved[4]; /* must be zero */
+    /* Must be zero. */
+    uint64_t reserved[4];
 } truce_sync_walk_options;
 
 /* Compares every dependent of a rule with its source, while the data is in use. If you declare a

@@ -224,7 +224,7 @@ static uint8_t *pages_find(const struct segment_pages *pages, uint32_t number)
     return NULL;
 }
 
-/* Adds a page, whose version is undefined. Returns the version; NULL: the segment has too many
+/* Adds a page, whose version is undefined. Returns the version, or NULL if the segment has too many
  * pages. */
 static uint8_t *pages_add(struct segment_pages *pages, uint32_t number)
 {
@@ -240,8 +240,8 @@ static uint8_t *pages_add(struct segment_pages *pages, uint32_t number)
     return pages->versions + place * (size_t)SEGMENT_PAGE_BYTES;
 }
 
-/* Returns the last version of the page, or zeros, from which its first version differs. NULL: the
- * segment has too many pages. */
+/* Returns the last version of the page. If the segment has no version of the page yet, returns
+ * zeros. Returns NULL if the segment has too many pages. */
 static uint8_t *pages_before(struct segment_pages *pages, uint32_t number)
 {
     uint8_t *version = pages_find(pages, number);
@@ -259,7 +259,8 @@ static bool words_differ(const uint8_t *before, const uint8_t *page, size_t at)
     return at < CHANGE_BYTES && memcmp(before + at, page + at, 8) != 0;
 }
 
-/* Returns the offset of the first word that differs, from `at` on; CHANGE_BYTES: none. */
+/* Returns the offset of the first word that differs, from `at` on, or CHANGE_BYTES if none
+ * differs. */
 static size_t change_next(const uint8_t *before, const uint8_t *page, size_t at)
 {
     while (at + CHANGE_STRIDE <= CHANGE_BYTES && !memcmp(before + at, page + at, CHANGE_STRIDE))
@@ -269,7 +270,8 @@ static size_t change_next(const uint8_t *before, const uint8_t *page, size_t at)
     return at;
 }
 
-/* Writes what differs. Returns its size; SEGMENT_PAGE_BYTES: it is not smaller than the page. */
+/* Writes the bytes that differ. Returns their size, or SEGMENT_PAGE_BYTES if the result is not
+ * smaller than the page. */
 static size_t change_encode(const uint8_t *before, const uint8_t *page, uint8_t *out)
 {
     uint8_t *to = out;
@@ -461,7 +463,7 @@ truce_status truce__segment_decode(const struct segment_name *name, const uint8_
     if (size < SEGMENT_HEAD_BYTES + SHA256_BYTES)
         return segment_refuse(name, "it is too short", error);
     if (!segment_take_head(bytes, head))
-        return segment_refuse(name, "it does not begin as a segment of this version", error);
+        return segment_refuse(name, "it has no valid header of this version", error);
     if (head->entries > SEGMENT_ENTRIES_MAX)
         return segment_refuse(name, "it has too many pages", error);
     hashed = SEGMENT_HEAD_BYTES + head->entries * (size_t)SEGMENT_ENTRY_BYTES;
@@ -472,12 +474,12 @@ truce_status truce__segment_decode(const struct segment_name *name, const uint8_
         return segment_refuse(name, "its hash is wrong", error);
     if (head->generation != name->generation || head->sequence != name->sequence ||
         head->kind != name->kind)
-        return segment_refuse(name, "it belongs to another name", error);
+        return segment_refuse(name, "its header belongs to a segment with another name", error);
     if (head->age_ms < 0 || head->age_ms > MS_MAX || head->clock_ms < 0 || head->clock_ms > MS_MAX)
-        return segment_refuse(name, "its age is not possible", error);
+        return segment_refuse(name, "its time is out of range", error);
     segment_take_entries(bytes + SEGMENT_HEAD_BYTES, segment);
     if (!entries_are_right(segment, &data))
-        return segment_refuse(name, "an entry is not possible", error);
+        return segment_refuse(name, "one of its entries is invalid", error);
     if (!pages)
         return TRUCE_OK;
     if (size != hashed + SHA256_BYTES + data)

@@ -52,7 +52,7 @@ static void sync_note_stall(struct archive_sync *sync, int64_t since_ns)
 {
     pthread_mutex_lock(&sync->mutex);
     if (!atomic_load(&sync->out_since_ns)) {
-        snprintf(sync->reason, sizeof sync->reason, "its target does not answer, or is too slow");
+        snprintf(sync->reason, sizeof sync->reason, "its target does not reply, or is too slow");
         atomic_store(&sync->out_since_ns, since_ns);
     }
     pthread_mutex_unlock(&sync->mutex);
@@ -131,7 +131,7 @@ truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct du
     }
     sync_reason(sync, reason);
     return truce__fail(TRUCE_UNKNOWN, error,
-                       "after %.1f s, the archive does not have all commits that this answer "
+                       "after %.1f s, the archive does not have all commits that this reply "
                        "depends on (%s): they are on the disk, but can be lost with it",
                        (double)(truce__clock_monotonic_ns() - began_ns) / 1e9,
                        atomic_load(&sync->out_since_ns) ? reason : "the archive is slow");

@@ -119,7 +119,8 @@ static void s3_load(void)
 /* ---- signatures ----------------------------------------------------------------------------- */
 
 struct target_s3 {
-    struct target base; /* first */
+    /* Must be the first field. */
+    struct target base;
     void *handle;
     char *bucket, *prefix, *region, *key, *secret, *token;
     /* "https://host" with the bucket in its name, or the endpoint; the host; "/BUCKET" or "". */
@@ -431,10 +432,10 @@ static truce_status s3_check_list(const struct target_s3 *target, const struct b
     /* invariant 5 */
     if (!cut && strstr((const char *)answer->bytes, "<ListBucketResult"))
         return TRUCE_OK;
-    return truce__fail(TRUCE_IO, error,
-                       "cannot list \"%s\": \"%s\" does not answer as S3 does; is "
-                       "AWS_ENDPOINT_URL right?",
-                       target->base.name, target->origin);
+    return truce__fail(
+        TRUCE_IO, error,
+        "cannot list \"%s\": \"%s\" did not reply like an S3 service: check AWS_ENDPOINT_URL",
+        target->base.name, target->origin);
 }
 
 /* Requests a page of the list. Frees `query`. */
@@ -595,9 +596,13 @@ truce_status truce__target_s3(const char *name, const struct target_timeouts *ti
     *target = NULL;
     if (!size || size > 63 || strspn(rest, "abcdefghijklmnopqrstuvwxyz0123456789.-") < size)
         return truce__fail(TRUCE_INVALID, error,
-                           "\"%s\" names no bucket: expected s3://BUCKET/PREFIX", name);
+                           "\"%s\" has no valid bucket name: expected s3://BUCKET/PREFIX", name);
     if (strlen(name) > 700)
-        return truce__fail(TRUCE_INVALID, error, "the prefix of \"%.40s...\" is too long", name);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the target \"%.40s...\" has %zu bytes, more than the maximum of 700: use a shorter "
+            "prefix",
+            name, strlen(name));
     if (!key || !secret)
         return truce__fail(TRUCE_INVALID, error,
                            "\"%s\" needs a login: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

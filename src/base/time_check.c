@@ -14,7 +14,9 @@ truce_status truce__time_check(const char *name, int64_t time_ms, bson_error_t *
         return truce__fail(TRUCE_INVALID, error,
                            "%s is %" PRId64 ", a time %s: expected milliseconds since 1970, for "
                            "example 1767225600000",
-                           name, time_ms, late ? "after the year 9999" : "before 1970-04-27");
+                           name, time_ms,
+                           late ? "after the year 9999"
+                                : "before 10000000000, which is probably in seconds");
     return TRUCE_OK;
 }
 

@@ -80,7 +80,9 @@ static truce_status address_read_path(char *text, struct broker_address *address
 
         if (address->path_count == (int)(sizeof address->path / sizeof *address->path) ||
             !address_decode(text))
-            return truce__fail(TRUCE_INVALID, error, "invalid path of the URL at \"%.80s\"", text);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "invalid path of the URL at \"%.80s\": write special characters as %%XX", text);
         address->path[address->path_count++] = text;
         text = next;
     }
@@ -107,8 +109,9 @@ static truce_status address_read_host(char *text, struct broker_address *address
     }
     address->host = text;
     if (!*text)
-        return truce__fail(TRUCE_INVALID, error, "the URL has no host");
-    if (strchr(text, ',')) /* a list with ports of its own */
+        return truce__fail(TRUCE_INVALID, error,
+                           "the URL has no host: expected amqp://HOST/QUEUE or kafka://HOST/TOPIC");
+    if (strchr(text, ',')) /* A list with ports of its own. */
         return TRUCE_OK;
     if (*text == '[') { /* IPv6 */
         address->host = text + 1;
@@ -121,7 +124,8 @@ static truce_status address_read_host(char *text, struct broker_address *address
         return TRUCE_OK;
     number = strtol(port, &end, 10);
     if (*end || end == port || number < 1 || number > PORT_MAX)
-        return truce__fail(TRUCE_INVALID, error, "invalid port \"%.40s\" in the URL", port);
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid port \"%.40s\" in the URL: expected 1 to 65535", port);
     address->port = (int)number;
     return TRUCE_OK;
 }
@@ -176,8 +180,8 @@ static const struct broker_kind {
     {NULL, NULL, NULL, NULL},
 };
 
-/* Returns the path of the library or program that contains this code; NULL: unknown. A program that
- * was found by PATH is known to the loader only by its name, without a folder. */
+/* Returns the path of the library or program that contains this code, or NULL if it is unknown. A
+ * program that was found by PATH is known to the loader only by its name, without a folder. */
 static const char *broker_own_path(char *buffer, size_t size)
 {
     Dl_info info;
@@ -247,8 +251,10 @@ truce_status truce__broker_find(const char *scheme, const struct broker_ops **op
         memcpy(&function, &symbol, sizeof function);
     *ops = function ? function(BROKER_VERSION) : NULL;
     return *ops ? TRUCE_OK
-                : truce__fail(TRUCE_INVALID, error, "%s belongs to another version of truce",
-                              kind->module);
+                : truce__fail(
+                      TRUCE_INVALID, error,
+                      "%s belongs to another version of truce: install the module of this version",
+                      kind->module);
 }
 
 void truce__broker_message_free(struct broker_message *message)

@@ -1,16 +1,16 @@
 /*
- * The consumer: receives a batch of messages, commits it, acknowledges it, and so on.
+ * The consumer: receives a batch of messages, commits it, acknowledges it, and repeats.
  *
  *     broker ---- receive ----> batch ---- map ----> effects and rejects
  *                                                       | one commit: effects, rejects, records
  *                                                       v
  *     broker <-- acknowledge -------------------------- store
  *
- * A batch forms by itself. It begins with the first message, and takes the messages that the broker
- * sends until it is full, or linger_ms have passed. By default, that is the time of the last
- * commit, from 5 ms to 50 ms, so slow commits get more messages. While a commit runs, the broker
- * sends the next messages, up to the prefetch, so batches grow with the load. If the store is slow,
- * the broker keeps the rest: that is the back-pressure.
+ * A batch begins with the first message. It receives the messages that the broker sends until it is
+ * full, or linger_ms have passed. By default, linger_ms is the duration of the last commit, from 5
+ * ms to 50 ms, so slow commits get more messages. While a commit runs, the broker sends the next
+ * messages, up to the prefetch, so batches grow with the load. If the store is slow, the other
+ * messages stay in the broker (back-pressure).
  *
  * Invariants (BI1 to BI3 are in inbox.h):
  *  BC1  A message is acknowledged only after the commit with its effect or its reject is durable.
@@ -48,7 +48,7 @@
 #include "bson/value.h"
 
 #define CONSUMER_BATCH       250
-#define CONSUMER_BATCH_SET   4000 /* its commits have one record for all messages */
+#define CONSUMER_BATCH_SET   4000 /* Its commits have one record for all messages. */
 #define CONSUMER_BATCH_MAX   5000
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
 #define CONSUMER_LINGER_NS   INT64_C(5000000)
@@ -64,7 +64,7 @@ struct item {
     bool has_key;
     struct effect effect;
     bool has_effect;
-    /* Why the message is rejected; NULL: it is not. Owned. */
+    /* The reason for which the message is rejected, or NULL if it is not rejected. Owned. */
     char *reason;
     /* The result of a message that is not rejected, also if the target is not a set. */
     truce_set_outcome outcome;
@@ -81,7 +81,8 @@ struct consumer {
     const truce_consume_options *options;
     const struct broker_ops *ops;
     struct broker_address address;
-    /* The connection that receives, and one for dead letters; NULL: not open. */
+    /* The connections that receive messages and that publish dead letters, or NULL while they are
+     * closed. */
     void *broker, *publisher;
     struct effect_target *target;
     struct template *id;
@@ -148,8 +149,9 @@ static truce_status consumer_read_message(struct consumer *consumer,
 
     bson_init(document);
     if (message->size > BROKER_BODY_MAX)
-        return truce__fail(TRUCE_INVALID, error, "the message has %zu bytes: at most %d are valid",
-                           message->size, BROKER_BODY_MAX);
+        return truce__fail(TRUCE_INVALID, error,
+                           "the message has %zu bytes, more than the maximum of %d", message->size,
+                           BROKER_BODY_MAX);
     status = truce__json_read(&consumer->reader, (const char *)message->body, message->size, &body,
                               &is_array, &why);
     if (status)
@@ -332,7 +334,8 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
     return seen ? TRUCE_OK : truce__effect_add(consumer->target, &item->effect, commit, error);
 }
 
-/* Finds the position of a message's partition in this commit; NULL: the broker has none. */
+/* Finds the position of a message's partition in this commit. The result is NULL if the broker has
+ * no positions. */
 static truce_status consumer_place(struct consumer *consumer, truce_commit *commit,
                                    const struct broker_position *position,
                                    struct consumer_place **found, bson_error_t *error)
@@ -357,8 +360,9 @@ static truce_status consumer_place(struct consumer *consumer, truce_commit *comm
     return status;
 }
 
-/* A truce_commit_function: the effects, rejects, records, and positions of some messages. The
- * positions move message by message, so a message that occurs twice in a batch has one effect. */
+/* Adds the effects, rejects, records, and positions of some messages to the commit
+ * (truce_commit_function). The positions move message by message, so a message that occurs twice in
+ * a batch has one effect. */
 static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct consumer_part *part = arg;
@@ -450,7 +454,7 @@ static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *
         struct item *item = &consumer->items[consumer->sources[i]];
         bson_error_t reason = {0};
 
-        /* the error of a batch is that of its first failure; an operation alone has its own */
+        /* The error of a batch is that of its first failure; an operation alone has its own. */
         if (consumer->results[i].status)
             status = truce_set_consume(truce__effect_target_set(consumer->target),
                                        consumer->set_consumer, &consumer->operations[i], 1,
@@ -550,7 +554,8 @@ static void consumer_count(struct consumer *consumer)
 
         if (item->reason) {
             counts->rejected++;
-            consumer_note(consumer, "rejected a message: %s", item->reason);
+            consumer_note(consumer, "rejected a message (stored in truce_rejects): %s",
+                          item->reason);
             continue;
         }
         counts->applied += item->outcome == TRUCE_SET_APPLIED;
@@ -726,8 +731,8 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
                                 truce__clock_wall_ms() - consumer->options->inbox_ms, error);
 }
 
-/* Makes one turn of the loop: receives a batch, applies and acknowledges it (a dry run only shows
- * it), and does the housekeeping. Sets *empty if the consumer ends at an empty queue, and no
+/* Runs one iteration of the loop: receives a batch, applies and acknowledges it (a dry run only
+ * shows it), and does the housekeeping. Sets *empty if the consumer ends at an empty queue, and no
  * message waits. `*idle_ms` is the time without a message. */
 static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool *empty,
                                   bson_error_t *error)
@@ -777,7 +782,7 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
                 *error = why;
             return status;
         }
-        consumer_note(consumer, "%s; trying again", why.message);
+        consumer_note(consumer, "%s; retrying", why.message);
         consumer->counts.reconnects++;
         truce__broker_back_off(retry++, consumer_stops, consumer);
         status = TRUCE_OK;
@@ -796,7 +801,7 @@ static truce_status consumer_check(const truce_consume_options *options, bson_er
     if (!options->url || !options->into)
         return truce__fail(TRUCE_INVALID, error, "truce_consume_options needs `url` and `into`");
     if (options->batch > CONSUMER_BATCH_MAX)
-        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d messages",
+        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: expected 1 to %d messages",
                            options->batch, CONSUMER_BATCH_MAX);
     if (options->replay && options->dead_letter)
         return truce__fail(
@@ -836,10 +841,11 @@ static truce_status consumer_name(struct consumer *consumer, bson_error_t *error
     if (!name && address->path_count)
         name = address->path[address->path_count - 1];
     if (!name || !*name || strlen(name) > 100)
-        return truce__fail(TRUCE_INVALID, error,
-                           "invalid name of the consumer \"%.40s\": expected 1 to 100 bytes; the "
-                           "URL has no queue or topic either",
-                           name ? name : "");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "invalid name of the consumer \"%.40s\": expected 1 to 100 bytes, or a URL with a "
+            "queue or topic, whose name is the default",
+            name ? name : "");
     consumer->name = bson_strdup(name);
     consumer->set_consumer = bson_strdup_printf("%s.%u", name, consumer->options->slot);
     return TRUCE_OK;
@@ -896,7 +902,7 @@ truce_status truce__consume(truce_store *store, const truce_consume_options *opt
                             const struct broker_ops *ops, truce_consume_counts *counts,
                             bson_error_t *error)
 {
-    /* two ids beyond 64 bits could be equal as doubles */
+    /* Two ids beyond 64 bits could be equal as doubles. */
     struct consumer consumer = {
         .store = store, .options = options, .ops = ops, .reader = {.exact = true}};
     truce_status status = consumer_check(options, error);

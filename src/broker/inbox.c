@@ -47,15 +47,17 @@ static truce_status inbox_check_id(const bson_value_t *id, bson_error_t *error)
         size = 1;
         break;
     default:
-        return truce__fail(TRUCE_INVALID, error,
-                           "the message's id has the type %s, and must be a string, a whole "
-                           "number, an ObjectId, or binary data",
-                           truce__type_name((uint8_t)id->value_type));
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the id of the message has the type %s: expected a string, a whole number, an "
+            "ObjectId, or "
+            "binary data",
+            truce__type_name((uint8_t)id->value_type));
     }
     return size >= 1 && size <= INBOX_ID_BYTES_MAX
                ? TRUCE_OK
                : truce__fail(TRUCE_INVALID, error,
-                             "the message's id has %u bytes: 1 to %d are valid", size,
+                             "the id of the message has %u bytes: expected 1 to %d", size,
                              INBOX_ID_BYTES_MAX);
 }
 
@@ -128,8 +130,9 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
-                       "the message is of %" PRId64 " ms since 1970, and the records of consumer "
-                       "\"%s\" begin at %" PRId64 ", so it may have been applied before",
+                       "the message has the time %" PRId64
+                       " (ms since 1970), and consumer \"%s\" keeps records only since %" PRId64
+                       ", so the message may have been applied before",
                        time_ms, consumer, horizon_ms);
 }
 

@@ -150,7 +150,7 @@ static const struct effect_verb_row {
     {"post", "post", {"id", "$body.id", "with", "$body.entries", NULL}},
 };
 
-/* The default `key` and `element` of a set: {student_id: "$body.student_id"}, {name:
+/* Appends the default `key` and `element` of a set: {student_id: "$body.student_id"}, {name:
  * "$body.name"}. */
 static void effect_target_set_defaults(const bson_t *map, const char *keys, bson_t *change)
 {
@@ -237,7 +237,7 @@ static truce_status effect_target_compile(struct effect_target *target, const ch
                                  "\"$body\"}]");
     if (map && map_is_array)
         return truce__fail(TRUCE_INVALID, error,
-                           "the mapping of the target \"%.80s\" must be a document, and is an "
+                           "the mapping of the target \"%.80s\" must be a document, not an "
                            "array: a list of changes is for the target \"commit\"",
                            into);
     for (size_t i = 0; colon && i < sizeof target_verbs / sizeof *target_verbs; i++) {
@@ -360,7 +360,8 @@ static truce_status effect_read_operation(const bson_t *change, truce_set_operat
     return TRUCE_OK;
 }
 
-/* Finds the sequence from which the consumer takes the number; NULL: the message has it. */
+/* Finds the sequence from which the consumer takes the number. The name is NULL if the message has
+ * the number. */
 static truce_status effect_read_sequence(const bson_t *change, const char **name,
                                          bson_error_t *error)
 {
@@ -549,15 +550,18 @@ static truce_status effect_check_change(struct effect_target *target, const bson
     return status;
 }
 
-/* Returns the next change of a list. INVALID: it is not a document. */
+/* Returns the next change of a list. Fails with INVALID if it is not a document. */
 static truce_status effect_next(bson_iter_t *at, bson_t *change, bool *more, bson_error_t *error)
 {
     *more = bson_iter_next(at);
     if (!*more)
         return TRUCE_OK;
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
-        return truce__fail(TRUCE_INVALID, error, "change %s of the mapping is not a document",
-                           bson_iter_key(at));
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "change %s of the mapping must be a document, for example {\"insert\": \"orders\", "
+            "\"with\": \"$body\"}",
+            bson_iter_key(at));
     truce__value_bson(truce__value_of_iter(at), change);
     return TRUCE_OK;
 }
@@ -638,7 +642,7 @@ static truce_status effect_add_upsert(const bson_t *change, const char *collecti
     }
     if (!status && *path)
         status = effect_read_version(&with, path, &given, error);
-    /* a stored document without a number is older than every message */
+    /* A stored document without a number is older than every message. */
     if (!status && *path && effect_read_version(&found, path, &stored, NULL))
         stored = INT64_MIN;
     bson_destroy(&found);

@@ -7,7 +7,7 @@
  *
  * Invariants for jobs (BF1 to BF4, for changes, are in feed_events.h):
  *  BP1  A job ends as done only after the broker has confirmed its message. A job whose publisher
- *       died is claimed again when its lease is over.
+ *       died is claimed again when its lease has expired.
  *  BP2  The id of a message depends on its job only, so a repetition has the same id.
  *  BP3  After a failure, the jobs of the batch are released, and the connection is closed.
  */
@@ -30,16 +30,16 @@
 
 #define PUBLISHER_BATCH      100
 #define PUBLISHER_CONFIRM_MS 10000
-#define PUBLISHER_KEY_BYTES  255 /* a short string of AMQP */
+#define PUBLISHER_KEY_BYTES  255 /* A short string of AMQP. */
 
 struct publisher {
     truce_store *store;
-    /* The engine that has the feed; NULL: that of the store. */
+    /* The engine that has the feed; NULL means that of the store. */
     struct engine *engine;
     const truce_publish_options *options;
     const struct broker_ops *ops;
     struct broker_address address;
-    /* The connection; NULL: not open. */
+    /* The connection, or NULL if it is not open. */
     void *broker;
     /* The source: a queue, or changes, which are NULL until they were opened. */
     truce_queue *queue;
@@ -86,7 +86,8 @@ static void publisher_release_jobs(struct publisher *publisher)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Finds the key of a message, in the document of its job or event. NULL: that of the URL. */
+/* Finds the key of a message in the document of its job or event. Returns NULL if the key is that
+ * of the URL. */
 static truce_status publisher_find_key(struct publisher *publisher, const bson_t *document,
                                        bson_t *made, const char **key, bson_error_t *error)
 {
@@ -264,7 +265,7 @@ static truce_status publisher_end_jobs(struct publisher *publisher, bson_error_t
         return status;
     status = TRUCE_OK;
     for (size_t i = 0; i < publisher->count; i++) {
-        if (statuses[i] == TRUCE_EXPIRED) /* another publisher has it, and repeats the message */
+        if (statuses[i] == TRUCE_EXPIRED) /* Another publisher has it, and repeats the message. */
             statuses[i] = TRUCE_OK;
         publisher->counts.published += !statuses[i];
         if (!status)
@@ -298,7 +299,7 @@ static void publisher_note_retry(const struct publisher *publisher, const char *
 
     if (!publisher->options->note)
         return;
-    snprintf(text, sizeof text, "%s; trying again", reason);
+    snprintf(text, sizeof text, "%s; retrying", reason);
     publisher->options->note(text, publisher->options->arg);
 }
 
@@ -358,7 +359,7 @@ static truce_status publisher_check(const truce_publish_options *options, bson_e
                            "invalid publisher \"%.40s\": expected 1 to 100 bytes",
                            options->publisher);
     if (options->batch > JOB_CLAIMS_MAX)
-        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d messages",
+        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: expected 1 to %d messages",
                            options->batch, JOB_CLAIMS_MAX);
     if (options->key && options->key[0] != '$')
         return truce__fail(TRUCE_INVALID, error,

@@ -183,7 +183,9 @@ truce_status truce__date_format_check(const char *format, size_t length, bool re
         if (format[i] != '%')
             continue;
         if (++i == length)
-            return truce__refuse(18535, error, "the date format ends with a single '%%'");
+            return truce__refuse(18535, error,
+                                 "the date format ends with a single '%%': write %%%% for a "
+                                 "percent sign");
         if (format[i] == '\0' || !strchr(letters, format[i]))
             return truce__refuse(18536, error, "unknown letter '%%%c' in a date format", format[i]);
     }
@@ -424,7 +426,7 @@ static bool read_named_date(struct date_reader *reader)
 
     if (!month)
         return false;
-    (void)date_skip(reader, '.'); /* of an abbreviation */
+    (void)date_skip(reader, '.'); /* The period of an abbreviation. */
     date_read_skip_blanks(reader);
     (void)date_skip(reader, '-'); /* Apr-5-2020 */
     if (!date_read_number(reader, 4, &day))
@@ -880,7 +882,7 @@ int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone)
 
 int64_t truce__date_days(int64_t year, int64_t month, int64_t day)
 {
-    int64_t months = month - 3; /* a year from March ends with 29 February */
+    int64_t months = month - 3; /* A year from March ends with 29 February. */
     int64_t shifted = year + date_floor_divide(months, 12);
     int64_t from_march = floor_rest(months, 12);
     int64_t era = date_floor_divide(shifted, 400);
@@ -913,7 +915,7 @@ static void date_fill_calendar(int64_t days, struct date_parts *parts)
 
 int64_t truce__date_iso_days(int64_t iso_year)
 {
-    int64_t fourth = truce__date_days(iso_year, 1, 4); /* always in week 1 */
+    int64_t fourth = truce__date_days(iso_year, 1, 4); /* Always in week 1. */
 
     return fourth - floor_rest(fourth + 3, 7); /* 1970-01-01 was a Thursday */
 }

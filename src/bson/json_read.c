@@ -192,7 +192,7 @@ static const uint8_t *json_number_end(const uint8_t *at, const uint8_t *end, boo
 
 /* A BSON document with the fields of a wrapper. */
 struct wrapper {
-    const char *key; /* of the first field */
+    const char *key; /* The key of the first field. */
     bson_iter_t first, second;
     uint32_t count;
 };
@@ -403,7 +403,7 @@ static bool subtype_of(const bson_iter_t *iter, uint8_t *subtype)
 
 static void payload_binary(struct buffer *payload, uint8_t subtype, const struct buffer *bytes)
 {
-    bool old = subtype == BSON_SUBTYPE_BINARY_DEPRECATED; /* has its length a second time */
+    bool old = subtype == BSON_SUBTYPE_BINARY_DEPRECATED; /* Has its length a second time. */
     uint32_t inner = BSON_UINT32_TO_LE((uint32_t)bytes->size);
     uint32_t outer = BSON_UINT32_TO_LE((uint32_t)bytes->size + (old ? 4 : 0));
 
@@ -554,7 +554,8 @@ static const char *convert_pointer(const struct wrapper *w, struct buffer *paylo
     return CONVERTED;
 }
 
-/* {"$document": {...}} means the inner document, even if that looks like a wrapper. */
+/* Converts {"$document": {...}}, which means the inner document, even if that looks like a
+ * wrapper. */
 static const char *wrapper_convert_document(const struct wrapper *w, struct buffer *payload,
                                             uint8_t *type)
 {
@@ -695,8 +696,8 @@ struct frame {
 struct reading {
     const uint8_t *start, *at, *end;
     struct buffer *out;
-    bool typed; /* names without quotes, texts in single quotes */
-    bool exact; /* no whole number becomes a double */
+    bool typed; /* Names without quotes, texts in single quotes. */
+    bool exact; /* No whole number becomes a double. */
     uint32_t depth;
     struct frame frames[READ_DEPTH_MAX + 1];
     bson_error_t *error;
@@ -793,6 +794,7 @@ static bool read_hex4(struct reading *r, uint32_t *code)
     return true;
 }
 
+/* Encodes a character as UTF-8 and returns the number of bytes. */
 static size_t utf8_encode(uint32_t code, uint8_t bytes[4])
 {
     if (code < 0x80) {
@@ -827,13 +829,15 @@ static truce_status read_unicode(struct reading *r, bool key)
     if (!read_hex4(r, &code))
         return fail_at(r, where, "\\u needs four hexadecimal digits");
     if (code >= 0xdc00 && code <= 0xdfff)
-        return fail_at(r, where, "\\u names the second half of a pair without the first");
+        return fail_at(r, where, "\\u gives the second half of a surrogate pair without the first");
     if (code >= 0xd800 && code <= 0xdbff) {
         if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != 'u')
-            return fail_at(r, where, "\\u names the first half of a pair without the second");
+            return fail_at(r, where,
+                           "\\u gives the first half of a surrogate pair without the second");
         r->at += 2;
         if (!read_hex4(r, &low) || low < 0xdc00 || low > 0xdfff)
-            return fail_at(r, where, "\\u names the first half of a pair without the second");
+            return fail_at(r, where,
+                           "\\u gives the first half of a surrogate pair without the second");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
     if (code == 0 && key)
@@ -858,7 +862,7 @@ static truce_status read_escape(struct reading *r, bool key, uint8_t quote)
     }
     found = *r->at ? strchr(from, *r->at) : NULL;
     if (!found)
-        return fail_here(r, "unknown escape after \\ in a string");
+        return fail_here(r, "unknown escape after \\ in a string: expected \" \\ / b f n r t or u");
     r->at++;
     return put_byte(r, (uint8_t)to[found - from]);
 }
@@ -933,8 +937,8 @@ static truce_status fail_wide(struct reading *r, const char *text)
     return fail_at(r, r->at - strlen(text), what);
 }
 
-/* An integer becomes an int32, an int64, or a double: the first that fits, as in MongoDB's
- * tools. */
+/* Appends an integer. It becomes an int32, an int64, or a double: the first that fits, as in
+ * MongoDB's tools. */
 static truce_status put_integer(struct reading *r, const char *text, uint8_t *type)
 {
     errno = 0;
@@ -1136,13 +1140,13 @@ static truce_status read_container(struct reading *r, bool array, bool literal)
     if (!status)
         status = put_byte(r, 0);
     if (status)
-        return status; /* the depth stays, so that the error could name the field */
+        return status; /* The depth stays, so that the error could name the field. */
     r->depth--;
     patch_length(r, length_at, r->out->size - length_at);
     return TRUCE_OK;
 }
 
-/* If the document at `where` in the buffer is a wrapper, replaces it by its value. */
+/* Replaces the document at `where` in the buffer by its value if it is a wrapper. */
 static truce_status json_read_unwrap(struct reading *r, size_t where, const uint8_t *text,
                                      uint8_t *type)
 {
@@ -1160,6 +1164,7 @@ static truce_status json_read_unwrap(struct reading *r, size_t where, const uint
     return status;
 }
 
+/* Reads a value and appends its payload. */
 static truce_status json_read_value(struct reading *r, uint8_t *type)
 {
     const uint8_t *text = r->at;
@@ -1211,6 +1216,7 @@ static truce_status json_read_value(struct reading *r, uint8_t *type)
     return status;
 }
 
+/* Reads the whole text: one document, or an array if `is_array` is not NULL. */
 static truce_status json_read_all(struct reading *r, bool *is_array)
 {
     truce_status status;
@@ -1226,12 +1232,12 @@ static truce_status json_read_all(struct reading *r, bool *is_array)
     if (*r->at != '{' && !(array && is_array))
         return fail_here(r, is_array ? "a document or an array is expected: { or ["
                                      : "a document is expected: {");
-    status = read_container(r, array, true); /* the whole is never a wrapper */
+    status = read_container(r, array, true); /* The whole is never a wrapper. */
     if (status)
         return status;
     json_read_skip_space(r);
     if (r->at != r->end)
-        return fail_here(r, "there is something after the end of the document");
+        return fail_here(r, "unexpected text after the end of the document");
     if (r->out->size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, r->error, "the document is larger than %d bytes",
                            TRUCE_DOCUMENT_BYTES_MAX);

@@ -62,7 +62,8 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
                            "TRUCE_MECHANISM_AUTO, or TRUCE_MECHANISM_JOURNAL",
                            store->ops->scheme);
     if (options && (unsigned)options->mechanism > TRUCE_MECHANISM_JOURNAL)
-        return truce__fail(TRUCE_INVALID, error, "unknown mechanism of commits: %d",
+        return truce__fail(TRUCE_INVALID, error,
+                           "unknown `mechanism` %d of a commit: expected a truce_mechanism",
                            (int)options->mechanism);
     if (options)
         status = truce__commit_key_check(options->key, options->key_time_ms, error);
@@ -176,9 +177,8 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
         return commit_failed(commit, error);
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "the collection name is missing");
-    if (collection[0] ==
-        /* Commits of another database are stored there, where its readers look for them. */
-        '@')
+    /* Commits of another database are stored there, where its readers look for them. */
+    if (collection[0] == '@')
         return truce__fail(
             TRUCE_INVALID, error,
             "the collection \"%s\" belongs to another database: open the store with that database "
@@ -200,7 +200,7 @@ static void commit_fill_places(truce_commit *commit)
         truce__hash_add(&commit->places, truce__entry_hash(commit->entries[i]), i);
 }
 
-/* Returns the entry of the same document; NULL: none. */
+/* Returns the entry of the same document, or NULL if the commit has none. */
 static struct entry *commit_find_entry(truce_commit *commit, const struct entry *wanted)
 {
     struct hash_probe probe;
@@ -232,8 +232,11 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
         return truce__fail(TRUCE_INVALID, error, "the _id of a document of \"%s\" is missing",
                            collection);
     if (!id_allowed(id))
-        return truce__fail(TRUCE_INVALID, error,
-                           "an _id may have any type except array, regex, and undefined");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the _id of a document of \"%s\" is an array, a regex, or undefined: expected any "
+            "other type",
+            collection);
     status = truce__check_value(id, "_id", error);
     if (status)
         return status;
@@ -282,8 +285,8 @@ void truce__commit_queue_up(truce_commit *commit, const char *collection)
         queue_up(commit, truce__key_lock_place_of_keys(collection));
 }
 
-/* Gives the entry its document, which was just read (NULL: missing). If the collected changes do
- * not apply to it, the commit has failed. */
+/* Gives the entry its document, which was just read (NULL if it is missing). If the collected
+ * changes do not apply to it, the commit has failed. */
 static truce_status commit_learn(truce_commit *commit, struct entry *entry, const bson_t *document,
                                  bson_error_t *error)
 {
@@ -366,7 +369,8 @@ truce_status truce_commit_require_missing(truce_commit *commit, const char *coll
     if (!status)
         status = commit_know(commit, entry, error);
     if (!status && entry->token.found)
-        status = truce__fail(TRUCE_DUPLICATE, error, "%s exists",
+        status = truce__fail(TRUCE_DUPLICATE, error,
+                             "%s exists, but the commit requires that it does not",
                              truce__entry_show(entry, text, sizeof text));
     return status;
 }
@@ -581,8 +585,10 @@ truce_status truce_commit_changes(truce_commit *commit, const char *collection,
         bson_t diff;
 
         if (fields.value.type != BSON_TYPE_DOCUMENT)
-            return truce__fail(TRUCE_INVALID, error,
-                               "\"%s\" of the changes has no diff: {key: [old, new]}", fields.key);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the changes of document \"%s\" are not a diff: expected {KEY: [OLD, NEW], ...}",
+                fields.key);
         truce__value_bson(fields.value, &diff);
         status = truce_commit_change(commit, collection, &id, &diff, error);
         if (status == TRUCE_INVALID && error) {
@@ -640,7 +646,8 @@ static struct entry *keyed_own_entry(const truce_commit *commit, const char *col
     return NULL;
 }
 
-/* Reads the stored document with that key, and resolves its intent first. NOT_FOUND: none. */
+/* Reads the stored document with that key, and resolves its intent first. Returns NOT_FOUND if
+ * none exists. */
 static truce_status keyed_find(truce_commit *commit, const char *collection, const bson_t *key,
                                bson_t *document, bson_error_t *error)
 {
@@ -743,7 +750,8 @@ truce_status truce__commit_insert_shown(truce_commit *commit, const char *collec
     return status;
 }
 
-/* Returns OK if another document has the entry's key, with or without an intent; else NOT_FOUND. */
+/* Returns OK if another document has the entry's key, with or without an intent, and NOT_FOUND
+ * otherwise. */
 static truce_status keyed_is_there(truce_commit *commit, const struct entry *entry,
                                    bson_error_t *error)
 {
@@ -828,9 +836,9 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
 
 /* A cursor of the caller. The caller may close it after the commit and after the store. */
 struct answer {
-    truce_cursor base;    /* first */
-    truce_cursor *under;  /* NULL: the commit has ended. */
-    truce_commit *commit; /* The same. */
+    truce_cursor base;    /* Must be the first field. */
+    truce_cursor *under;  /* NULL once the commit has ended. */
+    truce_commit *commit; /* NULL once the commit has ended. */
     struct answer *next;  /* The next cursor of the commit. */
 };
 
@@ -893,6 +901,8 @@ void truce__commit_queries_forget(truce_commit *commit)
 
 /* ---- access to queries ----------------------------------------------------------------------- */
 
+/* Checks that the commit can guard a query: the store can check reads, and no document was acquired
+ * first. */
 static truce_status queries_check_support(truce_commit *commit, const char *collection,
                                           bson_error_t *error)
 {
@@ -930,7 +940,7 @@ static truce_status queries_make_index(truce_commit *commit, const char *collect
     return exists ? truce__metadata_ensure_intents(commit->store, collection, error) : status;
 }
 
-/* Finds a held document. NOT_FOUND: no document is held. */
+/* Finds a held document. Returns NOT_FOUND if no document is held. */
 static truce_status find_held(const truce_commit *commit, const char *collection, bson_t *document,
                               bson_error_t *error)
 {
@@ -951,8 +961,8 @@ static truce_status open_snapshot(truce_commit *commit, bson_error_t *error)
     return truce__overlay_open(commit->store, &options, &commit->asked, error);
 }
 
-/* Checks that no document is held in the snapshot of the queries. *free: none is. Otherwise the
- * holder's commit was completed or waited for. */
+/* Checks whether the snapshot of the queries has a held document. Sets *free if it has none.
+ * Otherwise, completes the commit that holds it, or waits for that commit. */
 static truce_status queries_check_held(truce_commit *commit, const char *collection, bool *free,
                                        bson_error_t *error)
 {
@@ -972,6 +982,8 @@ static truce_status queries_check_held(truce_commit *commit, const char *collect
     return status;
 }
 
+/* Opens the snapshot of the queries at the first one. Completes the commits that hold documents of
+ * the collection in it; if a later query finds such a document, the try fails with CONFLICT. */
 static truce_status find_snapshot(truce_commit *commit, const char *collection, bson_error_t *error)
 {
     bool first = !commit->asked, free = false;
@@ -1020,6 +1032,7 @@ static truce_status write_own(truce_commit *commit, struct entry *entry, bool co
     return status;
 }
 
+/* Writes the commit's own changes of the collection into the overlay of the queries. */
 static truce_status show_own(truce_commit *commit, const char *collection, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -1039,6 +1052,7 @@ static truce_status show_own(truce_commit *commit, const char *collection, bson_
 
 /* ---- a query --------------------------------------------------------------------------------- */
 
+/* Runs a query in the snapshot, with the own changes of the commit. */
 static truce_status queries_open_cursor(truce_commit *commit, const char *collection,
                                         const bson_t *filter, const truce_find_options *options,
                                         truce_cursor **cursor, bson_error_t *error)
@@ -1122,7 +1136,7 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
 }
 
 /* Returns whether a blind change of one document can be one step of the store. Nothing was read, so
- * no update can be lost and no race must be won. On a server, such a step would be a
+ * no update can be lost, and the step cannot lose a race. On a server, such a step would be a
  * transaction. */
 static bool in_one_step(const truce_commit *commit)
 {
@@ -1158,6 +1172,7 @@ static bool is_all_that_was_taken(const truce_commit *commit)
            !truce__commit_is_kept(commit) && commit_comparable(commit);
 }
 
+/* Chooses the mechanism and applies the commit. */
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
     bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && commit_comparable(commit) &&
@@ -1179,7 +1194,9 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
                                          : truce__commit_journal(commit, error);
 }
 
-static truce_status commit_commit_apply(truce_commit *commit, bson_error_t *error)
+/* Applies the collected changes once, or returns the failure that the commit already has, and
+ * counts the outcome. */
+static truce_status commit_apply(truce_commit *commit, bson_error_t *error)
 {
     truce_status status;
 
@@ -1215,7 +1232,7 @@ truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error)
                            "the commit was already applied: begin another commit for more changes");
     commit->applied = true;
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
-    commit->outcome = commit_commit_apply(commit, &why);
+    commit->outcome = commit_apply(commit, &why);
     truce__commit_queries_forget(commit);
     truce__deadline_set(before_ns);
     if (commit->outcome && error)

@@ -36,15 +36,17 @@
  * `forked` follows the chain of `pre`: every journal commit stores the revision that it found.
  */
 
-#define REPAIR_MS 1000 /* of one commit */
+#define REPAIR_MS 1000 /* The time for the repair of one commit. */
 
 struct inspector {
     struct check *check;
-    struct worker worker; /* For repairs. */
+    /* For repairs. */
+    struct worker worker;
     /* Commits that have not ended, whose owners are probably dead. */
     bson_oid_t *watched;
     uint32_t watched_count;
-    bool watching; /* The batches are over, and `watched` is checked. */
+    /* The batches are over, and `watched` is checked. */
+    bool watching;
     /* The inspected commit was already reported as blocked. */
     bool blocked;
     /* The decided commits of the batch whose documents must be read one by one. */
@@ -54,6 +56,8 @@ struct inspector {
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
+/* Reports a document whose intent truce did not write, or whose commit is done, undone, or gone.
+ * Repairs the latter cases by resolving the intent. */
 static truce_status held_document(struct check *check, const char *collection,
                                   const bson_t *document, void *arg, bson_error_t *error)
 {
@@ -158,8 +162,9 @@ static truce_status keyed_document(struct check *check, const char *collection,
     return status;
 }
 
-static truce_status commit_check_check_collection(void *arg, const char *collection,
-                                                  bson_error_t *error)
+/* Checks the documents of a collection that have an intent and, if it has declared keys, the
+ * `_keys` of all documents. */
+static truce_status commit_check_collection(void *arg, const char *collection, bson_error_t *error)
 {
     struct inspector *by = arg;
     bson_t *filter;
@@ -202,6 +207,7 @@ static truce_status check_repair(struct inspector *by, const bson_t *commit, con
 typedef truce_status post_function(struct inspector *by, const bson_t *post, const bson_oid_t *id,
                                    bson_error_t *error);
 
+/* Calls the function for each element of `post` until one fails. */
 static truce_status each_post(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
                               post_function *function, bson_error_t *error)
 {
@@ -273,8 +279,8 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
 }
 
 /* Checks whether a unique index would refuse the release of a held document. */
-static truce_status commit_check_check_blocked(struct inspector *by, const bson_t *post,
-                                               const bson_oid_t *id, bson_error_t *error)
+static truce_status commit_check_blocked(struct inspector *by, const bson_t *post,
+                                         const bson_oid_t *id, bson_error_t *error)
 {
     struct truce_commit commit = {.store = by->check->store, .worker = by->worker};
     struct finding finding = {
@@ -327,7 +333,8 @@ static void report_refused(struct inspector *by, const bson_oid_t *id, const bso
     truce__check_report(by->check, &finding, false);
 }
 
-/* A decided commit without a lease was not written by truce. Any process may complete it. */
+/* Returns whether any process may complete the commit: its lease has expired, or it is decided and
+ * has no lease, so truce did not write it. */
 static bool check_lease_over(struct inspector *by, const bson_oid_t *id, const bson_t *commit)
 {
     return (!strcmp(truce__commit_state(commit), "committed") &&
@@ -352,8 +359,10 @@ static bool inspector_must_read(const struct inspector *by, const bson_oid_t *id
     return false;
 }
 
-static truce_status commit_check_check_state(struct inspector *by, const bson_t *commit,
-                                             const bson_oid_t *id, bson_error_t *error)
+/* Reports a commit that no process completes, and completes or undoes it if the check repairs. A
+ * commit whose lease may be active is watched instead. */
+static truce_status commit_check_state(struct inspector *by, const bson_t *commit,
+                                       const bson_oid_t *id, bson_error_t *error)
 {
     const char *state = truce__commit_state(commit);
     bool pending = state && !strcmp(state, "pending");
@@ -371,15 +380,16 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
         return TRUCE_OK;
     }
     finding.rule = pending ? "expired-lease" : "half-applied";
-    finding.text = pending ? "the commit is pending though its lease is over: its owner is gone"
-                           : "the commit was decided but not completed";
+    finding.text =
+        pending ? "the commit is pending, but its lease has expired: its process ended or stalled"
+                : "the commit was decided but not completed";
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
     by->blocked = false;
     closer = !pending && inspector_must_read(by, id);
     if (closer)
         status = each_post(by, commit, id, check_missing, &why);
     if (!status && closer)
-        status = each_post(by, commit, id, commit_check_check_blocked, &why);
+        status = each_post(by, commit, id, commit_check_blocked, &why);
     repairs = truce__check_repairs(by->check, &finding);
     if (!status && repairs)
         status = check_repair(by, commit, id, pending, &why);
@@ -393,6 +403,7 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
     return status;
 }
 
+/* Reports the plain writes that the commit has overwritten. */
 static void check_overwritten(struct inspector *by, const bson_t *commit, const bson_oid_t *id)
 {
     struct finding finding = {
@@ -427,7 +438,7 @@ static void check_overwritten(struct inspector *by, const bson_t *commit, const 
  * the leases of the commits whose owners are probably dead. It watches them together.
  */
 
-#define WATCH_MS_MAX 1000 /* between two checks */
+#define WATCH_MS_MAX 1000 /* Between two checks. */
 
 static void check_unwatched(struct inspector *by, const bson_oid_t *id)
 {
@@ -444,6 +455,8 @@ static void check_unwatched(struct inspector *by, const bson_oid_t *id)
     truce__check_report(by->check, &finding, false);
 }
 
+/* Waits until the watched commits are completed or their leases have expired, and checks them
+ * again. Reports those that remain at the deadline. */
 static truce_status check_watched(struct inspector *by, bson_error_t *error)
 {
     int64_t now_ns = truce__clock_monotonic_ns(), wait_ms = 50;
@@ -466,7 +479,7 @@ static truce_status check_watched(struct inspector *by, bson_error_t *error)
             status = truce__commit_find(by->check->store, &id, &commit, error);
             truce__worker_init(&by->worker, by->check->store, REPAIR_MS);
             if (!status)
-                status = commit_check_check_state(by, &commit, &id, error);
+                status = commit_check_state(by, &commit, &id, error);
             if (status == TRUCE_NOT_FOUND)
                 status = TRUCE_OK; /* It was undone and purged. */
             bson_destroy(&commit);
@@ -480,8 +493,9 @@ static truce_status check_watched(struct inspector *by, bson_error_t *error)
 
 /* ---- a commit -------------------------------------------------------------------------------- */
 
-static truce_status commit_check_check_commit(struct check *check, const char *collection,
-                                              const bson_t *commit, void *arg, bson_error_t *error)
+static truce_status commit_check_commit_document(struct check *check, const char *collection,
+                                                 const bson_t *commit, void *arg,
+                                                 bson_error_t *error)
 {
     struct inspector *by = arg;
     truce_status status;
@@ -491,7 +505,7 @@ static truce_status commit_check_check_commit(struct check *check, const char *c
     if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
         return TRUCE_OK;
     bson_oid_copy(bson_iter_oid(&iter), &id);
-    status = commit_check_check_state(by, commit, &id, error);
+    status = commit_check_state(by, commit, &id, error);
     check_overwritten(by, commit, &id);
     return status;
 }
@@ -562,6 +576,8 @@ static void each_decided_post(struct decided *batch, uint32_t number, decided_fu
     }
 }
 
+/* Links a document of a decided commit to the commit. Returns false if an element is invalid, so
+ * that the commit needs a closer check. */
 static bool decided_link(struct decided *batch, uint32_t number, const bson_t *post, void *arg)
 {
     bson_value_t id = truce__document_id(batch->commits[number]), target;
@@ -743,6 +759,7 @@ static truce_status suspect_commits(struct check *check, bson_t *const *document
 
 /* ---- discarded values ------------------------------------------------------------------------ */
 
+/* Reports a value or a change in truce_displaced. */
 static truce_status displaced_document(struct check *check, const char *collection,
                                        const bson_t *document, void *arg, bson_error_t *error)
 {
@@ -847,15 +864,15 @@ truce_status truce__commit_check(struct check *check, bson_error_t *error)
     truce_status first, status;
 
     truce__worker_init(&by.worker, check->store, REPAIR_MS);
-    first = truce__check_suspects(check, COMMITS, NULL, suspect_commits, commit_check_check_commit,
-                                  &by, error);
+    first = truce__check_suspects(check, COMMITS, NULL, suspect_commits,
+                                  commit_check_commit_document, &by, error);
     status =
         truce__check_each(check, DISPLACED, NULL, displaced_document, &by, first ? NULL : error);
     first = first ? first : status;
     status = check_forks(&by, first ? NULL : error);
     first = first ? first : status;
-    status = truce__each_collection(check->store, commit_check_check_collection, &by,
-                                    first ? NULL : error);
+    status =
+        truce__each_collection(check->store, commit_check_collection, &by, first ? NULL : error);
     first = first ? first : status;
     status = check_watched(&by, first ? NULL : error);
     bson_free(by.watched);

@@ -132,8 +132,8 @@ truce_status truce__token_of(const bson_t *document, struct token *token, bson_e
     if (!BSON_ITER_HOLDS_OID(&iter))
         return truce__fail(
             TRUCE_INVALID, error,
-            "the field \"_rev\" of a document in a commit is not an ObjectId; the name is reserved "
-            "for truce");
+            "the field \"_rev\" of a document in the commit is not an ObjectId: the name is "
+            "reserved for truce, so remove or rename the field");
     token->has_rev = true;
     bson_oid_copy(bson_iter_oid(&iter), &token->rev);
     return TRUCE_OK;
@@ -165,6 +165,7 @@ truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, b
     return status;
 }
 
+/* Fails with REFUSED if the base does not match the guard, and with NOT_FOUND if no base exists. */
 static truce_status test_guard(const struct entry *entry, const bson_t *guard, bson_error_t *error)
 {
     bool matches = false;
@@ -181,6 +182,7 @@ static truce_status test_guard(const struct entry *entry, const bson_t *guard, b
     return status;
 }
 
+/* Tests all guards of the entry, and whether its document must exist. */
 static truce_status test_guards(const struct entry *entry, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -251,6 +253,8 @@ static void entry_set_after(struct entry *entry, bson_t *after, bool found)
     entry->after_found = found;
 }
 
+/* Applies a compiled update to the entry's `after`. Fails with INVALID if it replaces the document
+ * or changes a reserved field. */
 static truce_status apply_compiled(struct entry *entry, const struct update *update,
                                    bson_error_t *error)
 {
@@ -323,6 +327,8 @@ static truce_status entry_apply_whole(struct entry *entry, const bson_t *documen
     return TRUCE_OK;
 }
 
+/* Applies a diff to `after`, if its old values are the current ones. Otherwise fails with CONFLICT
+ * and marks the entry as stale. */
 static truce_status entry_apply_diff(struct entry *entry, const bson_t *diff, bson_error_t *error)
 {
     truce_status status;
@@ -345,6 +351,7 @@ static truce_status entry_apply_diff(struct entry *entry, const bson_t *diff, bs
     return status;
 }
 
+/* Applies one collected change to `after`. */
 static truce_status apply_change(struct entry *entry, const struct change *change,
                                  const struct update *compiled, bson_error_t *error)
 {
@@ -407,6 +414,7 @@ truce_status truce__entry_change(struct entry *entry, enum change_kind kind, con
     return status;
 }
 
+/* Makes the document the base, tests the guards, and applies all collected changes. */
 static truce_status set_base(struct entry *entry, const bson_t *base, bson_error_t *error)
 {
     truce_status status = truce__token_of(base, &entry->token, error);

@@ -9,10 +9,10 @@
 /*
  * The sweep of the journal. Its order allows an interruption after every step:
  *
- *   1. Commits. A pending one whose lease is over is aborted. A committed one is released and done.
- *      An aborted one is stripped and marked `cleaned`, so that the next round skips it.
+ *   1. Commits. A pending one whose lease has expired is aborted. A committed one is released and
+ *      done. An aborted one is stripped and marked `cleaned`, so that the next round skips it.
  *   2. Documents that a missing, aborted, or done commit still holds, by the sparse index on
- *      `_intent`. Only this step finds a prepare that landed after its commit was undone and
+ *      `_intent`. Only this step finds a prepare that took effect after its commit was undone and
  *      purged;
  *   3. The purge of commits that ended before the retention period.
  *
@@ -53,6 +53,8 @@ static const bson_oid_t *sweep_id_of(const bson_t *commit)
 
 /* ---- 1. commits ----------------------------------------------------------------------------- */
 
+/* Aborts a pending commit whose lease has expired. Otherwise observes the lease, and returns
+ * LOCKED. */
 static truce_status sweep_undo(struct sweep *sweep, const char *collection, const bson_t *commit,
                                void *arg, bson_error_t *error)
 {
@@ -82,10 +84,11 @@ static truce_status sweep_finish(struct sweep *sweep, const char *collection, co
     sweep->report->finished += worker->ended - before;
     if (!status && worker->ended == before)
         status = TRUCE_LOCKED;
-    /* LOCKED: a plain write blocks the release, which the check reports */
+    /* LOCKED means that a plain write blocks the release, which the check reports */
     return status;
 }
 
+/* Strips the documents of an aborted commit, and marks the commit as cleaned. */
 static truce_status sweep_clean_commit(struct sweep *sweep, const char *collection,
                                        const bson_t *commit, void *arg, bson_error_t *error)
 {
@@ -112,11 +115,12 @@ static truce_status sweep_clean_commit(struct sweep *sweep, const char *collecti
 
 struct stripping {
     struct worker *worker;
-    bson_oid_t
-        /* The last commit whose owner was alive. Its other documents are skipped. */
-        busy;
+    /* The last commit whose owner was alive. Its other documents are skipped. */
+    bson_oid_t busy;
 };
 
+/* Resolves the intent of a document. Returns LOCKED if the commit that holds it may still be
+ * active. */
 static truce_status sweep_strip_intent(struct sweep *sweep, const char *collection,
                                        const bson_t *document, void *arg, bson_error_t *error)
 {
@@ -136,7 +140,7 @@ static truce_status sweep_strip_intent(struct sweep *sweep, const char *collecti
         status = TRUCE_LOCKED;
     if (status == TRUCE_LOCKED)
         stripping->busy = commit;
-    return status; /* LOCKED: its owner is alive. */
+    return status; /* LOCKED means that its owner is alive. */
 }
 
 /* ---- 3. purge ------------------------------------------------------------------------------- */
@@ -277,6 +281,7 @@ static truce_status sweep_find_by_id(truce_store *store, const bson_oid_t *id, b
                : status;
 }
 
+/* Undoes a pending commit whose lease has expired, or finishes a decided one. */
 static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
                                      const bson_t *commit, bson_error_t *error)
 {
@@ -286,8 +291,10 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
         truce_status status = sweep_undo(sweep, COMMITS, commit, worker, error);
 
         if (status == TRUCE_LOCKED)
-            return truce__fail(TRUCE_LOCKED, error,
-                               "the commit is pending, and its lease is not over");
+            return truce__fail(
+                TRUCE_LOCKED, error,
+                "the commit is pending, and its lease has not expired: its process may still "
+                "complete it");
         return status ? status : sweep_clean_commit(sweep, COMMITS, commit, worker, error);
     }
     if (state && !strcmp(state, "committed"))
@@ -315,7 +322,7 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
 
     if (status)
         return status;
-    /* The lease of an owner that is probably dead is watched until it is over. */
+    /* The lease of an owner that is probably dead is observed until it expires. */
     truce__worker_init(&worker, store, truce__journal_lease_doubtful(document) ? 0 : RESOLVE_MS);
     status = bring_to_its_end(&sweep, &worker, document, error);
     while (status == TRUCE_LOCKED && sweep_is_doubtful(document) &&

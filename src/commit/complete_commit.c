@@ -13,13 +13,13 @@
  *       that compares the state. So a commit that was decided in between keeps its intents.
  *  CH2  Every strip and release compares the commit's id in the intent, so a late one matches
  *       nothing.
- *  CH3  No wall clocks of two processes are compared. A lease is over if this process has seen no
- *       renewal for the length of the lease, by its monotonic clock (metadata_cache.c stores the
+ *  CH3  No wall clocks of two processes are compared. A lease has expired if this process has seen
+ *       no renewal for the length of the lease, by its monotonic clock (metadata_cache.c stores the
  *       watch). A process that gives up earlier stores in the commit when it saw the lease, and a
  *       later process of the same computer continues from there (lease_watch.h). Each renewal
- *       changes the end of the lease, and the abort compares this end. So an owner that is alive
- *       is not aborted, and a dead owner blocks others for one lease, whatever their clocks say.
- *       The wall clock only decides whether a lease is worth a watch.
+ *       changes the end of the lease, and the abort compares this end. So an owner that is alive is
+ *       not aborted, and a dead owner blocks others for one lease, whatever their clocks say. The
+ *       wall clock only decides whether a lease is worth a watch.
  *  CH4  The document that encounters an intent may be a projection of the stored one, so the
  *       release does not compare with it: it reads the stored document itself.
  *
@@ -66,7 +66,8 @@ truce_status truce__worker_wait(struct worker *worker, const char *what, bson_er
     uint32_t span = 1u << (worker->waits < 5 ? worker->waits : 5);
 
     if (truce__clock_monotonic_ns() >= worker->deadline_ns)
-        return truce__fail(TRUCE_LOCKED, error, "%s did not become free before the deadline", what);
+        return truce__fail(TRUCE_LOCKED, error, "the deadline passed while the call waited for %s",
+                           what);
     COUNT(waits);
     worker->waits++;
     if (span > WAIT_MS_MAX)
@@ -143,6 +144,7 @@ static bool are_changes(struct value changes)
     return true;
 }
 
+/* Returns whether an element of `post` has all that its release needs. */
 static bool complete_is_sound(const bson_t *post)
 {
     static const char *const others[] = {"hold", "remove", "free"};
@@ -270,6 +272,8 @@ static bool journal_post(const bson_t *commit, const char *collection, const bso
                      truce__value_field(truce__value_document(document), "_id", 3), post);
 }
 
+/* Releases one document of a decided commit. If the commit does not change the document, strips its
+ * intent. */
 static truce_status complete_release_one(struct worker *worker, const char *collection,
                                          const bson_t *document, const bson_oid_t *id,
                                          const bson_t *commit, bson_error_t *error)
@@ -313,7 +317,8 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     if (truce__journal_work_yields()) /* journal.c, CT2 */
         return truce__fail(
             TRUCE_LOCKED, error,
-            "%s has locked a document that another commit needs, which has locked documents itself",
+            "%s has locked a document that this call needs, and the commit around this call has "
+            "locked documents, too: the call fails to prevent a deadlock",
             what);
     return truce__worker_wait(worker, what, error);
 }
@@ -332,6 +337,8 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     return status;
 }
 
+/* Reads the commit of an encountered intent. Waits for a pending commit or undoes it, releases the
+ * document of a decided one, and strips the intent if the commit was undone or is gone. */
 static truce_status complete_encountered(struct worker *worker, const char *collection,
                                          const bson_t *document, const bson_oid_t *id,
                                          bson_error_t *error)
@@ -371,8 +378,8 @@ static truce_status intent_foreign(const char *collection, bson_error_t *error)
 {
     return truce__fail(
         TRUCE_INVALID, error,
-        "the field \"_intent\" of a document of \"%s\" is not {c: ObjectId}; the name is reserved "
-        "for truce",
+        "the field \"_intent\" of a document of \"%s\" is not {c: ObjectId}: the name is reserved "
+        "for truce, so remove or rename the field",
         collection);
 }
 
@@ -390,6 +397,9 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
     return status;
 }
 
+/* Reads a document until it has no intent, and resolves the intents of other commits. On a store
+ * that is only read, and for the own commit if `unguarded`, it returns the state that the reader
+ * may see instead. */
 static truce_status read_free(struct worker *worker, const char *collection, const bson_value_t *id,
                               bool unguarded, bson_t *document, bson_error_t *error)
 {
@@ -457,7 +467,8 @@ static bool is_decided(const bson_t *commit)
     return state && (!strcmp(state, "committed") || !strcmp(state, "done"));
 }
 
-/* Makes the document as the decided commit leaves it. NOT_FOUND: the commit removes it. */
+/* Makes the document as the decided commit leaves it. Returns NOT_FOUND if the commit removes
+ * it. */
 static truce_status see_after(const bson_oid_t *id, const bson_t *post, const bson_t *document,
                               bson_t *seen)
 {
@@ -486,6 +497,8 @@ static truce_status see_before(const bson_t *document, bson_t *seen)
     return TRUCE_OK;
 }
 
+/* Makes the state of a held document that a reader sees: the one after the commit if that is
+ * decided, and the one before it otherwise. */
 static truce_status seen_read_committed(truce_store *store, const char *collection,
                                         const bson_t *document, bson_t *seen, bson_error_t *error)
 {

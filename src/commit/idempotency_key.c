@@ -12,13 +12,14 @@
 
 /*
  * Idempotency keys. The commit document has the caller's key under a unique sparse index, so at
- * most one commit with the key can be pending or decided. An aborted commit gives its key up.
+ * most one commit with the key can be pending or decided. An aborted commit releases its key.
  *
  * Old commits are purged below a horizon. The purge first raises `{_id: "horizon", time}`, and then
  * deletes keys whose time is not after it. A later commit with such a key is refused, because the
  * store no longer knows whether the key was used.
  */
 
+/* Finds the commit document with the key. Repeats the read while the store does not reply. */
 static truce_status key_find_holder(truce_commit *commit, bson_t *holder, bson_error_t *error)
 {
     truce_status status;
@@ -194,11 +195,12 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
     } while (!truce__worker_wait(&commit->worker, "the store", error));
     if (!status && bson_iter_init_find(&iter, &horizon, "time") &&
         commit->options.key_time_ms <= bson_iter_as_int64(&iter))
-        status = truce__fail(TRUCE_EXPIRED, error,
-                             "the key \"%s\" of the time %lld is older than the used keys that the "
-                             "store remembers (after %lld, in milliseconds since 1970)",
-                             commit->options.key, (long long)commit->options.key_time_ms,
-                             (long long)bson_iter_as_int64(&iter));
+        status = truce__fail(
+            TRUCE_EXPIRED, error,
+            "the key \"%s\" with the time %lld is too old: the store remembers used keys after "
+            "%lld (ms since 1970), so it may have been used before; do not retry it",
+            commit->options.key, (long long)commit->options.key_time_ms,
+            (long long)bson_iter_as_int64(&iter));
     else if (!status || status == TRUCE_NOT_FOUND)
         status = TRUCE_NOT_FOUND;
     bson_destroy(&horizon);

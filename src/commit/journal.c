@@ -32,9 +32,9 @@
  * schema_validators.c those with CI, and unique_keys.c those with CU.
  *
  *  CJ1  (rule Z) After an insert or a prepare without an answer, neither is sent again under the
- *       same commit id, because the first may land at any later time. The owner reads the document.
- *       If the write landed, the owner continues; otherwise it abandons this id and starts again
- *       with a new one. Decide, release, abort, and done may be repeated freely.
+ *       same commit id, because the first may take effect at any later time. The owner reads the
+ *       document. If the write took effect, the owner continues; otherwise it abandons this id and
+ *       starts again with a new one. Decide, release, abort, and done may be repeated freely.
  *  CJ2  The commit document is inserted before the first intent. If the commit document of an
  *       intent is missing, the commit was aborted and purged, so the intent is stripped.
  *  CJ3  Only a pending commit is decided or aborted: both compare the state in the write itself.
@@ -55,7 +55,7 @@
  *       on the shards of a cluster: a purge could survive while a release is lost.
  *
  * A crash leaves one of these states. After 1, another process aborts the pending commit when its
- * lease is over. After 2 and 3, the pending commit is aborted, and its intents are then stripped.
+ * lease expired. After 2 and 3, the pending commit is aborted, and its intents are then stripped.
  * After 4, the next process that encounters an intent releases it. After 5, the sweeper marks the
  * commit done.
  *
@@ -161,7 +161,7 @@ static truce_status journal_check_insert(struct owner *owner, bson_error_t *erro
         owner->again = true;
         owner->inserted = false;
         return truce__fail(TRUCE_CONFLICT, error,
-                           "the commit was abandoned: the store did not answer");
+                           "the commit was not recorded: the store did not reply");
     }
     return status;
 }
@@ -188,8 +188,8 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* Writes the commit document (step 1), and checks the key and its horizon. *already: the key says
- * that the commit took effect. */
+/* Writes the commit document (step 1), and checks the key and its horizon. Sets *already if a
+ * commit with the key took effect. */
 static truce_status owner_open(struct owner *owner, bool *already, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -201,7 +201,9 @@ static truce_status owner_open(struct owner *owner, bool *already, bson_error_t 
         *already = !status;
         if (status == TRUCE_NOT_FOUND) { /* The key was released. */
             owner->again = true;
-            status = truce__fail(TRUCE_CONFLICT, error, "the key was in use briefly; try again");
+            status =
+                truce__fail(TRUCE_CONFLICT, error, "the key \"%s\" was in use briefly: try again",
+                            commit->options.key);
         }
         return status;
     }
@@ -223,9 +225,8 @@ void truce__owner_held(const truce_commit *commit, const struct entry *entry, bs
 
 /* ---- step 2: prepare one by one -------------------------------------------------------------- */
 
-/* Step 2 takes documents. One find-and-modify sets the intent, or the insert of a stub brings it.
- * Intents of other commits are resolved first, and the returned document is the base of the
- * changes. */
+/* Step 2 acquires documents: a find-and-modify sets the intent, or the insert of a stub has it.
+ * Other commits' intents are resolved first. The returned document is the base of the changes. */
 
 #define REVISION_BYTES 18 /* The field `_rev`. */
 
@@ -307,7 +308,7 @@ static truce_status journal_check_prepare(struct owner *owner, struct entry *ent
         }
     } else if (!status || status == TRUCE_NOT_FOUND) {
         owner->again = true;
-        status = truce__entry_conflict(entry, "was not locked: the store did not answer", error);
+        status = truce__entry_conflict(entry, "was not locked: the store did not reply", error);
     }
     bson_destroy(&plain);
     bson_destroy(&document);
@@ -332,7 +333,7 @@ truce_status truce__owner_still(struct owner *owner, const struct entry *entry, 
     return status;
 }
 
-/* Finds out why the prepare matched nothing. OK: try again. */
+/* Finds out why the prepare matched no document. Returns OK if the prepare should be sent again. */
 static truce_status why_not(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_t document;
@@ -352,8 +353,9 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
     return status;
 }
 
-/* Handles a prepare that a unique index refused. OK: try again. CONFLICT: another commit holds the
- * value. The commit waits for it once it holds nothing itself (unique_keys.c, CU5). */
+/* Handles a prepare that a unique index refused. Returns OK if it should be sent again, and
+ * CONFLICT if another commit holds the value. The commit waits for it once it holds nothing itself
+ * (unique_keys.c, CU5). */
 static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
@@ -363,7 +365,7 @@ static truce_status key_refused(struct owner *owner, struct entry *entry, bson_e
 }
 
 /* Makes {$set: {_intent, `_keys` with the reserved keys}}. */
-static bson_t *journal_prepare_prepare_update(const struct owner *owner, struct entry *entry)
+static bson_t *journal_prepare_update(const struct owner *owner, struct entry *entry)
 {
     int32_t keys = truce__shadow_reserves(entry);
     bson_t *update = bson_new(), set, intent;
@@ -382,10 +384,11 @@ static bson_t *journal_prepare_prepare_update(const struct owner *owner, struct 
     return update;
 }
 
+/* Sets the intent in an existing document. Repeats this until it is set, or the attempt ends. */
 static truce_status prepare_document(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
-    bson_t *update = journal_prepare_prepare_update(owner, entry);
+    bson_t *update = journal_prepare_update(owner, entry);
     truce_status status;
     bson_t filter, document;
 
@@ -411,8 +414,8 @@ static truce_status prepare_document(struct owner *owner, struct entry *entry, b
     return status;
 }
 
-/* Handles a stub that was refused because its _id or a uniquely indexed value is taken. OK: try
- * again. */
+/* Handles a stub that was refused because its _id or a uniquely indexed value exists. Returns OK if
+ * the insert should be sent again. */
 static truce_status stub_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_error_t ignored;
@@ -496,16 +499,17 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
 /*
  * The prepares of all documents may be one bulk, and so may their releases and their strips. A
  * server then gets one message for each collection (and one more if stubs are inserted); a store in
- * one file does everything in one step. A commit over any number of documents of one collection
- * takes five messages, instead of three and two for each document.
+ * one file does everything in one step. A commit over n documents of one collection takes five
+ * messages instead of 2n + 3.
  *
  * The model is models/commit_joined.cpp. A message is executed statement by statement, concurrently
- * with other clients. It may be lost after any statement, and may land when no client waits for it
- * any more.
+ * with other clients. It may be lost after any statement, and may take effect when no client waits
+ * for it any more.
  *
  *  CK1  Only documents that were read are prepared together, and each prepare compares the whole
- *       document: no document is returned that the changes could be applied to. Documents that
- *       reserve unique values, or that were taken before the function ran, are prepared one by one.
+ *       document, because a bulk returns no documents to which the changes could be applied.
+ *       Documents that reserve unique values, or that were taken before the function ran, are
+ *       prepared one by one.
  *  CK2  All or none: the answer says how many documents were taken, not which. If some were not
  *       taken, or there was no answer, the owner abandons the id: it aborts, then strips (CJ1). So
  *       it never waits while it holds documents out of order, and two commits on the same documents
@@ -545,7 +549,7 @@ static void steps_release(struct steps *steps)
     bson_free(steps->writes);
 }
 
-/* Sends the steps. *all: each of them changed its document. */
+/* Sends the steps. Sets *all to whether each of them changed its document. */
 static truce_status joined_send(const struct owner *owner, const struct steps *steps, bool *all,
                                 bson_error_t *error)
 {
@@ -566,8 +570,7 @@ static truce_status joined_send(const struct owner *owner, const struct steps *s
     return status;
 }
 
-/* Groups the writes by kind and collection. The entries are already in the order of their
- * collections. */
+/* Groups the writes by kind and collection. The entries are in the order of their collections. */
 static void joined_sort(struct steps *steps)
 {
     static const truce_write_kind kinds[] = {TRUCE_WRITE_UPDATE, TRUCE_WRITE_REMOVE,
@@ -677,8 +680,8 @@ static void joined_mark(const struct owner *owner, bool prepared)
     }
 }
 
-/* Compares the document with what was read. CONFLICT: it differs. OK: it is equal, or has an
- * intent, or cannot be read; CK3 finds out then. */
+/* Compares the document with what was read. Returns CONFLICT if it differs, and OK if it is equal,
+ * has an intent, or cannot be read; the next attempt then finds the reason (CK3). */
 static truce_status joined_compare(struct owner *owner, const struct entry *entry,
                                    bson_error_t *error)
 {
@@ -715,8 +718,8 @@ static truce_status why_not_all(struct owner *owner, truce_status status, bson_e
                        "the documents of a commit could not be locked together");
 }
 
-/* Prepares all documents by one bulk. CONFLICT with `again`: not all were taken, and the next
- * attempt takes them one by one. */
+/* Prepares all documents by one bulk. Returns CONFLICT and sets `again` if not all were prepared;
+ * the next attempt prepares them one by one. */
 static truce_status owner_prepare_joined(struct owner *owner, bson_error_t *error)
 {
     struct steps steps;
@@ -828,8 +831,6 @@ static bool owner_strip_joined(struct owner *owner)
 }
 
 /* ---- steps 3 and 4: require and decide ------------------------------------------------------- */
-
-/* ---- step 3 ---------------------------------------------------------------------------------- */
 
 static truce_status decide_check_entry(struct owner *owner, const struct entry *entry,
                                        bson_error_t *error)
@@ -993,12 +994,18 @@ static truce_status journal_fail_undecided(truce_status status, const struct own
     if (status == TRUCE_UNKNOWN)
         return truce__fail(
             status, error,
-            "the outcome of commit %s is unknown: the store did not answer its decision", hex);
-    return truce__fail(status, error,
-                       "commit %s was rolled back by another process: its lease was over", hex);
+            "the outcome of commit %s is unknown, because the store did not reply: query it "
+            "(truce commit show) before you repeat it",
+            hex);
+    return truce__fail(
+        status, error,
+        "commit %s was rolled back by another process, because its lease had expired: nothing was "
+        "written, and you can repeat it",
+        hex);
 }
 
-/* Decides. OK: decided. CONFLICT: another process aborted the commit. UNKNOWN: see CJ8. */
+/* Writes the decision. Returns OK if the commit is decided, CONFLICT if another process aborted it,
+ * and UNKNOWN as CJ8 describes. */
 static truce_status owner_decide(struct owner *owner, bson_error_t *error)
 {
     bool unanswered = false;
@@ -1128,9 +1135,9 @@ void truce__owner_give_up(struct owner *owner, const char *why)
     }
 }
 
-/* Renews the lease between two steps, once a third of it is over, so that other processes see that
- * the owner is alive. The lease is not renewed during a wait for other commits, so two owners that
- * wait for each other do not wait forever. */
+/* Renews the lease between two steps, once a third of it has passed, so that other processes see
+ * that the owner is alive. The lease is not renewed during a wait for other commits, so two owners
+ * that wait for each other do not wait forever. */
 static truce_status journal_renew_lease(struct owner *owner, bson_error_t *error)
 {
     uint32_t lease_ms = owner->commit->options.lease_ms;
@@ -1143,10 +1150,9 @@ static truce_status journal_renew_lease(struct owner *owner, bson_error_t *error
     status = truce__journal_renew(owner->worker, &owner->commit->id, owner_lease(owner), &pending,
                                   error);
     if (!status && !pending)
-        return truce__fail(TRUCE_CONFLICT, error,
-                           "the commit was rolled back by another process: its lease was over");
+        return journal_fail_undecided(TRUCE_CONFLICT, owner, error);
     if (truce__unanswered(status))
-        /* It may have landed; the next step renews again. */
+        /* The store may have renewed it. `renewed_ns` stays, so the next step renews again. */
         return TRUCE_OK;
     owner->renewed_ns = now_ns;
     return status;
@@ -1194,7 +1200,7 @@ static truce_status journal_take_all(struct owner *owner, bson_error_t *error)
     return status ? status : owner_post(owner, error);
 }
 
-/* Runs an attempt whose commit document is open to its end. */
+/* Runs an attempt to its end. Its commit document was inserted. */
 static truce_status bring_through(struct owner *owner, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -1239,7 +1245,7 @@ static void start_attempt(truce_commit *commit)
     }
 }
 
-/* Makes one attempt. *again: it was abandoned, and needs a new id. */
+/* Makes one attempt. Sets *again if the attempt was abandoned and a new one needs a new id. */
 static truce_status journal_attempt(truce_commit *commit, bool *again, bson_error_t *error)
 {
     struct owner owner = {.commit = commit,
@@ -1306,8 +1312,8 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
  *     commit document | prepare each, in order | function | (prepare more) | requires | decide
  *
  *  CT1  The steps and their order are the journal's. The base of the commit is what the prepares
- *       returned, as for a blind change. A document that the function does not change is a hold. No
- *       luck is needed, because a prepare compares nothing that was read before.
+ *       returned, as for a blind change. A document that the function does not change is a hold.
+ *       The prepares cannot lose a race, because they compare nothing that was read before.
  *  CT2  A commit that holds documents does not wait for other commits. Any other document that the
  *       function uses is read and prepared only if it is free. Otherwise the try ends and releases
  *       its documents, and the next try takes that document too, in the order that all commits
@@ -1323,7 +1329,7 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
  *  CT4  A plain writer may change a held document while the function runs, so each document is read
  *       once more before the decision.
  *  CT5  A document that is gone is not taken, and the others are. Its prepare was answered, so it
- *       took nothing and cannot land any more. The function reads that the document is missing.
+ *       took nothing and cannot take effect later. The function finds no document.
  *  CT6  If the store changes several documents in one step, the commit ends with one such step
  *       (native_transaction.c, CN7), unless the caller requires the journal. It compares the held
  *       documents, so no plain write is lost.
@@ -1337,7 +1343,7 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
  *       the commit holds: it fails with LOCKED at once.
  */
 
-/* The innermost one; `around` links to the outer ones. */
+/* The innermost commit whose function this thread runs; `around` links to the enclosing ones. */
 static _Thread_local truce_commit *at_work;
 
 truce_commit *truce__journal_work_set(truce_commit *commit)
@@ -1409,7 +1415,7 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
 }
 
 /* Takes one document (CT1). */
-static truce_status journal_take_take_one(struct owner *owner, struct entry *entry,
+static truce_status journal_take_document(struct owner *owner, struct entry *entry,
                                           bson_error_t *error)
 {
     truce_status status;
@@ -1430,12 +1436,12 @@ static void take_drop(truce_commit *commit, uint32_t at)
             (commit->count - at) * sizeof *commit->entries);
 }
 
-static truce_status journal_take_take_all(struct owner *owner, bson_error_t *error)
+static truce_status journal_take_documents(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
 
     for (uint32_t i = 0; i < commit->count;) {
-        truce_status status = journal_take_take_one(owner, commit->entries[i], error);
+        truce_status status = journal_take_document(owner, commit->entries[i], error);
 
         if (status == TRUCE_NOT_FOUND)
             take_drop(commit, i);
@@ -1467,7 +1473,7 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
     commit->owner = owner;
     status = owner_open(owner, already, error);
     if (!status && !*already)
-        status = journal_take_take_all(owner, error);
+        status = journal_take_documents(owner, error);
     commit->worker.holding = !status && !*already;
     if (*already)
         truce__journal_let_go(commit);

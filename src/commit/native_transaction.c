@@ -58,6 +58,7 @@ struct plan {
     uint32_t documents_count, documents_room;
 };
 
+/* Returns an empty document that the plan frees. */
 static bson_t *native_own(struct plan *plan)
 {
     bson_t *document;
@@ -100,7 +101,7 @@ static void release_plan(struct plan *plan)
         bson_destroy(&plan->few[i]);
     for (uint32_t i = 0; i < plan->documents_count; i++) {
         bson_destroy(plan->documents[i]);
-        /* bson_init made it, so bson_destroy does not free the struct */
+        /* bson_init made it, so bson_destroy does not free the struct. */
         bson_free(plan->documents[i]);
     }
     bson_free(plan->documents);
@@ -223,6 +224,7 @@ static bson_t *known_update(struct plan *plan, const struct entry *entry, const 
     return own_copy(plan, &made);
 }
 
+/* Adds the write, or the comparison, of an entry whose base is known. */
 static void plan_known(struct plan *plan, uint32_t owner, const struct entry *entry,
                        const bson_oid_t *rev)
 {
@@ -353,6 +355,8 @@ static bool native_has_diff_base(const struct entry *entry)
     return !entry->known && truce__entry_has_diff(entry);
 }
 
+/* Makes the writes of the bulk: the commit document first, then the entries, of which removes come
+ * first and inserts last. */
 static void native_make_plan(const truce_commit *commit, struct plan *plan)
 {
     if (commit->owner)
@@ -373,8 +377,9 @@ static void native_make_plan(const truce_commit *commit, struct plan *plan)
     }
 }
 
-/* Reads the entry's document. A known one is compared with it (CONFLICT: run again); a blind one
- * takes it as its base. OK: nothing prevents the write now. `duplicate`: an index refused it. */
+/* Reads the entry's document. Compares it with a known base, and returns CONFLICT if it differs; a
+ * blind entry gets it as its base. Returns OK if nothing prevents the write now. `duplicate` is
+ * true if an index refused the write. */
 static truce_status native_read_again(truce_commit *commit, struct entry *entry, bool duplicate,
                                       bson_error_t *error)
 {
@@ -441,8 +446,8 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
     if (plan->owners[at] == UINT32_MAX && commit->owner)
         return truce__fail(
             TRUCE_CONFLICT, error,
-            "the commit was rolled back by another process, because its lease was over: nothing "
-            "was written, and you can repeat it");
+            "the commit was rolled back by another process, because its lease had expired: "
+            "nothing was written, and you can repeat it");
     if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* The key is used, or too old. */
         status = truce__commit_key_holder(commit, error);
         if (status != TRUCE_NOT_FOUND)
@@ -498,7 +503,7 @@ static truce_status native_check(truce_commit *commit, bson_error_t *error)
     }
     return truce__fail(
         TRUCE_UNKNOWN, error,
-        "the outcome of the commit is unknown: the store did not answer, and the documents do not "
+        "the outcome of the commit is unknown: the store did not reply, and the documents do not "
         "show the outcome");
 }
 
@@ -507,24 +512,24 @@ static truce_status native_check(truce_commit *commit, bson_error_t *error)
 static truce_status diagnose_failure(truce_commit *commit, truce_status failure,
                                      bson_error_t *error)
 {
-    bson_error_t why = {0}, judged = {0};
+    bson_error_t why = {0}, checked = {0};
     truce_status status;
 
     if (error)
         why = *error;
-    status = native_check(commit, &judged);
+    status = native_check(commit, &checked);
     if (status == TRUCE_UNKNOWN && failure == TRUCE_IO) {
         status = failure;
-        judged = why;
+        checked = why;
     }
     if (status && error)
-        *error = judged;
+        *error = checked;
     return status;
 }
 
 /* Finds out what became of a commit with documents that were taken first (CN7). If it is neither
  * pending nor done, the outcome is unknown. */
-static truce_status judge_taken(truce_commit *commit, truce_status failure, bson_error_t *error)
+static truce_status diagnose_taken(truce_commit *commit, truce_status failure, bson_error_t *error)
 {
     bson_error_t why = error ? *error : (bson_error_t){0};
     const char *state;
@@ -548,6 +553,7 @@ static truce_status judge_taken(truce_commit *commit, truce_status failure, bson
     return status;
 }
 
+/* Sends the commit as one atomic bulk. Sets *again if another attempt may succeed. */
 static truce_status native_send(truce_commit *commit, bool *again, bson_error_t *error)
 {
     truce_bulk_options options = {.atomic = true,
@@ -568,7 +574,7 @@ static truce_status native_send(truce_commit *commit, bool *again, bson_error_t 
         status = truce_bulk(commit->store, plan.writes, plan.count, &options, outcomes, error);
         commit->settled = !status && !options.early;
         if (truce__unanswered(status) && commit->owner)
-            status = judge_taken(commit, status, error);
+            status = diagnose_taken(commit, status, error);
         else if (truce__unanswered(status))
             status = diagnose_failure(commit, status, error);
         else if (status)

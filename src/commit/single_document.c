@@ -7,27 +7,28 @@
 
 /*
  * The fast path: a commit of one document, with no other requirements and no key, is one guarded
- * write. It reads first, also for a blind change, because only the revision tells what became of a
- * write without an answer:
+ * write. The commit reads the document first, even for a blind change, because after a write
+ * without a reply only the revision shows whether the write took effect:
  *
  *     {_id, guards, all as read, _intent: absent} -> change, _rev: new
  *
  *     no answer, then:   _rev is ours    it took effect
- *                        all as read     it did not: send it again; if both land, the second finds
- *                                        another _rev and does nothing (CF1)
- *                        otherwise       TRUCE_UNKNOWN: it may have landed, and been changed since
+ *                        all as read     it did not: send it again; if both take effect, the second
+ *                                        finds another _rev and does nothing (CF1)
+ *                        otherwise       TRUCE_UNKNOWN: it may have taken effect, and another write
+ *                                        may have changed the document since
  *
  *  CF1  A repeated send is harmless because the write compares what was read, including the
  *       revision.
  *  CF2  An insert has no revision to compare. If it is not answered and not found, it may still
- *       land. A second one might land after another client removed the first. So it is never sent
- *       again.
+ *       take effect. A second one might take effect after another client removed the first. So it
+ *       is never sent again.
  *  CF3  `_intent: absent` avoids conflicts with journal commits: the write waits for their
  *       documents.
  *  CF4  After a send without an answer, "found nothing" proves nothing either; only the revision
  *       does.
- *  CF5  The same holds for a unique value that is taken: the first send may land when the value is
- *       released.
+ *  CF5  The same holds for a unique value that is taken: the first send may take effect when the
+ *       value is released.
  *  CF6  The document may have been taken before the function ran (journal.c, CT7). Then the write
  *       compares the held document and removes the intent. The commit document does not say so,
  *       because no client asks for it.
@@ -86,7 +87,7 @@ static truce_status single_take(truce_commit *commit, struct entry *entry, const
     return !status && entry->keyed ? truce__shadow_set(commit->store, entry, error) : status;
 }
 
-/* Sends the write once. *took: it changed the document. */
+/* Sends the write once. Sets *took if it changed the document. */
 static truce_status single_send(truce_commit *commit, const struct entry *entry,
                                 const bson_oid_t *rev, bool *took, bson_error_t *error)
 {
@@ -147,7 +148,7 @@ static truce_status single_unknown(const struct entry *entry, bson_error_t *erro
 
     return truce__fail(
         TRUCE_UNKNOWN, error,
-        "the outcome of a write of %s is unknown: the store did not answer, and the stored "
+        "the outcome of a write of %s is unknown: the store did not reply, and the stored "
         "document does not show the outcome",
         truce__entry_show(entry, text, sizeof text));
 }
@@ -162,7 +163,7 @@ static truce_status single_failed(const bson_error_t *why, bson_error_t *error)
 
 /* Sends the entry's write until its outcome is certain. *took is false if another writer was
  * faster. After a send without an answer, a later "found nothing" proves nothing: the first send
- * may have landed, and another writer may have changed the document since (CF4). */
+ * may have taken effect, and another writer may have changed the document since (CF4). */
 static truce_status write_certainly(truce_commit *commit, struct entry *entry, bool *took,
                                     bson_error_t *error)
 {
@@ -213,7 +214,8 @@ static truce_status single_read_again(truce_commit *commit, struct entry *entry,
 }
 
 /* Handles a refusal: the _id or a uniquely indexed value is taken, by a document or by the
- * reservation of a commit that may still be undone. OK: send it again. */
+ * reservation of a commit that may still be undone. Returns OK if the write should be sent
+ * again. */
 static truce_status single_refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     bson_t document;

@@ -53,8 +53,8 @@ truce_status truce_commit_result(truce_store *store, const char *key, bson_t *re
 
     bson_init(result);
     if (state && !strcmp(state, "pending")) {
-        status =
-            truce__fail(TRUCE_LOCKED, error, "the commit of the key \"%.200s\" is pending", key);
+        status = truce__fail(TRUCE_LOCKED, error,
+                             "the commit with the key \"%.200s\" is pending: try again later", key);
     } else if (!status) {
         left = truce__value_field(truce__value_document(&document), "result", 6);
         if (left.type == BSON_TYPE_DOCUMENT) {

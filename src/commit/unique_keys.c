@@ -155,6 +155,7 @@ struct making {
     uint32_t count;
 };
 
+/* Appends the values of one key of an index, with an empty array for a missing value. */
 static void shadow_append_values(const struct index_spec *spec, const bson_t *values,
                                  bson_t *element)
 {
@@ -191,6 +192,7 @@ static void shadow_append_key(struct making *making, const struct index_spec *sp
     bson_destroy(&values);
 }
 
+/* Appends the keys that a document has in one unique index. */
 static truce_status shadow_make_index(const struct index_spec *spec, void *arg, bson_error_t *error)
 {
     struct making *making = arg;
@@ -217,6 +219,7 @@ static int shadow_compare_elements(const void *a, const void *b)
     return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
 }
 
+/* Writes the elements of `_keys` in their fixed order. */
 static void sort_elements(const struct making *making, bson_t *keys)
 {
     struct value *list = bson_malloc((making->count + 1) * sizeof *list);
@@ -429,6 +432,8 @@ static bool same_keys(const struct field_keys *a, const struct field_keys *b)
            (!a->bytes.size || !memcmp(a->bytes.bytes, b->bytes.bytes, a->bytes.size));
 }
 
+/* Fails if the commit changes a uniquely indexed value that the journal cannot reserve, because the
+ * collection has no declared keys. */
 static truce_status unique_check_index(const struct index_spec *spec, void *arg,
                                        bson_error_t *error)
 {
@@ -485,6 +490,7 @@ static truce_status check_hashed(const bson_t *definition, const struct entry *e
     return TRUCE_OK;
 }
 
+/* Checks the entry against all hashed indexes of its collection. */
 static truce_status check_all_hashed(truce_store *store, const struct entry *entry,
                                      bson_error_t *error)
 {
@@ -587,6 +593,7 @@ static truce_status collect_unique(const struct index_spec *spec, void *arg, bso
     return TRUCE_OK;
 }
 
+/* Makes the stub of an insert: the _id and the fields at the paths. */
 static truce_status project_stub(const struct entry *entry, const bson_t *paths, bson_t *stub,
                                  bson_error_t *error)
 {
@@ -724,6 +731,8 @@ static truce_status refuse_own(const struct search *search, const struct index_s
         truce__entry_show(own, other, sizeof other));
 }
 
+/* Reports which document has a uniquely indexed value: one that another commit holds, one that this
+ * commit changes, or another one. */
 static truce_status diagnose_holder(struct search *search, const struct index_spec *spec,
                                     const bson_t *holder, const uint8_t *key, size_t size,
                                     bson_error_t *error)
@@ -747,6 +756,7 @@ static truce_status diagnose_holder(struct search *search, const struct index_sp
         spec->name);
 }
 
+/* Looks for a stored document with this key of the index, and reports it. */
 static truce_status unique_find_holder(struct search *search, const struct index_spec *spec,
                                        const bson_t *filter, const uint8_t *key, size_t size,
                                        bson_error_t *error)
@@ -800,6 +810,7 @@ static void filter_others(const struct index_spec *spec, const bson_t *document,
     bson_append_document_end(filter, &other);
 }
 
+/* Looks for the holder of one key, first among the entries of this commit and then in the store. */
 static truce_status search_key(struct search *search, const struct index_spec *spec,
                                const uint8_t *key, size_t size, bson_error_t *error)
 {
@@ -817,6 +828,8 @@ static truce_status search_key(struct search *search, const struct index_spec *s
     return status;
 }
 
+/* Looks for the holders of all keys that the entry has in one unique index; with `new_only`, of its
+ * new keys. */
 static truce_status search_index(const struct index_spec *spec, void *arg, bson_error_t *error)
 {
     struct search *search = arg;
@@ -858,6 +871,8 @@ struct filters {
     struct array *to;
 };
 
+/* Appends one filter for each key of a unique index, which matches the other documents that may
+ * have the key. */
 static truce_status filters_of_index(const struct index_spec *spec, void *arg, bson_error_t *error)
 {
     const struct filters *filters = arg;
@@ -907,9 +922,11 @@ truce_status truce__unique_none(truce_commit *commit, const struct entry *entry,
     char text[300];
 
     if (++commit->searched >= SEARCHES)
-        return truce__refuse(CODE_DUPLICATE_KEY, error,
-                             "%s cannot be written: a unique index refuses it",
-                             truce__entry_show(entry, text, sizeof text));
+        return truce__refuse(
+            CODE_DUPLICATE_KEY, error,
+            "%s cannot be written: a unique index of its collection already contains one of its "
+            "values",
+            truce__entry_show(entry, text, sizeof text));
     return truce__worker_wait(&commit->worker, "a unique value", error);
 }
 

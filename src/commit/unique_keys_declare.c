@@ -20,34 +20,35 @@
 
 /* ---- one document --------------------------------------------------------------------------- */
 
-struct mending {
+struct shadow_repair {
     const char *collection;
     const bson_value_t *id;
     bool *changed;
 };
 
-/* Updates nothing: the commit itself writes `_rev` and `_keys`. */
+/* Repairs `_keys` of one document. The update is empty, because the commit itself writes `_rev` and
+ * `_keys`. */
 static truce_status declare_repair(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct mending *mending = arg;
+    const struct shadow_repair *repair = arg;
     bson_t document, keys, *nothing;
     truce_status status;
 
-    *mending->changed = false;
-    status = truce_commit_read(commit, mending->collection, mending->id, &document, error);
+    *repair->changed = false;
+    status = truce_commit_read(commit, repair->collection, repair->id, &document, error);
     if (!status) {
-        status = truce__shadow_make(commit->store, mending->collection,
+        status = truce__shadow_make(commit->store, repair->collection,
                                     truce__value_document(&document), &keys, error);
-        *mending->changed = !status && !truce__shadow_right(&document, &keys);
+        *repair->changed = !status && !truce__shadow_right(&document, &keys);
         bson_destroy(&keys);
     }
     bson_destroy(&document);
     if (status == TRUCE_NOT_FOUND)
         return TRUCE_OK;
-    if (status || !*mending->changed)
+    if (status || !*repair->changed)
         return status;
     nothing = BCON_NEW("$set", "{", "}");
-    status = truce_commit_update(commit, mending->collection, mending->id, NULL, nothing, error);
+    status = truce_commit_update(commit, repair->collection, repair->id, NULL, nothing, error);
     bson_destroy(nothing);
     return status;
 }
@@ -55,13 +56,15 @@ static truce_status declare_repair(truce_commit *commit, void *arg, bson_error_t
 truce_status truce__shadow_repair(truce_store *store, const char *collection,
                                   const bson_value_t *id, bool *changed, bson_error_t *error)
 {
-    struct mending mending = {collection, id, changed};
+    struct shadow_repair repair = {collection, id, changed};
 
-    return truce_transact(store, declare_repair, &mending, NULL, error);
+    return truce_transact(store, declare_repair, &repair, NULL, error);
 }
 
 /* ---- the collection ------------------------------------------------------------------------- */
 
+/* Creates the index on `_keys` if it does not exist, and waits until other processes have read the
+ * new list of indexes. */
 static truce_status declare_make_index(truce_store *store, const char *collection,
                                        const truce_unique_options *options, bool *made,
                                        bson_error_t *error)
@@ -97,6 +100,7 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
     return status;
 }
 
+/* Writes `_keys` of one document, if it is missing or wrong. */
 static truce_status declare_convert(truce_store *store, const char *collection,
                                     const bson_t *document, truce_unique_report *report,
                                     bson_error_t *error)

@@ -12,11 +12,11 @@
  *
  * Invariants:
  *  1. One process at a time makes a checkpoint: the one that has claimed LOCK_CHECKPOINT.
- *  2. During the concurrent phase no commit restarts the WAL, in any process. SQLite before 3.51.3
- *     loses commits if one does while a checkpoint begins. A commit restarts the WAL only if every
- *     page of it is in the file. Each pass of the phase therefore begins by committing one page
- *     under the lock. Only the process with the checkpoint claim can move this page (1), and the
- *     page counts as moved only when the pass has ended.
+ *  2. During the concurrent phase, no process makes a commit that restarts the WAL. SQLite before
+ *     3.51.3 loses commits if one does while a checkpoint begins. A commit restarts the WAL only if
+ *     every page of it is in the file. Each pass of the phase therefore begins by committing one
+ *     page under the lock. Only the process with the checkpoint claim can move this page (1), and
+ *     the page counts as moved only when the pass has ended.
  *  3. The restart runs under the lock. No process writes then.
  *  4. The file does not change while a process reads it without the log (read_only_reader.c).
  *
@@ -94,7 +94,8 @@
 #define TURN_ONCE_MS 1000
 
 struct checkpoint_op {
-    struct write_op base; /* first */
+    /* Must be the first field. */
+    struct write_op base;
     struct readers *readers;
     bool restarted;
     /* A long read blocked the restart, which therefore delayed no other thread. */
@@ -136,6 +137,9 @@ static int archive_ms(const struct lock *lock)
     return few ? ARCHIVE_MS : ARCHIVE_WORST_MS;
 }
 
+/* Restarts the WAL in a turn of the writer, with the reader gate closed (invariant 3). Gives up
+ * without an error if a pin, the archive, or a reader blocks it; `restarted` and `pinned` report
+ * the result. */
 static truce_status run_restart(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct checkpoint_op *op = (struct checkpoint_op *)base;
@@ -194,8 +198,8 @@ static int log_pages(const struct checkpointer *checkpointer)
     return (int)(truce__pins_log_length(checkpointer->writer->lock) / PIN_PAGE_BYTES);
 }
 
-/* Makes one concurrent pass. `*left`: the pages that were not moved or were added in the
- * meantime. */
+/* Makes one concurrent pass. Sets `*left` to the number of pages that were not moved or were added
+ * in the meantime. */
 static truce_status checkpoint_move_concurrently(struct checkpointer *checkpointer, int *pages,
                                                  int *left)
 {
@@ -221,7 +225,7 @@ static truce_status checkpoint_move_concurrently(struct checkpointer *checkpoint
 }
 
 /* Repeats passes until few pages are left, or until another pass does not help: a reader needs the
- * pages, or writers are faster. `*few`: the rest can be moved while writers wait. */
+ * pages, or writers are faster. Sets `*few` if the rest can be moved while writers wait. */
 static truce_status move_most(struct checkpointer *checkpointer, bool *few)
 {
     int left = INT32_MAX, pages = 0, before;
@@ -301,14 +305,16 @@ static void note_growth(const struct checkpointer *checkpointer)
     struct archive_facts archive;
     const char *reason = truce__pins_blocking(lock) ? "a cursor or a snapshot is open"
                          : truce__archive_facts(lock, &archive) && archive.pins
-                             ? "the archive does not have all of it yet"
-                             : "readers, or another process, are in the way";
+                             ? "a part of it is not archived yet"
+                             : "readers or another process prevented each checkpoint";
 
     truce__log_emit(&durable->notices, TRUCE_LOG_WARNING,
-                    "the log of \"%s\" grows beyond %d pages: %s", durable->path,
+                    "the log of \"%s\" has more than %d pages and grows, because %s", durable->path,
                     atomic_load(&checkpointer->due), reason);
 }
 
+/* Runs the thread of the checkpointer: waits until a checkpoint is due, and retries after pauses
+ * that double if readers refused it. */
 static void *checkpoint_run_thread(void *arg)
 {
     struct checkpointer *checkpointer = arg;

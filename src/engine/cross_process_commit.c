@@ -115,7 +115,8 @@ bool truce__combine_publish(struct combine *combine, bool relaxed)
 static void say_damaged(struct write_op *op)
 {
     op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
-                             "another process executed the write, and its answer is damaged");
+                             "another process executed the write, but its answer in the lock file "
+                             "is damaged: read the documents to find the outcome");
 }
 
 void truce__combine_report(struct combine *combine, struct write_op *group, uint64_t *promise)
@@ -180,6 +181,8 @@ static size_t combine_open_all(struct combine *combine, struct write_op *ops[OPE
     return count;
 }
 
+/* Executes one operation of another process and appends its answer. `*status` is the failure of the
+ * transaction, if there was one. */
 static enum delegated combine_run_one(struct combine *combine, struct writer *writer,
                                       struct write_op *op, truce_status *status,
                                       bson_error_t *error)
@@ -199,6 +202,9 @@ static enum delegated combine_run_one(struct combine *combine, struct writer *wr
     return delegated;
 }
 
+/* Executes the operations of another process's record and puts the answer into the record. Marks
+ * the record as refused if it cannot be executed here. Fails if changes were made without a whole
+ * answer, so that the transaction is rolled back. */
 static truce_status run_record(struct combine *combine, struct writer *writer, size_t record,
                                bson_error_t *error)
 {

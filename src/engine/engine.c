@@ -132,9 +132,9 @@ uint64_t truce__engine_structure(struct engine *engine)
     return truce__notify_count(&engine->lock, NOTIFY_STRUCTURE);
 }
 
-/* Returns a number that changes with each commit; 0: unknown. It is unknown for a store that only
- * reads, which has no connection that stays open. If the files were replaced, the read that follows
- * checks them again and fails. */
+/* Returns a number that changes with each commit, or 0 if it is unknown. It is unknown for a store
+ * that only reads, which has no connection that stays open. If the files were replaced, the read
+ * that follows checks them again and fails. */
 uint64_t truce__engine_version(struct engine *engine)
 {
     bson_error_t ignored;
@@ -169,6 +169,7 @@ static void after_commit(void *arg, int wal_pages)
 
 /* ---- open ----------------------------------------------------------------------------------- */
 
+/* Creates the format in a new file, unless another process has created it in the meantime. */
 static truce_status engine_create(struct engine *engine, bson_error_t *error)
 {
     truce_status status =
@@ -234,8 +235,8 @@ static truce_status engine_recover(struct engine *engine, bson_error_t *error)
     if (!status) {
         atomic_store(&engine->lock.page->broken, false);
         truce__log_emit(&engine->durable.notices, TRUCE_LOG_WARNING,
-                        "recovered \"%s\" after the disk had refused a write: the log was written "
-                        "again, up to its last valid commit",
+                        "recovered \"%s\" after the disk had refused a write: the log was "
+                        "rewritten up to its last valid commit",
                         engine->path);
     } else if (status == TRUCE_LOCKED)
         status = truce__durable_usable(&engine->durable, error);
@@ -299,8 +300,9 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     return TRUCE_OK;
 }
 
-/* Finds out whether the file is a store that can be read. `*kept` gets the connection; NULL: it is
- * closed. `*wrong`: SQLite read the log wrongly, so the file alone is not all of the store. */
+/* Finds out whether the file is a store that can be read. Returns the connection in `*kept`; if
+ * `kept` is NULL, closes it. Sets `*wrong` if SQLite read the log wrongly, so that the file alone
+ * is not all of the store. */
 static truce_status try_read(struct engine *engine, struct kv **kept, bool *wrong,
                              bson_error_t *error)
 {
@@ -333,6 +335,8 @@ static truce_status try_read(struct engine *engine, struct kv **kept, bool *wron
     return status;
 }
 
+/* Opens the store for reading next to other processes: enters the lock file, recovers after a
+ * failed sync, and takes a first snapshot. Leaves everything again if this fails. */
 static truce_status read_with_the_others(struct engine *engine, bool *wrong, bson_error_t *error)
 {
     bson_error_t ignored;
@@ -376,8 +380,8 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
         status = try_read(engine, NULL, &wrong, error);
         if (!status)
             truce__log_emit(&engine->durable.notices, TRUCE_LOG_INFO,
-                            "the lock file or the log of \"%s\" is not writable: reads do not wait "
-                            "for the disk",
+                            "the lock file or the log of \"%s\" is not writable: reads may return "
+                            "commits that are not on disk yet",
                             engine->path);
     }
     if (!status)
@@ -402,6 +406,7 @@ static void free_engine(struct engine *engine)
     bson_free(engine);
 }
 
+/* Opens the file, and registers it with the guard of forks. */
 static truce_status engine_open_file(struct engine *engine, bool must_exist, bson_error_t *error)
 {
     struct file_id id = {0};
@@ -479,6 +484,8 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
+/* Creates the engine of a view: it reads one snapshot, and shares the caches and helpers of its
+ * engine. */
 static struct engine *engine_new_view(const struct engine *engine, uint64_t cache_snapshot,
                                       struct snapshot *snapshot)
 {

@@ -113,6 +113,8 @@ static bool become_live(struct read_only_reader *read_only_reader)
     return true;
 }
 
+/* Checks that the path still leads to the same file, and starts a new epoch if the file has
+ * changed. Counts a reader of the file alone. */
 static truce_status read_only_check_file(struct read_only_reader *read_only_reader,
                                          bson_error_t *error)
 {
@@ -138,6 +140,8 @@ static void stop_resting(struct read_only_reader *read_only_reader)
         lock_set_byte(read_only_reader->file, BYTE_READ_ONLY, F_UNLCK);
 }
 
+/* Tries to begin a snapshot of the file alone, and changes to live reading if another process is
+ * present or a log exists. Returns false if the caller must try again. */
 static bool try_begin(struct read_only_reader *read_only_reader, truce_status *status,
                       bson_error_t *error)
 {
@@ -172,7 +176,9 @@ truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
         pass->flags = KV_READ_ONLY | (read_only_reader->live ? 0 : KV_IMMUTABLE);
         pthread_mutex_unlock(&read_only_reader->mutex);
         if (!begun && truce__clock_monotonic_ns() >= deadline_ns)
-            return truce__fail(TRUCE_LOCKED, error, "another process is changing \"%s\"",
+            return truce__fail(TRUCE_LOCKED, error,
+                               "the deadline passed while another process was writing to \"%s\": "
+                               "try again",
                                read_only_reader->path);
         if (!begun)
             truce__clock_sleep_ms(1);

@@ -96,7 +96,7 @@ static void snapshots_end(struct snapshot *snapshot, const char *why)
     if (*why)
         truce__log_emit(
             &snapshot->all->readers->durable->notices, TRUCE_LOG_INFO,
-            "a cursor or snapshot of \"%s\" was ended after %lld s: %s",
+            "ended a cursor or snapshot of \"%s\" after %lld s, because %s",
             snapshot->all->readers->durable->path,
             (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000), why);
     truce__kv_snapshot_end(snapshot->reader.kv);
@@ -115,11 +115,11 @@ static const char *snapshots_is_over(const struct snapshot *snapshot)
     if (snapshot->limits.unlimited || !written)
         return NULL;
     if (age_ms > snapshot->limits.age_ms)
-        return "it is older than its maximum age";
+        return "it was open for longer than its maximum age";
     if (written > snapshot->limits.log)
-        return "more was written since it began than its maximum";
+        return "more than its maximum of log bytes was written while it was open";
     if (length > LOG_LONG && length / 2 > snapshot->limits.log && !truce__pins_unlimited(lock))
-        return "the log is too long, and could not begin again";
+        return "the log is too long, and could not be restarted while it was open";
     return NULL;
 }
 
@@ -140,7 +140,7 @@ static void end_what_is_over(struct snapshots *snapshots)
 }
 
 /* Sleeps until there is something to check, or for the time between two checks. Called under the
- * mutex. `readers`: connections rest, or may rest. */
+ * mutex. `readers` means that connections rest or may rest. */
 static void sleep_once(struct snapshots *snapshots, bool readers, int *idle)
 {
     struct timespec until;
@@ -238,7 +238,7 @@ static bool snapshots_make_room(struct snapshots *snapshots)
         if (snapshot->limits.unlimited || pthread_mutex_trylock(&snapshot->mutex))
             continue;
         ended = snapshot->reader.kv != NULL;
-        snapshots_end(snapshot, "too many were open, and it was the oldest");
+        snapshots_end(snapshot, "too many cursors and snapshots were open, and it was the oldest");
         pthread_mutex_unlock(&snapshot->mutex);
     }
     return ended || open < TRUCE_SNAPSHOTS_MAX;
@@ -271,7 +271,9 @@ truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *re
     pthread_mutex_lock(&snapshots->mutex);
     if (snapshots->count >= TRUCE_SNAPSHOTS_MAX && !snapshots_make_room(snapshots)) {
         pthread_mutex_unlock(&snapshots->mutex);
-        return truce__fail(TRUCE_LIMIT, error, "%d cursors and snapshots are open",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "%d cursors and snapshots are open, which is the maximum, and none of "
+                           "them can be ended: close some",
                            TRUCE_SNAPSHOTS_MAX);
     }
     made = bson_malloc0(sizeof *made);
@@ -332,8 +334,8 @@ void truce__snapshot_release(struct snapshot *snapshot)
 static truce_status snapshot_fail_expired(const struct snapshot *snapshot, bson_error_t *error)
 {
     return truce__fail(TRUCE_EXPIRED, error,
-                       "the snapshot of this read was ended after %lld s: %s; read it again, or "
-                       "open it with a larger maximum",
+                       "the snapshot of this read was ended after %lld s, because %s: read again, "
+                       "or open the snapshot with a larger maximum",
                        (long long)((truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000000),
                        snapshot->why);
 }

@@ -39,11 +39,12 @@
  *     passes on the lead orders their use.
  *  4. An operation is DONE only after its commit is on disk, and so is everything that it saw
  *     there. A relaxed operation is DONE after the commit, whatever else is in the group.
- *  5. An operation that another process executes is done once there, or not at all and then here.
- *     Only if that process stops for longer than the operation's deadline, the result is UNKNOWN.
+ *  5. An operation that is delegated to another process is executed once: there, or, if it is
+ *     returned, here. The result is UNKNOWN in two cases: that process did not reply within
+ *     STOPPED_NS after the deadline, or another program truncated the lock file.
  *
- * If the transaction of a group fails (the disk is full, one operation met a damaged page), all of
- * it is rolled back. Then each operation is reset and runs in a transaction of its own, so an
+ * If the transaction of a group fails (the disk is full, one operation found a damaged page), all
+ * of it is rolled back. Then each operation is reset and runs in a transaction of its own, so an
  * operation that cannot be done fails alone. A crash at any time leaves the group complete or not
  * at all.
  *
@@ -67,9 +68,9 @@
 #define NAP_NS INT64_C(50000000)
 /* How long the leader of a published group sleeps between two checks of the lock. */
 #define PUBLISHED_NAP_NS INT64_C(10000000)
-/* How long a taken group is waited for after its deadline. */
+/* The time after the deadline for which the leader waits for a group that was taken. */
 #define STOPPED_NS INT64_C(1000000000)
-/* How long after the beginning of a turn operations of other processes are still taken. */
+/* After the lock has been held for this time, no more operations of other processes are taken. */
 #define SERVES_NS INT64_C(20000000)
 
 enum { QUEUED, TAKEN, LEADS, DONE };
@@ -116,6 +117,8 @@ void truce__writer_release(struct writer *writer)
 
 /* ---- the queue ------------------------------------------------------------------------------ */
 
+/* Appends the operation to the queue. Returns whether its thread becomes the leader, because the
+ * queue has no leader. */
 static bool writer_enqueue(struct writer *writer, struct write_op *op)
 {
     bool leads;
@@ -227,7 +230,9 @@ static truce_status writer_give_up(struct writer *writer, struct write_op *op, t
     return status;
 }
 
-/* Checks whether anything can be written in this turn. Otherwise the lock is released. */
+/* Checks that the store can be written: its disk has not failed a sync, its files were not
+ * replaced, and the records of a dead lock holder are settled. Releases the lock if a check
+ * fails. */
 static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_error_t *error)
 {
     truce_status status;
@@ -286,7 +291,7 @@ static bool is_early(const struct write_op *group)
     return !group;
 }
 
-/* Records the statistics of a group. `began_ns`: when the lock was acquired. */
+/* Records the statistics of a group. `began_ns` is the time at which the lock was acquired. */
 static void note_group(struct writer *writer, const struct write_op *group, int64_t began_ns)
 {
     uint64_t operations = 0;
@@ -356,9 +361,10 @@ enum turn {
     DONE_THERE
 };
 
-/* Takes back the published group (OUR_TURN, with the lock). If another process has taken it,
- * settles the records of a dead lock holder and releases the lock; `*settled`: this succeeded.
- * Called when the lock was found free while the group of this process is or was published. */
+/* Called when the lock was found free while the group of this process is or was published.
+ * Withdraws the group and returns OUR_TURN, with the lock. If another process has taken the group,
+ * settles the records of the dead lock holder instead, sets `*settled` if this succeeded, and
+ * releases the lock. */
 static enum turn turn_check_records(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
@@ -371,14 +377,15 @@ static enum turn turn_check_records(struct writer *writer, struct write_op *grou
     return NO_TURN;
 }
 
-/* Fails the operations of a group whose outcome is unknown. The process that took the group stalled
- * or died; the result is unknown. */
+/* Fails the operations of a group with UNKNOWN, because the process that took the group has stalled
+ * or died. */
 static void leave_unknown(struct write_op *group)
 {
     for (struct write_op *op = group; op; op = op->next)
-        op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
-                                 "the result of the write is unknown, because another process was "
-                                 "executing it: read the documents");
+        op->status =
+            truce__fail(TRUCE_UNKNOWN, &op->error,
+                        "the outcome of the write is unknown, because the process that executed "
+                        "it did not reply: read the documents to find the outcome");
 }
 
 /* Waits while the group is published: until it is done, its deadline passes, or this process has
@@ -403,7 +410,7 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
         case RECORD_RETURNED:
             truce__combine_take_back(&writer->combine);
             return NO_TURN;
-        /* Another program has cut the file. */
+        /* The record is gone, because another program truncated the lock file. */
         case RECORD_FREE:
             leave_unknown(group);
             return DONE_THERE;
@@ -426,7 +433,7 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
             continue;
         }
         if (status != TRUCE_LOCKED && truce__records_withdraw(records))
-            /* Waiting for the lock then returns the reason. */
+            /* The caller then waits for the lock, and gets the error from that call. */
             return NO_TURN;
         truce__records_sleep(records, state, PUBLISHED_NAP_NS);
         tries = true;
@@ -574,8 +581,6 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
     return status;
 }
 
-/* ---- the transaction of a group ------------------------------------------------------------- */
-
 /* ---- for operations ------------------------------------------------------------------------- */
 
 truce_status truce__writer_collection(struct writer *writer, const char *name,
@@ -657,6 +662,8 @@ void truce__writer_touch_structure(struct writer *writer)
 
 /* ---- one transaction ------------------------------------------------------------------------ */
 
+/* Begins the transaction of a group, and discards cached state that commits of other processes have
+ * made obsolete. */
 static truce_status group_begin(struct writer *writer, bson_error_t *error)
 {
     uint32_t version;
@@ -696,6 +703,8 @@ truce_status truce__writer_commit(struct writer *writer, bson_error_t *error)
     return status;
 }
 
+/* Commits the transaction. Promises a number for it unless all operations are relaxed, and notifies
+ * waiters and caches of other processes of the changes. */
 static truce_status commit_and_notify(struct writer *writer, bool relaxed, bson_error_t *error)
 {
     bool changed = touched_any(writer);
@@ -727,6 +736,8 @@ static truce_status group_commit(struct writer *writer, bool relaxed, bson_error
     return status;
 }
 
+/* Runs the operations from `first` up to `last`, exclusive, until one fails the transaction. Sets
+ * `*relaxed` if none of them waits for the disk. */
 static truce_status run_each(struct writer *writer, struct write_op *first, struct write_op *last,
                              bool *relaxed, bson_error_t *error)
 {
@@ -780,7 +791,7 @@ static truce_status group_transact(struct writer *writer, struct write_op *first
     return status;
 }
 
-/* Rolls everything back in any case. */
+/* Runs the group in a transaction and rolls it back, so that it runs a second time in tests. */
 static void group_rehearse(struct writer *writer, struct write_op *first)
 {
     bson_error_t ignored;

@@ -19,7 +19,7 @@
 
 struct checking {
     struct check check;
-    truce_status first; /* the first failure */
+    truce_status first; /* The first failure. */
     bson_error_t why;
 };
 
@@ -39,8 +39,8 @@ static void check_run_rules(struct checking *checking, struct check *check, bool
     }
 }
 
-static truce_status maintenance_check_check_database(void *arg, truce_store *view, const char *name,
-                                                     bson_error_t *error)
+static truce_status maintenance_check_database(void *arg, truce_store *view, const char *name,
+                                               bson_error_t *error)
 {
     struct checking *checking = arg;
     struct maintenance_reporter reporter = {checking->check.function, checking->check.arg, name,
@@ -91,7 +91,7 @@ truce_status truce_check(truce_store *store, const truce_check_options *options,
     if (status)
         return status;
     check_run_rules(&checking, &checking.check, true);
-    status = truce__each_database(store, maintenance_check_check_database, &checking, error);
+    status = truce__each_database(store, maintenance_check_database, &checking, error);
     if (checking.first && error)
         *error = checking.why;
     return checking.first ? checking.first : status;

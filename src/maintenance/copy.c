@@ -58,7 +58,7 @@
 
 /* The report of a copy: collections, and the first of the remaining differences. */
 
-#define VALUE_BYTES 1000 /* longer values are not reported */
+#define VALUE_BYTES 1000 /* Longer values are not reported. */
 
 static bool take_note(struct copy *copy, struct copy_notes *notes, bson_t *note)
 {
@@ -163,7 +163,7 @@ void truce__copy_refused(struct copy *copy, const struct copy_part *part, const 
     (void)take_note(copy, &copy->refusals, note);
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static struct value report_field_of(const bson_t *note, const char *name)
 {
@@ -256,7 +256,7 @@ static bson_t *record_key_of(const char *collection)
     return BCON_NEW("_id", BCON_UTF8(collection));
 }
 
-/* Reads the record. NOT_FOUND: there is no record. `record` is always initialised. */
+/* Reads the record. Fails with NOT_FOUND if there is no record. `record` is always initialised. */
 static truce_status copy_record_read(struct copy *copy, const char *collection, bson_t *record,
                                      bson_error_t *error)
 {
@@ -308,9 +308,10 @@ truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, 
     bson_append_document_end(&update, &set);
     status = truce_update(copy->to, COPY_RECORDS, key, &update, &options, &result, error);
     if (!status && !result.matched)
-        status = truce__fail(TRUCE_CONFLICT, error,
-                             "another process has begun to copy the collection \"%s\" there",
-                             part->collection);
+        status = truce__fail(
+            TRUCE_CONFLICT, error,
+            "another process has begun to copy the collection \"%s\" into the target store",
+            part->collection);
     truce_write_result_release(&result);
     bson_destroy(&update);
     bson_destroy(key);
@@ -694,9 +695,10 @@ static truce_status copy_refuse_part(const struct copy_part *part, const bson_t 
     if (!strcmp(truce__field_text(record, "state"), "copying"))
         return truce__fail(
             TRUCE_CONFLICT, error,
-            "the collection \"%s\" there is an unfinished copy of another store (%s)",
+            "the collection \"%s\" of the target store is an unfinished copy of another store (%s)",
             part->collection, truce__field_text(record, "from"));
-    return truce__fail(TRUCE_CONFLICT, error, "the collection \"%s\" there already has documents",
+    return truce__fail(TRUCE_CONFLICT, error,
+                       "the collection \"%s\" of the target store already has documents",
                        part->collection);
 }
 
@@ -793,7 +795,7 @@ static truce_status check_commits(struct copy *copy, bson_error_t *error)
 
     bson_destroy(open);
     if (!status && copy->report->open && !copy->options.live)
-        status = truce__fail(TRUCE_CONFLICT, error, "%s open in the store to be copied",
+        status = truce__fail(TRUCE_CONFLICT, error, "%s pending in the source store",
                              PLURAL(copy->report->open, "commit is", "commits are"));
     for (size_t i = 0; i < copy->count && !status && !whole && copy->report->open; i++)
         status = check_held(copy, &copy->parts[i], error);

@@ -1,5 +1,5 @@
 /*
- * The doctor judges the environment of a store: its server or file, its indexes, and the state of
+ * The doctor examines the environment of a store: its server or file, its indexes, and the state of
  * the patterns.
  *
  *     the store's facts   a server's answers (doctor_server.c), or a file and its disk
@@ -9,12 +9,12 @@
  *     truce_queue ...     jobs and cron lines that no process works on
  *     truce_sync, truce_transfers, truce_trees      the indexes and states that these patterns need
  *
- * The facts are documents and the judgements are functions of them. The tests therefore judge
- * recorded answers of deployments that the test machine does not have.
+ * The facts are documents, and each check is a function of them. Tests can therefore check recorded
+ * facts of deployments that the test machine does not have.
  *
- * Levels: an error is a guarantee of truce that does not hold here (a write can be lost, a key can
- * be used twice); a warning is a problem to expect; a note is information. If the user lacks the
- * right to read a fact, the doctor reports a note and does not judge the fact.
+ * Levels: an error means that a guarantee of truce does not hold here (a write can be lost, a key
+ * can be used twice); a warning is a problem to expect; a note is information. If the user lacks
+ * the right to read a fact, the doctor reports a note and does not check the fact.
  *
  * Deliberately not done: repair. The findings say what to do; `truce sweep` cleans up after truce
  * itself.
@@ -54,8 +54,8 @@
 
 struct seen {
     const char *name;  /* The name of the index. */
-    const char *first; /* the first field of its key. */
-    bool single;       /* the key has no other field. */
+    const char *first; /* The first field of its key. */
+    bool single;       /* The key has no other field. */
     bool unique, sparse, partial, expires;
     bool items; /* The index of tree items, with their fields. */
 };
@@ -92,7 +92,8 @@ static struct seen doctor_read_index(const bson_iter_t *iter)
     return seen;
 }
 
-static void judge_own(struct doctor *doctor, const char *collection, const struct seen *seen)
+static void doctor_check_own_index(struct doctor *doctor, const char *collection,
+                                   const struct seen *seen)
 {
     const struct reserved *reserved = truce__reserved(collection);
 
@@ -133,7 +134,7 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
         while (bson_iter_next(&iter)) {
             struct seen seen = doctor_read_index(&iter);
 
-            judge_own(doctor, collection, &seen);
+            doctor_check_own_index(doctor, collection, &seen);
             keyed = keyed || (!strcmp(seen.first, "key") && seen.single && seen.unique &&
                               (seen.sparse || seen.partial));
             if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0 &&
@@ -142,9 +143,7 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
                     doctor, DOCTOR_NOTE, "unique-index", collection,
                     "make it sparse or partial if commits require that documents of "
                     "this collection are missing",
-                    "the unique index %s has room for one document without its "
-                    "fields",
-                    seen.name);
+                    "the unique index %s allows only one document without its fields", seen.name);
         }
     if (commits && !keyed)
         truce__doctor_report(doctor, DOCTOR_ERROR, "key-index", collection,
@@ -201,14 +200,14 @@ static bool fits_set(const bson_t *definition, const bson_t *key, bool by_elemen
 
         if (!BSON_ITER_HOLDS_NUMBER(&shard) &&
             (by_element || bson_count_keys(key) > 1 || !is_key_alone(&field)))
-            return false; /* hashed */
+            return false; /* Hashed. */
         if (bson_iter_next(&keys)) {
             if (!BSON_ITER_HOLDS_UTF8(&keys) || strcmp(bson_iter_utf8(&keys, NULL), wanted) != 0)
                 return false;
         } else if (!by_element || strcmp(truce__doctor_text(definition, "name", ""), wanted) != 0) {
             return false;
         } else {
-            by_element = false; /* the name is the last field */
+            by_element = false; /* The name is the last field. */
         }
     }
     return true;
@@ -336,10 +335,10 @@ void truce__doctor_shards(struct doctor *doctor)
 #define MEGABYTE        INT64_C(1048576)
 #define SPACE_LEAST     (64 * MEGABYTE)
 #define HOUR_MS         INT64_C(3600000)
-#define FEED_LATE_MS    (10 * 60000) /* the maximum delay of servers and writers */
-#define WRITER_LATE_MS  10000        /* the lock of the file is held for so long */
+#define FEED_LATE_MS    (10 * 60000) /* The maximum delay of servers and writers. */
+#define WRITER_LATE_MS  10000        /* The lock of the file is held for so long. */
 #define ARCHIVE_LATE_MS 10000
-#define WAL_MOST        (256 * MEGABYTE) /* sixteen times the size that checkpoints aim for */
+#define WAL_MOST        (256 * MEGABYTE) /* Sixteen times the size that checkpoints aim for. */
 
 static void diagnose_filesystem(struct doctor *doctor, const char *path)
 {
@@ -385,8 +384,7 @@ static void diagnose_space(struct doctor *doctor, const char *path)
     else if (free < total / 20 && free < bytes)
         truce__doctor_report(
             doctor, DOCTOR_WARNING, "disk-space", path, "free space on the disk",
-            "%lld MB are free, less than a twentieth of the disk and less than the "
-            "file has",
+            "%lld MB are free, less than 5 %% of the disk and less than the size of the file",
             (long long)(free / MEGABYTE));
 }
 
@@ -399,22 +397,23 @@ static void diagnose_files(struct doctor *doctor, const char *path)
     if (wal > WAL_MOST)
         truce__doctor_report(
             doctor, DOCTOR_WARNING, "wal", path,
-            "find a process that reads for a long time, or that was stopped; the log "
-            "is overwritten when no process reads its beginning",
-            "the write-ahead log has %lld MB", (long long)(wal / MEGABYTE));
+            "find a process with a long read, or one that is stopped: the log is reused when no "
+            "process reads its beginning",
+            "the write-ahead log has grown to %lld MB", (long long)(wal / MEGABYTE));
     if (mode & 002)
         truce__doctor_report(doctor, DOCTOR_WARNING, "permissions", path,
                              "chmod o-w the file and its side files (-wal, -shm, -lock)",
                              "every user of this machine may write to the file");
     if (!truce__doctor_flag(doctor->facts, "file.writable", true))
         truce__doctor_report(doctor, DOCTOR_WARNING, "permissions", path,
-                             "give this user the right to write, if needed",
+                             "give this user write permission, if it has to write",
                              "this user may not write to the file");
     else if (!truce__doctor_flag(doctor->facts, "directory.writable", true))
-        truce__doctor_report(doctor, DOCTOR_WARNING, "permissions", path,
-                             "give this user the right to write to the directory",
-                             "this user may not write to the directory, where -wal, -shm and -lock "
-                             "are made");
+        truce__doctor_report(
+            doctor, DOCTOR_WARNING, "permissions", path,
+            "give this user write permission for the directory",
+            "this user may not write to the directory, in which the files -wal, -shm, and -lock "
+            "are created");
     if (truce__doctor_fact(doctor->facts, "file", &found) &&
         !truce__doctor_fact(doctor->facts, "lock", &found) &&
         !truce__doctor_flag(doctor->facts, "read_only", false))
@@ -455,7 +454,7 @@ static void diagnose_pins(struct doctor *doctor)
         truce__doctor_report(
             doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned",
             doctor_process(truce__doctor_number(&document, "process", 0), subject),
-            "wait for its end, or end it: the log is overwritten when no process reads its "
+            "wait until the process ends, or end it: the log is reused when no process reads its "
             "beginning",
             "%s open (%lld of them without a maximum), the oldest for %lld s; %lld MB were written "
             "since then and are kept",
@@ -477,7 +476,7 @@ static void diagnose_writer(struct doctor *doctor)
     if (held_ms < WRITER_LATE_MS)
         return;
     truce__doctor_report(doctor, DOCTOR_WARNING, "long-write", doctor_process(process, subject),
-                         "wait for its end, or end the process: its write is then undone",
+                         "wait until the process ends, or end it: its write is then undone",
                          "it has held the lock of the file for %lld s: no other process can write",
                          (long long)(held_ms / 1000));
 }
@@ -702,9 +701,10 @@ static truce_status need_item_index(struct doctor *doctor, truce_store *store,
             kept = kept || (bson_iter_recurse(&iter, &index) && is_item_index(index));
     }
     if (!status && !kept)
-        truce__doctor_report(doctor, DOCTOR_ERROR, "tree-index", collection,
-                             "create the unique index {tree: 1, itemId: 1, version: 1, token: 1}",
-                             "no unique index keeps an item from being put twice in one version");
+        truce__doctor_report(
+            doctor, DOCTOR_ERROR, "tree-index", collection,
+            "create the unique index {tree: 1, itemId: 1, version: 1, token: 1}",
+            "the unique index is missing, so one version can contain an item twice");
     bson_destroy(&indexes);
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
@@ -897,7 +897,8 @@ static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_
 struct late {
     const char *rule, *collection;
     enum doctor_level level;
-    bson_t *filter; /* counts these documents */
+    /* Counts these documents. */
+    bson_t *filter;
     const char *change;
     /* The finding: "1 job is" or "2 jobs are", and then the rest. */
     const char *one, *many, *rest;
@@ -977,8 +978,8 @@ static void diagnose_cron(struct doctor *doctor, const bson_t *cron)
         doctor, DOCTOR_WARNING, "late-cron", truce__doctor_text(cron, "_id", "?"),
         "start a worker of the queue, or run truce sweep regularly (truce sweep "
         "--loop)",
-        "the cron line is late by %lld s: no process works on its queue \"%s\", and "
-        "none sweeps",
+        "the cron line is late by %lld s: no worker claims from its queue \"%s\", and no process "
+        "runs truce sweep",
         (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
 }
 
@@ -1052,13 +1053,13 @@ static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *sto
         status = doctor_check_queues(doctor, store, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    status = doctor_check_jobs(doctor, store, error); /* cron lines may exist before any job */
+    status = doctor_check_jobs(doctor, store, error); /* Cron lines may exist before any job. */
     return status ? status : doctor_check_crons(doctor, store, error);
 }
 
 /* ---- the doctor ------------------------------------------------------------------------------ */
 
-#define OLD_MS (INT64_C(8) * 86400000) /* one day more than truce sweep keeps */
+#define OLD_MS (INT64_C(8) * 86400000) /* One day more than truce sweep keeps. */
 
 void truce__doctor_report(struct doctor *doctor, enum doctor_level level, const char *rule,
                           const char *subject, const char *change, const char *format, ...)

@@ -139,7 +139,7 @@ static void diagnose_defaults(struct doctor *doctor)
 /* ---- members -------------------------------------------------------------------------------- */
 
 struct members {
-    int64_t voting, arbiters, bearing; /* members with a vote and data */
+    int64_t voting, arbiters, bearing; /* Members with a vote and data. */
 };
 
 static void count_members(const struct doctor *doctor, struct members *members)
@@ -176,8 +176,9 @@ static void diagnose_config(struct doctor *doctor)
     if (!members.voting)
         return;
     if (members.bearing == 1 && members.voting == 1)
-        truce__doctor_report(doctor, DOCTOR_NOTE, "members", name, "add two members",
-                             "it has one member: no other replaces it if it fails");
+        truce__doctor_report(
+            doctor, DOCTOR_NOTE, "members", name, "add two members",
+            "the replica set has one member: if it fails, no other member takes over");
     else if (members.arbiters && members.bearing - 1 < members.voting / 2 + 1)
         truce__doctor_report(doctor, DOCTOR_WARNING, "members", name,
                              "replace the arbiter with a member that has data",
@@ -244,11 +245,12 @@ static void diagnose_members(struct doctor *doctor)
                                  *member.state ? member.state : "unknown");
         else if (!strcmp(member.state, "SECONDARY") && newest_ms &&
                  newest_ms - member.optime_ms > LAG_MS_MOST)
-            truce__doctor_report(doctor, DOCTOR_WARNING, "lag", member.name,
-                                 "find the cause: its disk, its network, an index build",
-                                 "this member is %" PRId64 " s late: writes that need it for a "
-                                 "majority wait so long",
-                                 (newest_ms - member.optime_ms) / 1000);
+            truce__doctor_report(
+                doctor, DOCTOR_WARNING, "lag", member.name,
+                "find the cause: its disk, its network, an index build",
+                "this member is %" PRId64
+                " s behind the primary: a write that needs it for a majority waits that long",
+                (newest_ms - member.optime_ms) / 1000);
     }
 }
 

@@ -56,6 +56,7 @@ static bool patch_unescape(struct patch_tree *tree, const char *from, uint32_t l
     return true;
 }
 
+/* Splits a JSON pointer into its unescaped parts. */
 static truce_status read_pointer(struct patch_tree *tree, struct value value, const char *member,
                                  struct pointer *pointer)
 {
@@ -196,6 +197,7 @@ static truce_status check_depth(struct patch_tree *tree, const struct pointer *p
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
+/* Adds a node at a pointer: replaces a field or the root, or inserts an element of an array. */
 static truce_status patch_put(struct patch_tree *tree, const struct pointer *pointer,
                               struct patch_node *node)
 {
@@ -384,8 +386,8 @@ static truce_status patch_run_one(struct patch_tree *tree, struct value given)
     truce_status status;
 
     if (given.type != BSON_TYPE_DOCUMENT)
-        return truce__fail(TRUCE_INVALID, tree->error, "operation %u is not an object",
-                           tree->number);
+        return truce__fail(TRUCE_INVALID, tree->error,
+                           "operation %u must be an object {op, path, ...}", tree->number);
     kind = patch_find_kind(truce__value_field(given, "op", 2));
     if (!kind)
         return truce__fail(TRUCE_INVALID, tree->error,
@@ -396,7 +398,7 @@ static truce_status patch_run_one(struct patch_tree *tree, struct value given)
         status = read_pointer(tree, truce__value_field(given, "from", 4), "from", &operation.from);
     operation.value = truce__value_field(given, "value", 5);
     if (!status && kind->value && !operation.value.type)
-        status = truce__fail(TRUCE_INVALID, tree->error, "operation %u: %s has no \"value\"",
+        status = truce__fail(TRUCE_INVALID, tree->error, "operation %u: \"%s\" needs a \"value\"",
                              tree->number, kind->name);
     return status ? status : kind->run(tree, &operation);
 }
@@ -420,7 +422,8 @@ truce_status truce__patch_apply(struct value before, const bson_t *operations, s
         return status;
     *after = truce__patch_value(&tree, tree.root);
     if (after->size > TRUCE_DOCUMENT_BYTES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the patched document would have %u bytes",
-                           after->size);
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the patched document would have %u bytes, more than the maximum of %d",
+                           after->size, TRUCE_DOCUMENT_BYTES_MAX);
     return TRUCE_OK;
 }

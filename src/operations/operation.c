@@ -66,7 +66,7 @@ static truce_status operation_check_word(const struct operation_field *field, co
         truce__buffer_append_text(&all, "\"");
     }
     truce__buffer_append_byte(&all, 0);
-    status = truce__refuse(CODE_BAD_VALUE, error, "the field '%s' must be %s, and is \"%.80s\"",
+    status = truce__refuse(CODE_BAD_VALUE, error, "the field '%s' must be %s, not \"%.80s\"",
                            field->field.name, (const char *)all.bytes, word);
     truce__buffer_release(&all);
     return status;
@@ -86,8 +86,7 @@ static truce_status operation_check_number(const struct operation_field *field, 
     if (number >= field->least && number <= field->most)
         return TRUCE_OK;
     return truce__refuse(CODE_BAD_VALUE, error,
-                         "the field '%s' must be from %" PRId64 " to %" PRId64
-                         "%s, and is %" PRId64,
+                         "the field '%s' must be from %" PRId64 " to %" PRId64 "%s, not %" PRId64,
                          field->field.name, field->least, field->most,
                          field->field.type == FIELD_DURATION ? " ms" : "", number);
 }
@@ -180,7 +179,7 @@ truce_status truce__operation_text(struct operation_call *call, const char **tex
                                    bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_UTF8(&call->target))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a string, %s, and is %s",
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a string, %s, not %s",
                              call->row->name, call->row->value,
                              truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *text = bson_iter_utf8(&call->target, NULL);
@@ -200,7 +199,7 @@ truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t 
                                   bson_error_t *error)
 {
     if (!BSON_ITER_HOLDS_OID(&call->target))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be an ObjectId, %s, and is %s",
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be an ObjectId, %s, not %s",
                              call->row->name, call->row->value,
                              truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *id = bson_iter_oid(&call->target);

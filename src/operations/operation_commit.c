@@ -1,4 +1,12 @@
-/* truceCommit, reads by the key of a commit, requests, and sequences. */
+/*
+ * truceCommit, reads by the key of a commit, requests, and sequences.
+ *
+ * The changes of truceCommit are documents: writes ({update: ..., with: ...}), and requests of
+ * other operations that may be part of a commit (OPERATION_COMMITS). Such an operation adds its
+ * changes to `call->commit`. Its result is in the reply of the commit.
+ *
+ * A key makes a commit repeatable: the second request returns the result of the first one.
+ */
 #include <string.h>
 
 #include "bson/value.h"
@@ -24,7 +32,7 @@ static const struct operation_field commit_fields[] = {
      "an idempotency key of the database: the commit happens once under it. It needs `keyTime`"},
     {GIVEN(commit_given, keyTime, FIELD_TIME),
      "required with `key`, and only then: the time when the request was made, ms since 1970, the "
-     "same in each repetition. It tells whether an old key may have been forgotten",
+     "same in each repetition. It shows whether the store may have forgotten the key",
      TIME_LEAST_MS, DATE_LAST_MS},
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
      "with a key: the result that a repetition returns, at most 64 KiB"},
@@ -130,7 +138,7 @@ static truce_status commit_check_commit(struct operation_call *call,
 {
     if (!BSON_ITER_HOLDS_ARRAY(&call->target))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "the changes of a commit must be an array, and are %s",
+                             "the changes of a commit must be an array, not %s",
                              truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *changes = truce__field_view(call->arena, &call->target);
     if (bson_empty(*changes))
@@ -142,13 +150,14 @@ static truce_status commit_check_commit(struct operation_call *call,
                              "milliseconds since 1970, the same in each repetition");
     if (given->keyTime && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'keyTime' needs a 'key', whose age it gives");
+                             "'keyTime' needs 'key': it is the time of that key");
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'leave' needs a 'key', by which a later call reads the result");
+                             "'leave' needs 'key': a later call reads the result by its key");
     if (given->journal && call->transaction)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'journal' is not allowed in a transaction, which commits by itself");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'journal' is not allowed in a transaction: the transaction commits the changes");
     return TRUCE_OK;
 }
 
@@ -677,8 +686,8 @@ static truce_status run_sequence(struct operation_call *call, const void *arg, b
     truce_status status = truce__operation_text(call, &name, error);
 
     if (!status && given->take && given->raise)
-        status =
-            truce__refuse(CODE_INVALID_OPTIONS, error, "'take' and 'raise' exclude each other");
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'take' and 'raise' exclude each other: send two commands");
     if (!status && (given->take || given->raise))
         status = call->host->check_role(call, ROLE_WRITE, error);
     if (!status && call->commit && !given->take)

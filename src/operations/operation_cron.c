@@ -1,4 +1,4 @@
-/* Cron: entries that add jobs on a schedule. */
+/* Cron lines, which add jobs on a schedule. */
 #include "base/clock.h"
 #include "operations/operation_queue.h"
 #include "operations/reply_list.h"
@@ -11,7 +11,7 @@
 /* ---- truceCronSet ---------------------------------------------------------------------------- */
 
 struct cron_set_given {
-    struct job_kept kept; /* first */
+    struct job_kept kept; /* Must be the first field. */
     const char *queue, *line, *zone, *missed;
     const bson_t *payload;
     int64_t most;
@@ -30,8 +30,8 @@ static const struct operation_field cron_set_fields[] = {
     {GIVEN(cron_set_given, zone, FIELD_TEXT),
      "the time zone: \"Europe/Berlin\", \"+02:00\"; absent: UTC"},
     {GIVEN(cron_set_given, missed, FIELD_TEXT),
-     "the jobs for times that passed while no process ran: one job, no job, or one for each time; "
-     "absent: \"once\"",
+     "the jobs for times that passed while no process ran: one job; none, unless the last time is "
+     "less than a minute ago; or one for each time; absent: \"once\"",
      .words = cron_missed},
     {GIVEN(cron_set_given, most, FIELD_NUMBER),
      "with \"all\": the maximum number of these jobs; absent: 100", 1, 500},
@@ -43,19 +43,19 @@ static bson_t *cron_filter(const char *name)
     return BCON_NEW("_id", BCON_UTF8(name));
 }
 
-/* Appends `next`, the next time of an entry, or `paused`. */
+/* Appends `next`, the next time of a cron line, or `paused`. */
 static truce_status cron_append_next(struct operation_call *call, const char *name, bson_t *reply,
                                      bson_error_t *error)
 {
-    bson_t *filter = cron_filter(name), entry;
+    bson_t *filter = cron_filter(name), cron;
     bson_iter_t next;
-    truce_status status = truce_find_one(call->store, QUEUE_CRONS, filter, NULL, &entry, error);
+    truce_status status = truce_find_one(call->store, QUEUE_CRONS, filter, NULL, &cron, error);
 
-    if (!status && bson_iter_init_find(&next, &entry, "next") && BSON_ITER_HOLDS_DATE_TIME(&next))
+    if (!status && bson_iter_init_find(&next, &cron, "next") && BSON_ITER_HOLDS_DATE_TIME(&next))
         BSON_APPEND_DATE_TIME(reply, "next", bson_iter_date_time(&next));
     else if (!status)
         BSON_APPEND_BOOL(reply, "paused", true);
-    bson_destroy(&entry);
+    bson_destroy(&cron);
     bson_destroy(filter);
     return status;
 }
@@ -81,9 +81,9 @@ static truce_status cron_run_set(struct operation_call *call, const void *arg, b
 }
 
 static const struct operation_row cron_set_operation = {
-    OPERATION("truceCronSet", ROLE_WRITE, "sets a cron entry, which adds jobs on a schedule"),
+    OPERATION("truceCronSet", ROLE_WRITE, "sets a cron line, which adds jobs on a schedule"),
     .target = "cron",
-    .value = "the name of the entry",
+    .value = "the name of the line",
     .answer = "`next`: the next time, a date; or `paused`: true. If the line and the zone are "
               "unchanged, the next time is kept. An error: 2 (invalid) a field of the line is "
               "wrong, the zone is unknown, or the line never fires",
@@ -103,8 +103,8 @@ struct cron_list_given {
 };
 
 static const struct operation_field cron_list_fields[] = {
-    {GIVEN(cron_list_given, after, FIELD_TEXT), "only entries after this name"},
-    {GIVEN(cron_list_given, limit, FIELD_NUMBER), "the maximum number of entries; absent: 100", 1,
+    {GIVEN(cron_list_given, after, FIELD_TEXT), "only lines after this name"},
+    {GIVEN(cron_list_given, limit, FIELD_NUMBER), "the maximum number of lines; absent: 100", 1,
      REPLY_LIST_MAX},
     {{0}}};
 
@@ -132,7 +132,7 @@ static truce_status cron_run_list(struct operation_call *call, const void *arg, 
 }
 
 static const struct operation_row cron_list_operation = {
-    OPERATION("truceCrons", ROLE_READ, "lists the cron entries with their next times"),
+    OPERATION("truceCrons", ROLE_READ, "lists the cron lines with their next times"),
     .value = "1",
     .answer = "`crons`, by name: each {_id, line, zone, missed, next, paused, job}; and `more`: "
               "continue with `after` the last _id",
@@ -157,7 +157,7 @@ static cron_action *const cron_functions[] = {truce_cron_pause, truce_cron_resum
 
 static const struct operation_field cron_fields[] = {
     {GIVEN(cron_given, action, FIELD_TEXT),
-     "pause or resume the entry, or remove it; times during a pause do not count as missed",
+     "pause or resume the line, or remove it; times during a pause do not count as missed",
      .needed = true, .words = cron_actions},
     {{0}}};
 
@@ -176,10 +176,10 @@ static truce_status cron_run_action(struct operation_call *call, const void *arg
 }
 
 static const struct operation_row cron_operation = {
-    OPERATION("truceCron", ROLE_WRITE, "pauses, resumes, or removes a cron entry"),
+    OPERATION("truceCron", ROLE_WRITE, "pauses, resumes, or removes a cron line"),
     .target = "cron",
-    .value = "the name of the entry",
-    .answer = "nothing more. \"not found\": no such entry exists. Jobs that it added stay",
+    .value = "the name of the line",
+    .answer = "nothing more. \"not found\": no such line exists. Jobs that it added stay",
     .fields = cron_fields,
     .size = sizeof(struct cron_given),
     .run = cron_run_action,

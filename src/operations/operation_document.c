@@ -1,4 +1,12 @@
-/* Revisions, with their inbox, and items of arrays and maps. */
+/*
+ * Revisions, with their inbox, and items of arrays and maps.
+ *
+ * A change of a revision names the version that it is based on. If the document has another one,
+ * the outcome is a conflict: a result with a `reason` and the fields that both sides changed. As a
+ * part of a commit, a conflict is an error instead, because it must end the commit.
+ *
+ * truceItem changes items of one array or one map of a document in one atomic write.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,21 +136,22 @@ static void document_explain_conflict(const struct operation_call *call,
     bson_t mine;
     int length;
 
-    if (!id.type && truce__value_subdocument(&result->conflict, "mine", &mine)) /* it was removed */
+    /* It was removed. */
+    if (!id.type && truce__value_subdocument(&result->conflict, "mine", &mine))
         id = truce__value_field(truce__value_document(&mine), "_id", 3);
     if (result->version != TRUCE_REVISION_NEW)
         snprintf(now, sizeof now, "has version %" PRId64, result->version);
     if (number == result->version)
         snprintf(based, sizeof based, ", but another program changed it without a new version");
     else if (number == TRUCE_REVISION_NEW)
-        snprintf(based, sizeof based, ", and this change is of a new document");
+        snprintf(based, sizeof based, ", and this change inserts a new document");
     else if (!number && result->version == TRUCE_REVISION_NEW)
-        snprintf(
-            based, sizeof based,
-            ", and version 0 is that of a stored document without a number: a new document has "
-            "no version");
+        snprintf(based, sizeof based,
+                 ", and version 0 is for stored documents without a number: a new document has no "
+                 "version");
     else if (number == 0)
-        snprintf(based, sizeof based, ", and this change is of version 0: give the version");
+        snprintf(based, sizeof based,
+                 ", and this change names version 0: give the version that you read");
     else if (number != NUMBER_NOT_GIVEN)
         snprintf(based, sizeof based, ", and this change is based on version %" PRId64, number);
     length = snprintf(text, sizeof text, "document %s of \"%.80s\" %s%s",
@@ -150,13 +159,15 @@ static void document_explain_conflict(const struct operation_call *call,
                       bson_iter_utf8(&call->target, NULL), now, based);
     if (document_lacks_base(&result->conflict))
         snprintf(text + length, sizeof text - (size_t)length,
-                 ", which is not kept: save with 'keep', or give 'base'");
+                 ", which is no longer stored: to merge, give 'base', or save "
+                 "with 'keep'");
     else
         document_show_paths(&result->conflict, text, length);
     (void)truce__fail(TRUCE_CONFLICT, error, "%s", text);
 }
 
-/* A conflict ends a commit: its caller sees the outcome of a part only after the commit. */
+/* Appends the outcome of the change. A conflict ends a commit, because its caller sees the outcome
+ * of a part only after the commit. */
 static truce_status document_append_result(struct operation_call *call,
                                            const truce_revision_result *result, int64_t number,
                                            bson_t *reply, bson_error_t *error)
@@ -185,7 +196,7 @@ static truce_status document_append_result(struct operation_call *call,
 /* ---- truceRevision --------------------------------------------------------------------------- */
 
 struct revision_given {
-    struct revision_named named; /* first */
+    struct revision_named named; /* Must be the first field. */
     const bson_value_t *get, *remove;
     const bson_t *save, *merge, *base;
     int64_t version;
@@ -295,7 +306,7 @@ static truce_patch_kind document_patch_kind(const char *word)
 }
 
 struct patch_given {
-    struct revision_named named; /* first */
+    struct revision_named named; /* Must be the first field. */
     const bson_value_t *id;
     struct either patch;
     const char *kind;
@@ -326,7 +337,7 @@ static truce_status document_run_patch(struct operation_call *call, const void *
     if (given->patch.is_array != (kind == TRUCE_PATCH_JSON))
         return truce__refuse(
             CODE_TYPE_MISMATCH, error,
-            "'patch' must be an array with 'kind' \"json\", else a document, and is %s",
+            "'patch' must be an array with 'kind' \"json\", else a document, not %s",
             given->patch.is_array ? "an array" : "a document");
     status = take_revision(call, &given->named, true, &handle, error);
     if (status)
@@ -397,7 +408,7 @@ static const struct operation_row diff_operation = {
 /* ---- truceRevisionLog ------------------------------------------------------------------------ */
 
 struct log_given {
-    struct revision_named named; /* first */
+    struct revision_named named; /* Must be the first field. */
     const bson_value_t *id;
     int64_t version, limit;
 };
@@ -469,7 +480,7 @@ static const struct operation_row log_operation = {
 /* ---- the inbox ------------------------------------------------------------------------------- */
 
 struct conflicts_given {
-    struct revision_named named; /* first */
+    struct revision_named named; /* Must be the first field. */
     const bson_oid_t *conflict;
 };
 
@@ -552,7 +563,7 @@ static const struct operation_row conflicts_operation = {
 };
 
 struct resolve_given {
-    struct revision_named named; /* first */
+    struct revision_named named; /* Must be the first field. */
     const bson_oid_t *conflict;
     const char *take;
     const bson_t *document, *seen;
@@ -583,8 +594,9 @@ static truce_status document_run_resolve(struct operation_call *call, const void
     truce_status status;
 
     if ((resolution == TRUCE_RESOLVE_DOCUMENT) != (given->document != NULL))
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "'document' must be given with 'take' \"document\", and only then");
+        return truce__refuse(
+            CODE_BAD_VALUE, error,
+            "'document' is required with 'take' \"document\", and not allowed otherwise");
     status = take_revision(call, &given->named, true, &handle, error);
     if (status)
         return status;
@@ -667,7 +679,9 @@ static truce_status document_check_item(const struct item_given *given, bson_err
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'query' must select the items; {} selects all");
     if ((given->add || given->upsert) && given->query)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "'add' and 'upsert' have no 'query'");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'query' is not allowed with 'add' and 'upsert': they find the item by its identity");
     return TRUCE_OK;
 }
 
@@ -747,7 +761,7 @@ static const struct operation_row item_operation = {
 /* ---- truceItemIndex, truceItemConvert -------------------------------------------------------- */
 
 struct item_layout_given {
-    struct item_given item; /* first; only its names are read */
+    struct item_given item; /* Must be the first field; only its names are read. */
     const char *path;
     const bson_t *keys;
 };

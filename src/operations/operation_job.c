@@ -27,8 +27,8 @@ static const struct operation_field claim_fields[] = {
     {GIVEN(claim_given, most, FIELD_NUMBER), "the maximum number of jobs; absent: 1", 1,
      JOB_CLAIMS_MAX},
     {GIVEN(claim_given, waitMS, FIELD_DURATION),
-     "if no job is ready, the command waits this long for one, in milliseconds; only its "
-     "connection is busy during the wait",
+     "if no job is ready, the command waits this long for one, in milliseconds; during the wait, "
+     "only this connection is blocked",
      0, WAIT_MS_MAX},
     {GIVEN(claim_given, leaseMS, FIELD_DURATION),
      "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 100,
@@ -36,8 +36,8 @@ static const struct operation_field claim_fields[] = {
     {GIVEN(claim_given, worker, FIELD_TEXT), "the name of the worker, for people"},
     {{0}}};
 
-/* Claims up to given->most jobs, waiting up to given->waitMS for the first one. NOT_FOUND: no job
- * came. */
+/* Claims up to given->most jobs, waiting up to given->waitMS for the first one. Fails with
+ * NOT_FOUND if no job became ready. */
 static truce_status operation_job_claim(struct operation_call *call, truce_queue *queue,
                                         const struct claim_given *given, truce_job **jobs,
                                         size_t *count, bson_error_t *error)
@@ -117,7 +117,7 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
 }
 
 static const struct operation_row claim_operation = {
-    OPERATION("truceClaim", ROLE_WRITE, "claims the next ready jobs, and waits for one"),
+    OPERATION("truceClaim", ROLE_WRITE, "claims the next ready jobs, and can wait for one"),
     .target = "queue",
     .value = "the queue",
     .answer =
@@ -132,7 +132,7 @@ static const struct operation_row claim_operation = {
 
 /* ---- a job by its claim ---------------------------------------------------------------------- */
 
-struct job_given { /* first in the structs of the following operations */
+struct job_given { /* First in the structs of the following operations. */
     const bson_oid_t *id, *token;
 };
 
@@ -158,8 +158,8 @@ static void release_job(struct operation_call *call, struct held_job *held)
     truce__operation_give(call, held->handle);
 }
 
-/* Finds the claimed job of the call. EXPIRED: the job does not exist. The next call checks whether
- * the claim is still valid. */
+/* Finds the claimed job of the call. Fails with EXPIRED if the job does not exist. The next call
+ * checks whether the claim is still valid. */
 static truce_status operation_job_take_job(struct operation_call *call,
                                            const struct job_given *given, struct held_job *held,
                                            bson_error_t *error)
@@ -194,7 +194,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
 /* ---- truceHeartbeat -------------------------------------------------------------------------- */
 
 struct heartbeat_given {
-    struct job_given job; /* first */
+    struct job_given job; /* Must be the first field. */
     const bson_t *progress;
 };
 
@@ -240,7 +240,7 @@ static const struct operation_row heartbeat_operation = {
 /* ---- the ends -------------------------------------------------------------------------------- */
 
 struct end_given {
-    struct job_given job; /* first */
+    struct job_given job; /* Must be the first field. */
     const bson_t *result, *changes;
     const char *error;
     int64_t delayMS;
@@ -444,7 +444,7 @@ static const struct operation_row job_commit_operation = {
 /* ---- truceJobStep ---------------------------------------------------------------------------- */
 
 struct step_given {
-    struct job_given job; /* first */
+    struct job_given job; /* Must be the first field. */
     const char *name;
     const bson_t *changes, *result;
 };
@@ -528,7 +528,7 @@ static const struct operation_row step_operation = {
 /* ---- truceJobSleep, truceJobWait ------------------------------------------------------------- */
 
 struct suspend_given {
-    struct job_given job; /* first */
+    struct job_given job; /* Must be the first field. */
     const char *name;
     int64_t delayMS, timeoutMS;
 };

@@ -1,4 +1,12 @@
-/* Ledgers: accounts, posting, balances, and statements. Amounts are in the smallest unit. */
+/*
+ * Ledgers: accounts, posting, balances, and statements.
+ *
+ * Amounts are integers in the smallest unit of the currency (cents). Books with decimal amounts are
+ * in operation_ledger_book.c, reports in operation_ledger_report.c.
+ *
+ * A statement has a maximum number of lines and of bytes. It ends early if it reaches one of them,
+ * and the next request continues after its last number.
+ */
 #include <string.h>
 
 #include "bson/value.h"
@@ -80,7 +88,7 @@ struct rules_given {
     }
 
 struct open_given {
-    struct rules_given rules; /* first */
+    struct rules_given rules; /* Must be the first field. */
     const char *currency, *slots;
     int64_t digits;
 };
@@ -134,7 +142,9 @@ static truce_status operation_ledger_run_open(struct operation_call *call, const
 
     (void)reply;
     if (!truce__operation_given(call, "account") && !truce__operation_given(call, "digits"))
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "'digits' or 'account' must be given");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "give 'digits' to declare the currency, 'account' to open an account, or both");
     status = ledger_take(call, true, given->slots, &handle, error);
     if (status)
         return status;

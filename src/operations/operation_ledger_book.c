@@ -143,10 +143,10 @@ static truce_status items_check_fields(const bson_t *record, const struct import
             return truce__fail(TRUCE_INVALID, error, "%s: unknown field `%.60s`", what,
                                bson_iter_key(&iter));
         if (field->type != BSON_TYPE_EOD && field->type != bson_iter_type(&iter))
-            return truce__fail(TRUCE_INVALID, error, "`%s` is %s", field->name,
+            return truce__fail(TRUCE_INVALID, error, "the field `%s` must be %s", field->name,
                                field->type == BSON_TYPE_BOOL    ? "true or false"
                                : field->type == BSON_TYPE_ARRAY ? "an array"
-                               : field->type == BSON_TYPE_UTF8  ? "a text"
+                               : field->type == BSON_TYPE_UTF8  ? "a string"
                                                                 : "a document");
     }
     return TRUCE_OK;
@@ -176,7 +176,7 @@ static truce_status import_currency(struct importing *importing, const char *cod
     return TRUCE_OK;
 }
 
-/* Finds the account. NOT_FOUND: neither the ledger nor the records have it. */
+/* Finds the account. Fails with NOT_FOUND if neither the ledger nor the records have it. */
 static truce_status import_account(struct importing *importing, const char *name,
                                    struct import_name **account, bson_error_t *error)
 {
@@ -304,15 +304,17 @@ static truce_status items_read_entry(struct importing *importing, const bson_t *
         (*of)->digits = items_digits_of(amount) > 18 ? 18 : items_digits_of(amount);
     status = truce_ledger_read(amount, (*of)->digits, &made->value, error);
     if (!status && !made->value)
-        status = truce__fail(TRUCE_INVALID, error, "the amount of account \"%.200s\" is 0",
-                             made->account);
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "the amount of account \"%.200s\" is 0: an entry must change the balance",
+                        made->account);
     return status;
 }
 
 struct import_sum {
     struct import_name *currency;
     __int128 value;
-    int digits; /* the number of digits of `value` */
+    int digits; /* The number of digits of `value`. */
 };
 
 /* Adds with a common number of digits. The digits of a currency that is opened grow while the
@@ -338,8 +340,10 @@ static truce_status import_balance(struct import_sum *sums, uint32_t count,
     for (uint32_t i = 0; i < count; i++) {
         if (left && (!left_in || sums[i].currency == left_in)) {
             if (left->value)
-                return truce__fail(TRUCE_INVALID, error,
-                                   "an entry without an amount needs a single currency");
+                return truce__fail(
+                    TRUCE_INVALID, error,
+                    "an entry without an amount is allowed only if all entries have the same "
+                    "currency");
             if (sums[i].value < -INT64_MAX || sums[i].value > INT64_MAX)
                 return truce__fail(TRUCE_LIMIT, error,
                                    "the amount of the entry without one exceeds 64 bits: the other "
@@ -379,7 +383,7 @@ static truce_status items_leave(struct importing *importing, struct import_item 
         account->currency = bson_strdup(sums[0].currency->name);
     if (!status)
         status = import_balance(sums, count, left, currency, error);
-    if (!status && !left->value && --item->transaction.count == 0) /* nothing is left */
+    if (!status && !left->value && --item->transaction.count == 0) /* Nothing is left. */
         status = truce__fail(
             TRUCE_INVALID, error,
             "the only entry of the transaction has no amount, and no other entry gives it");
@@ -486,7 +490,11 @@ static truce_status items_read_kind(const bson_t *record, truce_ledger_kind *kin
         bson_has_field(record, "kind") ? truce__operation_word(name, truce__ledger_kinds) : 0;
 
     if (found < 0)
-        return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is not a kind of transaction", name);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unknown kind \"%.40s\" of a transaction: expected transfer, pending, settle, void, or "
+            "reverse",
+            name);
     *kind = (truce_ledger_kind)found;
     return TRUCE_OK;
 }
@@ -507,8 +515,8 @@ static void point_at(struct import_item *item)
         item->transaction.meta = &item->meta;
 }
 
-/* Fills `item`, which is zeroed. Release frees it, even after an error. INVALID: the record is
- * wrong; the message says why. */
+/* Fills `item`, which is zeroed. Release frees it, even after an error. Fails with INVALID if the
+ * record is wrong; the message says why. */
 static truce_status import_item(struct importing *importing, int64_t number, const bson_t *record,
                                 struct import_item *item, bson_error_t *error)
 {
@@ -801,7 +809,7 @@ static truce_status import_each(struct importing *importing, const bson_t *recor
             truce__value_bson(at.value, &record);
             status = pass(importing, number, &record, error);
         } else {
-            status = truce__fail(TRUCE_INVALID, error, "must be a document, and is %s",
+            status = truce__fail(TRUCE_INVALID, error, "must be a document, not %s",
                                  truce__type_name(at.value.type));
         }
         if (status)
@@ -984,7 +992,7 @@ static truce_status export_append_entry(struct exporting *exporting, const bson_
     truce_status status = TRUCE_OK;
     int digits = 0;
 
-    if (!*currency) { /* inserted by other programs */
+    if (!*currency) { /* Inserted by other programs. */
         status =
             truce_ledger_balance_of(exporting->ledger, account, NULL, &balance, &exporting->error);
         currency = balance.currency;
@@ -1110,7 +1118,7 @@ static bool export_take(const bson_t *document, void *arg)
     }
     if (strcmp(state, "VALID") != 0 && strcmp(state, "PENDING") != 0 &&
         (strcmp(state, "VOID") != 0 || !*kind))
-        return true; /* it has no effect, and only other programs know what it is */
+        return true; /* It has no effect, and only other programs know its meaning. */
     return !export_fails(exporting, export_transaction(exporting, document)) && !exporting->ended;
 }
 
@@ -1150,7 +1158,8 @@ static const struct operation_field export_fields[] = {
      "the number of records after which the reply ends; absent: 1,000", 1, EXPORT_MAX},
     {{0}}};
 
-/* The records of a transaction are in one reply, so its last ones may exceed the limit. */
+/* Appends a record, and returns whether another one may follow. The records of a transaction are in
+ * one reply, so its last ones may exceed the limit. */
 static bool export_add_record(const bson_t *record, void *arg)
 {
     struct reply_list *list = arg;

@@ -289,7 +289,7 @@ static truce_status seal_read_after(struct operation_call *call, const bson_t *d
     if (after.hash->value_type != BSON_TYPE_BINARY ||
         after.hash->value.v_binary.data_len != SHA256_BYTES)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "the 'hash' of 'after' must be a binary of %d bytes, and is %s",
+                             "the 'hash' of 'after' must be a binary of %d bytes, not %s",
                              SHA256_BYTES,
                              after.hash->value_type == BSON_TYPE_BINARY
                                  ? "shorter or longer"
@@ -416,7 +416,7 @@ static truce_status ledger_next_part(const bson_t **part, void *arg, bson_error_
         return TRUCE_OK;
     if (!BSON_ITER_HOLDS_DOCUMENT(&parts->at))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "a part of a seal must be a document, and is %s",
+                             "a part of a seal must be a document, not %s",
                              truce__type_name((uint8_t)bson_iter_type(&parts->at)));
     if (bson_iter_recurse(&parts->at, &fields))
         ledger_restore_fields(&fields, &restored, true);
@@ -504,7 +504,7 @@ struct report_cell {
 
 struct ledger_report {
     truce_ledger *ledger;
-    /* `path` is the field of the metadata; NULL: `by` is a period. */
+    /* `path` is the field of the metadata; NULL if `by` is a period. */
     const char *by, *path, *prefix;
     int64_t depth;
     /* In the order of groups, accounts, and currencies. */
@@ -568,7 +568,7 @@ static bool report_add_change(struct ledger_report *report, const char *group, c
 
     if (!value || !truce__ledger_is_below(account, report->prefix))
         return true;
-    if (!*currency) { /* inserted by other programs */
+    if (!*currency) { /* Inserted by other programs. */
         report->status =
             truce_ledger_balance_of(report->ledger, account, NULL, &balance, &report->error);
         currency = balance.currency;
@@ -748,7 +748,7 @@ static truce_status report_read_group(const struct report_given *given,
     else if (truce__operation_word(report->by, periods) < 0)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "the field 'by' must be day, month, quarter, year, or a field such as "
-                             "meta.order, and is \"%.80s\"",
+                             "meta.order, not \"%.80s\"",
                              report->by);
     return TRUCE_OK;
 }

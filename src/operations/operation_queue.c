@@ -1,4 +1,14 @@
-/* Queues: adding, reading, and managing jobs. The operations of workers are in operation_job.c. */
+/*
+ * Queues: adding, reading, and managing jobs. The operations of workers are in operation_job.c.
+ *
+ *     truceEnqueue            adds a job, or many: all or none
+ *     truceQueue              an action on jobs (cancel, retry) or on the queue (pause)
+ *     truceQueueLimit         sets the limits of a queue or a pool
+ *     truceJobs, truceQueues  return jobs, and the statistics of the queues
+ *
+ * An action that names a job need not name the queue, which is read from the job. Several jobs
+ * with `ids` are changed one by one, not in one commit; the reply counts the changed ones.
+ */
 #include "operations/operation_queue.h"
 
 #include <string.h>
@@ -121,7 +131,7 @@ void truce__job_timed(const struct job_timed *given, truce_job_options *options)
 /* ---- truceEnqueue ---------------------------------------------------------------------------- */
 
 struct enqueue_given {
-    struct job_timed timed; /* first */
+    struct job_timed timed; /* Must be the first field. */
     const bson_t *payload, *payloads, *after;
     int64_t uniquePeriodMS;
     const char *unique, *uniqueScope, *onConflict, *name;
@@ -335,7 +345,7 @@ struct queue_given {
     int64_t limit;
 };
 
-/* In the order of enum look_after. */
+/* In the order of enum queue_action. */
 static const char *const actions[] = {"cancel", "retry",  "discard", "close",
                                       "pause",  "resume", "redrive", NULL};
 
@@ -353,7 +363,7 @@ static const struct operation_field look_after_fields[] = {
      "with redrive: the maximum number of jobs; absent: 1,000", 1, INT32_MAX},
     {{0}}};
 
-enum look_after { CANCEL, RETRY, DISCARD, CLOSE, PAUSE, RESUME, REDRIVE };
+enum queue_action { CANCEL, RETRY, DISCARD, CLOSE, PAUSE, RESUME, REDRIVE };
 
 typedef truce_status queue_control_function(truce_queue *queue, truce_commit *commit,
                                             const bson_oid_t *id, bson_error_t *error);
@@ -416,7 +426,7 @@ static bool queue_is_known(const struct operation_call *call, const char *name)
 }
 
 static truce_status queue_act(struct operation_call *call, truce_queue *queue,
-                              enum look_after action, const struct queue_given *given,
+                              enum queue_action action, const struct queue_given *given,
                               bson_t *reply, bson_error_t *error)
 {
     queue_control_function *const each[] = {truce_queue_cancel, truce_queue_retry,
@@ -461,8 +471,8 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
 
     if (given->ids && (given->id || action > DISCARD || call->commit))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'ids' is for cancel, retry, and discard, without 'id' and outside of "
-                             "a commit");
+                             "'ids' is allowed only with the actions cancel, retry, and discard, "
+                             "without 'id', and outside of a commit");
     if (call->commit && action > CLOSE)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "the action \"%s\" cannot be part of a commit", given->action);
@@ -478,14 +488,14 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
         return status;
     if (name)
         known = queue_is_known(call, name);
-    status = queue_act(call, handle->thing, (enum look_after)action, given, reply, error);
+    status = queue_act(call, handle->thing, (enum queue_action)action, given, reply, error);
     truce__operation_give(call, handle);
     if (!status && name)
         BSON_APPEND_BOOL(reply, "known", known);
     return status;
 }
 
-static const struct operation_row look_after_operation = {
+static const struct operation_row queue_action_operation = {
     OPERATION("truceQueue", ROLE_WRITE,
               "cancels, retries, or discards a job; closes a batch; pauses or resumes a queue"),
     .target = "queue",
@@ -627,7 +637,7 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
     truce_status status = truce__operation_optional_text(call, &name, error);
 
     truce__reply_list_begin(&list, given->limit);
-    options.limit = list.limit + 1; /* so that no plan sorts all jobs of a state */
+    options.limit = list.limit + 1; /* So that no plan sorts all jobs of a state. */
     jobs_filter(given, name, &filter);
     if (!status)
         status = truce_find(call->store, QUEUE, &filter, &options, &cursor, error);
@@ -680,5 +690,5 @@ static const struct operation_row queues_operation = {
 };
 
 const struct operation_row *const queue_operations[] = {&enqueue_operation, &jobs_operation,
-                                                        &queues_operation,  &look_after_operation,
+                                                        &queues_operation,  &queue_action_operation,
                                                         &limit_operation,   NULL};

@@ -1,4 +1,14 @@
-/* Ordered sets: operations, their sources, collecting, and the quarantine. */
+/*
+ * Ordered sets: operations, their sources, collecting, and the quarantine.
+ *
+ * Each request names the set by its collection, the list (`field`), and the fields of the key. The
+ * options of a set that is defined (truceSetDefine) are stored, so later requests may omit them.
+ *
+ * truceSet has three forms: one operation, many operations of any documents (`apply`), and a read.
+ * The operations of `apply` have separate results. If some are applied and others fail, the reply
+ * is "ok" with all results, so that the caller repeats only the others. In a transaction or a
+ * commit, one failure ends them all.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,7 +73,7 @@ static truce_status key_fields(struct operation_call *call, const bson_value_t *
         !bson_init_static(&document, key->value.v_doc.data, key->value.v_doc.data_len))
         return truce__refuse(
             CODE_TYPE_MISMATCH, error,
-            "'key' must be the key of a document, for example {student_id: 1}%s, and is %s",
+            "'key' must be the key of a document, for example {student_id: 1}%s, not %s",
             call->row->ways & OPERATION_TRANSACTS ? "" : ", or the names of its fields",
             truce__type_name((uint8_t)key->value_type));
     (void)bson_iter_init(&at, &document);
@@ -116,7 +126,7 @@ static truce_status operation_set_take_set(struct operation_call *call,
     return TRUCE_OK;
 }
 
-/* A call of the library on the set of the command. */
+/* Calls the library for the set of the command. */
 typedef truce_status set_function(truce_set *set, const void *given, bson_t *reply,
                                   bson_error_t *error);
 
@@ -176,7 +186,7 @@ static const struct operation_row define_operation = {
 /* ---- truceSet -------------------------------------------------------------------------------- */
 
 struct set_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     const bson_t *add, *remove, *apply;
     int64_t seq;
     const char *source, *consumer;
@@ -214,7 +224,7 @@ static truce_status make_operation(const struct operation_given *given,
     if (!given->add == !given->remove)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "an operation needs one of 'add' and 'remove', and has %s",
-                             given->add ? "both" : "none");
+                             given->add ? "both" : "neither");
     if (!given->key || !given->seq)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "an operation needs a 'key' and a 'seq', and has no '%s'",
@@ -263,8 +273,10 @@ static truce_status read_operations(struct operation_call *call, const struct se
 
     *count = 0;
     if (given->apply && (given->add || given->remove || key || given->seq || given->source))
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "with 'apply' each operation has its own key, seq and source");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'apply' excludes 'add', 'remove', 'key', 'seq', and 'source': each of its operations "
+            "has its own");
     if (given->apply)
         return read_apply(call, given->apply, operations, count, error);
     if (!given->add && !given->remove)
@@ -276,7 +288,7 @@ static truce_status read_operations(struct operation_call *call, const struct se
     if (key && key->value_type != BSON_TYPE_DOCUMENT)
         return truce__refuse(
             CODE_TYPE_MISMATCH, error,
-            "the 'key' of an operation must be a document, for example {student_id: 1}, and is %s",
+            "the 'key' of an operation must be a document, for example {student_id: 1}, not %s",
             truce__type_name((uint8_t)key->value_type));
     if (key)
         one.key = truce__bytes_view(call->arena, key->value.v_doc.data, key->value.v_doc.data_len);
@@ -371,16 +383,17 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
     if (status)
         return status;
     if (call->commit && given->consumer)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'consumer' cannot be part of a commit: send truceSetRecord after it");
-    if (given->apply) { /* the fields of all keys are those of the first */
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'consumer' is not allowed in a commit: send truceSetRecord after the commit");
+    if (given->apply) { /* The fields of all keys are those of the first. */
         first.value.v_doc.data = (uint8_t *)bson_get_data(operations[0].key);
         first.value.v_doc.data_len = operations[0].key->len;
         key = &first;
     } else if (!given->named.key || given->named.key->value_type != BSON_TYPE_DOCUMENT) {
         return truce__refuse(
             CODE_TYPE_MISMATCH, error,
-            "'key' must be a document, for example {student_id: 7}, and is %s",
+            "'key' must be a document, for example {student_id: 7}, not %s",
             given->named.key ? truce__type_name((uint8_t)given->named.key->value_type) : "missing");
     }
     status = operation_set_take_set(call, &given->named, key, count > 0, &handle, error);
@@ -417,7 +430,7 @@ static const struct operation_row set_operation = {
 /* ---- sources --------------------------------------------------------------------------------- */
 
 struct source_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     const char *source;
     bool start;
     int64_t idle, from, to;
@@ -463,8 +476,9 @@ static truce_status run_source(struct operation_call *call, const void *arg, bso
     const struct source_given *given = arg;
 
     if (given->start + (given->idle != 0) + (given->from != 0) != 1 || (given->to && !given->from))
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "one of 'start', 'idle', and 'from' with 'to' must be given");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "give exactly one of 'start', 'idle', and 'from' (optionally with 'to')");
     return set_run_on(call, given, true, set_change_source, reply, error);
 }
 
@@ -487,7 +501,7 @@ static const struct operation_row source_operation = {
 /* ---- collecting ------------------------------------------------------------------------------ */
 
 struct collect_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     bool collect;
 };
 
@@ -549,7 +563,7 @@ static const struct operation_row collect_operation = {
 /* ---- truceSetRecord -------------------------------------------------------------------------- */
 
 struct record_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     const bson_t *apply;
     const char *consumer;
 };
@@ -604,7 +618,7 @@ static const struct operation_row record_operation = {
 /* ---- the quarantine -------------------------------------------------------------------------- */
 
 struct quarantine_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     int64_t limit;
 };
 
@@ -651,7 +665,7 @@ static const struct operation_row quarantine_operation = {
 };
 
 struct replay_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     const bson_t *quarantined;
     int64_t seq;
     const char *consumer;
@@ -683,7 +697,7 @@ static truce_status replay_all(truce_set *set, const struct replay_given *given,
         truce_set_outcome outcome;
 
         status = truce_set_replay(set, document, seq, given->consumer, &outcome, error);
-        if (status == TRUCE_NOT_FOUND) { /* another process replayed it */
+        if (status == TRUCE_NOT_FOUND) { /* Another process replayed it. */
             status = TRUCE_OK;
         } else if (!status) {
             counts[outcome]++;
@@ -719,7 +733,7 @@ static truce_status set_run_replay(struct operation_call *call, const void *arg,
     const struct replay_given *given = arg;
 
     if (given->all == (given->quarantined != NULL))
-        return truce__refuse(40414, error, "'quarantined' or 'all' must be given");
+        return truce__refuse(40414, error, "give either 'quarantined', one operation, or 'all'");
     return set_run_on(call, given, true, set_replay, reply, error);
 }
 
@@ -743,7 +757,7 @@ static const struct operation_row replay_operation = {
 /* ---- truceSetProtect, truceSetConvert, truceSetForget ---------------------------------------- */
 
 struct protect_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     bool on;
 };
 
@@ -772,7 +786,7 @@ static truce_status set_run_protect(struct operation_call *call, const void *giv
 
 static const struct operation_row protect_operation = {
     OPERATION("truceSetProtect", ROLE_WRITE,
-              "refuses elements that programs without watermarks would bring back"),
+              "refuses removed elements that programs without watermarks would restore"),
     .target = "collection",
     .value = "the collection",
     .answer =
@@ -825,14 +839,15 @@ static const struct operation_row convert_operation = {
 };
 
 struct forget_given {
-    struct set_named named; /* first */
+    struct set_named named; /* Must be the first field. */
     bool anyway;
 };
 
 static const struct operation_field forget_fields[] = {
     SET_FIELDS,
     SET_KEY_FIELD,
-    {GIVEN(forget_given, anyway, FIELD_FLAG), "also if documents still contain its lists"},
+    {GIVEN(forget_given, anyway, FIELD_FLAG),
+     "removes the definition even if documents still contain the lists"},
     {{0}}};
 
 static truce_status set_forget_definition(truce_set *set, const void *arg, bson_t *reply,
@@ -843,8 +858,7 @@ static truce_status set_forget_definition(truce_set *set, const void *arg, bson_
     truce_status status = truce_set_forget(set, given->anyway, &why);
 
     if (status == TRUCE_CONFLICT)
-        return truce__fail(status, error,
-                           "%s ('anyway' removes the definition and keeps the documents)",
+        return truce__fail(status, error, "%s: use 'anyway' to remove it and to keep the documents",
                            why.message);
     if (status)
         *error = why;

@@ -372,10 +372,10 @@ static truce_status sync_run_reconcile(struct operation_call *call, const void *
     truce_status status = truce__operation_optional_text(call, &collection, error);
 
     if (!status && !collection != !given->id)
-        status =
-            truce__refuse(CODE_INVALID_OPTIONS, error,
-                          "a collection and an 'id' belong together; without both, all pending "
-                          "copies are written");
+        status = truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "a collection needs an 'id': to write all pending copies, send truceSyncReconcile: 1 "
+            "without 'id'");
     if (!status && collection)
         status = truce__operation_collection(call, collection, true, error);
     if (status)
@@ -393,7 +393,7 @@ static truce_status sync_run_reconcile(struct operation_call *call, const void *
 
 static const struct operation_row reconcile_operation = {
     OPERATION("truceSyncReconcile", ROLE_WRITE,
-              "completes the pending copies of a document now, or those of all documents"),
+              "writes the pending copies of one document, or of all documents, now"),
     .target = "collection",
     .optional = true,
     .value = "the collection; 1: all documents",

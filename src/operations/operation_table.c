@@ -7,7 +7,7 @@ const struct operation_group truce__operation_groups[] = {
     {"Help", "help", help_operations},
     {"Commits, requests, and sequences", "commit", commit_operations},
     {"Ordered sets", "set", set_operations},
-    {"Documents that people edit, and items", "document", document_operations},
+    {"Revisions and items of documents", "document", document_operations},
     {"Queues", "queue", queue_operations},
     {"Queues: the commands of workers", "job", job_operations},
     {"Queues: workflows, batches, and events", "flow", flow_operations},

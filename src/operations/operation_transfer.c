@@ -78,7 +78,7 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
 /* ---- truceTransfer --------------------------------------------------------------------------- */
 
 struct start_given {
-    struct layout layout; /* first */
+    struct layout layout; /* Must be the first field. */
     const bson_value_t *id, *source, *destination, *amount;
     const bson_t *entries, *meta;
     bool overdraft;
@@ -91,7 +91,7 @@ static const struct operation_field start_fields[] = {
     {GIVEN(start_given, destination, FIELD_VALUE), "the _id of another one"},
     {GIVEN(start_given, amount, FIELD_VALUE),
      "a number above zero, which is moved from one to the other"},
-    {GIVEN(start_given, overdraft, FIELD_FLAG), "the source need not have the amount"},
+    {GIVEN(start_given, overdraft, FIELD_FLAG), "the balance of the source may become negative"},
     {GIVEN(start_given, entries, FIELD_ARRAY),
      "instead of these four: up to 100, each {collection, id, guard, effect, undo}, or "
      "{collection, id, when: \"after\", effect}, which executes after the decision",
@@ -133,8 +133,7 @@ static truce_status operation_transfer_read_entry(struct operation_call *call,
                              given.collection ? "id" : "collection");
     if (given.when && strcmp(given.when, "before") != 0 && strcmp(given.when, "after") != 0)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "'when' must be \"before\" or \"after\", and is \"%.80s\"",
-                             given.when);
+                             "'when' must be \"before\" or \"after\", not \"%.80s\"", given.when);
     *entry = (truce_transfer_entry){.collection = given.collection,
                                     .id = given.id,
                                     .after = given.when && !strcmp(given.when, "after"),
@@ -179,7 +178,7 @@ static truce_status read_transfer(struct operation_call *call, const struct star
                                  .meta = given->meta};
     if (given->entries ? some : !all)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'source', 'destination', and 'amount' must be given, or 'entries'");
+                             "give either 'source', 'destination', and 'amount', or 'entries'");
     return given->entries ? operation_transfer_read_entries(call, given->entries, transfer, error)
                           : TRUCE_OK;
 }
@@ -226,7 +225,7 @@ static const struct operation_row start_operation = {
 /* ---- truceTransferShow ----------------------------------------------------------------------- */
 
 struct id_given {
-    struct layout layout; /* first */
+    struct layout layout; /* Must be the first field. */
     const bson_value_t *id;
 };
 

@@ -1,4 +1,13 @@
-/* Trees of versions: publish, read, log, diff, tags, and branches. */
+/*
+ * Trees of versions: publish, read, log, diff, tags, and branches.
+ *
+ * Replies have pages. A row that exceeds the page sets `more`, and the next request continues with
+ * `after`. A `token` names the version that is read, so that all pages are of the same version.
+ *
+ * truceTreePublish begins an edit, adds the changes, and publishes them as one version. If another
+ * edit was published first, it merges (`merge`) and tries again, or reports a conflict. As a part
+ * of a commit, it fails instead, and the commit runs again from the newest version.
+ */
 #include <string.h>
 
 #include "base/field.h"
@@ -29,15 +38,13 @@ struct tree_rows {
 /* In the order of truce_tree_prefer, without the first one. */
 static const char *const tree_sides[] = {"mine", "theirs", NULL};
 
-/* Returns the side that wins. NULL: neither. */
+/* Returns the side that wins. If `word` is NULL, neither side wins. */
 static truce_tree_prefer tree_prefer(const char *word)
 {
     return word ? (truce_tree_prefer)(truce__operation_word(word, tree_sides) + 1) : TRUCE_TREE_ASK;
 }
 
 extern const struct operation_row tree_log_operation, tree_diff_operation, tree_operation;
-
-/* ---- log, diff, tags, branches --------------------------------------------------------------- */
 
 /* ---- truceTreeLog ---------------------------------------------------------------------------- */
 
@@ -231,7 +238,7 @@ static const struct operation_field tree_fields[] = {
     {GIVEN(tree_given, version, FIELD_NUMBER),
      "with tag and branch: the version; absent: the current one", 1, INT64_MAX},
     {GIVEN(tree_given, prefer, FIELD_TEXT),
-     "with merge: the side that wins if both changed the same; absent: a conflict",
+     "with merge: the side that wins where both changed the same path; absent: a conflict",
      .words = tree_sides},
     {GIVEN(tree_given, rules, FIELD_DOCUMENT), "with merge: policies by path"},
     {GIVEN(tree_given, message, FIELD_TEXT), "with merge: the message for the log"},
@@ -246,14 +253,16 @@ static truce_status operation_tree_log_check_tree(const struct tree_given *given
     if (actions > 1)
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
-            "one of 'tag', 'untag', 'keep', 'branch', 'merge', 'erase', 'collect', "
-            "and 'drop' can be given at a time");
+            "the request has %d actions: give only one of 'tag', 'untag', 'keep', 'branch', "
+            "'merge', 'erase', 'collect', and 'drop'",
+            actions);
     if (given->version && !given->tag && !given->branch)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'version' belongs to 'tag' and 'branch'");
+                             "'version' is allowed only with 'tag' or 'branch'");
     if (merges && !given->merge)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'prefer', 'rules', 'message', and 'author' belong to 'merge'");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'prefer', 'rules', 'message', and 'author' are allowed only with 'merge'");
     return TRUCE_OK;
 }
 
@@ -472,7 +481,7 @@ static size_t tree_size_of(const bson_t *document)
     return document ? document->len : 0;
 }
 
-/* Appends a row {itemId, base, mine, theirs, paths}. `arg`: the rows. */
+/* Appends a row {itemId, base, mine, theirs, paths} to the rows, which are `arg`. */
 static void operation_conflict_add(const truce_tree_conflict *conflict, void *arg)
 {
     struct tree_rows *rows = arg;
@@ -553,7 +562,8 @@ static truce_status check_publish(const struct publish_given *given, bson_error_
                              "'changes' may have at most %d elements, and has %u", TREE_CHANGES_MAX,
                              bson_count_keys(given->changes));
     if (!given->merge && (given->prefer || given->rules))
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "'prefer' and 'rules' belong to 'merge'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'prefer' and 'rules' are allowed only with 'merge'");
     return TRUCE_OK;
 }
 
@@ -589,13 +599,14 @@ static truce_status tree_add_change(struct operation_call *call, truce_tree_edit
                              bson_iter_key(&change));
     if (is_put && !BSON_ITER_HOLDS_DOCUMENT(&change))
         return truce__refuse(CODE_TYPE_MISMATCH, error,
-                             "the item of 'put' must be a document, and is %s",
+                             "the item of 'put' must be a document, not %s",
                              truce__type_name((uint8_t)bson_iter_type(&change)));
     if (is_put) {
         const bson_t *item = truce__field_view(call->arena, &change);
 
         if (bson_iter_next(&change))
-            return truce__refuse(40415, error, "must have 'put' alone, and has '%.80s', too",
+            return truce__refuse(40415, error,
+                                 "must have one field, 'put' or 'remove', and also has '%.80s'",
                                  bson_iter_key(&change));
         return truce_tree_put(edit, item, error);
     }
@@ -619,7 +630,7 @@ static truce_status tree_add_changes(struct operation_call *call, struct publish
     return status;
 }
 
-/* Publishes, and merges each time that another edit was published first. */
+/* Publishes the edit, and merges each time that another edit was published first. */
 static truce_status operation_tree_publish(struct operation_call *call,
                                            struct publishing *publishing,
                                            const struct publish_given *given,
@@ -636,7 +647,7 @@ static truce_status operation_tree_publish(struct operation_call *call,
             status =
                 truce_tree_publish(publishing->edit, call->commit, &publishing->published, error);
     }
-    if (call->commit) /* on a conflict the commit runs again, from the newest version */
+    if (call->commit) /* On a conflict the commit runs again, from the newest version. */
         return status;
     publishing->conflict = status == TRUCE_CONFLICT;
     return publishing->conflict ? TRUCE_OK : status;
@@ -661,7 +672,9 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
         publishing->based && truce_tree_edit_base(publishing->edit) != publishing->base;
     if (publishing->stale && call->commit)
         return truce__fail(
-            TRUCE_REFUSED, error, "the tree has version %lld, and the change is based on %lld",
+            TRUCE_REFUSED, error,
+            "the current version of the tree is %lld, but the change is based on %lld: read the "
+            "tree again",
             (long long)truce_tree_edit_base(publishing->edit), (long long)publishing->base);
     if (!publishing->stale)
         status = tree_add_changes(call, publishing, given, error);
@@ -677,7 +690,7 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
     }
     if (status || publishing->conflict)
         (void)!truce_tree_abandon(publishing->edit,
-                                  NULL); /* if this fails, the recovery pass does it */
+                                  NULL); /* If this fails, the recovery pass does it. */
     return status;
 }
 
@@ -901,7 +914,7 @@ truce_status truce__operation_item_id(const bson_value_t *id, const char *field,
                 : truce__refuse(
                       CODE_BAD_VALUE, error,
                       "'%s' must be an itemId (a string, number, ObjectId, date, bool, or binary "
-                      "value), and is %s",
+                      "value), not %s",
                       field, truce__type_name((uint8_t)id->value_type));
 }
 
@@ -915,8 +928,9 @@ static truce_status check_read(const struct read_given *given, bson_error_t *err
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'after' is an itemId; with 'sort', continue with 'skip'");
     if (given->skip && !given->sort)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'skip' belongs to 'sort'; without it, continue with 'after'");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "'skip' is allowed only with 'sort': without 'sort', continue with 'after'");
     return given->after ? truce__operation_item_id(given->after, "after", error) : TRUCE_OK;
 }
 
@@ -990,7 +1004,7 @@ static truce_status trees_add(struct operation_call *call, const char *name, str
     }
     bson_destroy(&facts);
     truce_tree_free(tree);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* it was dropped in the meantime */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* It was dropped in the meantime. */
 }
 
 static truce_status run_trees(struct operation_call *call, const void *arg, bson_t *reply,

@@ -115,8 +115,9 @@ static truce_status history_read_after(struct operation_call *call, const bson_t
                           "(%lld) to its 'to' (%lld)",
                           (long long)after.version, (long long)after.from, (long long)after.to);
     if (!status && after.item && !after.version)
-        status =
-            truce__refuse(CODE_BAD_VALUE, error, "'after' with an 'item' must have its 'version'");
+        status = truce__refuse(
+            CODE_BAD_VALUE, error,
+            "'after' has an 'item' but no 'version': pass 'after' as the last reply returned it");
     if (!status && after.item)
         status = truce__operation_item_id(after.item, "item", error);
     *part = (struct tree_export_part){.from = after.from,
@@ -193,7 +194,7 @@ static truce_status tree_import_line(truce_tree_import *import, struct value lin
     bson_t document;
 
     if (line.type != BSON_TYPE_DOCUMENT)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "a line must be a document, and is %s",
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "a line must be a document, not %s",
                              truce__type_name(line.type));
     truce__value_bson(line, &document);
     return truce_tree_import_line(import, &document, error);
@@ -252,7 +253,8 @@ const struct operation_row truce__tree_import_operation = {
         "`version`: the last one; counts: `published`, and `passed`, which the tree had already. "
         "Repeat an interrupted import: it continues. Split a history of more than 48 MiB between "
         "versions, and begin and end each part like the whole. An error: 2 (invalid) a line is "
-        "wrong, the history is cut off, or the tree has another content; earlier versions stay",
+        "wrong, the history is truncated, or the tree has another content; the versions before it "
+        "were imported",
     .fields = tree_import_fields,
     .size = sizeof(struct tree_import_given),
     .run = tree_run_import,

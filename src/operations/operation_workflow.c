@@ -21,7 +21,7 @@ static const struct operation_field flow_fields[] = {
     {{0}}};
 
 struct flow_job_given {
-    struct job_timed timed; /* first */
+    struct job_timed timed; /* Must be the first field. */
     const char *name, *queue;
     const bson_t *payload, *after;
 };
@@ -74,7 +74,7 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
     truce_status status;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "must be a document, and is %s",
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "must be a document, not %s",
                              truce__type_name((uint8_t)bson_iter_type(at)));
     status = truce__operation_nested(call, truce__field_view(call->arena, at), flow_job_fields,
                                      &given, error);

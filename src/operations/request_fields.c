@@ -105,14 +105,14 @@ static bool fields_is_plain(const bson_iter_t *at)
 
 truce_status truce__field_wrong_type(const bson_iter_t *at, const char *wanted, bson_error_t *error)
 {
-    return truce__refuse(CODE_TYPE_MISMATCH, error, "the field '%.80s' must be %s, and is %s",
+    return truce__refuse(CODE_TYPE_MISMATCH, error, "the field '%.80s' must be %s, not %s",
                          bson_iter_key(at), wanted, truce__type_name((uint8_t)bson_iter_type(at)));
 }
 
 truce_status truce__element_wrong_type(const char *array, const bson_iter_t *at, const char *wanted,
                                        bson_error_t *error)
 {
-    return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s.%.20s' must be %s, and is %s", array,
+    return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s.%.20s' must be %s, not %s", array,
                          bson_iter_key(at), wanted, truce__type_name((uint8_t)bson_iter_type(at)));
 }
 
@@ -139,7 +139,7 @@ static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bs
         return truce__field_wrong_type(at, "a number", error);
     if (!truce__field_to_whole(at, number))
         return truce__refuse(
-            CODE_BAD_VALUE, error, "the field '%.80s' must be a whole number of 64 bits, and is %s",
+            CODE_BAD_VALUE, error, "the field '%.80s' must be a whole number of 64 bits, not %s",
             bson_iter_key(at), truce__value_show(truce__value_of_iter(at), text, sizeof text));
     return TRUCE_OK;
 }
@@ -259,7 +259,7 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
         while (field->name && strcmp(field->name, bson_iter_key(&at)) != 0)
             field++;
         if (field->name && BSON_ITER_HOLDS_NULL(&at))
-            continue; /* several drivers send absent fields as null */
+            continue; /* Several drivers send absent fields as null. */
         if (!field->name) {
             if (!reading->whole || !fields_is_common(bson_iter_key(&at)))
                 status = truce__refuse(40415, error, "unknown field '%.80s' of '%.80s'",

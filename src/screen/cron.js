@@ -1,4 +1,4 @@
-// Cron entries: when they fire, and changes of them.
+// Cron lines: when they fire, and changes of them.
 import { op } from './api.js';
 import { parseInput, text, time, write } from './exact_numbers.js';
 import { a, act, action, ago, ask, code, h, live, state, table, LIST_MAX } from './dom.js';
@@ -77,7 +77,7 @@ function words(line) {
     return [...order, months && !days && `in ${months}`].filter(Boolean).join(' ');
 }
 
-// Returns the options of the jobs of an entry, as truceCronSet and truceEnqueue name them.
+// Returns the options of the jobs of a line, as truceCronSet and truceEnqueue name them.
 const jobOptions = (job) => ({
     priority: job.priority,
     attempts: job.attempts_max,
@@ -92,7 +92,7 @@ const jobOptions = (job) => ({
 
 function edit(cron) {
     const job = cron?.job ?? {};
-    return ask(cron ? `Edit ${text(cron._id)}` : 'New cron entry', {
+    return ask(cron ? `Edit ${text(cron._id)}` : 'New cron line', {
         confirm: 'Save',
         fields: [
             ...(cron ? [] : [{ name: 'cron', label: 'Name' }]),
@@ -122,7 +122,7 @@ function edit(cron) {
                 payload: parseInput(given.payload, 'The payload'),
                 ...jobOptions(job),
             });
-            return 'The entry is saved.';
+            return 'The line is saved.';
         },
     });
 }
@@ -133,15 +133,15 @@ const one = (name, verb, done) => async () => {
 };
 export function show({ head }) {
     return [
-        head('Cron', { side: action('New entry', () => edit()) }),
+        head('Cron', { side: action('New cron line', () => edit()) }),
         live(
             () => op('truceCrons', { limit: LIST_MAX + 1 }),
             ({ crons }) =>
                 table(
-                    'Cron entries',
+                    'Cron lines',
                     [
                         {
-                            name: 'Entry',
+                            name: 'Line',
                             cell: (cron) => [
                                 h('div', text(cron._id)),
                                 cron.paused && state('paused'),
@@ -195,13 +195,13 @@ export function show({ head }) {
                                     action('Edit', () => edit(cron)),
                                     action('Remove', one(cron._id, 'remove', 'Removed.'), {
                                         danger: true,
-                                        confirm: `The entry ${text(cron._id)} is removed. Its jobs stay.`,
+                                        confirm: `The line ${text(cron._id)} is removed. Its jobs stay.`,
                                     }),
                                 ),
                         },
                     ],
                     crons,
-                    'There are no cron entries.',
+                    'There are no cron lines.',
                     LIST_MAX,
                 ),
         ),

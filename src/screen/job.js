@@ -26,7 +26,7 @@ import { JOBS, ALLOWED, isId, oid } from './work.js';
 
 function timeline(job) {
     const events = [{ at: time(job.created), what: 'Added' }];
-    if (job.cron) events[0].what = ['Added by the cron entry ', a(['cron'], text(job.cron.name))];
+    if (job.cron) events[0].what = ['Added by the cron line ', a(['cron'], text(job.cron.name))];
     for (const error of job.errors ?? [])
         events.push({
             at: time(error.at),

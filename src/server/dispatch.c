@@ -26,7 +26,9 @@ static truce_status dispatch_find(struct call *call, bson_error_t *error)
     const char *name;
 
     if (!bson_iter_init(&call->value, &call->request->body) || !bson_iter_next(&call->value))
-        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "the command is empty");
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error,
+                             "the command is empty: expected a document whose first field is the "
+                             "name of a command");
     name = bson_iter_key(&call->value);
     call->command = call->server->commands->find(name);
     if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
@@ -36,7 +38,8 @@ static truce_status dispatch_find(struct call *call, bson_error_t *error)
                : TRUCE_OK;
 }
 
-/* Old drivers wrap the command: {$query: {isMaster: 1}, $readPreference: ...}. */
+/* Replaces the request by the command in it. Old drivers wrap the command: {$query: {isMaster: 1},
+ * $readPreference: ...}. */
 static void dispatch_unwrap(struct wire_request *request)
 {
     bson_iter_t iter;

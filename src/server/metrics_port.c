@@ -85,8 +85,8 @@ static truce_status port_read_where(const char *where, union listen_address *at,
     if (!status && !listen_is_loopback(at))
         status = truce__fail(
             TRUCE_INVALID, error,
-            "metrics are served on loopback addresses only, as they need no login, not on "
-            "%s: for other machines, put a proxy with a login before them",
+            "metrics need no login, so they are served on loopback addresses only, not on %s: for "
+            "other machines, use a proxy with a login",
             host);
     return status;
 }

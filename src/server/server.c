@@ -1,3 +1,28 @@
+/*
+ * The server with its threads: it listens, starts a thread for each connection, and stops.
+ *
+ *     accepter       accept --> connection_join --> thread: connection_serve --> connection_leave
+ *                    every ACCEPT_MS: joins ended threads; closes idle cursors; ends expired
+ *                    sessions and snapshots
+ *     pruner         removes old entries of the change feed of a file, if it is switched on
+ *     sweeper        runs the sweep (admin/sweeper.h)
+ *     HTTP, metrics  have threads of libmicrohttpd, and connections that are joined in the same way
+ *
+ * connection_join counts a connection and refuses it if there are too many. connection_leave
+ * removes it from the list and wakes server_stop; the accepter joins its thread afterwards.
+ *
+ * server_stop ends the server in this order:
+ *
+ *     1. No call begins any more: `stopping` is set, the accepter ends, and the metrics port and
+ *        HTTP accept no connections. The sweeper and the pruner begin no further round.
+ *     2. The sockets are closed for reading. Idle connections end; a running call can still reply.
+ *     3. After drain_ms, or at once if only a sweep is left, the calls of the store are
+ *        interrupted. They have INTERRUPTED_MS to reply.
+ *     4. After that, the sockets are closed for writing, too. Their connections end.
+ *     5. When no connection and no sweep is left, the threads are joined and the state is freed.
+ *
+ * The store is not closed: it belongs to the caller.
+ */
 #include "server/server.h"
 
 #include <errno.h>
@@ -102,13 +127,13 @@ static void server_accept(struct server *server, int listener)
         server_start_connection(server, socket,
                                 listener == server->listener ? (struct sockaddr *)&from : NULL);
     else if (errno == EMFILE || errno == ENFILE)
-        truce__clock_sleep_ms(ACCEPT_MS); /* Waits until a descriptor is closed. */
+        truce__clock_sleep_ms(ACCEPT_MS); /* Waits until a descriptor is free. */
 }
 
 static void *server_accept_all(void *arg)
 {
     struct server *server = arg;
-    /* poll() ignores an fd of -1 */
+    /* poll() ignores an fd of -1. */
     struct pollfd polled[] = {{.fd = server->listener, .events = POLLIN},
                               {.fd = local_socket_file(server->local), .events = POLLIN}};
 
@@ -207,6 +232,7 @@ static void server_give_up(struct server *server)
     server_free(server);
 }
 
+/* Checks and sets the name of the replica set, and the address that its clients connect to. */
 static truce_status name_set(struct server *server, const struct server_options *options,
                              bson_error_t *error)
 {
@@ -245,11 +271,12 @@ static truce_status name_set(struct server *server, const struct server_options 
     return TRUCE_OK;
 }
 
-/* With --auth, at least one user must exist; otherwise no client could use the server. */
+/* Refuses --auth without a user: no client could use the server. */
 static truce_status refuse_no_user(bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
-                       "with --auth there must be a user: truce user add NAME --role root");
+                       "--auth needs at least one user: create one with truce user add NAME "
+                       "--role root");
 }
 
 static truce_status check_users(const struct server *server, bson_error_t *error)
@@ -264,7 +291,8 @@ static truce_status check_tls(const struct tls_files *files, bson_error_t *error
 {
     return !files->certificate && (files->key || files->client_ca)
                ? truce__fail(TRUCE_INVALID, error,
-                             "a TLS key or client CA needs a certificate of the server")
+                             "--tls-key and --tls-client-ca need --tls-certificate, the "
+                             "certificate of the server")
                : TRUCE_OK;
 }
 
@@ -416,7 +444,7 @@ const char *server_metrics(const struct server *server)
     return server->metrics_port ? metrics_where(server->metrics_port) : NULL;
 }
 
-/* Shuts down the sockets of all connections. Idle connections end by this. */
+/* Shuts down the sockets of all connections, which ends idle connections. */
 static void hang_up(struct server *server, int how)
 {
     for (struct connection *at = server->connections; at; at = at->next)

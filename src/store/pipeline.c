@@ -50,10 +50,10 @@ struct out_state {
 
 struct pipeline_cursor {
     truce_cursor base;
-    truce_store *store; /* The target of writes. */
-    truce_store *
-        /* The snapshot for reads of other collections. The cursor owns it if it is not `store`. */
-        reads;
+    /* The target of writes. */
+    truce_store *store;
+    /* The snapshot for reads of other collections. The cursor owns it unless it is `store`. */
+    truce_store *reads;
     struct pipeline *pipeline;
     struct source *output;
     struct query_context context;
@@ -62,9 +62,12 @@ struct pipeline_cursor {
     struct aggregate_environment environment;
     struct budget budget;
     struct out_state out;
-    struct merge *merge;     /* For $merge, from its first document on. */
-    bool unvalidated;        /* Writes bypass the validator. */
-    struct aliases *aliases; /* NULL: every name is a collection's. */
+    /* For $merge, from its first document on. */
+    struct merge *merge;
+    /* Writes bypass the validator. */
+    bool unvalidated;
+    /* NULL means that every name is a collection's. */
+    struct aliases *aliases;
 };
 
 /* ---- $merge ---------------------------------------------------------------------------------- */
@@ -98,7 +101,7 @@ struct merge {
     const char *into;
     const char *on[TRUCE_INDEX_FIELDS_MAX];
     uint32_t on_count;
-    struct value let;      /* A document, or missing. */
+    struct value let;      /* The document of `let`, or missing. */
     struct value pipeline; /* With MATCHED_PIPELINE. */
     enum when_matched matched;
     enum when_missing missing;
@@ -361,6 +364,7 @@ static void append_wrapped(bson_t *parent, struct value container, const bson_t 
     }
 }
 
+/* Appends a stage of whenMatched, with the variables of `let` around each of its expressions. */
 static void stage_append_stage(struct array *stages, struct value stage, const bson_t *variables)
 {
     struct fields fields = truce__fields(stage);
@@ -397,7 +401,7 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
     while (!status && truce__fields_next(&fields)) {
         if (fields.value.type != BSON_TYPE_DOCUMENT)
             status = truce__refuse(CODE_TYPE_MISMATCH, error,
-                                   "$merge: a stage of whenMatched is not a document");
+                                   "$merge: each stage of whenMatched must be a document");
         else
             stage_append_stage(&list, fields.value, &variables);
     }
@@ -407,7 +411,7 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
 
 /* ---- one document --------------------------------------------------------------------------- */
 
-/* Applies whenMatched to the match. *found: there was one. */
+/* Applies whenMatched to the match. Sets `*found` if there was one. */
 static truce_status change_match(const struct merge *merge, const bson_t *filter,
                                  const bson_t *document, struct query_context *context, bool *found,
                                  bson_error_t *error)
@@ -478,8 +482,8 @@ static void merge_free(struct merge *merge)
     bson_free(merge);
 }
 
-/* Reads the options, and finds the index. `store` and `stage` are borrowed. `unvalidated`: writes
- * bypass the validator. */
+/* Reads the options, and finds the index. `store` and `stage` are borrowed. With `unvalidated`,
+ * writes bypass the validator. */
 static truce_status merge_new(truce_store *store, const bson_t *stage, bool unvalidated,
                               struct merge **merge, bson_error_t *error)
 {
@@ -538,7 +542,7 @@ static void pipeline_find_free(struct source *base)
     bson_free(base);
 }
 
-/* Computes the remaining time of the call; 0: no deadline. */
+/* Computes the remaining time of the call, or 0 if it has no deadline. */
 static truce_status time_left(struct pipeline_cursor *cursor, uint32_t *left_ms,
                               bson_error_t *error)
 {
@@ -901,6 +905,8 @@ static void pipeline_cursor_close(truce_cursor *base)
 
 static const truce_cursor_ops cursor_ops = {pipeline_cursor_next, pipeline_cursor_close};
 
+/* Creates the cursor of a pipeline, with the environment through which stages use the store. Takes
+ * over `pipeline`. */
 static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *pipeline,
                                           const truce_aggregate_options *options)
 {

@@ -54,7 +54,8 @@ truce_status truce_snapshot_inspect(truce_store *view, truce_snapshot_state *sta
 
     *state = (truce_snapshot_state){0};
     if (!truce__is_view(view))
-        return truce__fail(TRUCE_INVALID, error, "the store is not a snapshot");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store is not a snapshot: expected a result of truce_snapshot");
     status = truce__store_not_inherited(view, error);
     if (!status && view->ops->snapshot_state)
         view->ops->snapshot_state(view, state);

@@ -58,11 +58,11 @@ static truce_status store_check_name(const truce_store *store, const char *colle
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-/* A store and its cursors share its lifetime: the last one to be closed closes the store itself.
- * Short reads open and close cursors millions of times a second, so threads count them in separate
- * slots; a single counter would bounce between the processors. After the store was closed, each
- * slot ends once: with the store if it counts nothing, else with the last of its cursors. The end
- * of the last slot closes the store. */
+/* A store stays open until it and all of its cursors are closed. Short reads open and close cursors
+ * millions of times a second. Threads therefore count cursors in separate slots, because a single
+ * counter would move between the caches of the processors. After the store was closed, each slot
+ * ends once: with the store if it counts nothing, else with the last of its cursors. The end of the
+ * last slot closes the store. */
 
 #define HOLD_PLACES 16
 enum { HOLD_CLOSED = 1, HOLD_CURSOR = 2 };
@@ -73,7 +73,8 @@ struct truce_holds {
         uint32_t count;
         uint8_t apart[60];
     } places[HOLD_PLACES];
-    uint32_t ended; /* Slots that ended. */
+    /* Slots that ended. */
+    uint32_t ended;
     bool closed;
 };
 
@@ -400,10 +401,10 @@ truce_find_options truce__count_as_find(const truce_count_options *options)
 static truce_status check_numbers(const truce_find_options *options, bson_error_t *error)
 {
     if (options->skip < 0)
-        return truce__refuse(51024, error, "skip is %" PRId64 ", it cannot be negative",
+        return truce__refuse(51024, error, "skip is %" PRId64 ": expected 0 or more",
                              options->skip);
     if (options->limit < 0)
-        return truce__refuse(51024, error, "limit is %" PRId64 ", it cannot be negative",
+        return truce__refuse(51024, error, "limit is %" PRId64 ": expected 0 (no limit) or more",
                              options->limit);
     return TRUCE_OK;
 }
@@ -841,9 +842,7 @@ void truce_store_count(truce_store *store, truce_store_counters *counters)
         store->ops->counters(store, counters);
 }
 
-/* ---- writes ---------------------------------------------------------------------------------- */
-
-/* A single insert, update, or remove is a bulk of one. */
+/* ---- writes (a single insert, update, or remove is a bulk of one) ---------------------------- */
 
 void truce_write_result_release(truce_write_result *result)
 {
@@ -881,8 +880,8 @@ static truce_status store_check_guard(const truce_write *write, const truce_bulk
 {
     if (!options->atomic)
         return truce__fail(TRUCE_INVALID, error,
-                           "a write that only checks (require, require missing, look) needs an "
-                           "atomic bulk: set `atomic`");
+                           "a guard (TRUCE_WRITE_REQUIRE, TRUCE_WRITE_REQUIRE_MISSING, "
+                           "TRUCE_WRITE_LOOK) needs an atomic bulk: set `atomic`");
     return truce__check_optional(write->filter, "filter", error);
 }
 
@@ -918,6 +917,8 @@ static truce_status check_exact(const truce_store *store, const truce_write *wri
     return TRUCE_OK;
 }
 
+/* Checks one write of a bulk: its collection, options, and documents, and whether the store
+ * supports it. */
 static truce_status check_write(const truce_store *store, const truce_write *write,
                                 const truce_bulk_options *options, bson_error_t *error)
 {
@@ -965,6 +966,7 @@ static truce_status check_receipt(const truce_store *store, const truce_receipt 
     return status ? status : truce__check_required(receipt->key, "key of the receipt", error);
 }
 
+/* Checks the options of a bulk and its size. */
 static truce_status check_sizes(const truce_store *store, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, bson_error_t *error)
 {
@@ -1006,7 +1008,8 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
 struct prepared {
     const truce_store *store;
     truce_write *writes;
-    size_t *numbers; /* The number of each in the caller's list. */
+    /* The number of each in the caller's list. */
+    size_t *numbers;
     size_t count;
     /* Prepared documents, by the number in the caller's list. */
     bson_t *documents;
@@ -1146,7 +1149,7 @@ static void fill_outcomes(truce_write_outcome *outcomes, size_t count, bool atom
 /* The receipt that the backend gets. Its outcomes are those of the prepared writes; the caller's
  * receipt gets the outcomes of its whole list. */
 struct passed_receipt {
-    truce_receipt base; /* first */
+    truce_receipt base; /* Must be the first field. */
     truce_receipt *given;
     const struct prepared *prepared;
     truce_write_outcome *outcomes;
@@ -1358,6 +1361,7 @@ static truce_status check_combination(const bson_t *update, const truce_modify_o
     return TRUCE_OK;
 }
 
+/* Checks the arguments of a find-and-modify. */
 static truce_status store_check_modify(const truce_store *store, const char *collection,
                                        const bson_t *filter, const bson_t *update,
                                        const truce_modify_options *options, bson_error_t *error)

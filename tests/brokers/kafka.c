@@ -272,7 +272,7 @@ TEST(refuses_an_invalid_url_and_names_the_reason)
 {
     refuses("no-topic", 1, "no-topic");
     refuses("mail?nope=1", 2, "nope");
-    refuses("mail?enable.auto.commit=true", 2, "truce's own");
+    refuses("mail?enable.auto.commit=true", 2, "is set by truce itself");
     refuses("a/b", 2, "kafka://HOST:PORT/TOPIC");
     /* the broker speaks no TLS there */
     refuses("mail?security.protocol=ssl", 2, "SSL");

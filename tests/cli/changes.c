@@ -103,7 +103,7 @@ TEST(returns_the_result_of_a_commit_to_a_retry)
     }
     ANSWERS(0, "{\"earlier\": true, \"result\": {\"number\": 17}, \"status\": \"ok\"}\n", NULL,
             DIFFS, "commit", "apply", UNDER("k"), "--json");
-    ANSWERS(2, "", "--leave needs a --key", DIFFS, "commit", "apply", "--leave", "{}");
+    ANSWERS(2, "", "--leave needs --key", DIFFS, "commit", "apply", "--leave", "{}");
     ANSWERS(2, "", "--leave", DIFFS, "commit", "apply", UNDER("k"), "--leave", "{");
 }
 

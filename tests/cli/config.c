@@ -10,7 +10,8 @@
 
 #define NO_ADDRESS                                                                                 \
     "invalid address \"nowhere\": expected an IPv4 or IPv6 address, for example 127.0.0.1 or ::1"
-#define NO_USER "truce: with --auth there must be a user: truce user add NAME --role root\n"
+#define NO_USER                                                                                    \
+    "truce: --auth needs at least one user: create one with truce user add NAME --role root\n"
 
 static char directory[500], path[600], store[600];
 
@@ -71,10 +72,10 @@ TEST(common_options_are_lines_too)
     snprintf(text, sizeof text, "json = yes\nport = 0\nauth = yes\nstore = %s\n", store);
     put(text, strlen(text));
     unlink(store);
-    SAYS("{\"error\": \"with --auth there must be a user: truce user add NAME --role root\", "
-         "\"status\": \"invalid\"}\n",
+    SAYS("{\"error\": \"--auth needs at least one user: create one with truce user add NAME "
+         "--role root\", \"status\": \"invalid\"}\n",
          command_run(TRUCE_CLI, NULL, NULL, "serve", "--config", path, NULL));
-    CHECK(!access(store, F_OK));
+    CHECK(access(store, F_OK) != 0);
 }
 
 TEST(prefers_the_command_line_to_the_file)
@@ -82,7 +83,7 @@ TEST(prefers_the_command_line_to_the_file)
     char text[700];
 
     SAYS(NO_USER, serve("isolation = none\nauth = yes\nport = 0", "--isolation", "snapshot"));
-    SAYS("truce: --isolation must be serializable or snapshot\n",
+    SAYS("truce: --isolation must be serializable or snapshot, not \"none\"\n",
          serve("isolation = snapshot\nauth = yes\nport = 0", "--isolation", "none"));
     SAYS("truce: " NO_ADDRESS "\n", serve("bind = nowhere\nport = 0", "--bind", "nowhere"));
     SAYS("truce: --port needs a number from 0 to 65535, not \"x\"\n",
@@ -148,7 +149,7 @@ TEST(reports_invalid_values_with_their_line)
     REFUSES(
         "slow = 0\n", 1,
         "slow needs a duration from 1ms to 4294967295ms, for example 500ms, 90s, 5m, 24h, or 7d, not \"0\"");
-    REFUSES("isolation = none\n", 1, "isolation must be serializable or snapshot");
+    REFUSES("isolation = none\n", 1, "isolation must be serializable or snapshot, not \"none\"");
     REFUSES("port = 0\nbind = nowhere\n", 2, NO_ADDRESS);
     REFUSES("port = 0\ntls-certificate = /none.pem\n", 2,
             "cannot read a certificate from \"/none.pem\": No such file or directory");

@@ -73,8 +73,8 @@ TEST(documents_of_others_are_refused_with_the_way_out)
     fresh();
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 9}", "-s", to);
-    ANSWERS(1, NULL, "\"people\" there already has documents: --merge adds to it", "copy", from,
-            to);
+    ANSWERS(1, NULL, "\"people\" of the target store already has documents: --merge adds to it",
+            "copy", from, to);
     ANSWERS(0, ", 1 kept", NULL, "copy", from, to, "--merge");
 }
 
@@ -85,7 +85,7 @@ TEST(copies_a_part_of_a_store_and_names_the_rest)
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "-c", "people");
     ANSWERS(0, "\"n\": 1", NULL, "command", "{insert: 'truce_sets', documents: [{_id: 1}]}", "-s",
             from);
-    ANSWERS(0, "0 inserted", "truce_sets are not copied", "copy", from, to, "-c", "people");
+    ANSWERS(0, "0 inserted", "not copied: truce_sets", "copy", from, to, "-c", "people");
     ANSWERS(0, "2 documents of 2 collections", NULL, "copy", from, to, "-c", "truce_sets", "-c",
             "people");
 }
@@ -98,8 +98,7 @@ TEST(open_commits_are_refused_with_the_way_out)
         "{insert: 'truce_commits', documents: [{_id: {$oid: '0123456789abcdef01234567'}, state: "
         "'pending'}]}",
         "-s", from);
-    ANSWERS(1, NULL, "1 commit is open in the store to be copied: end the writers", "copy", from,
-            to);
+    ANSWERS(1, NULL, "1 commit is pending in the source store: end the writers", "copy", from, to);
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "--live");
 }
 

@@ -77,7 +77,7 @@ TEST(edits_the_merged_document_and_keeps_its_types)
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
     setenv("EDITOR", "true", 1); /* it saves nothing */
-    ANSWERS(1, "", "nothing is decided", "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(1, "", "nothing was saved or resolved", "doc", "resolve", "posts", id, "--edit");
     setenv("EDITOR", "touch", 1);
     ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--edit");
     ANSWERS(0, "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 3, \"z\": 4, \"version\": 3}\n", NULL,
@@ -117,7 +117,7 @@ TEST(a_hunk_of_a_text_is_edited_between_markers)
     CHECK(!strstr(c->out, "3\\u000a")); /* a line that does not conflict */
     setenv("EDITOR", "touch", 1);
     /* the rules are those of the merge */
-    ANSWERS(1, "", "there are still markers", "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(1, "", "still has conflict markers", "doc", "resolve", "posts", id, "--edit");
     ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--mine");
     ANSWERS(0, "{\"_id\": 1, \"t\": \"1\\nb\\n3\\nD\\n\", \"version\": 3}\n", NULL, "doc", "get",
             "posts", "1");
@@ -145,7 +145,7 @@ TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
     setenv("EDITOR", "false", 1);
-    ANSWERS(3, "", "nothing is saved", "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(3, "", "nothing was saved", "doc", "resolve", "posts", id, "--edit");
     setenv("EDITOR", "sed -i s/^[^#].*//", 1);
     ANSWERS(1, "", "is empty", "doc", "resolve", "posts", id, "--edit");
     setenv("EDITOR", "sed -i s/\"a\":/\"a\"/", 1);
@@ -229,9 +229,10 @@ TEST(decides_only_the_version_that_was_shown)
             "--mine");
     ANSWERS(1, "conflict with version 4", NULL, "doc", "resolve", "posts", id, "--new", "--mine");
     ANSWERS(0, "saved, version 5", NULL, "doc", "resolve", "posts", id, "--version", "4", "--mine");
-    ANSWERS(2, "", "--edit decides", "doc", "resolve", "posts", id, "--version", "4", "--edit");
-    ANSWERS(2, "", "--new means", "doc", "resolve", "posts", id, "--version", "4", "--new",
-            "--mine");
+    ANSWERS(2, "", "--edit excludes --version and --new", "doc", "resolve", "posts", id,
+            "--version", "4", "--edit");
+    ANSWERS(2, "", "--new and --version exclude each other", "doc", "resolve", "posts", id,
+            "--version", "4", "--new", "--mine");
 }
 
 /* Another client saves while a user edits: the save from the editor is based on the version that
@@ -299,8 +300,8 @@ TEST(wrong_calls_are_named)
             "{\"a\": \"mien\"}");
     ANSWERS(2, "", "not \"true story\"", "doc", "get", "posts", "true story");
     ANSWERS(1, "", "does not exist", "doc", "get", "posts", "story");
-    ANSWERS(2, "", "--new means", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version",
-            "1");
+    ANSWERS(2, "", "--new and --version exclude each other", "doc", "save", "posts", "{\"_id\": 1}",
+            "--new", "--version", "1");
     /* -1 is not --new: nothing is saved */
     ANSWERS(2, "", "--version needs a number from 0 to 9223372036854775807, not \"-1\"\n", "doc",
             "save", "fresh", "{_id: 1}", "--version", "-1");

@@ -225,9 +225,9 @@ TEST(an_import_removes_no_file_that_is_not_a_reject_file)
     ANSWERS(2, "", "is not a file of rejected lines: name another with --rejects", "import", "s",
             input, "--rejects", notes);
     HOLDS(notes, "precious\n");
-    ANSWERS(2, "", "is a directory: rejected lines need a file", "import", "s", input, "--rejects",
-            directory);
-    ANSWERS(2, "", "need a file, not \"-\"", "import", "s", input, "--rejects", "-");
+    ANSWERS(2, "", "is a directory: name a file for rejected lines", "import", "s", input,
+            "--rejects", directory);
+    ANSWERS(2, "", "rejected lines cannot go to \"-\"", "import", "s", input, "--rejects", "-");
     ANSWERS(2, "", "its folder does not exist", "import", "s", input, "--rejects", "no/such/file");
     ANSWERS(2, "", "cannot be created", "import", "s", input, "--rejects", "");
     /* of an earlier import, and one that has no lines */
@@ -295,12 +295,12 @@ TEST(a_header_that_names_no_fields_is_refused)
 {
     fresh("in.csv");
     refuse_header(__LINE__, "", NULL, "is empty");
-    refuse_header(__LINE__, "a,a\n1,2\n", NULL, "\"a\" of the header occurs twice");
-    refuse_header(__LINE__, "a,a.b\n1,2\n", NULL, "\"a.b\" of the header");
-    refuse_header(__LINE__, "a.b,a\n1,2\n", NULL, "\"a\" of the header");
+    refuse_header(__LINE__, "a,a\n1,2\n", NULL, "\"a\" in the header conflicts");
+    refuse_header(__LINE__, "a,a.b\n1,2\n", NULL, "the name \"a.b\" in the header");
+    refuse_header(__LINE__, "a.b,a\n1,2\n", NULL, "the name \"a\" in the header");
     refuse_header(__LINE__, "a..b\n1\n", NULL, "has an empty part");
-    refuse_header(__LINE__, "a,\n1,2\n", NULL, "column 2 of the header cannot be named \"\"");
-    refuse_header(__LINE__, "$a\n1\n", NULL, "cannot be named \"$a\"");
+    refuse_header(__LINE__, "a,\n1,2\n", NULL, "column 2 of the header has the name \"\": ");
+    refuse_header(__LINE__, "$a\n1\n", NULL, "has the name \"$a\": ");
     refuse_header(__LINE__, "\"a\n1\n", NULL, "a quote is not closed");
     refuse_header(__LINE__, "a\n1\n", "b=date", "no column \"b\"");
     refuse_header(__LINE__, "a\n1\n", "a=time", "\"time\" is not a type: expected string, date");
@@ -331,7 +331,7 @@ TEST(csv_has_a_column_for_each_field_or_for_those_that_are_named)
     ANSWERS(2, "", "exclude each other", "export", "s", "--csv", "--array");
     ANSWERS(2, "", "exclude each other", "--json", "find", "s", "--table");
     ANSWERS(2, "", "--fields needs --csv", "export", "s", "--fields", "a");
-    ANSWERS(2, "", "has no name", "export", "s", "--csv", "--fields", "a,,b");
+    ANSWERS(2, "", "the name of a column is empty", "export", "s", "--csv", "--fields", "a,,b");
     ANSWERS(0, NULL, NULL, "update", "s", "{_id: 3}", "[{$set: {t: {$literal: {'a.b': 1}}}}]");
     ANSWERS(0, NULL, NULL, "update", "s", "{_id: 3}",
             "[{$replaceWith: {$setField: {field: 'a.b', input: '$$ROOT', value: 1}}}]");

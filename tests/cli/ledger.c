@@ -94,7 +94,7 @@ TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
     ANSWERS(0, "1.90 EUR\n", NULL, "balance", "book", "shop:a=b");
     ANSWERS(1, "", "minimum is 0.00", "post", "book", "people:ada", "shop:sales", "88", "--also",
             "bank=1", "--id", "more");
-    ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "people:ada", "shop:sales", "1",
+    ANSWERS(2, "", "expected ACCOUNT=AMOUNT", "post", "book", "people:ada", "shop:sales", "1",
             "--also", "bank", "--id", "more");
     ANSWERS(2, "", "more than 0", "post", "book", "people:ada", "shop:sales", "1", "--also",
             "bank=-1", "--id", "more");
@@ -126,7 +126,7 @@ TEST(posts_several_payers_and_currencies_as_entries)
             "people:ada=-1", "--entry", "shop=0.5", "--id", "3");
     ANSWERS(2, "", "is not a valid amount", "post", "book", "--entry", "yen=-0.5", "--entry",
             "yen:bank=0.5", "--id", "3");
-    ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
+    ANSWERS(2, "", "expected ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
     ANSWERS(1, "", "account \"nowhere\" is not open in \"book\"", "post", "book", "--entry",
             "nowhere=1", "--id", "3");
     ANSWERS(2, "", "the amount of account \"shop\" is 0", "post", "book", "--entry", "shop=0",
@@ -144,8 +144,8 @@ TEST(a_part_is_settled_or_reversed_by_its_entries)
     begin();
     ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "40", "--id", "p",
             "--pending");
-    ANSWERS(2, "", "is not a part", "settle", "book", "p", "--entry", "people:ada=-41", "--entry",
-            "bank=41", "--id", "s");
+    ANSWERS(2, "", "exceeds the amount", "settle", "book", "p", "--entry", "people:ada=-41",
+            "--entry", "bank=41", "--id", "s");
     ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--entry", "people:ada=-15", "--entry",
             "bank=15", "--id", "s");
     ANSWERS(0, "85.50 EUR\n", NULL, "balance", "book", "people:ada");

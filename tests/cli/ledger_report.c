@@ -89,7 +89,7 @@ TEST(reports_changes_for_each_period_and_account)
             "meta.shop.town,account,change,currency\n\"\",costs,10.00,EUR\n5,costs,500.00,EUR\n"
             "X & Y,costs,500.00,EUR\n",
             "", "costs", "--by", "meta.shop.town", "--depth", "1", "--form", "csv");
-    REPORTS(1, "", "nothing is booked in accounts of \"tx\" below \"nothing\"", "nothing");
+    REPORTS(1, "", "ledger \"tx\" has no entries in the account \"nothing\"", "nothing");
     REPORTS(2, "", "--by must be day, month, quarter, year, or a field", "--by", "week");
     REPORTS(2, "", "--form must be text, csv, or svg", "--form", "png");
 }

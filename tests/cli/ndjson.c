@@ -63,7 +63,7 @@ TEST(reports_invalid_lines_and_reads_the_next)
     static const char *const wrong[] = {
         "column 6, field a: the text ends in the middle of a document",
         "column 7: byte 0xff is not UTF-8", "column 1: a document is expected: {",
-        "column 9: there is something after the end of the document", NULL};
+        "column 9: unexpected text after the end of the document", NULL};
     struct ndjson *input = open_text("bad", text, sizeof text - 1);
     struct ndjson_line line;
     bson_error_t error;

@@ -50,7 +50,7 @@ TEST(stores_the_options_of_a_job)
             "--unique-scope", "once");
     ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--unique-scope", "kept");
     ANSWERS(2, "", "rate", "queue", "add", "mail", "{}", "--lane", "a", "--lane-rate", "5");
-    ANSWERS(2, "", "needs a lane", "queue", "add", "mail", "{}", "--lane-rate", "5", "--lane-per",
+    ANSWERS(2, "", "set a lane", "queue", "add", "mail", "{}", "--lane-rate", "5", "--lane-per",
             "1s");
     ANSWERS(2, "", "--pool needs", "queue", "limit", "mail", "--pool", "smtp");
 }
@@ -205,7 +205,7 @@ TEST(workflows_that_cannot_be_are_refused)
     static const struct {
         const char *flow, *word;
     } bad[] = {{"{}", "an array of jobs"},
-               {"[7]", "job 1: must be a document, and is"},
+               {"[7]", "job 1: must be a document, not int"},
                {"[{name: 'a', afer: []}]", "unknown field 'afer'"},
                {"[{name: 'a', after: 'b'}]", "'after' must be an array"},
                {"[{name: 'a', after: [7]}]", "must be the name of a job"},

@@ -45,8 +45,8 @@ TEST(reports_errors)
     begin();
     ANSWERS(2, NULL, "closes a cycle", "sync", "declare", "back", "comments", "users", "last",
             "{name: \"author\"}", "--settle", "1ms");
-    ANSWERS(1, NULL, "another rule \"author\"", "sync", "declare", "author", "users", "comments",
-            "user", "{author: \"mail\"}");
+    ANSWERS(1, NULL, "a rule \"author\" with other content exists", "sync", "declare", "author",
+            "users", "comments", "user", "{author: \"mail\"}");
     ANSWERS(2, NULL, "is a copy of \"name\" of users", "sync", "update", "comments", "1",
             "{$set: {author: \"me\"}}");
     ANSWERS(1, NULL, "comments has no document 9", "sync", "update", "comments", "9",

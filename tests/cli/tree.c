@@ -65,7 +65,7 @@ TEST(prints_the_retained_versions)
     ANSWERS(2, NULL, "give --versions", "tree", "keep", "site");
     ANSWERS(0, "set the retention of site", NULL, "tree", "keep", "site", "--versions", "1");
     ANSWERS(0, "1 item removed", NULL, "tree", "gc", "site");
-    ANSWERS(1, NULL, "is collected", "tree", "read", "site", "--version", "1");
+    ANSWERS(1, NULL, "was collected", "tree", "read", "site", "--version", "1");
     ANSWERS(0, "home", NULL, "tree", "read", "site", "--tag", "launch");
     ANSWERS(0, "untagged launch\n", NULL, "tree", "untag", "site", "launch");
     ANSWERS(1, NULL, "no tag \"launch\"", "tree", "untag", "site", "launch");

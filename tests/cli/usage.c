@@ -169,7 +169,7 @@ TEST(missing_and_spare_words_are_named)
     REFUSED("\"extra\" is one argument too many; usage: truce find COLLECTION [FILTER]", "find",
             "c", "{}", "extra");
     REFUSED("--sort needs a value: DOCUMENT", "find", "c", "--sort");
-    REFUSED("--json takes no value", "find", "c", "--json=yes");
+    REFUSED("--json is a flag and takes no value", "find", "c", "--json=yes");
     REFUSED("no store is given: use --store FILE, or set TRUCE_STORE", "find", "c");
 }
 

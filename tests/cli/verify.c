@@ -54,8 +54,8 @@ TEST(a_good_history_of_jepsen_is_strictly_serializable)
 
 TEST(refuses_an_input_that_cannot_be_checked)
 {
-    ANSWERS(2, "", "- has no transaction", VERIFY("", "--format", "edn"));
-    ANSWERS(2, "", "- has no transaction", VERIFY("", "--format", "json"));
+    ANSWERS(2, "", "- has no transactions", VERIFY("", "--format", "edn"));
+    ANSWERS(2, "", "- has no transactions", VERIFY("", "--format", "json"));
     ANSWERS(2, "", "invalid --format \"xml\": expected json or edn", VERIFY("", "--format", "xml"));
     ANSWERS(2, "", "line 2: process 0 ends an operation that it did not begin",
             VERIFY("\n{:process 0 :type :ok :value []}", "--format", "edn"));

@@ -62,7 +62,7 @@ TEST(an_answer_has_the_fields_of_its_kind_and_no_others)
         {"", "only white space"},
         {"done", "column 1"},
         {"[]", ""},
-        {"{}", "none of"},
+        {"{}", "the line has no \"done\""},
         {"{\"done\": \"%s\"}", "\"epoch\" is missing"},
         {"{\"done\": 7, \"epoch\": 1}", "not the id"},
         {"{\"done\": \"x\", \"epoch\": 1}", "not the id"},

@@ -284,7 +284,7 @@ TEST(an_impossible_change_is_named_and_changes_nothing)
                       TRUCE_INVALID, 0, "\"type\"");
         check_refused(way, plain, ABC, "update {} {'$rename': {'n': 'type'}}", TRUCE_INVALID, 0,
                       "\"type\"");
-        check_refused(way, plain, ABC, "update {'type': 'A'} {}", TRUCE_INVALID, 0, "no operator");
+        check_refused(way, plain, ABC, "update {'type': 'A'} {}", TRUCE_INVALID, 0, "is empty");
         check_refused(way, plain, ABC, "update {'type': 'A'} {'n': 5}", TRUCE_INVALID, 9, "");
         check_refused(way, plain, ABC, "update {'$expr': true} {'$set': {'n': 5}}", TRUCE_INVALID,
                       0, "");

@@ -68,8 +68,8 @@ static void refuse(truce_store *store, const struct setting *setting)
          2,
          "name of the account is missing"},
         {TRUCE_INVALID, {{NULL, 0, NULL}}, 0, "has no entries"},
-        {TRUCE_INVALID, {{"people:b", -5, NULL}, {"in", 5, NULL}}, 2, "debits only"},
-        {TRUCE_INVALID, {{"out", -5, NULL}, {"people:b", 5, NULL}}, 2, "credits only"},
+        {TRUCE_INVALID, {{"people:b", -5, NULL}, {"in", 5, NULL}}, 2, "accepts no credits"},
+        {TRUCE_INVALID, {{"out", -5, NULL}, {"people:b", 5, NULL}}, 2, "accepts no debits"},
         {TRUCE_NOT_FOUND,
          {{"people:a", -5, NULL}, {"people:c", 5, NULL}},
          2,
@@ -140,7 +140,10 @@ static void misspelled(truce_store *store, const struct setting *setting)
     static const char *const says = "the ledger \"txx\" does not exist: expected \"tx\"";
     truce_ledger *ledger = begin(store),
                  *unknown = truce_ledger_new(store, &(truce_ledger_options){.collection = "txx"});
-    truce_commit_options options = {.mechanism = setting->mechanism};
+    /* A server without transactions has the journal only. */
+    truce_commit_options options = {.mechanism = store->capabilities & TRUCE_CAN_ATOMIC_BULK
+                                                     ? setting->mechanism
+                                                     : TRUCE_MECHANISM_AUTO};
     truce_ledger_balance balance;
     bson_error_t error = {0};
 

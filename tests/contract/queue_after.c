@@ -502,7 +502,7 @@ static void batch(truce_store *store, const struct setting *setting)
     CHECK_STATE("blocked", queue, &closing);
     end_next(queue, &last, "{}");
     CHECK_STATE("ready", queue, &closing);
-    refused(queue, TRUCE_INVALID, &member, "does not close a batch");
+    refused(queue, TRUCE_INVALID, &member, "does not close an open batch");
     refused(queue, TRUCE_INVALID, &both, "cannot wait for others");
     end_next(queue, &closing, "{}");
     plain = rig_add(queue, "{}", NULL);
@@ -535,7 +535,7 @@ static void wrong(truce_store *store, const struct setting *setting)
     options.after_count = JOB_AFTER_MAX + 1;
     refused(queue, TRUCE_LIMIT, &options, "cannot wait for");
     options = (truce_job_options){.batch = &nobody};
-    refused(queue, TRUCE_INVALID, &options, "does not close a batch");
+    refused(queue, TRUCE_INVALID, &options, "does not close an open batch");
     options = (truce_job_options){.failure = 3};
     refused(queue, TRUCE_INVALID, &options, "`failure`: expected TRUCE_FAILURE_CANCEL");
     memset(much, 'a', sizeof much - 1);

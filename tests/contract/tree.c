@@ -302,7 +302,7 @@ static void opens(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_INVALID, truce_tree_open(tree, &at, &snapshot, &error), error);
     at = (truce_tree_at){.time_ms = 1767225600};
     CHECK_STATUS(TRUCE_INVALID, truce_tree_open(tree, &at, &snapshot, &error), error);
-    CHECK(strstr(error.message, "time_ms is 1767225600, a time before 1970-04-27"));
+    CHECK(strstr(error.message, "time_ms is 1767225600, a time before 10000000000"));
     at = (truce_tree_at){.time_ms = INT64_C(253402300799999)};
     CHECK_OK(truce_tree_open(tree, &at, &snapshot, &error), error);
     CHECK_INT(truce_tree_version(snapshot), ==, 2);
@@ -582,7 +582,7 @@ static void collects(truce_store *store, const struct setting *setting)
     rig_collect(tree, &collected);
     CHECK_INT(collected.items, ==, 1);
     CHECK_STATUS(TRUCE_EXPIRED, rig_see(tree, 1, &(struct rig_text){{0}}, &error), error);
-    CHECK(strstr(error.message, "the oldest version is 2"));
+    CHECK(strstr(error.message, "the oldest stored version is 2"));
     CHECK_OK(truce_tree_get(held, &c, &item, &error), error);
     bson_destroy(&item);
     CHECK_OK(truce_tree_get(free, &c, &item, &error), error);

@@ -121,9 +121,9 @@ TEST(refuses_writes_after_the_target_did_not_answer)
         error);
     CHECK_OK(sync_ready(&error), error);
     CHECK_STATUS(TRUCE_UNKNOWN, sync_wait(&error), error);
-    CHECK(strstr(error.message, "does not answer") != NULL);
+    CHECK(strstr(error.message, "does not reply") != NULL);
     CHECK_STATUS(TRUCE_LOCKED, sync_ready(&error), error);
-    CHECK(strstr(error.message, "does not answer") != NULL);
+    CHECK(strstr(error.message, "does not reply") != NULL);
     atomic_store(&world.faulty.stuck, false);
     REQUIRE(sync_begins());
     CHECK_OK(sync_ready(&error), error);
@@ -199,7 +199,7 @@ TEST(a_number_that_was_not_promised_does_not_count)
     CHECK_STATUS(TRUCE_UNKNOWN, sync_wait(&error), error);
     truce__archive_sync_note(&sync_, truce__durable_promised(own_durable()) - 1);
     CHECK_STATUS(TRUCE_UNKNOWN, sync_wait(&error), error);
-    CHECK(strstr(error.message, "does not answer, or is too slow") != NULL);
+    CHECK(strstr(error.message, "does not reply, or is too slow") != NULL);
     truce__archive_sync_note(&sync_, truce__durable_promised(own_durable()));
     CHECK_OK(sync_wait(&error), error);
     sync_close();

@@ -532,7 +532,7 @@ TEST(reports_unknown_for_a_write_taken_by_a_stopped_process)
     take_and_run();
     end(&call);
     CHECK_STATUS(TRUCE_UNKNOWN, call.status, call.error);
-    CHECK(strstr(call.error.message, "the result of the write is unknown"));
+    CHECK(strstr(call.error.message, "the outcome of the write is unknown"));
     pthread_create(&next.thread, NULL, run_call, &next); /* the record is taken: for the lock */
     truce__clock_sleep_ms(30);
     answer(commit());

@@ -39,7 +39,7 @@ static void end(void)
 
 static void check_line(const char *field, const char *wanted)
 {
-    bson_t *line = kept_log_last("the store failed");
+    bson_t *line = kept_log_last("command failed in the store");
     bson_iter_t at, found;
 
     if (CHECK(line && bson_iter_init(&at, line) && bson_iter_find_descendant(&at, field, &found) &&
@@ -63,7 +63,7 @@ TEST(a_full_disk_has_its_own_code_and_is_reported_to_the_operator)
     expect_code(MANY, 14031); /* of the whole command: no part of it is there */
     expect_code(UPDATE, 14031);
     expect_code("{'create': 'd', '$db': 'school'}", 14031);
-    CHECK_INT(kept_log_count("the store failed"), ==, 1); /* once in a second */
+    CHECK_INT(kept_log_count("command failed in the store"), ==, 1); /* once in a second */
     check_line("level", "error");
     check_line("component", "store");
     check_line("fields.text", "the disk is full");
@@ -147,7 +147,7 @@ TEST(a_failed_disk_is_reported_to_the_operator)
     begin();
     disk_fail(DISK_WRITE_FAILS, 1, true);
     expect_code(INSERT, 8);
-    CHECK_INT(kept_log_count("the store failed"), ==, 1);
+    CHECK_INT(kept_log_count("command failed in the store"), ==, 1);
     disk_fail(DISK_NO_FAULT, 0, false);
     end();
 }

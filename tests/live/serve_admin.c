@@ -401,7 +401,7 @@ TEST(the_end_is_asked_for_by_the_database_admin)
     CHECK_INT(asked, ==, 0);
     expect_code("{'shutdown': 1, 'force': false, 'timeoutSecs': 15, '$db': 'admin'}", 0);
     CHECK_INT(asked, ==, 1);
-    CHECK_INT(kept_log_count("shutdown asked for"), ==, 1);
+    CHECK_INT(kept_log_count("shutdown requested"), ==, 1);
     end();
 }
 

@@ -5,7 +5,7 @@
 
 #define ID(n) "{$oid: '00000000000000000000000" #n "'}"
 
-TEST(a_cron_entry_is_set_listed_paused_and_removed)
+TEST(a_cron_line_is_set_listed_paused_and_removed)
 {
     static const struct step steps[] = {
         {"{truceCronSet: 'nightly', line: '0 3 * * *', payload: {}}", 40414},
@@ -49,7 +49,7 @@ TEST(a_cron_entry_is_set_listed_paused_and_removed)
     end();
 }
 
-TEST(a_due_cron_entry_adds_a_job_for_a_claim)
+TEST(a_due_cron_line_adds_a_job_for_a_claim)
 {
     static const struct step steps[] = {
         {"{truceCronSet: 'pulse', queue: 'mail', line: '@every 1s', payload: {n: 7}}", 0},

@@ -231,7 +231,7 @@ TEST(a_wrong_record_refuses_the_import_by_its_number)
     static const struct step steps[] = {
         {"{truceLedgerImport: 'book'}", 40414},
         {"{truceLedgerImport: 'book', records: [7]}", 2, "errmsg",
-         "\"record 1: must be a document, and is int\""},
+         "\"record 1: must be a document, not int\""},
         {"{truceLedgerImport: 'book', records: [{currency: 'EUR', digits: 2}, {nothing: 1}]}", 2},
         {"{truceLedgerImport: 'book', records: [{currency: 'EUR', digits: '2'}]}", 2},
         {"{truceLedgerImport: 'book', records: [{currency: 'EUR', digits: 3}]}", 2, "status",

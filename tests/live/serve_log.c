@@ -103,14 +103,14 @@ TEST(logs_each_connection_and_its_end)
     CHECK_INT(kept_log_count("connection accepted"), ==, 2);
     CHECK_INT(kept_log_count("connection refused"), ==, 1);
     check_last("connection refused", "level", "warning");
-    CHECK_INT(kept_log_count("connection ended"), ==, 0);
+    CHECK_INT(kept_log_count("connection closed"), ==, 0);
     close(first);
-    kept_log_wait("connection ended", 1);
-    CHECK_INT(last_number("connection ended", "connection"), ==, 1);
+    kept_log_wait("connection closed", 1);
+    CHECK_INT(last_number("connection closed", "connection"), ==, 1);
     close(second);
     close(third);
-    kept_log_wait("connection ended", 2);
-    CHECK_INT(last_number("connection ended", "connection"), ==, 2);
+    kept_log_wait("connection closed", 2);
+    CHECK_INT(last_number("connection closed", "connection"), ==, 2);
     end();
     kept_log_free();
 }
@@ -289,7 +289,7 @@ TEST(names_the_valid_formats_of_the_log)
     pipe = popen(line, "r");
     REQUIRE(pipe);
     CHECK(fgets(line, sizeof line, pipe));
-    CHECK_TEXT("truce: --log must be text or json\n", line);
+    CHECK_TEXT("truce: --log must be text or json, not \"xml\"\n", line);
     CHECK(pclose(pipe) != 0);
 }
 
@@ -320,7 +320,7 @@ TEST(restarts_its_log_on_a_signal)
     CHECK_INT(pclose(pipe), ==, 0);
     file = fopen(path, "r");
     REQUIRE(file);
-    CHECK(fgets(line, sizeof line, file) && strstr(line, "the log was rotated"));
+    CHECK(fgets(line, sizeof line, file) && strstr(line, "log rotated"));
     fclose(file);
     snprintf(line, sizeof line, "%s serve memory: --log-rotate rename 2>&1", TRUCE_CLI);
     pipe = popen(line, "r");

@@ -80,14 +80,14 @@ TEST(refuses_unknown_fields_by_name)
         {"{truceHelp: 1}", 0, "commands.0.name", "\"truceHelp\""},
         {"{truceCommit: 'x'}", 14, "status", "\"invalid\""},
         {"{truceCommit: 'x'}", 14, "errmsg",
-         "\"the changes of a commit must be an array, and are string\""},
+         "\"the changes of a commit must be an array, not string\""},
         {"{truceCommit: []}", 16, "errmsg", "\"the commit has no changes: the array is empty\""},
-        {"{truceCommit: [1]}", 2, "errmsg", "\"change 1: must be a document, and is int\""},
+        {"{truceCommit: [1]}", 2, "errmsg", "\"change 1: must be a document, not int\""},
         {"{truceCommit: [{}]}", 2},
         {"{truceCommit: [{update: 'c', with: {}}]}", 2, "errmsg",
          "\"change 1: update of \\\"c\\\" needs an \\\"id\\\"\""},
         {"{truceCommit: [{insert: 7, with: {}}]}", 2, "errmsg",
-         "\"change 1: \\\"insert\\\" must name a collection, and is int\""},
+         "\"change 1: \\\"insert\\\" must name a collection, not int\""},
         {"{insert: 'a\\u0000b', documents: [{}]}", 73, "errmsg",
          "\"a name must not contain a zero byte, and has one after \\\"a\\\"\""},
         {"{truceCommit: [{update: 'c', id: 1, with: {$inc: {n: 1}}, unless: {}}]}", 2},
@@ -95,12 +95,12 @@ TEST(refuses_unknown_fields_by_name)
          "\"'key' needs 'keyTime': the time when the request was made, in milliseconds since 1970, the "
          "same in each repetition\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], keyTime: 1767225600000}", 72, "errmsg",
-         "\"'keyTime' needs a 'key', whose age it gives\""},
+         "\"'keyTime' needs 'key': it is the time of that key\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 0}", 2},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 1767225600}", 2,
          "errmsg",
-         "\"'keyTime' is 1767225600, a time before 1970-04-27: expected milliseconds since 1970, for "
-         "example 1767225600000\""},
+         "\"'keyTime' is 1767225600, a time before 10000000000, which is probably in seconds: expected "
+         "milliseconds since 1970, for example 1767225600000\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'k', keyTime: 99999999999999}", 2,
          "errmsg",
          "\"the time of the idempotency key \\\"k\\\" is 99999999999999, more than a day ahead of the "
@@ -116,7 +116,7 @@ TEST(refuses_unknown_fields_by_name)
          "\"'delayMS' is 1767225600000 ms, more than 10,000 days: expected a duration in milliseconds, "
          "and not a point in time\""},
         {"{truceEnqueue: 'q', payload: {}, delayMS: -1}", 2, "errmsg",
-         "\"the field 'delayMS' must be from 0 to 864000000000 ms, and is -1\""},
+         "\"the field 'delayMS' must be from 0 to 864000000000 ms, not -1\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 7, keyTime: 5}", 14},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], leave: {a: 1}}", 72},
         {"{truceCommit: [{insert: '', with: {_id: 1}}]}", 73},
@@ -493,11 +493,11 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "reason",
          "\"document 1 of \\\"posts\\\" has version 2, and this change is based on version 1\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}}", 0, "reason",
-         "\"document 1 of \\\"posts\\\" has version 2, and this change is of a new document\""},
+         "\"document 1 of \\\"posts\\\" has version 2, and this change inserts a new document\""},
         {"{truceRevision: 'posts', save: {_id: 2, title: 'a', n: 5}, version: 1}", 0, "reason",
          "\"document 2 of \\\"posts\\\" does not exist, and this change is based on version 1\""},
         {"{truceRevision: 'posts', save: {_id: 2, title: 'a', n: 5}, version: 0}", 0, "reason",
-         "\"document 2 of \\\"posts\\\" does not exist, and version 0 is that of a stored document "
+         "\"document 2 of \\\"posts\\\" does not exist, and version 0 is for stored documents "
          "without a number: a new document has no version\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 2, base: {_id: 1}}",
          0, "reason",
@@ -518,14 +518,14 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "\"document 1 of \\\"posts\\\" has version 3, and this change is based on version 1: both sides "
          "changed \\\"title\\\"\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 0}", 0, "reason",
-         "\"document 1 of \\\"posts\\\" has version 3, and this change is of version 0: give the "
-         "version\""},
+         "\"document 1 of \\\"posts\\\" has version 3, and this change names version 0: give the "
+         "version that you read\""},
         {"{truceRevision: 'unkept', save: {_id: 1, a: 1, b: 1}}", 0, "outcome", "\"saved\""},
         {"{truceRevision: 'unkept', save: {_id: 1, a: 2, b: 1}, version: 1}", 0, "outcome",
          "\"saved\""},
         {"{truceRevision: 'unkept', merge: {_id: 1, a: 1, b: 2}, version: 1}", 0, "reason",
          "\"document 1 of \\\"unkept\\\" has version 2, and this change is based on version 1, which is "
-         "not kept: save with 'keep', or give 'base'\""},
+         "no longer stored: to merge, give 'base', or save with 'keep'\""},
         {"{truceConflicts: 'posts'}", 0, "conflicts.0.collection", "\"posts\""},
         {"{truceConflicts: 'posts', $db: 'school'}", 0, "conflicts", "[]"},
         {"{truceConflicts: 'posts', conflict: " NOBODYS "}", 0, "status", "\"not found\""},
@@ -1172,7 +1172,8 @@ TEST(patterns_are_a_part_of_a_transaction)
         {COMMIT(18), 0},
         {"{truceQueues: 1}", 0, "queues.0.ready", "3"},
         {"{truceCommit: [{post: 'bank', id: 1, with: {a: -1, b: 1}}]" FIRST(19), 2, "errmsg",
-         "\"change 1: nothing is posted within a transaction of the driver's\""},
+         "\"change 1: \\\"post\\\" is not allowed in a transaction of the driver: send this commit "
+         "outside of the transaction\""},
     };
 
     begin();

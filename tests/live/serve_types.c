@@ -204,8 +204,8 @@ TEST(names_the_refused_value_of_a_field)
         {"{delete: 'c', deletes: [{q: {}, limit: 2}]}", 9, "errmsg",
          "\"the limit of a statement of delete must be 0 (all) or 1, not 2\""},
         {"{endSessions: 1}", 14, "errmsg",
-         "\"'endSessions' must be an array of sessions, [{id: UUID}], and is int\""},
-        {"{profile: 7}", 2, "errmsg", "\"the level of profile must be -1, 0, 1, or 2, and is 7\""},
+         "\"'endSessions' must be an array of sessions, [{id: UUID}], not int\""},
+        {"{profile: 7}", 2, "errmsg", "\"the level of profile must be -1, 0, 1, or 2, not 7\""},
     };
 
     begin();

@@ -429,7 +429,7 @@ static void refused_options(truce_store *store, const struct setting *setting)
     } cases[] = {
         {{.key_time_ms = 1700000000000}, "key_time_ms needs a key"},
         {{.key = "k"}, "needs key_time_ms"},
-        {{.mechanism = (truce_mechanism)9}, "unknown mechanism of commits: 9"},
+        {{.mechanism = (truce_mechanism)9}, "unknown `mechanism` 9 of a commit"},
     };
     struct transfer work = {store, setting, 0, 1};
     truce_commit *commit;

@@ -371,7 +371,7 @@ TEST(refuses_an_invalid_diff_by_name)
     static const struct {
         const char *changes, *words;
     } cases[] = {
-        {"{'a': 1}", "\"a\" of the changes"},
+        {"{'a': 1}", "of document \"a\" are not a diff"},
         {"{'a': {'n': 1}}", "\"n\" of a diff needs a pair"},
         {"{'a': {'n': [1]}}", "\"n\" of a diff needs a pair"},
         {"{'a': {'n': [1, 2, 3]}}", "\"n\" of a diff needs a pair"},

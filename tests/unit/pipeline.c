@@ -81,7 +81,7 @@ TEST(errors_name_the_refused_value_and_the_valid_words)
         {"{'v': [{'$bucket': {'groupBy': '$n'}}]}",
          "$bucket needs groupBy and boundaries, and has no boundaries"},
         {"{'v': [{'$merge': {'into': 'x', 'whenNotMatched': 'replace'}}]}",
-         "$merge's whenNotMatched must be insert, discard, or fail, and is 'replace'"},
+         "$merge's whenNotMatched must be insert, discard, or fail, not 'replace'"},
         {"{'v': [{'$replaceRoot': {'root': 1}}]}",
          "$replaceRoot has no option 'root': expected newRoot"},
         {"{'v': [{'$sort': {'n': 2}}]}",

@@ -41,7 +41,7 @@ __attribute__((visibility("default"))) int pthread_mutex_lock(pthread_mutex_t *m
 /* `status` is the status of the macro's call. Every call initializes its results, or has none. */
 static void said(truce_status status, const char *call)
 {
-    if (status != TRUCE_INVALID || !strstr(error.message, reserved ? "zeros" : "forked"))
+    if (status != TRUCE_INVALID || !strstr(error.message, reserved ? "not zero" : "forked"))
         test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", call, status, error.message);
     if (!reserved && locks)
         test_fail(__FILE__, __LINE__, "%s: took %d locks", call, locks);

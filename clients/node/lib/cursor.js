@@ -151,7 +151,7 @@ class Cursor extends BaseCursor {
 class FindCursor extends Cursor {
     #set(name, value) {
         if (this._started)
-            throw new TypeError(`the cursor has begun: call ${name} before you read it`);
+            throw new TypeError(`the cursor was already read: call ${name} before the first read`);
         this._command[name] = value;
         return this;
     }

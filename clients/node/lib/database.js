@@ -265,7 +265,9 @@ class Database {
                     "same in each repetition",
             );
         if (given.key === undefined && given.keyTime !== undefined)
-            throw new TypeError("the option keyTime of commit needs key");
+            throw new TypeError(
+                "the option keyTime of commit needs key: it is the time of that idempotency key",
+            );
         const changes = await changesOf(fill, "commit");
         const results = new Map();
         if (changes.length === 0)

@@ -201,7 +201,9 @@ class Job {
         if (reply.status !== "not found") return;
         this.ended = true;
         this.#log("info", "is suspended");
-        throw new errors.Suspended(`job ${this.id} of queue ${this.queue} is suspended`);
+        throw new errors.Suspended(
+            `job ${this.id} of queue ${this.queue} is suspended: let this error leave the handler`,
+        );
     }
 
     /* ---- the lease ---- */

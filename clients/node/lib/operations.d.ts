@@ -12,7 +12,7 @@ export interface CommitChangesOptions {
   key?: string;
   /**
    * required with `key`, and only then: the time when the request was made, ms since 1970, the same
-   * in each repetition. It tells whether an old key may have been forgotten
+   * in each repetition. It shows whether the store may have forgotten the key
    */
   keyTime?: Time;
   /** with a key: the result that a repetition returns, at most 64 KiB */
@@ -190,7 +190,7 @@ export interface SetConvertOptions extends Pick<SetDefineOptions, "field" | "nam
 /** The options of setForget. */
 export interface SetForgetOptions extends Pick<SetDefineOptions, "field" | "name" | "deleted" |
     "seqField" | "sourceField" | "watermark" | "byElement" | "key"> {
-  /** also if documents still contain its lists */
+  /** removes the definition even if documents still contain the lists */
   anyway?: boolean;
 }
 
@@ -449,8 +449,8 @@ export interface ClaimOptions {
   /** the maximum number of jobs; absent: 1 (1 to 1000) */
   most?: number | Long;
   /**
-   * if no job is ready, the command waits this long for one, in milliseconds; only its connection
-   * is busy during the wait (0 to 600000)
+   * if no job is ready, the command waits this long for one, in milliseconds; during the wait, only
+   * this connection is blocked (0 to 600000)
    */
   waitMS?: Duration;
   /**
@@ -589,8 +589,8 @@ export interface CronSetOptions extends Pick<EnqueueOptions, "priority" | "attem
   /** the time zone: "Europe/Berlin", "+02:00"; absent: UTC */
   zone?: string;
   /**
-   * the jobs for times that passed while no process ran: one job, no job, or one for each time;
-   * absent: "once"
+   * the jobs for times that passed while no process ran: one job; none, unless the last time is
+   * less than a minute ago; or one for each time; absent: "once"
    */
   missed?: "once" | "skip" | "all";
   /** with "all": the maximum number of these jobs; absent: 100 (1 to 500) */
@@ -599,15 +599,15 @@ export interface CronSetOptions extends Pick<EnqueueOptions, "priority" | "attem
 
 /** The options of crons. */
 export interface CronsOptions {
-  /** only entries after this name */
+  /** only lines after this name */
   after?: string;
-  /** the maximum number of entries; absent: 100 (1 to 1000) */
+  /** the maximum number of lines; absent: 100 (1 to 1000) */
   limit?: number | Long;
 }
 
 /** The options of cron. */
 export interface CronOptions {
-  /** pause or resume the entry, or remove it; times during a pause do not count as missed */
+  /** pause or resume the line, or remove it; times during a pause do not count as missed */
   action: "pause" | "resume" | "remove";
 }
 
@@ -809,7 +809,7 @@ export interface TransferOptions {
   destination?: any;
   /** a number above zero, which is moved from one to the other */
   amount?: any;
-  /** the source need not have the amount */
+  /** the balance of the source may become negative */
   overdraft?: boolean;
   /**
    * instead of these four: up to 100, each {collection, id, guard, effect, undo}, or {collection,
@@ -1018,7 +1018,7 @@ export interface TreeOptions {
   drop?: boolean;
   /** with tag and branch: the version; absent: the current one (from 1) */
   version?: number | Long;
-  /** with merge: the side that wins if both changed the same; absent: a conflict */
+  /** with merge: the side that wins where both changed the same path; absent: a conflict */
   prefer?: "mine" | "theirs";
   /** with merge: policies by path */
   rules?: Document;
@@ -1459,7 +1459,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   setReplay(collection: string, options: SetReplayOptions): M;
 
   /**
-   * Refuses elements that programs without watermarks would bring back.
+   * Refuses removed elements that programs without watermarks would restore.
    *
    * Reply: `set`: its name. The validator of the collection gets a rule: such a write fails with
    * error 121. An error: 24 (locked) a commit holds a document; send the command again
@@ -1550,7 +1550,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   queueLimit(queue: string, options?: QueueLimitOptions): R;
 
   /**
-   * Claims the next ready jobs, and waits for one.
+   * Claims the next ready jobs, and can wait for one.
    *
    * Reply: `jobs`: each the job's document with `token`, which together with `_id` identifies the
    * claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not found": no
@@ -1626,9 +1626,9 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   jobResults(job: string): M;
 
   /**
-   * Sets a cron entry, which adds jobs on a schedule.
+   * Sets a cron line, which adds jobs on a schedule.
    *
-   * cron: the name of the entry
+   * cron: the name of the line
    *
    * Reply: `next`: the next time, a date; or `paused`: true. If the line and the zone are
    * unchanged, the next time is kept. An error: 2 (invalid) a field of the line is wrong, the zone
@@ -1637,7 +1637,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   cronSet(cron: string, options: CronSetOptions): R;
 
   /**
-   * Lists the cron entries with their next times.
+   * Lists the cron lines with their next times.
    *
    * Reply: `crons`, by name: each {_id, line, zone, missed, next, paused, job}; and `more`:
    * continue with `after` the last _id
@@ -1645,11 +1645,11 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   crons(options?: CronsOptions): R;
 
   /**
-   * Pauses, resumes, or removes a cron entry.
+   * Pauses, resumes, or removes a cron line.
    *
-   * cron: the name of the entry
+   * cron: the name of the line
    *
-   * Reply: nothing more. "not found": no such entry exists. Jobs that it added stay
+   * Reply: nothing more. "not found": no such line exists. Jobs that it added stay
    */
   cron(cron: string, options: CronOptions): M;
 
@@ -1852,7 +1852,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   syncRead(collection: string, options: SyncReadOptions): M;
 
   /**
-   * Completes the pending copies of a document now, or those of all documents.
+   * Writes the pending copies of one document, or of all documents, now.
    *
    * collection: the collection; 1: all documents
    *
@@ -1955,7 +1955,7 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    * Reply: `version`: the last one; counts: `published`, and `passed`, which the tree had already.
    * Repeat an interrupted import: it continues. Split a history of more than 48 MiB between
    * versions, and begin and end each part like the whole. An error: 2 (invalid) a line is wrong,
-   * the history is cut off, or the tree has another content; earlier versions stay
+   * the history is truncated, or the tree has another content; the versions before it were imported
    */
   treeImport(tree: string, options: TreeImportOptions): R;
 

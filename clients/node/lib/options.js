@@ -152,7 +152,7 @@ function milliseconds(value) {
 /* Refuses a point in time where a command takes a duration. */
 function duration(name, value) {
     if (value instanceof Date)
-        throw new TypeError(`${name} is a duration in milliseconds, and not a Date`);
+        throw new TypeError(`${name} must be a duration in milliseconds, not a Date`);
     return value;
 }
 

@@ -11,7 +11,7 @@ function grow(document) {
     const size = calculateObjectSize(document);
     if (size > REQUEST_MAX)
         throw new errors.Limit(
-            `the request has ${size} bytes: at most ${REQUEST_MAX} are possible`,
+            `the request has ${size} bytes, more than the maximum of ${REQUEST_MAX}`,
             { code: 10334 },
         );
     setInternalBufferSize(size + SESSION_BYTES);

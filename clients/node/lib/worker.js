@@ -67,7 +67,7 @@ class Worker {
     }
 
     #begin() {
-        if (this.#ended) throw new Error("the worker was started before: make a new one");
+        if (this.#ended) throw new Error("the worker was already started: create a new Worker");
         const { concurrency, logger } = this.#options;
         logger.info?.(`${this.#name}: started, concurrency ${concurrency}`);
         this.#ended = this.#work().then(

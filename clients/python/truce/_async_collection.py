@@ -142,7 +142,9 @@ class AsyncFindCursor(AsyncCursor):
 
     def _change(self, **fields: Any) -> AsyncFindCursor:
         if self._started:
-            raise InvalidOperation("the options of a cursor cannot change after its first use")
+            raise InvalidOperation(
+                "the cursor was already used: set its options before you read it"
+            )
         self._command = {**self._command, **fields}
         return self
 
@@ -307,7 +309,7 @@ class AsyncCollection:
         """Inserts documents. If one has no _id, a dict gets one."""
         complete: List[Document] = []
         if isinstance(documents, Mapping) or not documents:
-            raise TypeError("insert_many needs a list of documents that is not empty")
+            raise TypeError("insert_many needs a list of at least one document")
         for document in documents:
             if "_id" not in checked_document(document, "document"):
                 if isinstance(document, dict):

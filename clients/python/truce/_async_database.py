@@ -250,7 +250,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             text = "the time when the request was made, the same in every retry"
             raise TypeError(f"key needs key_time: {text}")
         if key is None and key_time is not None:
-            raise TypeError("key_time needs key")
+            raise TypeError("key_time needs key: it is the time of that idempotency key")
         options = {
             "key": key,
             "keyTime": time_milliseconds("key_time", key_time),

@@ -155,7 +155,9 @@ class AsyncJob:
         if reply["status"] == "not found":
             self.ended = True
             self._log_end(logging.INFO, "is suspended")
-            raise errors.Suspended(f"job {self.id} of queue {self.queue} is suspended")
+            raise errors.Suspended(
+                f"job {self.id} of queue {self.queue} is suspended: let this error leave the handler"
+            )
 
     async def heartbeat(self, progress: Optional[Document] = None) -> int:
         """Extends the lease, and returns its length in milliseconds. `progress` is kept in the job.

@@ -90,5 +90,7 @@ def id_forms(id: Any) -> "list[Any]":
 
 def check(document: Document) -> Dict[str, Any]:
     if "_id" not in document:
-        raise TypeError("merge needs a document with its _id")
+        raise TypeError(
+            "the document of merge has no _id: expected the whole document with its _id"
+        )
     return dict(document)

@@ -564,7 +564,7 @@ class CommitOperations(Runs[R]):
         source: the _id of a document of `accounts`
         destination: the _id of another one
         amount: a number above zero, which is moved from one to the other
-        overdraft: the source need not have the amount
+        overdraft: the balance of the source may become negative
         entries: instead of these four: up to 100, each {collection, id, guard, effect, undo}, or
             {collection, id, when: "after", effect}, which executes after the decision
         meta: metadata that is stored with the transfer
@@ -714,7 +714,7 @@ class Operations(CommitOperations[R]):
         key: an idempotency key of the database: the commit happens once under it. It needs
             `keyTime`
         key_time: required with `key`, and only then: the time when the request was made, ms since
-            1970, the same in each repetition. It tells whether an old key may have been forgotten
+            1970, the same in each repetition. It shows whether the store may have forgotten the key
         leave: with a key: the result that a repetition returns, at most 64 KiB
         input: stored with the commit (truceCommitShow). With a key, it identifies the request in
             place of the changes, so a time in them may differ in a repetition
@@ -1090,7 +1090,7 @@ class Operations(CommitOperations[R]):
         by_element: Optional[bool] = None,
         key: Optional[Any] = None,
     ) -> R:
-        """Refuses elements that programs without watermarks would bring back.
+        """Refuses removed elements that programs without watermarks would restore.
 
         field: the list in the document: "classes"; absent: the only set of the collection
         name: the field of an element that names it: "name"; absent: as defined
@@ -1160,7 +1160,7 @@ class Operations(CommitOperations[R]):
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
         key: the fields of the key, separated by commas: "student_id"; absent: as defined
-        anyway: also if documents still contain its lists
+        anyway: removes the definition even if documents still contain the lists
 
         Reply: `set`: its name. No process may use the set during the command. The lists in the
         documents stay. "not found": no such set exists. An error: 112 (conflict) a document
@@ -1354,11 +1354,11 @@ class Operations(CommitOperations[R]):
         lease_ms: Optional[Duration] = None,
         worker: Optional[str] = None,
     ) -> R:
-        """Claims the next ready jobs, and waits for one.
+        """Claims the next ready jobs, and can wait for one.
 
         most: the maximum number of jobs; absent: 1 (1 to 1000)
-        wait_ms: if no job is ready, the command waits this long for one, in milliseconds; only its
-            connection is busy during the wait (0 to 600000)
+        wait_ms: if no job is ready, the command waits this long for one, in milliseconds; during
+            the wait, only this connection is blocked (0 to 600000)
         lease_ms: the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000
             (100 to 86400000)
         worker: the name of the worker, for people
@@ -1529,16 +1529,16 @@ class Operations(CommitOperations[R]):
         metadata: Optional[Document] = None,
         tags: Optional[Sequence[Any]] = None,
     ) -> R:
-        """Sets a cron entry, which adds jobs on a schedule.
+        """Sets a cron line, which adds jobs on a schedule.
 
-        cron: the name of the entry
+        cron: the name of the line
         queue: the queue of the jobs
         line: the schedule: "0 3 * * *" (minute, hour, day, month, weekday; with six fields the
             second comes first), "@daily", or "@every 90s"
         payload: the payload of the jobs
         zone: the time zone: "Europe/Berlin", "+02:00"; absent: UTC
-        missed: the jobs for times that passed while no process ran: one job, no job, or one for
-            each time; absent: "once"
+        missed: the jobs for times that passed while no process ran: one job; none, unless the last
+            time is less than a minute ago; or one for each time; absent: "once"
         most: with "all": the maximum number of these jobs; absent: 100 (1 to 500)
         priority: the priority; the highest runs first, then the oldest job (-1000 to 1000)
         attempts: the maximum number of attempts; absent: 10 (1 to 2147483647)
@@ -1564,10 +1564,10 @@ class Operations(CommitOperations[R]):
         after: Optional[str] = None,
         limit: Optional[int] = None,
     ) -> R:
-        """Lists the cron entries with their next times.
+        """Lists the cron lines with their next times.
 
-        after: only entries after this name
-        limit: the maximum number of entries; absent: 100 (1 to 1000)
+        after: only lines after this name
+        limit: the maximum number of lines; absent: 100 (1 to 1000)
 
         Reply: `crons`, by name: each {_id, line, zone, missed, next, paused, job}; and `more`:
         continue with `after` the last _id
@@ -1580,12 +1580,12 @@ class Operations(CommitOperations[R]):
         *,
         action: Literal["pause", "resume", "remove"],
     ) -> R:
-        """Pauses, resumes, or removes a cron entry.
+        """Pauses, resumes, or removes a cron line.
 
-        cron: the name of the entry
-        action: pause or resume the entry, or remove it; times during a pause do not count as missed
+        cron: the name of the line
+        action: pause or resume the line, or remove it; times during a pause do not count as missed
 
-        Reply: nothing more. "not found": no such entry exists. Jobs that it added stay
+        Reply: nothing more. "not found": no such line exists. Jobs that it added stay
         """
 
     @operation("truceCronNext", again=True)
@@ -1997,7 +1997,7 @@ class Operations(CommitOperations[R]):
         *,
         id: Optional[Any] = None,
     ) -> R:
-        """Completes the pending copies of a document now, or those of all documents.
+        """Writes the pending copies of one document, or of all documents, now.
 
         collection: the collection; 1: all documents
         id: the _id of the document
@@ -2156,7 +2156,7 @@ class Operations(CommitOperations[R]):
         collect: removes items that no reader can see
         drop: drops the tree with all its versions
         version: with tag and branch: the version; absent: the current one (from 1)
-        prefer: with merge: the side that wins if both changed the same; absent: a conflict
+        prefer: with merge: the side that wins where both changed the same path; absent: a conflict
         rules: with merge: policies by path
         message: with merge: the message for the log
         author: with merge: the author for the log
@@ -2222,7 +2222,8 @@ class Operations(CommitOperations[R]):
         Reply: `version`: the last one; counts: `published`, and `passed`, which the tree had
         already. Repeat an interrupted import: it continues. Split a history of more than 48 MiB
         between versions, and begin and end each part like the whole. An error: 2 (invalid) a line
-        is wrong, the history is cut off, or the tree has another content; earlier versions stay
+        is wrong, the history is truncated, or the tree has another content; the versions before it
+        were imported
         """
 
     @operation("truceConsumers", again=True)

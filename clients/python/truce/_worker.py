@@ -115,7 +115,7 @@ class Worker(WorkerLog):
     def start(self) -> None:
         """Starts the threads and returns."""
         if self._threads:
-            raise RuntimeError("the worker was started before: make a new one")
+            raise RuntimeError("the worker was already started: create a new Worker")
         self._working = self._concurrency
         targets = [self._work] * self._concurrency + [self._keep_leases]
         self._threads = [

@@ -22,7 +22,7 @@ enum {
     TRUCE_CAN_ARRAY_FILTERS = 1 << 1,
     /* The operator {$update: {array: {$query, ...}}}. */
     TRUCE_CAN_ITEM_UPDATE = 1 << 2,
-    /* bulk with `atomic`, with writes in any collections. */
+    /* Bulk with `atomic`, with writes in any collections. */
     TRUCE_CAN_ATOMIC_BULK = 1 << 3,
     TRUCE_CAN_PARTIAL_INDEX = 1 << 4,
     TRUCE_CAN_WILDCARD_INDEX = 1 << 5,
@@ -226,7 +226,7 @@ typedef struct truce_store_ops {
      * collections if `repair` is "", and of none if it is NULL. A NULL function means that the
      * store owns no such data. */
     truce_status (*examine)(truce_store *store, const char *repair,
-                            void (*tell)(const bson_t *finding, void *arg), void *arg,
+                            void (*report)(const bson_t *finding, void *arg), void *arg,
                             bson_error_t *error);
     /* As truce_compact, for a store that is not a view. The report is zeroed. NULL means that the
      * store has no file of its own. */

@@ -34,8 +34,8 @@
 #define AMQP_FRAME_BYTES     131072
 #define AMQP_HEARTBEAT_S     60
 #define AMQP_TIMEOUT_S       15
-#define AMQP_WINDOW          1000 /* messages that are published and not confirmed */
-#define AMQP_UNCERTAIN_COUNT 1    /* the queue may have messages */
+#define AMQP_WINDOW          1000 /* Messages that are published and not confirmed. */
+#define AMQP_UNCERTAIN_COUNT 1    /* The queue may have messages. */
 #define AMQP_CA_FILE         "/etc/ssl/certs/ca-certificates.crt"
 
 struct amqp {
@@ -43,11 +43,11 @@ struct amqp {
     /* The connection failed: it is closed without a farewell. */
     bool broken;
     char *queue, *exchange, *routing_key;
-    /* Where a stream without a stored position begins: "first", "last", or "next". NULL: the queue
-     * is not a stream. `any`: it is not checked whether it is one. */
+    /* Where a stream without a stored position begins: "first", "last", or "next". NULL if the
+     * queue is not a stream. `any`: it is not checked whether it is one. */
     char *stream;
     bool any;
-    /* The stored position in a stream, until its first message has come; -1: none. */
+    /* The stored position in a stream, until its first message has come, or -1 if none exists. */
     int64_t next;
     /* Published messages are numbered from 1. The messages up to `base` are confirmed. `confirmed`
      * has a byte for each later message, up to `sent`. */
@@ -68,8 +68,8 @@ static truce_status amqp_refusal(struct amqp *amqp, int code, amqp_bytes_t text,
                               : TRUCE_IO;
 
     amqp->broken = true;
-    return plugin_fail(status, error, "RabbitMQ refuses with code %d: %.*s", code, (int)text.len,
-                       (const char *)text.bytes);
+    return plugin_fail(status, error, "RabbitMQ refused the operation with code %d: %.*s", code,
+                       (int)text.len, (const char *)text.bytes);
 }
 
 static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *method,
@@ -184,7 +184,8 @@ static truce_status amqp_prepare_tls(amqp_socket_t *socket, const struct broker_
         return plugin_fail(TRUCE_INVALID, error, "cannot read the CA file %s",
                            ca ? ca : AMQP_CA_FILE);
     if (!certificate != !key)
-        return plugin_fail(TRUCE_INVALID, error, "the options cert and key belong together");
+        return plugin_fail(TRUCE_INVALID, error,
+                           "the URL has only one of the options cert and key: give both");
     if (certificate && amqp_ssl_socket_set_key(socket, certificate, key))
         return plugin_fail(TRUCE_INVALID, error, "cannot read the certificate %s or its key %s",
                            certificate, key);
@@ -292,7 +293,8 @@ static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_w
     truce_status status;
 
     if (!*amqp->queue)
-        return plugin_fail(TRUCE_INVALID, error, "the URL names no queue: amqp://HOST/QUEUE");
+        return plugin_fail(TRUCE_INVALID, error,
+                           "the URL has no queue: expected amqp://HOST/QUEUE");
     amqp_queue_declare(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue), 1, 0, 0, 0,
                        amqp_empty_table);
     status = amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot find the queue", error);
@@ -330,7 +332,7 @@ static void amqp_plugin_close(void *arg)
 
     if (!amqp)
         return;
-    /* without the farewell, acknowledgements on their way may be lost */
+    /* Without the farewell, acknowledgements on their way may be lost. */
     if (!amqp->broken)
         (void)amqp_connection_close(amqp->connection, AMQP_REPLY_SUCCESS);
     (void)amqp_destroy_connection(amqp->connection);
@@ -378,8 +380,8 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Finds the position of a message of a stream. INVALID: the queue is a stream, and the URL does not
- * say so. */
+/* Finds the position of a message of a stream. Fails with INVALID if the queue is a stream and the
+ * URL does not say so. */
 static truce_status amqp_find_offset(struct amqp *amqp, struct broker_message *message,
                                      bson_error_t *error)
 {
@@ -398,10 +400,11 @@ static truce_status amqp_find_offset(struct amqp *amqp, struct broker_message *m
             amqp->queue, (long long)next, (long long)offset, amqp->stream);
     if (amqp->stream || amqp->any || !is_stream)
         return TRUCE_OK;
-    return plugin_fail(TRUCE_INVALID, error,
-                       "the queue \"%s\" is a stream: say where it is read from, for example by "
-                       "?stream=first, or ?stream=no if messages only have its header",
-                       amqp->queue);
+    return plugin_fail(
+        TRUCE_INVALID, error,
+        "the queue \"%s\" is a stream: add ?stream=first, last, or next to the URL to choose the "
+        "beginning, or ?stream=no if messages only have its header",
+        amqp->queue);
 }
 
 /* Reads a frame that is not a delivery. */
@@ -470,7 +473,7 @@ static truce_status amqp_plugin_waiting(void *arg, int64_t *count, bson_error_t 
         *count = AMQP_UNCERTAIN_COUNT;
     else
         *count = declared->message_count;
-    if (amqp->stream) /* it keeps its messages */
+    if (amqp->stream) /* It keeps its messages. */
         *count = -1;
     return TRUCE_OK;
 }
@@ -568,7 +571,7 @@ static truce_status amqp_plugin_confirm(void *arg, int timeout_ms, bson_error_t 
         amqp_maybe_release_buffers(amqp->connection);
         code = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &timeout);
         if (code)
-            status = amqp_library_error(amqp, code, "RabbitMQ does not confirm messages", error);
+            status = amqp_library_error(amqp, code, "RabbitMQ did not confirm the messages", error);
         else if (frame.frame_type == AMQP_FRAME_METHOD)
             status = amqp_read_confirm(amqp, &frame.payload.method, error);
     }

@@ -34,7 +34,8 @@ struct kafka {
     rd_kafka_t *client;
     struct broker_wishes wishes;
     char *topic;
-    /* The partitions of this consumer, with the next offset to read; NULL: none were assigned. */
+    /* The partitions of this consumer, with the next offset to read; NULL if none were
+     * assigned. */
     rd_kafka_topic_partition_list_t *assigned;
     /* The offsets that were acknowledged last. */
     rd_kafka_topic_partition_list_t *acknowledged;
@@ -162,7 +163,7 @@ static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *p
     kafka->assigned = rd_kafka_topic_partition_list_copy(partitions);
     kafka->failure[0] = 0;
     kafka->unassigned = 0;
-    /* after a failed lookup, nothing is read */
+    /* After a failed lookup, nothing is read. */
     (void)rd_kafka_assign(kafka->client, kafka->status ? NULL : partitions);
     if (known->cnt && !kafka->status)
         (void)rd_kafka_commit(kafka->client, known, 1);
@@ -249,7 +250,8 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
 
         if (!strcmp(name, "enable.auto.commit") || !strcmp(name, "enable.auto.offset.store") ||
             !strcmp(name, "partition.assignment.strategy")) {
-            (void)plugin_fail(TRUCE_INVALID, error, "the option \"%s\" of the URL is truce's own",
+            (void)plugin_fail(TRUCE_INVALID, error,
+                              "the option \"%s\" of the URL is set by truce itself: remove it",
                               name);
             return false;
         }
@@ -271,7 +273,7 @@ static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_
     if (!topic) /* librdkafka refuses names over 512 bytes */
         return plugin_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
                            rd_kafka_err2str(rd_kafka_last_error()));
-    do { /* a callback may know the reason before the time is over */
+    do { /* A callback may report the reason before the timeout. */
         code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_CHECK_MS);
         kafka_call_back(kafka);
         waited_ms += KAFKA_CHECK_MS;
@@ -299,7 +301,7 @@ static truce_status kafka_check_peer(const struct broker_address *address, bson_
     truce_status status = TRUCE_OK;
     enum protocol protocol;
 
-    if (!address->port && colon && !strchr(colon + 1, ':')) { /* an IPv6 address has several */
+    if (!address->port && colon && !strchr(colon + 1, ':')) { /* An IPv6 address has several. */
         *colon = 0;
         port = atoi(colon + 1);
     }
@@ -424,7 +426,8 @@ static truce_status kafka_plugin_open(const struct broker_address *address,
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* The last header of a name counts; one without a value is null. */
+/* Appends the headers of the message. If a name occurs several times, its last header counts. A
+ * header without a value is null. */
 static void kafka_append_headers(bson_t *facts, const rd_kafka_message_t *message)
 {
     rd_kafka_headers_t *headers = NULL;
@@ -469,9 +472,9 @@ static struct broker_message *kafka_make_message(const rd_kafka_message_t *from,
     return message;
 }
 
-/* Fails because librdkafka could not read at a position. INVALID: Kafka does not have the stored
- * position. In a topic that was created again, the offsets of new messages belong to messages that
- * the store has already applied. */
+/* Fails because librdkafka could not read at a position, with INVALID if Kafka does not have the
+ * stored position. In a topic that was created again, the offsets of new messages belong to
+ * messages that the store has already applied. */
 static truce_status kafka_refuse_position(struct kafka *kafka, const rd_kafka_message_t *from,
                                           bson_error_t *error)
 {
@@ -538,7 +541,7 @@ static truce_status kafka_plugin_acknowledge(void *arg, struct broker_message *c
                                                    position->partition);
         at->offset = position->offset + 1;
     }
-    /* a failure, such as a rebalance at this time, changes nothing: the store has the positions */
+    /* A failure, such as a rebalance at this time, changes nothing: the store has the positions. */
     (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 1);
     return kafka_noted(kafka, error);
 }
@@ -557,7 +560,7 @@ static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t
     if (kafka->unassigned > KAFKA_JOIN_TURNS && *kafka->failure)
         return plugin_fail(TRUCE_IO, error, "Kafka assigns no partition of the topic \"%s\": %s",
                            kafka->topic, kafka->failure);
-    *count = kafka->assigned ? 0 : 1; /* unknown until the group has assigned partitions */
+    *count = kafka->assigned ? 0 : 1; /* Unknown until the group has assigned partitions. */
     for (int i = 0; kafka->assigned && i < kafka->assigned->cnt; i++) {
         const rd_kafka_topic_partition_t *at = &kafka->assigned->elems[i];
         int64_t low = 0, high = 0;

@@ -62,7 +62,7 @@ static void write_cell(const char *column, const bson_t *record, const bson_t *e
     if (record && !strcmp(column, "meta") && bson_iter_init_find(&iter, record, column)) {
         struct buffer text = {0};
 
-        truce__json_write_value(&text, &iter, JSON_CANONICAL); /* numbers keep their types */
+        truce__json_write_value(&text, &iter, JSON_CANONICAL); /* Numbers keep their types. */
         cli_csv_write_text(out, (const char *)text.bytes, text.size);
         truce__buffer_release(&text);
     } else if (record && bson_iter_init_find(&iter, record, column) &&
@@ -82,8 +82,8 @@ static void book_export_write_row(const bson_t *record, const bson_t *entry, str
     truce__buffer_append(out, "\r\n", 2);
 }
 
-/* Writes {kind: "open", account, currency, meta: the rules}, or, of a currency, {kind: "currency",
- * currency, meta: {digits}} */
+/* Writes {kind: "open", account, currency, meta: the rules} for an account, or {kind: "currency",
+ * currency, meta: {digits}} for a currency. */
 static void write_other(const bson_t *record, struct buffer *out)
 {
     bson_t row = BSON_INITIALIZER, entry = BSON_INITIALIZER, meta;
@@ -168,8 +168,10 @@ int cli_book_form(const struct cli *cli, const char *path, enum book_form *form)
         }
     }
     if (!name)
-        return cli_usage(cli, "cannot tell the format from the file name; give --form ndjson, csv, "
-                              "hledger, or beancount");
+        return cli_usage(
+            cli,
+            "the ending of the file name is not one of the known formats: give --form ndjson, csv, "
+            "hledger, or beancount");
     return cli_usage(cli, "--form must be ndjson, csv, hledger, or beancount, not \"%s\"", name);
 }
 

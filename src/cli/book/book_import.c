@@ -43,16 +43,17 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
     size_t size, good;
 
     if (!strncmp(source->text, "\xef\xbb\xbf", 3))
-        source->text += 3; /* skips a byte order mark */
+        source->text += 3; /* Skips a byte order mark. */
     size = strlen(source->text);
     good = truce__utf8_check(source->text, size);
     source->line = 1;
     for (size_t i = 0; good < size && i < good; i++)
         source->line += source->text[i] == '\n';
     if (good < size)
-        return truce__fail(TRUCE_INVALID, error,
-                           "it is not UTF-8 at byte %zu of the file: convert it (iconv -t UTF-8)",
-                           good);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the file is not UTF-8, first at byte %zu: convert it, for example with iconv -t UTF-8",
+            good);
     switch (source->form) {
     case BOOK_NDJSON:
         return book_import_read_lines(source, error);

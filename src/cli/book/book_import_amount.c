@@ -92,9 +92,13 @@ static truce_status refuse_rest(const char *rest, bson_error_t *error)
         return amount_refuse(error,
                              "balance assertions (=) are not supported: they would not be checked");
     case '{':
-        return amount_refuse(error, "a cost ({})");
+        return amount_refuse(
+            error, "costs ({...}) are not supported: a transaction must balance in each currency");
     default:
-        return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\" after the amount", rest);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unexpected \"%.40s\" after the amount: expected the end of the line, or a comment (;)",
+            rest);
     }
 }
 

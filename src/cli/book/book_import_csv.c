@@ -35,14 +35,14 @@ struct records {
     struct book_source *source;
     struct csv *csv;
     char separator;
-    const char *text; /* of the record that is being read, without its line end. */
+    const char *text; /* The current record, without its line end. */
     size_t size;
     int64_t line;
-    /* own form: the record that is being collected. */
-    int64_t begun; /* its line; 0 if there is no record. */
+    /* Own form: the record that is being collected. */
+    int64_t begun; /* Its line; 0 if there is no record. */
     bson_t record, entries;
     uint32_t count;
-    /* with rules. */
+    /* With rules. */
     bson_t rules;
     struct match *others[LEDGER_CSV_RULES_MAX], *skip;
     const char *accounts[LEDGER_CSV_RULES_MAX];
@@ -62,8 +62,9 @@ static bool is_line_end(const char *text, size_t at)
     return text[at] == '\n' || (text[at] == '\r' && text[at + 1] != '\n');
 }
 
-/* Returns the text after `wanted` lines. *lines is the number of lines found, at most `wanted`. */
-static const char *behind_lines(const char *text, int64_t wanted, int64_t *lines)
+/* Returns the rest of the text after the first `wanted` lines. Sets *lines to the number of lines
+ * that were skipped, at most `wanted`. */
+static const char *csv_skip_lines(const char *text, int64_t wanted, int64_t *lines)
 {
     for (*lines = 0; *text && *lines < wanted; text++)
         *lines += is_line_end(text, 0) || !text[1];
@@ -90,17 +91,18 @@ static truce_status cut_lines(const struct records *records, const char **text, 
 {
     int64_t header = truce__field_count(&records->rules, "headerLines"),
             footer = truce__field_count(&records->rules, "footerLines"), all, skipped;
-    const char *from = behind_lines(*text, header, &skipped);
+    const char *from = csv_skip_lines(*text, header, &skipped);
 
-    (void)behind_lines(*text, INT64_MAX, &all);
+    (void)csv_skip_lines(*text, INT64_MAX, &all);
     if (footer)
         all -= empty_lines_at_end(*text);
     if (all <= header + footer)
-        return truce__fail(TRUCE_INVALID, error,
-                           "rules: the file has %lld lines, and `headerLines` and `footerLines` "
-                           "leave no line",
-                           (long long)all);
-    *size = (size_t)(behind_lines(*text, all - footer, &skipped) - from);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "rules: `headerLines` and `footerLines` skip all %lld lines of the file: expected at "
+            "least one line of data",
+            (long long)all);
+    *size = (size_t)(csv_skip_lines(*text, all - footer, &skipped) - from);
     *text = from;
     return TRUCE_OK;
 }
@@ -301,8 +303,10 @@ static truce_status book_import_csv_take_own(struct records *records, const bson
     truce_status status;
 
     if (!*kind && !records->begun)
-        return book_import_csv_refuse(error,
-                                      "a line without a kind needs a line with a kind above it");
+        return book_import_csv_refuse(
+            error,
+            "the line has no `kind`, and no line above it has one: a record begins with a line "
+            "that has a kind");
     if (*kind) {
         status = end_record(records, error);
         if (status)
@@ -330,8 +334,10 @@ static truce_status read_own(struct records *records, bson_error_t *error)
 
     if (!records->csv)
         return book_import_csv_refuse(
-            error, "the columns are id, kind, of, part, date, expires, account, amount, "
-                   "currency, type and meta; others need --rules");
+            error,
+            "invalid header: expected the columns id, kind, of, part, date, expires, account, "
+            "amount, currency, type, and meta; for a CSV file with other columns, use "
+            "--rules FILE");
     return status ? status : end_record(records, error);
 }
 
@@ -393,7 +399,7 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
     case 'Y': /* "24" would be a year of the first century. */
         return strspn(*text, "0123456789") >= 4 &&
                book_import_csv_take_number(text, 4, &day->year) && day->year > 0;
-    case 'y': /* as POSIX defines it */
+    case 'y': /* As POSIX defines it. */
         if (!book_import_csv_take_number(text, 2, &number))
             return false;
         day->year = number + (number < 69 ? 2000 : 1900);
@@ -459,7 +465,7 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
     if (*format && !take_day(text, format, &day, &unknown)) {
         if (!unknown)
             return refuse_day(text, format, error);
-        /* formats of MongoDB's $dateFromString that strptime does not have. */
+        /* Formats of MongoDB's $dateFromString that strptime does not have. */
         if (truce__date_parse_format(text, strlen(text), format, strlen(format), NULL, &date_ms,
                                      error))
             return truce__fail(
@@ -534,7 +540,7 @@ static bool take_sign(const char **from, const char **end)
 }
 
 /* Writes the amount with "." before its last digits and without other separators. `sign` -1 negates
- * it. `outgoing`: of a column of outgoing money, which some banks write as negative numbers. */
+ * it. `outgoing` marks a column of outgoing money, in which some banks write negative numbers. */
 static truce_status book_import_csv_read_amount(const struct records *records, const char *text,
                                                 int sign, bool outgoing,
                                                 char amount[TRUCE_LEDGER_AMOUNT],
@@ -547,7 +553,8 @@ static truce_status book_import_csv_read_amount(const struct records *records, c
     bool minus = take_sign(&at, &end) || outgoing, pointed = false, grouped = false;
 
     if (at == end)
-        return truce__fail(TRUCE_INVALID, error, "the amount is missing");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the cell of the amount is empty: expected a number such as 12.50");
     for (; at < end; at++) {
         bool separates = *at == group || *at == '\'' || *at == ' ';
 
@@ -574,7 +581,8 @@ static bool book_import_csv_is_nothing(const char *text)
     return !text[strspn(text, "0.,- ")];
 }
 
-/* Finds the cell with the amount. *outgoing: it is in the column of outgoing money. */
+/* Finds the cell with the amount. Sets *outgoing to whether it is in the column of outgoing
+ * money. */
 static truce_status find_amount(const struct records *records, const bson_t *row, bool *outgoing,
                                 const char **text, bson_error_t *error)
 {
@@ -726,8 +734,10 @@ static truce_status take_tidy(struct records *records, const bson_t *row, bson_e
     status =
         *other
             ? book_import_csv_make_record(records, row, other, &record, error)
-            : book_import_csv_refuse(error, "no rule of `other` matches this line, and there is no "
-                                            "`otherwise`");
+            : book_import_csv_refuse(
+                  error,
+                  "no rule of `other` matches this line: add a rule, or `otherwise`, the account "
+                  "of all other lines");
     if (!status)
         status = records->source->function(records->source->arg, records->line, &record, error);
 out:
@@ -879,8 +889,11 @@ static truce_status book_import_csv_read_rules(struct records *records, bson_err
             while (!status && bson_iter_next(&list))
                 status = compile_other(records, &list, error);
         } else if (!known) {
-            status = truce__fail(TRUCE_INVALID, error,
-                                 "rules: `%s` is not a rule, or has the wrong type", name);
+            status = truce__fail(
+                TRUCE_INVALID, error,
+                "rules: `%s` is unknown, or its value has the wrong type: truce help ledger import "
+                "shows the rules",
+                name);
         }
     }
     return status;

@@ -25,20 +25,21 @@ struct posting {
 struct journal {
     struct book_source *source;
     int64_t line;
-    bool block; /* between "comment" and "end comment". */
-    bool below; /* indented lines belong to a directive. */
-    /* of amounts without a currency, from "D 1000.00 EUR"; NULL: such amounts are refused. */
+    bool block; /* Between "comment" and "end comment". */
+    bool below; /* Indented lines belong to a directive. */
+    /* The currency of amounts that name none, from "D 1000.00 EUR"; NULL means that such amounts
+     * are refused. */
     char *currency;
-    /* the transaction that is being read. */
-    int64_t begun; /* its line; 0 without one. */
+    /* The transaction that is being read. */
+    int64_t begun; /* Its line; 0 without one. */
     char date[DATE_ROOM];
     char *description, *payee;
     struct posting *postings;
     uint32_t count, room;
-    bson_t ours; /* the record that truce wrote into a comment, or empty */
+    bson_t ours; /* The record that truce wrote into a comment, or empty. */
     struct buffer content;
     struct book_ids *ids;
-    /* account names, as beancount has them */
+    /* Account names, as beancount has them. */
     char *named;
     bson_t names; /* {their name: truce's name} */
 };
@@ -144,8 +145,13 @@ static truce_status journal_end_transaction(struct journal *journal, bson_error_
     }
     bson_append_array_end(&record, &entries);
     journal->source->line = begun;
-    status = journal->count ? journal->source->function(journal->source->arg, begun, &record, error)
-                            : journal_refuse(error, "the transaction has no postings");
+    status =
+        journal->count
+            ? journal->source->function(journal->source->arg, begun, &record, error)
+            : journal_refuse(
+                  error,
+                  "the transaction has no postings: expected indented lines below it, each with an "
+                  "account and an amount");
     bson_destroy(&record);
     journal_forget(journal);
     return status;
@@ -187,7 +193,7 @@ static truce_status journal_read_string(const char **text, char **made, bson_err
         *text = journal_skip_blanks(*text + 1);
     }
     truce__buffer_release(&out);
-    return *made ? TRUCE_OK : journal_refuse(error, "a string (\") that does not end on its line");
+    return *made ? TRUCE_OK : journal_refuse(error, "the string has no closing \" on its line");
 }
 
 /* Reads "Payee" "Narration" #tag ^link */
@@ -203,8 +209,11 @@ static truce_status read_strings(struct journal *journal, const char *text, bson
         status = journal_read_string(&text, &journal->description, error);
     }
     if (!status && *text && !strchr("#^;", *text))
-        return truce__fail(TRUCE_INVALID, error,
-                           "unexpected \"%.40s\" after the head of a transaction", text);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unexpected \"%.40s\" after the payee and the narration: expected a tag (#), a link "
+            "(^), or a comment (;)",
+            text);
     return status;
 }
 
@@ -220,7 +229,7 @@ static truce_status read_head(struct journal *journal, const char *text, bson_er
         text = journal_skip_blanks(text + 1);
     if (*text == '(') {
         if (!strchr(text, ')'))
-            return journal_refuse(error, "the code needs a closing )");
+            return journal_refuse(error, "the code of the transaction has no closing )");
         text = journal_skip_blanks(strchr(text, ')') + 1);
     }
     size = journal_trimmed_size(text, strcspn(text, ";"));
@@ -321,7 +330,8 @@ static truce_status read_posting(struct journal *journal, const char *text, bson
         return journal_refuse(error, "virtual postings are not supported: they need not balance");
     size = account_size(journal, text);
     if (!size)
-        return journal_refuse(error, "the posting has no account");
+        return journal_refuse(error,
+                              "the posting has no account: expected ACCOUNT  AMOUNT CURRENCY");
     if (journal->count == journal->room) {
         journal->room = journal->room ? 2 * journal->room : 16;
         journal->postings =
@@ -370,7 +380,7 @@ static bool is_metadata(const char *text)
     size_t size = strcspn(text, ": \t");
 
     return islower((unsigned char)*text) && text[size] == ':' &&
-           strchr(" \t\"", text[size + 1]); /* or nothing follows */
+           strchr(" \t\"", text[size + 1]); /* Or nothing follows. */
 }
 
 static truce_status read_indented(struct journal *journal, const char *text, bson_error_t *error)
@@ -383,7 +393,10 @@ static truce_status read_indented(struct journal *journal, const char *text, bso
         return read_posting(journal, text, error);
     if (journal->begun || journal->below)
         return TRUCE_OK;
-    return journal_refuse(error, "the indented line belongs to no transaction or directive");
+    return journal_refuse(
+        error,
+        "the indented line follows no transaction or directive: a transaction begins with a date "
+        "in the first column");
 }
 
 /* Reads "commodity EUR 1000.00": {currency, digits} */
@@ -447,7 +460,9 @@ static truce_status read_directive(struct journal *journal, const char *text, bs
         if (journal_skip_word(text, *name, &rest))
             return TRUCE_OK;
     }
-    return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\"", text);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "unexpected \"%.40s\": expected a date or a directive at the beginning of the line", text);
 }
 
 /* Reads a directive of beancount after its date. */
@@ -471,7 +486,10 @@ static truce_status read_dated(struct journal *journal, const char *text, bson_e
     }
     if (!journal_skip_word(text, "*", &rest) && !journal_skip_word(text, "!", &rest) &&
         !journal_skip_word(text, "txn", &rest))
-        return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\"", text);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "unexpected \"%.40s\" after the date: expected *, !, txn, or a directive of beancount",
+            text);
     journal->begun = journal->line;
     return read_strings(journal, rest, error);
 }
@@ -494,7 +512,8 @@ static truce_status read_margin(struct journal *journal, const char *text, bson_
     if (status)
         return status;
     if (*text && !journal_is_blank(*text) && *text != '=')
-        return truce__fail(TRUCE_INVALID, error, "unexpected \"%.20s\" after the date", text);
+        return truce__fail(TRUCE_INVALID, error,
+                           "unexpected \"%.20s\" after the date: expected a space", text);
     if (journal->source->form == BOOK_BEANCOUNT)
         return read_dated(journal, journal_skip_blanks(text), error);
     journal->begun = journal->line;
@@ -542,7 +561,9 @@ truce_status book_read_journal(struct book_source *source, bson_error_t *error)
     if (!status)
         status = journal_end_transaction(&journal, error);
     if (!status && journal.block)
-        status = journal_refuse(error, "the comment has no end");
+        status = journal_refuse(
+            error,
+            "the block that begins with \"comment\" has no end: expected a line \"end comment\"");
     journal_forget(&journal);
     bson_free(journal.postings);
     bson_free(journal.named);

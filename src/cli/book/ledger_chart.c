@@ -15,14 +15,14 @@
 #define TOP    20
 #define WIDTH  640
 #define HEIGHT 300
-#define LEGEND 40 /* height below the picture: labels of groups, then the names. */
+#define LEGEND 40 /* Height below the picture: labels of groups, then the names. */
 
 struct chart {
     const struct report *report;
     struct buffer *out;
 
     uint32_t group_count, line_count;
-    const struct report_cell *lines[REPORT_LINES_MAX]; /* any cell of the account. */
+    const struct report_cell *lines[REPORT_LINES_MAX]; /* Any cell of the account. */
     int64_t low, high;
     int digits;
 };
@@ -72,10 +72,11 @@ static truce_status chart_find_range(struct chart *chart, bson_error_t *error)
         int64_t value = report->periods ? cell->balance : cell->change;
 
         if (strcmp(cell->currency, report->cells[0].currency) != 0)
-            return truce__fail(TRUCE_INVALID, error,
-                               "a picture shows one currency, but there are %s and %s: give a "
-                               "PREFIX",
-                               report->cells[0].currency, cell->currency);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "a picture shows one currency, but the accounts have %s and %s: select accounts of "
+                "one currency with PREFIX",
+                report->cells[0].currency, cell->currency);
         if (!i || strcmp(cell->group, report->cells[i - 1].group) != 0)
             chart->group_count++;
         if (chart_line_of(chart, cell) == chart->line_count) {

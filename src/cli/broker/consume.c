@@ -25,7 +25,7 @@ struct consume {
     struct cli *cli;
     struct consume_call call;
     int64_t report_ns;
-    /* The file of --metrics; NULL: none. */
+    /* The file of --metrics, or NULL if none exists. */
     const char *metrics;
     /* Set by SIGTERM and Ctrl-C: the current batches end, then the command. */
     const atomic_int *stop;
@@ -38,7 +38,7 @@ struct consume {
     int64_t received, received_ns;
     /* The metrics could not be written, which was reported. */
     bool unmeasured;
-    /* That of the first worker that failed, which ends the others; 0: none has failed. */
+    /* That of the first worker that failed, which ends the others; 0 if none has failed. */
     int code;
 };
 
@@ -65,7 +65,7 @@ static truce_consume_counts consume_sum(const struct consume *consume)
         sum.quarantined += one->quarantined;
         sum.batches += one->batches;
         sum.reconnects += one->reconnects;
-        /* the workers of Kafka have different partitions; those of RabbitMQ share one queue */
+        /* The workers of Kafka have different partitions; those of RabbitMQ share one queue. */
         if (sum.waiting >= 0 && one->waiting >= 0 && consume_options_divided(&consume->call))
             sum.waiting += one->waiting;
         else if (one->waiting > sum.waiting)
@@ -100,7 +100,7 @@ static void consume_append(const truce_consume_counts *sum, bson_t *answer)
 static void consume_print(const struct consume *consume, bool is_answer)
 {
     const truce_consume_counts sum = consume_sum(consume);
-    /* the wait for further messages at the end is not part of the rate */
+    /* The wait for further messages at the end is not part of the rate. */
     int64_t until_ns =
         is_answer && sum.received ? consume->received_ns : truce__clock_monotonic_ns();
     double seconds = (double)(until_ns - consume->started_ns) / 1e9;
@@ -166,7 +166,7 @@ static bool consume_stop(const truce_consume_counts *counts, void *arg)
     }
     if (consume->metrics && now_ns - consume->measured_ns >= CONSUME_METRICS_NS)
         consume_measure(consume);
-    /* the rehearsal checks the call, and must not take messages */
+    /* The rehearsal checks the call, and must not take messages. */
     stop = consume->code || consume->cli->rehearsal || atomic_load(consume->stop);
     pthread_mutex_unlock(&consume->mutex);
     return stop;
@@ -216,7 +216,7 @@ static void consume_run_all(struct consume *consume)
 {
     struct consume_thread threads[CONSUME_WORKERS_MAX];
     pthread_t ids[CONSUME_WORKERS_MAX];
-    int count = 1; /* this thread is the first */
+    int count = 1; /* This thread is the first. */
 
     for (int i = 0; i < consume->call.workers; i++)
         threads[i] = (struct consume_thread){consume, i};
@@ -293,21 +293,23 @@ static const struct cli_command cli_consume = {
         "  truce consume amqp://localhost/enrolments --into set:students.classes \\\n"
         "      --map '{element: \"$body.class\"}'\n"
         "\n"
-        "A commit contains the effects of a batch and a record of its messages; then they are\n"
-        "acknowledged. After any crash, messages come again and have no further effect. The\n"
-        "message's id is its property message_id, or --id; Kafka's is its position.\n"
+        "One commit contains the effects of a batch of messages and a record of the messages.\n"
+        "After the commit, the messages are acknowledged. If the command crashes in between, the\n"
+        "broker sends them again, and the record prevents a second effect. The id of a message is\n"
+        "its property message_id, or --id; in Kafka, it is the position.\n"
         "\n"
         "Messages that cannot be applied are stored in truce_rejects with the reason. Failures\n"
         "of the store and of the broker are retried with growing delays. SIGTERM and Ctrl-C end\n"
         "the command after the current batch. Exit code 1: some messages were rejected.\n"
         "\n"
-        "docs/brokers.md has more.",
+        "See docs/brokers.md for mappings and guarantees.",
     .options =
         (const struct cli_option[]){
             {"into", 0, "TARGET", "what the messages change", false},
             {"url", 0, "URL", "the broker, in the file of --config", false},
             {"config", 0, "FILE", "read these options from a file", false},
-            {"map", 0, "TEMPLATE", "how they are mapped to the target's fields", false},
+            {"map", 0, "TEMPLATE", "template that maps a message to the fields of the target",
+             false},
             {"id", 0, "PATH", "the message's id, for example $body.id", false},
             {"consumer", 0, "NAME", "name of the subscription (default: the queue or topic)",
              false},
@@ -316,7 +318,7 @@ static const struct cli_command cli_consume = {
              false},
             {"linger", 0, "DURATION",
              "time to wait for more messages of a batch (default: 5ms to 50ms)", false},
-            {"until-empty", 0, NULL, "end when no message waits", false},
+            {"until-empty", 0, NULL, "exit when the broker has no more messages", false},
             {"limit", 'n', "N", "end after this many messages", false},
             {"dry-run", 0, NULL, "print what messages would do, and change nothing", false},
             {"replay", 0, NULL, "apply the consumer's messages in truce_rejects again", false},

@@ -105,7 +105,7 @@ static int publish_run(struct cli *cli)
         return cli_usage(cli, "--to URL is missing: amqp://HOST/EXCHANGE or kafka://HOST/TOPIC");
     if (!cli_number(cli, "batch", 1, 1000, 100, &batch))
         return CLI_USAGE;
-    if (options.changes && cli->rehearsal) /* its store has no feed */
+    if (options.changes && cli->rehearsal) /* Its store has no feed. */
         return CLI_DONE;
     options.batch = (uint32_t)batch;
     publish.stop = cli_interrupt_stop();
@@ -140,9 +140,8 @@ static const struct cli_command cli_publish = {
         "which --feed-keep switches on, as truce serve does.\n"
         "\n"
         "If no queue of the broker receives a message, or the exchange or topic does not exist,\n"
-        "the command ends, and jobs and changes stay. It retries after other failures, with "
-        "growing\n"
-        "delays.",
+        "the command exits; jobs and changes stay in the store. Other failures are retried with\n"
+        "growing delays.",
     .options =
         (const struct cli_option[]){
             {"to", 0, "URL", "the broker", false},
@@ -156,7 +155,7 @@ static const struct cli_command cli_publish = {
             {"publisher", 0, "NAME", "changes: name of the position (default: the collection)",
              false},
             {"from", 0, "PLACE", "changes: begin at stored, oldest, or latest", false},
-            {"feed-keep", 0, "DURATION", "changes: switch the feed on, and keep changes so long",
+            {"feed-keep", 0, "DURATION", "changes: enable the feed, and keep changes for this time",
              false},
             {0}},
     .example = "truce queue add mail '{to: \"ada@example.org\"}' --store school.truce\n"

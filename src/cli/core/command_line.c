@@ -154,8 +154,8 @@ static int help_without(const char *noun, bool asked)
 /* The words of the call, and what was found in them. */
 struct words {
     char **all;
-    int at;         /* index of the word that is read next */
-    int noun, verb; /* indexes of the command's words; `verb` is -1 if the command has none */
+    int at;         /* Index of the word that is read next. */
+    int noun, verb; /* Indexes of the command's words; `verb` is -1 if the command has none. */
 };
 
 /* Sets cli->command and the indexes of its words. If the call ends here, sets `*done` and returns
@@ -252,11 +252,11 @@ static int read_long(struct cli *cli, struct words *words, const char *word)
     if (!option)
         return cli_unknown(cli, word, NULL);
     if (!option->value && value)
-        return cli_usage(cli, "--%s takes no value", option->name);
+        return cli_usage(cli, "--%s is a flag and takes no value", option->name);
     return give_value(cli, words, option, value);
 }
 
-/* -q, -qj, -n1, -qjn1 */
+/* Reads a word of option letters: -q, -qj, -n1, -qjn1. */
 static int read_letters(struct cli *cli, struct words *words, const char *word)
 {
     char alone[3] = "-";

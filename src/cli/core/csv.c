@@ -21,7 +21,7 @@ struct node {
 };
 
 struct cell {
-    size_t at, size; /* in `cells`, without quotes. */
+    size_t at, size; /* In `cells`, without quotes. */
     bool quoted;
 };
 
@@ -32,7 +32,7 @@ struct csv {
     int count;
     bool flat; /* made by cli_csv_new_flat. */
     struct node *top;
-    struct cell *found; /* the cells of the current record. */
+    struct cell *found; /* The cells of the current record. */
     struct buffer cells;
     struct buffer text;
     struct json_reader reader;
@@ -57,7 +57,7 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
         }
         if (c == '\n')
             return true;
-        if (scan->returned) { /* a CR ended the record. */
+        if (scan->returned) { /* A CR ended the record. */
             scan->scanned--;
             return true;
         }
@@ -180,17 +180,21 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
     struct node **link = &csv->top;
 
     if (!*name || strchr(name, '$') == name)
-        return truce__fail(TRUCE_INVALID, error, "column %d of the header cannot be named \"%s\"",
-                           column + 1, name);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "column %d of the header has the name \"%s\": expected a name that is not empty and "
+            "does not begin with $",
+            column + 1, name);
     for (;;) {
         size_t size = strcspn(at, ".");
         struct node *node = size ? csv_place(link, at, size, !at[size], column) : NULL;
 
         if (!node)
-            return truce__fail(TRUCE_INVALID, error,
-                               "the name \"%s\" of the header occurs twice, has an empty part, or "
-                               "is the beginning of another",
-                               name);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the name \"%s\" in the header conflicts with another one: a name occurs twice, is "
+                "the beginning of another path (a and a.b), or has an empty part",
+                name);
         if (!at[size])
             return TRUCE_OK;
         link = &node->below;
@@ -561,8 +565,8 @@ static void csv_write_quoted(struct buffer *out, const char *text, size_t size)
     truce__buffer_append_byte(out, '"');
 }
 
-/* Other separators are quoted, too, so that an import does not take one of a name for that of the
- * file. */
+/* Returns whether the string must be quoted. Strings with other separators are quoted, too:
+ * otherwise an import could mistake a separator within a name for that of the file. */
 static bool needs_quotes(const char *text, size_t size)
 {
     if (size && (text[0] == ' ' || text[size - 1] == ' '))

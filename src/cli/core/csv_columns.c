@@ -8,7 +8,7 @@
 struct columns {
     bool named;
     char **names;
-    bson_iter_t *values; /* of the document that is written; NULL without a document */
+    bson_iter_t *values; /* The values of the document that is written, or NULL. */
     int count;
 };
 
@@ -16,7 +16,10 @@ static truce_status columns_add(struct columns *columns, const char *name, size_
                                 bson_error_t *error)
 {
     if (!size)
-        return truce__fail(TRUCE_INVALID, error, "a field of the columns has no name");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the name of a column is empty: expected field names separated by commas, for example "
+            "name,address.city");
     if (columns->count == TRUCE_CSV_COLUMNS_MAX)
         return truce__fail(TRUCE_LIMIT, error,
                            "the documents have more than %d fields: choose some of them with "
@@ -149,7 +152,7 @@ truce_status cli_columns_row(struct columns *columns, const bson_t *document, st
             cli_csv_write(out, &columns->values[i]);
     }
     if (!status && columns->count == 1 && out->size == begin)
-        return TRUCE_OK; /* an empty line would not be a record */
+        return TRUCE_OK; /* An empty line would not be a record. */
     truce__buffer_append_byte(out, '\n');
     return status;
 }

@@ -63,7 +63,7 @@ static void print_wrapped(const char *text)
     putchar('\n');
 }
 
-/* Prints the options that are not among `but` (NULL: all). */
+/* Prints the options that are not among `but` (NULL means all). */
 static void print_options(const struct cli_option *options, const struct cli_option *but)
 {
     for (; options && options->name; options++) {
@@ -127,13 +127,13 @@ static void help_print_all(void)
     const char *noun = "";
 
     puts("usage: truce COMMAND [arguments] [options]\n");
-    printf("truce keeps documents consistent while many writers change them concurrently, out of\n"
-           "order, and crash halfway.\n");
+    printf("truce keeps documents consistent while many writers change them concurrently, deliver\n"
+           "changes out of order, and crash halfway.\n");
     for (int i = 0; cli_commands[i]; i++) {
         if (cli_commands[i]->hidden)
             continue;
         if (cli_commands[i]->verb ? strcmp(noun, cli_commands[i]->noun) != 0 : *noun || !i) {
-            /* a later call would not know why the output cannot be written */
+            /* A later call would not know why the output cannot be written. */
             if (cli_output_end(CLI_DONE))
                 return;
             printf("\n");
@@ -144,9 +144,11 @@ static void help_print_all(void)
     printf("\n"
            "options of every command:\n");
     print_options(cli_common_options, NULL);
-    printf("\n"
-           "truce help COMMAND shows its arguments, its options, and an example.\n"
-           "exit codes: 0 done, 1 negative answer, 2 wrong usage, 3 the store failed.\n");
+    printf(
+        "\n"
+        "truce help COMMAND shows the arguments, the options, and an example of a command.\n"
+        "exit codes: 0 success, 1 negative result (not found, conflict, refused), 2 wrong usage,\n"
+        "3 failure of the store.\n");
 }
 
 int cli_help_noun(const char *noun)

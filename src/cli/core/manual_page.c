@@ -8,7 +8,7 @@
 #include "cli/core/cli.h"
 #include "cli/core/operation_row.h"
 
-#define MANUAL_DATE "November 22, 2026" /* the date of the text; change it with each release */
+#define MANUAL_DATE "November 22, 2026" /* The date of the text; change it with each release. */
 
 /* ---- the man page (roff) ------------------------------------------------------------------- */
 
@@ -87,9 +87,9 @@ static const char man_end[] =
     "of the machine's memory, from 64 to 256\n"
     ".TP\n.B TRUCE_HELPERS\nthreads that read ahead for one report over a whole collection of a "
     "file, from\n"
-    "0 to 3, whatever else there is to do; processors without work where nothing is\n"
-    "said\n"
-    ".TP\n.B NO_COLOR\nset to anything: no colours; TERM=dumb, too\n"
+    "0 to 3; by default, only processors that have no other work are used\n"
+    ".TP\n.B NO_COLOR\nif it is set to any value, the output has no colors; TERM=dumb has the\n"
+    "same effect\n"
     ".TP\n.B VISUAL, EDITOR\nthe editor of truce doc resolve \\-\\-edit\n"
     ".TP\n.B TMPDIR\nwhere large sorts and demonstrations put their files (/tmp)\n"
     ".SH FILES\n"
@@ -99,9 +99,9 @@ static const char man_end[] =
     "store while a process has it open, and are copied and removed with it\n"
     ".TP\n.I FILE.rejects\nlines of FILE that could not be imported or applied, with the reasons\n"
     ".SH EXIT STATUS\n"
-    ".TP\n.B 0\ndone\n"
-    ".TP\n.B 1\na negative answer: not found, a conflict, findings, some bad lines\n"
-    ".TP\n.B 2\nthe call or its input is wrong\n"
+    ".TP\n.B 0\nsuccess\n"
+    ".TP\n.B 1\na negative result: not found, a conflict, findings, some invalid lines\n"
+    ".TP\n.B 2\nthe arguments or the input are wrong\n"
     ".TP\n.B 3\nthe store, the disk, or the network failed\n"
     ".SH EXAMPLES\n"
     "The first document creates the store:\n"
@@ -140,7 +140,7 @@ static void print_man(void)
            "truce keeps documents consistent while many writers change them concurrently,\n"
            "out of order, and crash halfway, on a store that guarantees no more than\n"
            "atomic updates of one document. Documents are MongoDB Extended JSON, in and\n"
-           "out; lists are one document a line. Filters, updates, and pipelines are\n"
+           "out; lists have one document per line. Filters, updates, and pipelines are\n"
            "MongoDB\\(aqs. Input may have the form of mongosh: {a: 1, \\(aqb.c\\(aq: 2}.\n"
            ".SH OPTIONS\n"
            "Options are accepted anywhere, and letters may be written together.\n"
@@ -222,13 +222,14 @@ static int manual_page_run(struct cli *cli)
     else if (!strcmp(form, "fish"))
         fputs(fish_text, stdout);
     else
-        return cli_usage(cli, "FORM is man, bash, zsh, or fish, not \"%s\"", form);
+        return cli_usage(cli, "invalid FORM \"%s\": expected man, bash, zsh, or fish", form);
     return CLI_DONE;
 }
 
 static const struct cli_command cli_manual = {
     .noun = "manual",
     .arguments = "FORM",
+    .help = "FORM is man, bash, zsh, or fish.",
     .summary = "print the man page or the completion of a shell",
     .example = "source <(truce manual bash)",
     .run = manual_page_run,

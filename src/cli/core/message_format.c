@@ -44,7 +44,8 @@ bool message_format_init(struct message_format *format, const struct cli *cli, c
     from = message_split(text_or(cli, "message-key", keys), format->from);
     if (format->keys_count > 0 && from == format->keys_count)
         return true;
-    cli_usage(cli, "--message-key names the fields of \"%s\", one for each", keys);
+    cli_usage(cli, "--message-key must name as many fields as the key of the set (\"%s\") has",
+              keys);
     return false;
 }
 
@@ -145,7 +146,7 @@ static bool read_source(const struct message_format *format, const bson_t *docum
     if (!message_read_field(document, format->source, "source", &value, reason, size))
         return false;
     if (value.type != BSON_TYPE_UTF8)
-        return message_wrong(format->source, value, "a text", reason, size);
+        return message_wrong(format->source, value, "a string", reason, size);
     text = truce__value_text(value, &length);
     if (!length || strlen(text) != length || length > 120)
         return message_wrong(format->source, value, "a string of 1 to 120 bytes", reason, size);

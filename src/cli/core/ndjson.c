@@ -28,16 +28,16 @@
 struct ndjson {
     int file;
     char *path;
-    int64_t size;   /* of a regular file, else 0. */
-    int64_t offset; /* offset in the input of bytes[next]. */
-    int64_t number; /* number of the line that was returned last. */
-    int64_t row;    /* row of bytes[next]; for arrays and CSV only. */
+    int64_t size;   /* The size of a regular file, or 0. */
+    int64_t offset; /* Offset in the input of bytes[next]. */
+    int64_t number; /* Number of the line that was returned last. */
+    int64_t row;    /* Row of bytes[next]; for arrays and CSV only. */
     enum ndjson_form form;
-    bool opened, between, closed; /* in an array: after its [, after an element, after its ]. */
-    bool ended;                   /* after input that cannot be read further. */
+    bool opened, between, closed; /* In an array: after its [, after an element, after its ]. */
+    bool ended;                   /* After input that cannot be read further. */
     struct csv *csv;
-    char separator;         /* of CSV; 0 if not known yet. */
-    int64_t body, body_row; /* of CSV: where the header ends */
+    char separator;         /* Of CSV; 0 if not known yet. */
+    int64_t body, body_row; /* Of CSV: where the header ends. */
     struct buffer window;
     size_t next, filled;
     bool at_end;
@@ -97,8 +97,8 @@ truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t numbe
     }
     if (offset < 0 || offset > input->size || lseek(input->file, (off_t)offset, SEEK_SET) < 0)
         return truce__fail(TRUCE_IO, error,
-                           "cannot resume %s at byte %" PRId64 ": the file is "
-                           "shorter",
+                           "cannot resume %s at byte %" PRId64
+                           ": the file has become shorter; --again starts at its first line",
                            input->path, offset);
     input->offset = offset;
     input->number = number - 1;
@@ -236,7 +236,7 @@ static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bs
         line->end = input->offset;
         input->next += length + newline;
         if (line->number == 1 && line->size >= 3 && !memcmp(line->text, "\xef\xbb\xbf", 3)) {
-            line->text += 3; /* a byte order mark */
+            line->text += 3; /* A byte order mark. */
             line->size -= 3;
         }
         if (ndjson_is_blank(line->text, line->size) && whole <= NDJSON_LINE_MAX)
@@ -255,7 +255,7 @@ static void ndjson_consume(struct ndjson *input, size_t size)
 
     input->next += size;
     input->offset += (int64_t)size;
-    for (; at < end; at++) /* a CR ends a line unless an LF follows */
+    for (; at < end; at++) /* A CR ends a line unless an LF follows. */
         input->row += *at == '\n' || (*at == '\r' && at + 1 < end && at[1] != '\n') ||
                       (*at == '\r' && at + 1 == end && input->form == NDJSON_CSV);
 }
@@ -326,7 +326,7 @@ static truce_status too_long(const struct ndjson *input, const char *what, const
 struct element_scan {
     size_t scanned;
     int64_t depth;
-    bool text, escaped; /* in a string; after its backslash */
+    bool text, escaped; /* In a string; after its backslash. */
 };
 
 /* Returns true if the element ends here, at a comma or a bracket. scan->looked is then its
@@ -406,7 +406,7 @@ static truce_status ndjson_next_element(struct ndjson *input, struct ndjson_line
             status = ndjson_skip_space(input, &next, error);
         if (status)
             return status;
-        ndjson_consume(input, 1); /* the [ that cli_ndjson_detect has seen */
+        ndjson_consume(input, 1); /* The [ that cli_ndjson_detect has seen. */
         input->opened = true;
     }
     if (!input->closed) {

@@ -12,13 +12,13 @@
 const struct cli_option cli_common_options[] = {
     {"store", 's', "URI", "a file, mongodb://..., or memory: (default: TRUCE_STORE)", false},
     {"database", 0, "NAME", "the database of a file, as served by truce serve", false},
-    {"json", 'j', NULL, "print each answer as a document", false},
+    {"json", 'j', NULL, "print results as JSON documents, one per line", false},
     {"pretty", 0, NULL, "print documents over several lines", false},
     {"table", 0, NULL, "print documents as a table", false},
     {"deadline", 0, "DURATION", "fail after this time: 500ms, 90s, 5m", false},
-    {"slow", 0, "DURATION", "print calls to the store that take this long", false},
+    {"slow", 0, "DURATION", "print calls to the store that take at least this long", false},
     {"quiet", 'q', NULL, "print no progress and no notes", false},
-    {"help", 'h', NULL, "this help", false},
+    {"help", 'h', NULL, "show this help", false},
     {0},
 };
 

@@ -61,7 +61,7 @@ bool cli_put(const char *format, ...)
 
 static bool output_write_line(FILE *file, const bson_t *document, enum json_form form)
 {
-    /* reused for each document; only one thread of the command line prints. */
+    /* Reused for each document; only one thread of the command line prints. */
     static struct buffer line;
     bool good;
 
@@ -75,7 +75,7 @@ static bool output_write_line(FILE *file, const bson_t *document, enum json_form
 }
 
 static enum cli_shape shape;
-static struct table *table; /* with CLI_TABLE, from the first document on. */
+static struct table *table; /* With CLI_TABLE, from the first document on. */
 
 void cli_print_as(enum cli_shape wanted)
 {
@@ -113,10 +113,11 @@ static void end_table(void)
     cli_table_end(table, &left_out);
     table = NULL;
     if (left_out)
-        fprintf(stderr,
-                "truce: %d values are not shown: there are more than %d fields, or they are "
-                "only in documents after the first %d\n",
-                left_out, TABLE_COLUMNS, TABLE_ROWS);
+        fprintf(
+            stderr,
+            "truce: the table omits %d values: it has at most %d columns, made from the first %d "
+            "documents; without --table, all values are printed\n",
+            left_out, TABLE_COLUMNS, TABLE_ROWS);
 }
 
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...)
@@ -143,7 +144,7 @@ void cli_paint(const char *sequence)
 
 int cli_output_end(int code)
 {
-    static bool reported; /* a command may call this before main does. */
+    static bool reported; /* A command may call this before main does. */
 
     end_table();
     errno = 0;

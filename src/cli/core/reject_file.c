@@ -43,11 +43,14 @@ truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *erro
     struct stat about;
 
     if (!strcmp(rejects->path, "-"))
-        return truce__fail(TRUCE_INVALID, error, "rejected lines need a file, not \"-\"");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "rejected lines cannot go to \"-\" (standard output): name a file with --rejects");
     if (stat(rejects->path, &about))
         return check_folder(rejects->path, error);
     if (S_ISDIR(about.st_mode))
-        return truce__fail(TRUCE_INVALID, error, "%s is a directory: rejected lines need a file",
+        return truce__fail(TRUCE_INVALID, error,
+                           "%s is a directory: name a file for rejected lines with --rejects",
                            rejects->path);
     if (S_ISREG(about.st_mode) && !is_reject_file(rejects->path))
         return truce__fail(TRUCE_INVALID, error,
@@ -57,7 +60,8 @@ truce_status cli_rejects_check(const struct rejects *rejects, bson_error_t *erro
     return TRUCE_OK;
 }
 
-/* A device or a pipe has no lines of an earlier import. */
+/* Removes the reject file of an earlier import. A device or a pipe stays, because it has no earlier
+ * lines. */
 void cli_rejects_begin(const struct rejects *rejects)
 {
     struct stat about;

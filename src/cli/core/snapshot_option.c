@@ -2,7 +2,8 @@
 #include "cli/core/snapshot_option.h"
 
 #define MEGABYTE INT64_C(1048576)
-#define TELLING  (64 * MEGABYTE) /* less than this is usual for a log. */
+/* A log with less than this is usual, and is not reported. */
+#define NOTED_BYTES (64 * MEGABYTE)
 
 int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **view)
 {
@@ -16,7 +17,7 @@ int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **v
     if (!cli_duration(cli, "max-age", 1, 4000000000, 0, &age) ||
         !cli_number(cli, "max-log", 1, INT64_C(1) << 40, 0, &log))
         return CLI_USAGE;
-    /* an option that was not given sets no maximum. */
+    /* An option that was not given sets no maximum. */
     options.age_ms = limited && !age ? UINT32_MAX : (uint32_t)age;
     options.log_bytes = limited && !log ? UINT64_MAX / 4 : (uint64_t)(log * MEGABYTE);
     status = truce_snapshot(store, &options, view, &error);
@@ -36,7 +37,7 @@ int64_t cli_snapshot_pinned(truce_store *view)
 
 void cli_snapshot_report(const struct cli *cli, int64_t pinned)
 {
-    if (pinned >= TELLING)
+    if (pinned >= NOTED_BYTES)
         cli_note(cli, "%lld MB were written to the store in the meantime and kept in its log",
                  (long long)(pinned / MEGABYTE));
 }

@@ -32,7 +32,7 @@
 #define ARGUMENTS_MAX   64
 
 struct frame {
-    struct buffer bytes; /* the size in front */
+    struct buffer bytes; /* The size in front. */
     size_t sent;
     void *tag;
 };
@@ -42,7 +42,7 @@ struct slot {
     int to, from;
     struct frame queue[QUEUE_MAX];
     int count;
-    int deaths; /* since the last answer */
+    int deaths; /* Since the last answer. */
     struct buffer answer;
 };
 
@@ -64,7 +64,7 @@ pid_t pool_fork(void)
     fflush(NULL);
     child = fork();
     if (!child && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
-        _exit(127); /* the parent has already ended */
+        _exit(127); /* The parent has already ended. */
     return child;
 }
 
@@ -323,8 +323,10 @@ truce_status pool_step(struct pool *pool, int timeout_ms, bson_error_t *error)
             (struct pollfd){.fd = slot_unsent_frame(slot) ? slot->to : -1, .events = POLLOUT};
     }
     if (poll(files, (nfds_t)(2 * pool->workers), timeout_ms) < 0)
-        return errno == EINTR ? TRUCE_OK
-                              : truce__fail(TRUCE_IO, error, "poll: %s", strerror(errno));
+        return errno == EINTR
+                   ? TRUCE_OK
+                   : truce__fail(TRUCE_IO, error, "cannot wait for the worker processes: %s",
+                                 strerror(errno));
     for (int i = 0; i < pool->workers && !status; i++) {
         if (files[2 * i + 1].revents)
             pool_write_some(&pool->slots[i]);

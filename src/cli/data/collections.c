@@ -116,8 +116,8 @@ static const struct cli_command cli_collections_rename = {
     .verb = "rename",
     .arguments = "COLLECTION NAME",
     .summary = "rename a collection",
-    .help = "A collection of a ledger, a set, a tree, a rule of copies, or a book of transfers\n"
-            "cannot be renamed: the pattern would not find it.",
+    .help = "A collection that belongs to a ledger, a set, a tree, a rule of copies, or a book of\n"
+            "transfers cannot be renamed: the pattern finds it by its name.",
     .example = "truce collections create students\n"
                "truce collections rename students students_2024",
     .options =

@@ -42,18 +42,16 @@ static int request_command_run(struct cli *cli)
 static const struct cli_command cli_command_command = {
     .noun = "command",
     .arguments = "REQUEST",
-    .summary = "run an operation, or a command of MongoDB",
-    .help =
-        "REQUEST is a document whose first field is the name of the operation. The reply is the\n"
-        "reply of truce serve: docs/commands.md describes the operations, and\n"
-        "truce command '{truceHelp: 1}' lists them. MongoDB's data commands run, too: find, "
-        "insert,\n"
-        "update, delete, aggregate, and others.",
+    .summary = "run an operation of truce or a MongoDB command",
+    .help = "REQUEST is a document whose first field is the name of the operation. The reply is\n"
+            "that of truce serve. docs/commands.md describes the operations, and\n"
+            "truce command '{truceHelp: 1}' lists them. MongoDB's data commands (find, insert,\n"
+            "update, delete, aggregate, and others) also run.",
     .example = "truce command '{truceEnqueue: \"mail\", payload: {to: \"ada@example.org\"}}'\n"
                "truce command '{truceQueues: 1}'\n"
                "truce command '{count: \"truce_queue\"}'",
     .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
-    .store = CLI_STORE_NONE, /* the store is opened when the request was read */
+    .store = CLI_STORE_NONE, /* The store is opened when the request was read. */
     .run = request_command_run,
 };
 

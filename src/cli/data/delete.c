@@ -38,7 +38,7 @@ out:
 static const struct cli_command cli_delete = {
     .noun = "delete",
     .arguments = "COLLECTION FILTER",
-    .summary = "delete the first matching document, or --many",
+    .summary = "delete the first matching document, or all with --many",
     .help = "FILTER is required; '{}' with --many deletes every document. The exit code is 1 if\n"
             "nothing matched.",
     .example =

@@ -54,7 +54,7 @@ out:
 static const struct cli_command cli_distinct = {
     .noun = "distinct",
     .arguments = "COLLECTION PATH [FILTER]",
-    .summary = "print the distinct values of a path, one a line",
+    .summary = "print the distinct values of a path, one per line",
     .help = "Each element of an array counts as a value.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"

@@ -21,14 +21,14 @@ struct export
 {
     const struct cli *cli;
     struct sink sink;
-    bool to_file; /* standard output is then free for an answer. */
+    bool to_file; /* Standard output is then free for an answer. */
     enum json_form form;
     bool array;
     struct columns *columns; /* NULL unless CSV. */
-    struct plain *plain;     /* NULL: documents are written unchanged. */
+    struct plain *plain;     /* NULL means that documents are written unchanged. */
     int64_t count, total;
     struct fingerprint hash;
-    truce_store *view; /* the snapshot that is exported; NULL if the store cannot give one. */
+    truce_store *view; /* The snapshot that is exported; NULL if the store cannot give one. */
     int64_t pinned;
 };
 
@@ -146,7 +146,8 @@ static int export_read_form(struct export *export)
     if (export->array && cli_flag(cli, "csv"))
         return cli_usage(cli, "--array and --csv exclude each other");
     if (fields && !cli_flag(cli, "csv"))
-        return cli_usage(cli, "--fields needs --csv; use --projection to choose fields");
+        return cli_usage(
+            cli, "--fields needs --csv: use --projection to select fields in the other formats");
     if (!cli_flag(cli, "csv"))
         return CLI_DONE;
     export->columns = cli_columns_new(fields, &error);
@@ -235,10 +236,10 @@ static const struct cli_command cli_export = {
     .options =
         (const struct cli_option[]){
             {"output", 'o', "FILE", "write to a file (default: standard output)", false},
-            {"array", 0, NULL, "write one array, not a document a line", false},
+            {"array", 0, NULL, "write one array instead of one document per line", false},
             {"csv", 0, NULL, "write CSV, with the names of the fields in the first line", false},
             {"fields", 0, "PATHS", "the columns of --csv: name,address.city", false},
-            {"relaxed", 0, NULL, "write numbers and dates as people do", false},
+            {"relaxed", 0, NULL, "write numbers and dates in their short form", false},
             CLI_PLAIN_OPTION,
             CLI_SORT_OPTION,
             CLI_PROJECTION_OPTION,

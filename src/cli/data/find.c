@@ -25,11 +25,12 @@ static int find_run(struct cli *cli)
 static const struct cli_command cli_find = {
     .noun = "find",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "print matching documents, one a line",
-    .help = "FILTER is a query of MongoDB's language, in Extended JSON; without it, all documents\n"
-            "are printed. Numbers and dates are printed as people write them; --canonical prints\n"
-            "every type. --min and --max are keys of the index of --hint. They restrict the find\n"
-            "to the part of the index between them, in the index's order.",
+    .summary = "print matching documents, one per line",
+    .help =
+        "FILTER is a query of MongoDB's language, in Extended JSON; without it, all documents\n"
+        "are printed. Numbers and dates have their short form; --canonical prints every type.\n"
+        "--min and --max are keys of the index of --hint. The find reads the part of the index\n"
+        "from --min up to, but not including, --max, in the order of the index.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce find students '{year: {$gte: 2}}' --sort '{name: 1}' -n 10",

@@ -28,8 +28,8 @@
 
 struct entry {
     bson_t document, filter;         /* `filter` is {_id} with --upsert. */
-    int64_t line, row, row_end, end; /* as in struct ndjson_line. */
-    char *text;                      /* for the reject file. */
+    int64_t line, row, row_end, end; /* As in struct ndjson_line. */
+    char *text;                      /* For the reject file. */
     size_t size;
 };
 
@@ -48,12 +48,10 @@ struct import {
     bson_oid_t seed;
     struct fingerprint hash;
     bson_t id;      /* _id of the progress document: {file, collection}. */
-    int64_t offset; /* as in the progress document. */
+    int64_t offset; /* As in the progress document. */
     int64_t line, imported, rejected, resumed_at;
-    int64_t read_end, read_line, read_row; /* of the last line that was read, imported or not. */
+    int64_t read_end, read_line, read_row; /* The last line that was read, imported or not. */
 };
-
-/* All but the first print their error and return the exit code. */
 
 /* ---- the progress ---------------------------------------------------------------------------- */
 
@@ -84,7 +82,7 @@ struct import {
  * first one was done. Input that cannot be read twice (a pipe) has no progress.
  */
 
-#define CHECK_BYTES 4096 /* bytes of the file before the offset where it resumes */
+#define CHECK_BYTES 4096 /* Bytes of the file before the offset where it resumes. */
 
 /* Hashes up to CHECK_BYTES before `offset` with FNV-1a. */
 static bool hash_before(const char *path, int64_t offset, int64_t *hash)
@@ -124,7 +122,7 @@ static void append_progress(struct import *import, int64_t offset, int64_t line,
 
     truce__fingerprint_text(&import->hash, text);
     BSON_APPEND_UTF8(set, "hash", text);
-    (void)hash_before(import->path, offset, &check); /* an unreadable file will not match later */
+    (void)hash_before(import->path, offset, &check); /* An unreadable file will not match later. */
     BSON_APPEND_INT64(set, "offset", offset);
     BSON_APPEND_INT64(set, "line", line);
     if (import->form != NDJSON_LINES) {
@@ -425,7 +423,7 @@ static int import_write_batch(struct import *import)
         entry_write(import, &import->entries[i], &import->writes[i]);
     status = write_entries(import, 0, import->count, &error);
     for (size_t i = 0; i < import->count && !status && !code; i++) {
-        /* a server may refuse a whole message because of one document */
+        /* A server may refuse a whole message because of one document. */
         if (import->outcomes[i].status && !import->outcomes[i].error.message[0])
             status = write_entries(import, i, 1, &error);
         if (!status)
@@ -529,7 +527,7 @@ static int import_finish(struct import *import)
     return import->rejected ? CLI_NO : CLI_DONE;
 }
 
-static int cli_import_import_all(struct import *import)
+static int cli_import_all(struct import *import)
 {
     bson_error_t error;
     int code = CLI_DONE;
@@ -604,7 +602,7 @@ static int import_run(struct cli *cli)
     import_make_id(&import);
     code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
     if (!code)
-        code = cli_import_import_all(&import);
+        code = cli_import_all(&import);
 out:
     empty_batch(&import);
     cli_ndjson_close(import.input);
@@ -621,7 +619,7 @@ static const struct cli_command cli_import = {
     .arguments = "COLLECTION [FILE]",
     .summary = "import NDJSON, a JSON array, or CSV from a file or stdin",
     .help =
-        "The input has one document of Extended JSON a line, or one array of documents if it\n"
+        "The input has one document of Extended JSON per line, or one array of documents if it\n"
         "begins with [. With --csv, its first record names the fields (a.b is a path).\n"
         "A cell without quotes that is a number, true, false, or null has that value. An empty\n"
         "cell is omitted. Other cells are strings. --types overrides this: born=date,zip=string.\n"
@@ -629,10 +627,9 @@ static const struct cli_command cli_import = {
         "line sep=; as Excel writes it also sets the separator.\n"
         "\n"
         "Lines that are not documents, or that the store refuses (a duplicate key), go to a\n"
-        "reject file with line number and reason. The others are imported, and the exit code is "
-        "1.\n"
-        "If it is killed and started again on the same file, it resumes. Progress is stored in\n"
-        "the store (" IMPORTS ").",
+        "reject file with line number and reason. All other lines are imported, and the exit code\n"
+        "is 1. If the command is killed and started again on the same file, it resumes. The\n"
+        "progress is stored in (" IMPORTS ").",
     .example = "printf '%s\\n' '{\"_id\": 1, \"name\": \"Ada\"}' > students.ndjson\n"
                "truce import students students.ndjson\n"
                "printf '%s\\n' _id,name,born 2,Bob,2001-05-17 > more.csv\n"
@@ -650,7 +647,7 @@ static const struct cli_command cli_import = {
             {"again", 0, NULL, "import the file again from its first line", false},
             {"relaxed", 0, NULL, "do not wait for the disk at each batch", false},
             {0}},
-    .store = CLI_STORE_NONE, /* the store is opened after the file */
+    .store = CLI_STORE_NONE, /* The store is opened after the file. */
     .writes_documents = true,
     .run = import_run,
 };

@@ -2,7 +2,7 @@
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 
-/* Reads --expire-after; -1: it is not given. An index stores whole seconds. */
+/* Reads --expire-after, or -1 if it is not given. An index stores whole seconds. */
 static bool index_read_expire(const struct cli *cli, int64_t *seconds)
 {
     int64_t ms;
@@ -75,9 +75,10 @@ static const struct cli_command cli_index_create = {
     .verb = "create",
     .arguments = "COLLECTION KEYS",
     .summary = "create an index without blocking writers",
-    .help = "KEYS is {\"path\": 1}, or -1 for descending; several paths for a compound index;\n"
-            "{\"path.$**\": 1} for every path below one. Creating an index that exists with the\n"
-            "same definition succeeds.",
+    .help =
+        "KEYS is {\"path\": 1} for ascending or {\"path\": -1} for descending order. Several\n"
+        "paths make a compound index. {\"path.$**\": 1} indexes every path below one. Creating an\n"
+        "index that exists with the same definition succeeds.",
     .example = "truce index create students '{student_id: 1}' --unique",
     .options =
         (const struct cli_option[]){
@@ -105,7 +106,7 @@ static bool describe_changes(const struct cli *cli, bson_t *changes)
     if (hide && show)
         return cli_usage(cli, "--hide and --show exclude each other"), false;
     if (!hide && !show && expire < 0)
-        return cli_usage(cli, "one of --hide, --show and --expire-after must be given"), false;
+        return cli_usage(cli, "no change is given: use --hide, --show, or --expire-after"), false;
     if (hide || show)
         BSON_APPEND_BOOL(changes, "hidden", hide);
     if (expire >= 0)
@@ -139,8 +140,8 @@ static const struct cli_command cli_index_modify = {
     .verb = "modify",
     .arguments = "COLLECTION NAME",
     .summary = "hide or show an index, or change its expiry",
-    .help = "A hidden index is still updated, unique, and used for expiry, but no query uses it.\n"
-            "Hide an index to test the effect of dropping it.",
+    .help = "A hidden index is maintained: it keeps its keys unique and expires documents. But no\n"
+            "query uses it. Hide an index to test the effect of dropping it.",
     .example = "truce index create students '{student_id: 1}'\n"
                "truce index modify students student_id_1 --hide",
     .options =

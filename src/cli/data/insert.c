@@ -8,7 +8,7 @@
 
 struct insert {
     struct cli *cli;
-    bson_t ids; /* ids of the inserted documents, for --json */
+    bson_t ids; /* Ids of the inserted documents, for --json. */
     int64_t inserted;
 };
 
@@ -135,16 +135,16 @@ static int insert_run(struct cli *cli)
 static const struct cli_command cli_insert = {
     .noun = "insert",
     .arguments = "COLLECTION [DOCUMENT...]",
-    .summary = "insert documents from the call or standard input",
+    .summary = "insert documents from the arguments or standard input",
     .help =
         "A document without _id gets an ObjectId; --json shows the ids (the first 10,000). The\n"
         "command ends at the first document that cannot be inserted; earlier ones stay. For\n"
-        "large files, truce import is faster, and it continues after bad lines.",
+        "large files, use truce import: it is faster, and continues after invalid lines.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}' '{_id: 2, name: \"Bob\"}'",
     .options =
         (const struct cli_option[]){
             {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},
-    .store = CLI_STORE_NONE, /* the store is opened when a document was read */
+    .store = CLI_STORE_NONE, /* The store is opened when a document was read. */
     .writes_documents = true,
     .run = insert_run,
 };

@@ -26,7 +26,10 @@ static int modify_read_call(const struct cli *cli, struct modify *m)
     if (!good)
         return CLI_USAGE;
     if (cli_text(cli, "array-filters") && !is_array)
-        return cli_usage(cli, "--array-filters must be an array of conditions");
+        return cli_usage(
+            cli,
+            "--array-filters must be an array of conditions, for example [{\"i.n\": 1}] for the "
+            "path items.$[i]");
     m->options.array_filters = is_array ? &m->filters : NULL;
     m->options.remove = m->removes = cli_flag(cli, "remove");
     m->options.return_new = cli_flag(cli, "new");
@@ -34,7 +37,7 @@ static int modify_read_call(const struct cli *cli, struct modify *m)
     m->options.relaxed = cli_flag(cli, "relaxed");
     m->options.deadline_ms = cli->deadline_ms;
     if (m->removes == (cli->arguments[2] != NULL))
-        return cli_usage(cli, "give UPDATE, or --remove%s", m->removes ? ", not both" : "");
+        return cli_usage(cli, "give either UPDATE or --remove%s", m->removes ? ", not both" : "");
     return CLI_DONE;
 }
 
@@ -83,7 +86,7 @@ static const struct cli_command cli_modify = {
             CLI_SORT_OPTION,
             CLI_PROJECTION_OPTION,
             {"new", 0, NULL, "print the document after the change, not before", false},
-            {"remove", 0, NULL, "remove it", false},
+            {"remove", 0, NULL, "remove the document", false},
             {"upsert", 'u', NULL, "insert a document if nothing matches", false},
             {"array-filters", 0, "ARRAY", "conditions for $[name] in paths", false},
             CLI_HINT_OPTION,

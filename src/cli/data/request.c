@@ -124,8 +124,11 @@ static truce_status take_changes(const struct cli *cli, int out, truce_commit *c
             truce__fail(status, error, "the output of %s is not an array of changes: %s",
                         cli->arguments[1], why.message);
         if (!status && (!is_array || cli_parts_check(cli, &changes)))
-            status = truce__fail(TRUCE_INVALID, error,
-                                 "the output of %s is not an array of changes", cli->arguments[1]);
+            status = truce__fail(
+                TRUCE_INVALID, error,
+                "the output of %s is not an array of changes: expected [{\"insert\": COLLECTION, "
+                "\"with\": DOCUMENT}, ...], as for truce commit apply",
+                cli->arguments[1]);
         if (!status)
             status = truce__change_list_add(&changes, NULL, NULL, commit, error);
         truce__json_reader_release(&reader);
@@ -142,7 +145,9 @@ static truce_status request_run_program(truce_commit *commit, const bson_t *inpu
     truce_status status;
 
     if (in < 0 || out < 0)
-        status = truce__fail(TRUCE_IO, error, "no memory for the program's input and output");
+        status = truce__fail(TRUCE_IO, error,
+                             "cannot create temporary files for the program's input and output: %s",
+                             strerror(errno));
     else
         status = run_program(cli, in, out, error);
     if (!status)

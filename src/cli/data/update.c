@@ -49,7 +49,10 @@ static int cli_update_run(struct cli *cli)
     if (cli_text(cli, "array-filters")) {
         options.array_filters = &filters;
         if (!is_array) {
-            cli_usage(cli, "--array-filters must be an array of conditions");
+            cli_usage(
+                cli,
+                "--array-filters must be an array of conditions, for example [{\"i.n\": 1}] for "
+                "the path items.$[i]");
             goto out;
         }
     }
@@ -69,11 +72,11 @@ out:
 static const struct cli_command cli_update = {
     .noun = "update",
     .arguments = "COLLECTION FILTER UPDATE",
-    .summary = "update the first matching document, or --many",
+    .summary = "update the first matching document, or all with --many",
     .help =
-        "UPDATE has MongoDB's operators ({\"$set\": ...}), or is a replacement document, or an\n"
-        "array of aggregation stages. The exit code is 1 if nothing matched\n"
-        "(and nothing was inserted by --upsert).",
+        "UPDATE is a document of MongoDB's operators ({\"$set\": ...}), a replacement document,\n"
+        "or an array of aggregation stages. Exit code 1: nothing matched, and nothing was\n"
+        "inserted by --upsert.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce update students '{_id: 1}' '{$inc: {year: 1}}'",

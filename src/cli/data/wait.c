@@ -12,7 +12,7 @@
 #define SLICE_MS   60000
 #define LONGEST_MS (INT64_C(1) << 40)
 
-/* Looks for a match. NOT_FOUND: no document matches yet. */
+/* Looks for a match. Fails with NOT_FOUND if no document matches yet. */
 static truce_status wait_find_match(const struct cli *cli, const bson_t *filter, bson_t *found,
                                     bson_error_t *error)
 {
@@ -68,7 +68,7 @@ static int wait_run(struct cli *cli)
     if (cli->deadline_ms && cli->deadline_ms < longest_ms)
         longest_ms = cli->deadline_ms;
     until_ns = truce__clock_monotonic_ns() + longest_ms * 1000000;
-    /* takes the first token */
+    /* Takes the first token. */
     status = truce_wait(cli->store, cli->arguments[0], &token, 0, &error);
     while (!status || status == TRUCE_TIMEOUT) {
         if (for_match) {
@@ -92,10 +92,9 @@ static const struct cli_command cli_wait = {
     .noun = "wait",
     .arguments = "COLLECTION [FILTER]",
     .summary = "wait for a matching document or for the next write",
-    .help = "With FILTER, it prints the matching document, and returns at once if one exists.\n"
-            "Without FILTER, it returns after the next write to the collection by any process.\n"
-            "The exit code is 1 after the time of --timeout or of\n"
-            "--deadline.",
+    .help = "With FILTER, the command waits until a document matches, and prints it.\n"
+            "Without FILTER, it waits for the next write to the collection by any process.\n"
+            "Exit code 1: the time of --timeout or --deadline has passed.",
     .example = "truce insert jobs '{_id: 1, state: \"done\"}'\n"
                "truce wait jobs '{_id: 1, state: \"done\"}' --timeout 10s",
     .options =

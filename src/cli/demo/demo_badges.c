@@ -6,6 +6,7 @@
  * MongoDB refuses both on one array in one update. Then the story runs with truce. Every result of
  * the readers is checked: the badge is present once, and in its place.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "cli/demo/demo_stage.h"
 
 #define READERS 4
-#define WORN    4 /* number of badges */
+#define WORN    4 /* Number of badges. */
 
 enum way { USUAL, TRUCE, WAYS };
 
@@ -47,7 +48,7 @@ static const char *const worn[WORN] = {"FIRST_YEAR", "TOP_EMPLOYEE", "MENTOR", "
 
 /* ---- the writer ------------------------------------------------------------------------------ */
 
-/* Pulls, then pushes. Readers see the state in between. */
+/* Replaces the badge by a pull and a push. Readers can see the state in between. */
 static truce_status change_usual(truce_store *store, int64_t date, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1));
@@ -270,7 +271,8 @@ int demo_badges(struct cli *cli)
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (demo.tally == MAP_FAILED)
-        return cli_say(cli, CLI_FAILED, "no memory to share");
+        return cli_say(cli, CLI_FAILED, "cannot share memory with the demo's processes: %s",
+                       strerror(errno));
     code = demo_stage_begin(&demo.stage, cli, "badges", NULL);
     if (!code) {
         code = badges_report(&demo);

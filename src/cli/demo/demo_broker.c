@@ -21,7 +21,7 @@
 
 #define PAYMENTS      2000
 #define CONSUMERS     3
-#define TAKEN         20 /* messages at once, in the naive code */
+#define TAKEN         20 /* Messages at once, in the naive code. */
 #define KILLS         12
 #define KILL_EVERY_MS 60
 #define WAIT_MS       250
@@ -224,7 +224,7 @@ static truce_status payments_wait(struct payments *demo, bson_error_t *error)
         int code = 0;
 
         if (demo->children[i] > 0 && waitpid(demo->children[i], &code, 0) > 0 && code)
-            status = truce__fail(TRUCE_IO, error, "a consumer failed");
+            status = truce__fail(TRUCE_IO, error, "a consumer process of the demo failed");
         demo->children[i] = 0;
     }
     return status;

@@ -7,6 +7,7 @@
  * result is right if any has as many keys as red and green together, and every counter agrees with
  * its list.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -20,11 +21,11 @@
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 
-#define KEYS          "truce_demo_keys" /* the collection */
+#define KEYS          "truce_demo_keys" /* The collection. */
 #define PROCESSES     8
 #define KILL_EVERY_MS 150
 #define LEASE_MS      300
-#define KEYS_KEPT     20 /* entries of each list; the counters hold the total */
+#define KEYS_KEPT     20 /* Entries of each list; the counters hold the total. */
 
 enum way { USUAL, TRUCE, JOURNAL, WAYS };
 
@@ -32,7 +33,7 @@ static const char *const way_names[] = {"usual way", "truce", "truce, journal"};
 
 /* Shared with the child processes. */
 struct tally {
-    atomic_long added; /* acknowledged */
+    atomic_long added; /* Acknowledged. */
     atomic_long conflicts, reruns, completions;
     atomic_int failures;
     char failure[504];
@@ -47,8 +48,8 @@ struct keys {
 };
 
 struct books {
-    int64_t red, green, any; /* counters */
-    bool lists_agree;        /* the last entry of each list equals its counter */
+    int64_t red, green, any; /* Counters. */
+    bool lists_agree;        /* The last entry of each list equals its counter. */
     int64_t added, kills;
     int64_t conflicts, reruns, completions, findings;
     double seconds;
@@ -333,7 +334,7 @@ static void print_way(enum way way, const struct books *books)
     printf("             %-14s red %" PRId64 " + green %" PRId64 " = %" PRId64 ", any %" PRId64
            "%s: %s\n",
            way_names[way], books->red, books->green, books->red + books->green, books->any,
-           books->lists_agree ? "" : ", lists and counters apart",
+           books->lists_agree ? "" : ", lists and counters differ",
            keys_right(books) ? "equal" : "wrong");
     if (way != USUAL)
         printf("                            %.0f commits/s, %" PRId64 " conflicts, %" PRId64
@@ -397,7 +398,8 @@ int demo_keys(struct cli *cli)
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (demo.tally == MAP_FAILED)
-        return cli_say(cli, CLI_FAILED, "no memory to share");
+        return cli_say(cli, CLI_FAILED, "cannot share memory with the demo's processes: %s",
+                       strerror(errno));
     code = demo_stage_begin(&demo.stage, cli, "keys", KEYS);
     if (!code) {
         code = keys_report(&demo);

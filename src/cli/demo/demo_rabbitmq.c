@@ -15,7 +15,7 @@
 #include "cli/core/worker_pool.h"
 
 #define RABBITMQ_SERVER   "/usr/lib/rabbitmq/bin/rabbitmq-server"
-#define RABBITMQ_PORTS    3 /* of clients, of Erlang's nodes, and of its name server */
+#define RABBITMQ_PORTS    3 /* Clients, Erlang's nodes, and its name server have one each. */
 #define RABBITMQ_START_MS 120000
 
 /* The user guest with the password guest. Definitions that are loaded replace the default user. */
@@ -149,12 +149,13 @@ truce_status demo_rabbitmq_begin(struct demo_rabbitmq *server, const char *const
              base && strlen(base) < 40 ? base : "/tmp");
     if (!mkdtemp(server->directory) || !rabbitmq_find_ports(ports)) {
         server->directory[0] = 0;
-        return truce__fail(TRUCE_IO, error, "no directory or port is free for RabbitMQ");
+        return truce__fail(TRUCE_IO, error,
+                           "cannot create a directory for RabbitMQ, or no port is free");
     }
     server->port = ports[0];
     if (!rabbitmq_write_files(server, queues) || !rabbitmq_write_script(server, ports))
         return truce__fail(TRUCE_IO, error, "cannot write to %s", server->directory);
-    /* the server would start a name server that outlives it */
+    /* The server would start a name server that outlives it. */
     snprintf(port, sizeof port, "%d", ports[2]);
     server->names = pool_fork();
     if (!server->names) {
@@ -177,7 +178,7 @@ truce_status demo_rabbitmq_begin(struct demo_rabbitmq *server, const char *const
             break;
         truce__clock_sleep_ms(50);
     }
-    return truce__fail(TRUCE_IO, error, "RabbitMQ does not start in %d seconds",
+    return truce__fail(TRUCE_IO, error, "RabbitMQ did not start within %d seconds",
                        RABBITMQ_START_MS / 1000);
 }
 

@@ -22,7 +22,7 @@ struct rename {
     truce_store *store;
     truce_sync *sync;
     bson_error_t error;
-    truce_status status; /* the first failure; nothing more is done after it */
+    truce_status status; /* The first failure; nothing more is done after it. */
 };
 
 /* Owns both documents and destroys them. */
@@ -77,8 +77,8 @@ static void rename_begin(struct rename *demo, enum way way)
 
 /* ---- the parts of a rename ------------------------------------------------------------------- */
 
-/* A truce_commit_function: only the write to the source, as of a process that stops after it. */
-static truce_status demo_rename_rename_in(truce_commit *commit, void *arg, bson_error_t *error)
+/* Writes only to the source, like a process that stops after this write (truce_commit_function). */
+static truce_status demo_rename_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct rename *demo = ((void **)arg)[0];
     bson_t *update = BCON_NEW("$set", "{", "name", BCON_UTF8(((void **)arg)[1]), "}");
@@ -99,8 +99,8 @@ static void set_name(struct rename *demo, enum way way, const char *name, bson_t
             demo, "users", bson_copy(filter),
             BCON_NEW("$set", "{", "name", BCON_UTF8(name), "syncing", BCON_DATE_TIME(1000), "}"));
     else if (!demo->status)
-        demo->status = truce_transact(demo->store, demo_rename_rename_in,
-                                      (void *[]){demo, (void *)name}, NULL, &demo->error);
+        demo->status = truce_transact(demo->store, demo_rename_in, (void *[]){demo, (void *)name},
+                                      NULL, &demo->error);
     if (!demo->status) {
         bson_destroy(user);
         demo->status = truce_find_one(demo->store, "users", filter, NULL, user, &demo->error);
@@ -145,7 +145,7 @@ static void take_flag_off(struct rename *demo, enum way way, const bson_t *user)
     rename_change(demo, "users", filter, BCON_NEW("$unset", "{", "syncing", BCON_BOOL(true), "}"));
 }
 
-/* Both variants have a process that looks for flags. */
+/* Writes the flagged copies. Both variants have a process that looks for flags. */
 static void rename_sweep(struct rename *demo, enum way way)
 {
     truce_sweep_report report;
@@ -184,9 +184,9 @@ static int64_t rename_play(struct rename *demo, enum way way)
 
     rename_begin(demo, way);
     set_name(demo, way, "Jon", &first);
-    rename_copy(demo, way, &first, 0, COMMENTS / 2); /* the first process, which stops here. */
-    set_name(demo, way, "Johnny", &second);          /* the second process, which dies here. */
-    rename_copy(demo, way, &first, COMMENTS / 2, COMMENTS / 2); /* the first process resumes. */
+    rename_copy(demo, way, &first, 0, COMMENTS / 2); /* The first process, which stops here. */
+    set_name(demo, way, "Johnny", &second);          /* The second process, which dies here. */
+    rename_copy(demo, way, &first, COMMENTS / 2, COMMENTS / 2); /* The first process resumes. */
     take_flag_off(demo, way, &first);
     rename_sweep(demo, way);
     left = rename_count_stale(demo);

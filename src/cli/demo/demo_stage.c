@@ -1,5 +1,6 @@
 #include "cli/demo/demo_stage.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,8 +16,8 @@ static int make_directory(struct demo_stage *stage, const char *story)
     snprintf(stage->directory, sizeof stage->directory, "%.40s/truce-demo-XXXXXX",
              base && strlen(base) < 40 ? base : "/tmp");
     if (!mkdtemp(stage->directory))
-        return cli_say(stage->cli, CLI_FAILED, "no directory can be made in %s",
-                       base ? base : "/tmp");
+        return cli_say(stage->cli, CLI_FAILED, "cannot create a directory in %s: %s",
+                       base ? base : "/tmp", strerror(errno));
     snprintf(stage->own, sizeof stage->own, "file:%s/%.20s.truce", stage->directory, story);
     stage->uri = stage->own;
     return CLI_DONE;
@@ -37,7 +38,7 @@ static void remove_files(const struct demo_stage *stage)
 
 struct counting {
     const char *collection;
-    int others; /* collections but this one */
+    int others; /* Collections but this one. */
     bool there;
 };
 

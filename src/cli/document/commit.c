@@ -184,7 +184,7 @@ static const struct cli_command cli_commit_apply = {
     .options =
         (const struct cli_option[]){
             {"file", 0, "FILE", "read CHANGES from a file; - is standard input", false}, {0}},
-    .store = CLI_STORE_NONE, /* the store is opened after the changes are read */
+    .store = CLI_STORE_NONE, /* The store is opened after the changes are read. */
     .row = &(const struct cli_row){.name = "truceCommit", .print = commit_print_applied},
     .run = run_apply,
 };
@@ -195,9 +195,8 @@ static const struct cli_command cli_commit_list = {
     .noun = "commit",
     .verb = "list",
     .summary = "list recorded commits, newest first",
-    .help =
-        "Prints a line for each commit of the journal, and for each one with a key or an input.\n"
-        "For a commit that was undone, it prints the reason.",
+    .help = "Prints one line for each commit of the journal, and for each commit with a key or an\n"
+            "input. For a commit that was undone, the line has the reason.",
     .example =
         "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key "
         "k1 --key-time $(date +%s000)\n"

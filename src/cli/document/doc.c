@@ -19,8 +19,6 @@
 #include "patterns/revision/revision.h"
 #include "truce/command.h"
 
-/* ---- merges in an editor --------------------------------------------------------------------- */
-
 #define TEXT_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -175,19 +173,23 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
     int code = CLI_DONE;
 
     if (!set_time(path, 0))
-        return cli_say(cli, CLI_FAILED, "cannot write %s", path);
+        return cli_say(cli, CLI_FAILED, "cannot write %s: %s", path, strerror(errno));
     if (!run_editor(path))
-        return cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
+        return cli_say(cli, CLI_FAILED, "the editor (VISUAL or EDITOR) failed: nothing was saved");
     if (is_unsaved(path))
-        return cli_say(cli, CLI_NO, "the editor did not save the file; nothing is decided");
+        return cli_say(cli, CLI_NO,
+                       "the editor did not save the file: nothing was saved or resolved");
     text = edit_read_file(path);
     if (!text)
         return cli_say(cli, CLI_FAILED, "cannot read the edited file %s", path);
     blank_comments(text);
     if (!text[strspn(text, " \t\r\n")])
-        code = cli_say(cli, CLI_NO, "the edited document is empty; nothing is saved");
+        code = cli_say(cli, CLI_NO, "the edited document is empty: nothing was saved");
     else if (has_markers(text))
-        code = cli_say(cli, CLI_NO, "there are still markers (<<<<<<< mine); nothing is saved");
+        code = cli_say(
+            cli, CLI_NO,
+            "the document still has conflict markers (<<<<<<< mine): nothing was saved; edit it "
+            "again and remove them");
     else if (!cli_document(cli, text, "the edited document", edited))
         code = CLI_USAGE;
     else
@@ -385,11 +387,11 @@ static const struct cli_command cli_doc_conflicts = {
     .noun = "doc",
     .verb = "conflicts",
     .arguments = "COLLECTION",
-    .summary = "list the conflicts that wait for a decision",
+    .summary = "list unresolved conflicts",
     .help =
-        "Prints mine and the current theirs next to each other; with --json, a document for each\n"
-        "conflict, with both sides. The exit code is 1 if there are any. A decision names the\n"
-        "version that it has seen (truce doc resolve --version).",
+        "Prints for each conflict your document (mine) and the current one (theirs) side by side,\n"
+        "or with --json, one document with both. Exit code 1: there are conflicts. To resolve\n"
+        "one, pass the version that was printed: truce doc resolve --version.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc conflicts posts",
     .store = CLI_STORE_READ,
@@ -415,7 +417,8 @@ static bool doc_merge_revisions(const struct cli *cli, const truce_revision *rev
 
     if (!truce__value_subdocument(entry, "mine", &mine)) {
         bson_init(made);
-        return cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"") < 0;
+        return cli_say(cli, CLI_FAILED,
+                       "the stored conflict is damaged: it has no document \"mine\"") < 0;
     }
     options.rules = truce__revision_entry_rules(revision, entry, &kept);
     if (truce__value_subdocument(entry, "base", &base) &&
@@ -513,11 +516,14 @@ static bool resolve_options(const struct cli *cli, int64_t *version)
         1)
         return cli_usage(cli, "give one of --mine, --theirs, --edit, and --with DOCUMENT") < 0;
     if (cli_text(cli, "version") && cli_flag(cli, "new"))
-        return cli_usage(cli, "--new means that no document was seen: it excludes --version") < 0;
+        return cli_usage(cli,
+                         "--new and --version exclude each other: --new says that the document was "
+                         "removed") < 0;
     if (named && cli_flag(cli, "edit"))
         return cli_usage(
-                   cli, "--edit decides against the current document, without --version or --new") <
-               0;
+                   cli,
+                   "--edit excludes --version and --new: it always resolves against the current "
+                   "document") < 0;
     return cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, version);
 }
 
@@ -561,13 +567,13 @@ static const struct cli_command cli_doc_resolve = {
     .noun = "doc",
     .verb = "resolve",
     .arguments = "COLLECTION CONFLICT",
-    .summary = "decide a conflict",
+    .summary = "resolve a conflict",
     .help =
-        "Paths without a conflict are merged in any case. --version is the one that truce doc\n"
-        "conflicts showed (--new: the document was removed). Without it, the decision is against\n"
-        "the version of the conflict. If the document was saved again since, the decision is\n"
-        "merged with it. If the two disagree, the conflict stays open, against the current\n"
-        "version (exit code 1). The rules are those of the save, unless --rules is given.",
+        "Paths without a conflict are merged. --version is the version that truce doc conflicts\n"
+        "showed (--new: the document was removed); the default is the version of the conflict.\n"
+        "If the document was saved again since, the resolution is merged with that save. If they\n"
+        "conflict, the conflict stays open against the current version (exit code 1). The merge\n"
+        "rules are those of the save, unless --rules is given.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
                "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
@@ -576,11 +582,11 @@ static const struct cli_command cli_doc_resolve = {
     .options =
         (const struct cli_option[]){
             {"mine", 0, NULL, "use mine where they disagree", false},
-            {"theirs", 0, NULL, "take theirs", false},
+            {"theirs", 0, NULL, "use theirs where they disagree", false},
             {"with", 0, "DOCUMENT", "use this document", false},
             {"edit", 0, NULL, "edit the merged document with $EDITOR", false},
             {"version", 'v', "NUMBER", "the version that was seen", false},
-            {"new", 0, NULL, "no document was seen", false},
+            {"new", 0, NULL, "the document was removed", false},
             {0}},
     .store = CLI_STORE_CHANGE,
     .row = DOC_ROW("truceResolve", DOC_KEPT, "", "",
@@ -602,7 +608,7 @@ static int remove_run_remove(struct cli *cli)
 {
     return cli_text(cli, "version")
                ? cli_row_run(cli)
-               : cli_usage(cli, "--version NUMBER is missing: the number that was read");
+               : cli_usage(cli, "--version NUMBER is missing: give the version that you read");
 }
 
 static const struct cli_command cli_doc_remove = {
@@ -665,9 +671,12 @@ static int doc_run_save(struct cli *cli)
     /* -1, which the operation knows as "no document", is --new here. */
     good = good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version);
     if (good && !cli_text(cli, "version") && !cli_flag(cli, "new")) {
-        cli_usage(cli, "--version NUMBER is missing: the number that was read (or --new)");
+        cli_usage(cli, "--version NUMBER is missing: give the version that you read, or --new");
     } else if (good && cli_text(cli, "version") && cli_flag(cli, "new")) {
-        cli_usage(cli, "--new means that there is no document yet: it excludes --version");
+        cli_usage(
+            cli,
+            "--new and --version exclude each other: --new inserts a document that does not exist "
+            "yet");
     } else if (good) {
         doc_keep_types(cli, given ? &base : NULL, version, &mine);
         BSON_APPEND_DOCUMENT(&more, cli->command->verb, &mine);
@@ -688,8 +697,8 @@ static const struct cli_command cli_doc_save = {
     .arguments = "COLLECTION DOCUMENT",
     .summary = "save a document unless it was saved since it was read",
     .help =
-        "Increments the number. If it is no longer --version, nothing is saved. The command then\n"
-        "prints the paths that the two changes disagree about, and the exit code is 1.",
+        "Saves the document and increments its version. If the version is no longer --version,\n"
+        "nothing is saved, the conflicting paths are printed, and the exit code is 1.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1",
     .options = save_options,

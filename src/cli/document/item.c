@@ -108,7 +108,8 @@ static bool item_print_converted(struct cli *cli, const bson_t *reply)
                         (long long)truce__field_number(reply, "refused"));
 
     if (item_is_refused(reply))
-        cli_note(cli, "the first unchanged document: %s", truce__field_text(reply, "failure"));
+        cli_note(cli, "the first document that was not converted: %s",
+                 truce__field_text(reply, "failure"));
     return good;
 }
 
@@ -124,12 +125,10 @@ static const struct cli_command cli_item_to_map = {
     .verb = "to-map",
     .arguments = "COLLECTION",
     .summary = "convert arrays into maps while the collection is in use",
-    .help =
-        "Converts each document in one atomic write. The key of an item is its identity.\n"
-        "\"%\", \".\", and \"$\" are written as %25, %2E, and %24. If it is killed, start it "
-        "again,\n"
-        "and it resumes. Documents with an item without identity, or with two items of one, stay\n"
-        "unchanged (exit code 1).",
+    .help = "Converts each document in one atomic write. The key of an item is its identity.\n"
+            "\"%\", \".\", and \"$\" are written as %25, %2E, and %24. If the command is\n"
+            "killed, run it again, and it resumes. A document stays unchanged (exit code 1) if an\n"
+            "item has no identity, or two items have the same one.",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item to-map employees -f badges -i type",
     .store = CLI_STORE_CHANGE,

@@ -68,7 +68,7 @@ static const struct cli_command cli_sync_update = {
     .noun = "sync",
     .verb = "update",
     .arguments = "COLLECTION ID UPDATE",
-    .summary = "update a source with its copies, or a copy's document",
+    .summary = "update a source with its copies, or a dependent document",
     .help = "UPDATE has MongoDB's operators. It cannot change a copied field: update its source.",
     .example = SAMPLE "truce sync update users 17 '{$set: {name: \"Johnny\"}}'\n"
                       "truce find comments",
@@ -148,8 +148,8 @@ static const struct cli_command cli_sync_run = {
     .verb = "run",
     .summary = "write pending copies now",
     .help =
-        "`truce sweep` does so for flags that are a minute old. Exit code 1: a copy failed, and\n"
-        "the reason was printed.",
+        "`truce sweep` also writes them, a minute after the update. Exit code 1: a copy could not\n"
+        "be written; the reason is printed.",
     .example = SAMPLE "truce update users '{_id: 17}' '{$set: {name: \"Jo\", syncing: true}}'\n"
                       "truce sync run",
     .store = CLI_STORE_CHANGE,

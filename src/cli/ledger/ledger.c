@@ -210,7 +210,8 @@ static void ledger_append_entries(const struct entries *entries, bson_t *more)
     bson_append_array_end(more, &array);
 }
 
-/* Posts a transaction. `of`: the one that it settles, voids, or reverses. Ids are strings. */
+/* Posts a transaction. `of` is the transaction that it settles, voids, or reverses. Ids are
+ * strings. */
 static int ledger_post(struct cli *cli, const struct entries *entries, const char *of)
 {
     bson_t more = BSON_INITIALIZER;
@@ -236,7 +237,9 @@ static int split_entry(const struct cli *cli, const char *option, const char *te
     const char *equals = strrchr(text, '=');
 
     if (!equals || equals == text)
-        return cli_usage(cli, "--%s: \"%s\" is not ACCOUNT=AMOUNT", option, text);
+        return cli_usage(cli,
+                         "invalid --%s \"%s\": expected ACCOUNT=AMOUNT, for example shop=10.00",
+                         option, text);
     *length = (size_t)(equals - text);
     return CLI_DONE;
 }
@@ -251,8 +254,8 @@ static int read_also(const struct cli *cli, const char *text, int digits, struct
     if (!code)
         code = ledger_read_amount(cli, "--also", text + length + 1, digits, &value);
     if (!code && value <= 0)
-        return cli_usage(cli,
-                         "--also: the amount must be more than 0: it goes from the first account");
+        return cli_usage(
+            cli, "the amount of --also must be more than 0: it moves from FROM to that account");
     if (!code)
         ledger_add_entry(entries, text, length, value);
     return code;
@@ -272,7 +275,8 @@ static int read_payment(struct cli *cli, struct entries *entries)
         code = ledger_read_amount(cli, "AMOUNT", cli->arguments[3], digits, &value);
     if (!code && value <= 0)
         code = cli_usage(
-            cli, "AMOUNT must be more than 0: it goes from the first account to the second");
+            cli, "AMOUNT must be more than 0: it moves from FROM to TO (to reverse the direction, "
+                 "exchange them)");
     ledger_add_entry(entries, from, strlen(from), 0);
     ledger_add_entry(entries, to, strlen(to), value);
     for (int i = 0; !code && cli_texts(cli, "also", i); i++)
@@ -396,8 +400,9 @@ static const struct cli_command cli_ledger_settle = {
     .verb = "settle",
     .arguments = "LEDGER TRANSACTION",
     .summary = "post a pending transaction",
-    .help = "Posts the whole, or the amounts of --entry, which are negative if the account\n"
-            "pays (--entry ada=-5.00 --entry shop=5.00). The rest becomes available again.",
+    .help =
+        "Posts the whole transaction, or only the amounts of --entry, which are negative if the\n"
+        "account pays (--entry ada=-5.00 --entry shop=5.00). The rest becomes available again.",
     .example = EXAMPLE_PENDING "truce ledger settle book 'payment 1' --id 'payment 1 came'",
     .options = resolve_options,
     .store = CLI_STORE_CHANGE,
@@ -422,8 +427,9 @@ static const struct cli_command cli_ledger_reverse = {
     .verb = "reverse",
     .arguments = "LEDGER TRANSACTION",
     .summary = "reverse a transaction once",
-    .help = "Posts the whole, or the amounts of --entry, which are negative if the account\n"
-            "returns money (--entry shop=-5.00 --entry ada=5.00).",
+    .help =
+        "Reverses the whole transaction, or only the amounts of --entry, which are negative if\n"
+        "the account returns money (--entry shop=-5.00 --entry ada=5.00).",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"

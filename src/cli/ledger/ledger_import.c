@@ -53,7 +53,7 @@ static void import_print_refusals(const struct reading *reading, const bson_t *r
         bson_destroy(&document);
     }
     if (truce__field_true(reply, "more"))
-        cli_note(reading->cli, "other lines were refused, too");
+        cli_note(reading->cli, "more lines were refused than are printed");
 }
 
 static int import_print(const struct reading *reading, const bson_t *reply)
@@ -138,7 +138,7 @@ static int import_file(struct cli *cli, struct book_source *source, const char *
 
     if (status)
         return cli_error(cli, NULL, status == TRUCE_IO ? TRUCE_INVALID : status, &error);
-    /* some programs write a byte order mark */
+    /* Some programs write a byte order mark. */
     source->text = strncmp(text, "\xef\xbb\xbf", 3) ? text : text + 3;
     code = cli_row_request(cli, &request);
     if (!code)
@@ -165,7 +165,9 @@ static int ledger_import_run(struct cli *cli)
     if (code)
         return code;
     if (cli_text(cli, "rules") && source.form != BOOK_CSV)
-        return cli_usage(cli, "--rules needs the form csv");
+        return cli_usage(
+            cli,
+            "--rules needs a CSV file: give --form csv if the file name does not end with .csv");
     code = import_read_rules(cli, &rules, &by_rules);
     source.rules = by_rules ? &rules : NULL;
     if (!code)
@@ -204,7 +206,7 @@ static const struct cli_command cli_ledger_import = {
     .row = &(const struct cli_row){.name = "truceLedgerImport",
                                    .named = "--dry-run check",
                                    .fields = "open check"},
-    .store = CLI_STORE_NONE, /* the store is opened after the file */
+    .store = CLI_STORE_NONE, /* The store is opened after the file. */
     .run = ledger_import_run,
 };
 

@@ -105,8 +105,10 @@ static int report_print_none(struct cli *cli)
     if (status == TRUCE_NOT_FOUND)
         return cli_say(cli, CLI_NO, "the ledger \"%s\" does not exist", ledger);
     if (prefix)
-        return cli_say(cli, CLI_NO, "nothing is booked in accounts of \"%s\" below \"%s\"", ledger,
-                       prefix);
+        return cli_say(
+            cli, CLI_NO,
+            "ledger \"%s\" has no entries in the account \"%s\", or in accounts below it", ledger,
+            prefix);
     return CLI_DONE;
 }
 
@@ -168,9 +170,10 @@ static const struct cli_command cli_ledger_report = {
     .verb = "report",
     .arguments = "LEDGER [PREFIX]",
     .summary = "report changes by period or metadata",
-    .help = "Reports a snapshot, by value dates. PREFIX is an account, or the first parts of\n"
-            "some (assets). --depth 1 combines all accounts with the same first part. --form svg\n"
-            "draws a picture: lines of the balances, or bars for values of the metadata.",
+    .help =
+        "Reports a snapshot, by value dates. PREFIX is an account, or the first parts of\n"
+        "account names (assets). --depth 1 combines all accounts with the same first part. --form\n"
+        "svg draws a picture: lines of the balances, or bars for values of the metadata.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"

@@ -226,8 +226,8 @@ static const struct cli_command cli_ledger_statement = {
     .verb = "statement",
     .arguments = "LEDGER ACCOUNT",
     .summary = "list the entries of an account with balances",
-    .help = "A page never changes, even during writes: the next one is --after the last number\n"
-            "of this one.",
+    .help = "A page never changes, even during writes. For the next page, give --after the last\n"
+            "number of this one.",
     .example = EXAMPLE_BOOK "truce ledger statement book customers:ada",
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceLedgerStatement",
@@ -254,7 +254,7 @@ struct sum {
 
 struct branch {
     char *name;
-    struct sum *sums; /* by currency */
+    struct sum *sums; /* By currency. */
     uint32_t count;
 };
 
@@ -262,7 +262,7 @@ struct branch {
 static struct {
     struct branch *open;
     uint32_t count;
-    bool ended; /* the output cannot be written */
+    bool ended; /* The output cannot be written. */
 } tree;
 
 static struct sum *ledger_show_sum_of(struct branch *branch, const char *currency)
@@ -313,7 +313,7 @@ static bool ledger_show_print_sum(const struct cli *cli, const char *name, const
     return good;
 }
 
-/* Prints the branches that are complete before this account (NULL: all). */
+/* Prints the branches that are complete before this account (NULL means all). */
 static void close_branches(const struct cli *cli, const char *account)
 {
     while (tree.count) {
@@ -373,9 +373,9 @@ static const struct cli_command cli_ledger_accounts = {
     .summary = "list accounts with balances and sums",
     .help =
         "Prints a snapshot: the balances of all accounts of a currency sum to zero, even during\n"
-        "writes (with more than about 40,000 accounts, each part of the list is a snapshot). The\n"
-        "sum of a part of the names follows its accounts. PREFIX is an account, or\n"
-        "the first parts of some (assets).",
+        "writes (with more than about 40,000 accounts, each part of the list is a snapshot). A\n"
+        "subtotal follows the accounts that share the first parts of their names. PREFIX is an\n"
+        "account, or the first parts of account names (assets).",
     .example = EXAMPLE_BOOK "truce ledger accounts book",
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceLedgerAccounts",
@@ -423,7 +423,9 @@ static bool verify_print(struct cli *cli, const bson_t *reply)
         good = cli_print(&finding, JSON_RELAXED);
     }
     if (truce__field_true(reply, "more"))
-        cli_note(cli, "there are more findings: verify single accounts");
+        cli_note(cli,
+                 "more findings exist than are printed: verify one account at a time (truce ledger "
+                 "verify LEDGER ACCOUNT)");
     BCON_APPEND(&document, "accounts", BCON_INT64(accounts), "entries", BCON_INT64(entries),
                 "findings", BCON_INT64(found));
     good = good && cli_answer(cli, &document, "%s of %s, %s", PLURAL(entries, "entry", "entries"),
@@ -512,8 +514,10 @@ static const struct cli_command cli_ledger_seal = {
     .verb = "seal",
     .arguments = "LEDGER",
     .summary = "print a seal of the book to store elsewhere",
-    .help = "A line has at most 1,000 accounts, and the last line is marked. A writer\n"
-            "that rewrites the book from an old entry on cannot rewrite a seal stored elsewhere.",
+    .help =
+        "Each line has at most 1,000 accounts; the last line is marked. Store the seal elsewhere:\n"
+        "if old entries of the book are rewritten, the stored seal does not change, and truce\n"
+        "ledger verify --seal detects the difference.",
     .example = EXAMPLE_BOOK "truce ledger seal book > book.seal",
     .row = &(const struct cli_row){.name = "truceLedgerSeal",
                                    .fields = "",

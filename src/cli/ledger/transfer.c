@@ -25,7 +25,8 @@ static int transfer_run_start(struct cli *cli)
     if (cli_text(cli, "entries") && cli->count != 2)
         return cli_usage(cli, "--entries replaces SOURCE DESTINATION VALUE");
     if (!cli_text(cli, "entries") && cli->count == 2)
-        return cli_usage(cli, "SOURCE DESTINATION VALUE are missing, or --entries [...]");
+        return cli_usage(
+            cli, "the changes are missing: give SOURCE DESTINATION VALUE, or --entries [...]");
     return cli_row_run(cli);
 }
 
@@ -90,7 +91,7 @@ static const struct cli_command cli_transfer_show = {
     .noun = "transfer",
     .verb = "show",
     .arguments = "BOOK ID",
-    .summary = "show a transfer: state, entries, reason of a refusal",
+    .summary = "show the state, the entries, and the refusal of a transfer",
     .example = SAMPLE "truce transfer show transactions 7",
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceTransferShow",

@@ -25,7 +25,7 @@ int cli_target_open(const struct cli *cli, const char *name, bool create, struct
     if (!strncmp(name, "s3://", 5))
         status = truce__target_s3(name, NULL, target, &error);
     else if (strstr(name, "://") || !strncmp(name, "memory:", 7))
-        return cli_usage(cli, "\"%s\" is not a target: expected a directory or s3://BUCKET/PREFIX",
+        return cli_usage(cli, "invalid target \"%s\": expected a directory or s3://BUCKET/PREFIX",
                          name);
     else
         status = truce__target_directory(name, create, target, &error);
@@ -46,11 +46,11 @@ void cli_archive_line(enum archive_event event, const struct segment_head *head,
 {
     switch (event) {
     case ARCHIVE_CONTINUES:
-        snprintf(line, CLI_ARCHIVE_LINE, "continues generation %u after commit %" PRIu64,
+        snprintf(line, CLI_ARCHIVE_LINE, "continuing generation %u after commit %" PRIu64,
                  head->generation, head->commit);
         break;
     case ARCHIVE_GENERATION:
-        snprintf(line, CLI_ARCHIVE_LINE, "begins generation %u with a new base%s%s",
+        snprintf(line, CLI_ARCHIVE_LINE, "beginning generation %u with a new base%s%s",
                  head->generation, text ? ": " : "", text ? text : "");
         break;
     case ARCHIVE_BASE:
@@ -59,19 +59,20 @@ void cli_archive_line(enum archive_event event, const struct segment_head *head,
                  head->commit);
         break;
     case ARCHIVE_FAILS:
-        snprintf(line, CLI_ARCHIVE_LINE, "%s (the archiver repeats it, and the log grows)", text);
+        snprintf(line, CLI_ARCHIVE_LINE,
+                 "%s; the archiver retries, and the log grows in the meantime", text);
         break;
     case ARCHIVE_WORKS:
         snprintf(line, CLI_ARCHIVE_LINE, "the target works again");
         break;
     case ARCHIVE_LIMIT:
         snprintf(line, CLI_ARCHIVE_LINE,
-                 "the log that is not archived has %s, more than its limit: the commits after "
-                 "%" PRIu64 " are lost to the archive, until a new base is complete",
+                 "the log that is not archived has %s, more than its limit: commits after %" PRIu64
+                 " are missing from the archive until a new base is complete",
                  text, head->commit);
         break;
     case ARCHIVE_REMOVED:
-        snprintf(line, CLI_ARCHIVE_LINE, "removed %s segments that are too old", text);
+        snprintf(line, CLI_ARCHIVE_LINE, "removed %s segments that are past their retention", text);
         break;
     }
 }
@@ -180,20 +181,21 @@ static int archive_run(struct cli *cli)
 static const struct cli_command cli_archive = {
     .noun = "archive",
     .arguments = "FILE",
-    .summary = "archive a store in use continuously, for restores",
+    .summary = "archive a store continuously while it is in use",
     .help =
         "Copies the file FILE and then, continuously, its log to a second place. From there,\n"
         "truce restore restores the store as it was after any commit. Other processes use the\n"
         "store in the meantime. The command runs until Ctrl-C or SIGTERM; it then archives the\n"
         "rest and ends. If it is killed and started again, it continues.\n"
         "\n"
-        "The log keeps what is not archived. If the target fails for so long that this exceeds\n"
-        "--log-limit, the log is reused, and later commits are missing in the archive. A new base\n"
-        "begins when the target works again. While no archiver runs, nothing is kept: if the log\n"
-        "was reused, the next one begins a new base.\n"
+        "The log of the store keeps commits until they are archived. If the target fails until\n"
+        "this part of the log exceeds --log-limit, the log is reused, and those commits are\n"
+        "missing from the archive. When the target works again, the archiver writes a new base.\n"
+        "While no archiver runs, the log keeps nothing for it: if the log was reused, the next\n"
+        "archiver also writes a new base.\n"
         "\n"
-        "The archive grows without a limit unless you give --keep. truce doctor shows how far it\n"
-        "is behind.\n"
+        "The archive grows without a limit unless you give --keep. truce doctor shows how far\n"
+        "the archive is behind.\n"
         "\n"
         "A target in S3 needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and\n"
         "uses AWS_REGION, AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL.",

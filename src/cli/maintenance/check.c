@@ -45,7 +45,8 @@ static bool check_print(struct cli *cli, const bson_t *reply)
         check_print_finding(cli, &finding);
     }
     if (printed < found)
-        cli_note(cli, "the first %lld findings are printed", (long long)printed);
+        cli_note(cli, "only the first %lld of %lld findings are printed", (long long)printed,
+                 (long long)found);
     for (size_t i = 0; i < 4; i++) {
         count[i] = truce__field_number(reply, counts[i]);
         if (i == 3)

@@ -37,7 +37,7 @@ static void compact_report(const struct cli *cli, const truce_compact_report *re
             PLURAL(report->reads, "cursor or snapshot prevents", "cursors or snapshots prevent"),
             report->process);
     else if (!report->complete)
-        cli_note(cli, "run this again to continue");
+        cli_note(cli, "not all space was released: run truce compact again to continue");
 }
 
 static int compact_run(struct cli *cli)

@@ -21,15 +21,18 @@
 struct copying {
     struct cli *cli;
     const char *from_uri, *to_uri;
-    char *from_name, *to_name; /* without passwords; always the same for a store. */
+    /* Without passwords; always the same for a store. */
+    char *from_name, *to_name;
     truce_store *from, *to;
-    /* a snapshot of `from` at the start of the copy; NULL if the store cannot give one. */
+    /* A snapshot of `from` at the start of the copy; NULL if the store cannot give one. */
     truce_store *view;
     int64_t pinned;
     truce_copy_options options;
     struct cli_progress shown;
-    bool comparing;  /* the progress line is about comparing. */
-    int64_t printed; /* differences that were printed. */
+    /* The progress line is about comparing. */
+    bool comparing;
+    /* Differences that were printed. */
+    int64_t printed;
 };
 
 /* ---- the two stores -------------------------------------------------------------------------- */
@@ -350,8 +353,10 @@ static void name_left_behind(const struct copying *copying)
     }
     truce__buffer_append_byte(&names, 0);
     if (names.size > 1)
-        cli_note(copying->cli, "%s are not copied, but sets, commits, and other patterns need them",
-                 (const char *)names.bytes);
+        cli_note(
+            copying->cli,
+            "not copied: %s; sets, commits, and other patterns of the copied collections need them",
+            (const char *)names.bytes);
     truce__buffer_release(&names);
     bson_destroy(&collections);
 }
@@ -363,9 +368,10 @@ static void copy_explain(const struct copying *copying, const truce_copy_report 
 
     if (report->differences && copying->options.mode == TRUCE_COPY_NEW) {
         if (report->inserted + report->replaced + report->removed)
-            cli_note(cli, "if FROM is in use, end its writers and run this again");
+            cli_note(cli, "if other programs write to FROM, stop them and run this command again");
         else
-            cli_note(cli, "--replace makes TO equal to FROM; other documents of TO are then lost");
+            cli_note(cli,
+                     "--replace makes TO equal to FROM, and removes the other documents of TO");
     }
     if (copying->options.collections)
         name_left_behind(copying);
@@ -479,22 +485,20 @@ static int run_backup(struct cli *cli)
 static const struct cli_command cli_copy = {
     .noun = "copy",
     .arguments = "FROM TO",
-    .summary = "copy a store into another one, and verify the copy",
+    .summary = "copy a store to another one and verify the copy",
     .help =
         "Copies all collections, including truce's own, with their indexes: from a file to\n"
-        "MongoDB, back, or to another file. Documents are copied byte for byte. Then both sides "
-        "are\n"
-        "read again and compared, and each collection's count and hash are printed. If it is "
-        "killed\n"
-        "and started again, it resumes (its record in TO: truce_copies).\n"
+        "MongoDB, back, or to another file. Documents are copied byte for byte. Then both sides\n"
+        "are read again and compared, and each collection's count and hash are printed. If it is\n"
+        "killed and started again, it resumes (its record in TO: truce_copies).\n"
         "\n"
         "TO must not have documents in these collections, unless you give --merge or\n"
         "--replace. If a copy is complete, a further run only compares it.\n"
         "\n"
         "FROM may be in use: TO is then compared with a snapshot of FROM from the start of the\n"
-        "copy (of a server before 5.0: from the start of the comparison). To move, end the\n"
-        "writers, run it (again, with --replace, to copy later changes), and let the programs\n"
-        "open TO.\n"
+        "copy (of a server before 5.0: from the start of the comparison). To move a\n"
+        "store, stop its writers, run the command (again with --replace, to copy later changes),\n"
+        "and let the programs open TO.\n"
         "\n"
         "Exit code 1: TO differs; the first differences are printed (--json: 10,000).",
     .example =

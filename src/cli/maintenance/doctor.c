@@ -108,7 +108,7 @@ static int doctor_run(struct cli *cli)
     code = cli_refuse_database_of_file(cli);
     if (code)
         return code;
-    /* a server is examined even if the database has no collections yet */
+    /* A server is examined even if the database has no collections yet. */
     may_be_empty =
         cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
     code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : doctor_store_use(cli), &cli->store);
@@ -122,12 +122,11 @@ static const struct cli_command cli_doctor = {
     .help =
         "For a server, it examines versions, transactions, durability, members of the\n"
         "replica set, clocks, rights, and the shard keys that truce's documents need. For a\n"
-        "file, it examines the disk, the file system, permissions, the lock file, and the log. "
-        "For\n"
-        "both, it examines indexes and interrupted commits. It changes nothing.\n"
+        "file, it examines the disk, the file system, permissions, the lock file, and the log.\n"
+        "For both, it examines indexes and interrupted commits. It changes nothing.\n"
         "\n"
         "Each finding is an error (a guarantee does not hold), a warning (a problem is likely),\n"
-        "or a note, and names the change to make. Exit code 1: there are errors or warnings.\n"
+        "or a note, and says what to change. Exit code 1: there are errors or warnings.\n"
         "\n"
         "STORE may be a server: truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
     .example =

@@ -143,15 +143,18 @@ static void restore_answer(const struct cli *cli, const struct restore_options *
                    PLURAL(checks->findings, "finding", "findings"),
                    PLURAL(checks->ledgers, "ledger", "ledgers"));
     if (report->back_commit)
-        cli_note(cli,
-                 "the clock of the store went back: commits %" PRIu64 " to %" PRIu64
-                 " are later, although some have a time before --at; use --at-commit for them",
-                 report->next_commit, report->back_commit);
+        cli_note(
+            cli,
+            "the clock of the store was set back: commits %" PRIu64 " to %" PRIu64
+            " follow the restored one, although some have an earlier time than --at; restore them "
+            "with --at-commit",
+            report->next_commit, report->back_commit);
     if (options->at_ms != INT64_MAX && !report->next_commit)
-        cli_note(cli,
-                 "this is the last commit of the archive, which does not show whether there were "
-                 "others until %s",
-                 truce__date_show(options->at_ms, next));
+        cli_note(
+            cli,
+            "this is the last commit of the archive: commits between it and %s, if there were any, "
+            "are not archived",
+            truce__date_show(options->at_ms, next));
     if (report->newer_generation)
         cli_note(cli,
                  "generation %u of the archive has no complete base: later commits cannot be "
@@ -182,7 +185,7 @@ static int restore_with(struct cli *cli, struct target *target, const struct res
     if (!options.dry_run)
         status = restore_check(&checks, &error);
     if (status)
-        return cli_error(cli, "the restored store", status, &error);
+        return cli_error(cli, "check of the restored store", status, &error);
     restore_answer(cli, &options, &report, &checks);
     return checks.findings ? CLI_NO : CLI_DONE;
 }

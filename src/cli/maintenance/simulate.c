@@ -109,16 +109,19 @@ static const struct cli_command cli_simulate = {
     .noun = "simulate",
     .summary = "simulate commits and patterns under faults",
     .help =
-        "Logical clients on a store in memory commit, read, and sweep. The seed decides their\n"
-        "order at every store call, deaths, lost answers, late calls, and clock jumps. Each run\n"
-        "is checked. Commits are all or nothing, exactly once,\n"
-        "and strictly serializable. No reader sees an item absent, twice, or half-changed. No\n"
-        "edit of a revision is lost silently. Operations of a set take effect in order of number,\n"
-        "not of arrival. The effects of a job happen once, and those of a worker that lost\n"
-        "it never. The money of a ledger and of transfers is neither created nor lost. A\n"
-        "version of a tree is seen completely. A stale copy is marked. Plain writes\n"
-        "are never overwritten silently. At the end, no work is pending.\n"
-        "A failing seed is reduced to the smallest run that fails, which is printed.",
+        "Logical clients commit, read, and sweep on a store in memory. The seed determines the\n"
+        "order of their calls, and injects deaths, lost replies, late calls, and clock jumps.\n"
+        "Each run is checked against the guarantees:\n"
+        "  commits      all or nothing, exactly once, strictly serializable\n"
+        "  items        no reader sees an item missing, twice, or half-changed\n"
+        "  revisions    no edit is lost silently\n"
+        "  sets         operations take effect in the order of their numbers\n"
+        "  queue        the effects of a job happen once, and only from its current worker\n"
+        "  ledger, transfer   no money is created or lost\n"
+        "  tree         a reader sees a version completely\n"
+        "  sync         a stale copy is flagged\n"
+        "No plain write is overwritten silently, and no work is pending at the end. A failing\n"
+        "seed is reduced to the smallest run that fails, which is printed.",
     .example = "truce simulate --count 100\n"
                "truce simulate --seed 42",
     .options =

@@ -92,10 +92,10 @@ static int sweep_run_sweep(struct cli *cli)
 static const struct cli_command cli_sweep = {
     .noun = "sweep",
     .summary = "complete or undo work of dead processes",
-    .help = "Completes decided commits, undoes those whose owner has died,\n"
-            "releases their documents, and deletes old commits. Also deletes\n"
-            "documents that expired by an index with expireAfterSeconds. Safe at any time\n"
-            "and in several processes at the same time.",
+    .help =
+        "Completes decided commits, undoes commits whose process has died, releases their\n"
+        "documents, and deletes old records. Also deletes documents that have expired by an index\n"
+        "with expireAfterSeconds. You may run it at any time, in several processes at once.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce sweep",

@@ -103,7 +103,7 @@ static int verify_edn(struct verify_input *input)
     return status ? cli_usage(input->cli, "%s", error.message) : CLI_DONE;
 }
 
-/* EDN by --format, or by the end of the file's name. */
+/* Reads the history. It is EDN if --format or the ending of the file name says so. */
 static int verify_read(struct verify_input *input)
 {
     const char *format = cli_text(input->cli, "format");
@@ -132,7 +132,7 @@ static int verify_answer(struct verify_input *input)
     if (*input->name) {
         smallest = truce__verify_draw(input->verify, input->name, &drawing);
         truce__buffer_append_byte(&drawing, 0);
-        drawing.bytes[drawing.size - 2] = 0; /* the last end of a line */
+        drawing.bytes[drawing.size - 2] = 0; /* The last end of a line. */
         BSON_APPEND_UTF8(&answer, "smallest", input->name);
         BSON_APPEND_INT64(&answer, "transactions", smallest);
         BSON_APPEND_UTF8(&answer, "drawing", (const char *)drawing.bytes);
@@ -160,7 +160,8 @@ static int verify_run(struct cli *cli)
     input.jepsen = truce__jepsen_new(input.verify);
     code = verify_read(&input);
     if (!code && !truce__verify_count(input.verify))
-        code = cli_usage(cli, "%s has no transaction", cli->arguments[0]);
+        code =
+            cli_usage(cli, "%s has no transactions: expected one on each line", cli->arguments[0]);
     if (!code)
         code = verify_answer(&input);
     truce__jepsen_free(input.jepsen);

@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/core/operation_row.h"
 
-/* Prints the next time of an entry. */
+/* Prints the next time of a cron line. */
 static bool cron_print_next(struct cli *cli, const bson_t *reply)
 {
     char text[DATE_TEXT_MAX];
@@ -23,7 +23,7 @@ static const struct cli_command cli_cron_set = {
     .arguments = "CRON QUEUE LINE PAYLOAD",
     .summary = "add jobs to a queue on a schedule",
     .help =
-        "CRON is the name of the entry. LINE is \"minute hour day month weekday\", or six fields\n"
+        "CRON is the name of the line. LINE is \"minute hour day month weekday\", or six fields\n"
         "that begin with the second, or @hourly, @daily, @weekly, @monthly, @yearly, or\n"
         "\"@every 90s\" (s, m, h, d). The workers of the queue fire it, and so does `truce "
         "sweep`.\n"

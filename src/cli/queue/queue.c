@@ -14,10 +14,10 @@ static const struct cli_command cli_queue_add = {
     .arguments = "QUEUE PAYLOAD...",
     .summary = "add jobs to a queue",
     .help =
-        "PAYLOAD is a document. With --unique, if a live job has the key, the call adds nothing, "
-        "or\n"
-        "follows --on-conflict. With --unique-scope kept, the key is taken as long as its job is\n"
-        "stored, done or not: repeat such an add safely. Prints the job's id.",
+        "PAYLOAD is a document. With --unique, if a live job has the key, nothing is\n"
+        "added, or --on-conflict applies. With --unique-scope kept, the key stays in use as long\n"
+        "as its job is stored, even if it is done, so the command can safely be repeated. Prints\n"
+        "the id of the job.",
     .example = "truce queue add people '{command: \"ADD_FRIEND\", users: [1, 2]}'\n"
                "truce queue add mail '{to: \"ada@x.org\"}' --unique ada --delay 60s",
     .store = CLI_STORE_WRITE,
@@ -106,9 +106,9 @@ static int run_top(struct cli *cli)
 static const struct cli_command cli_queue_top = {
     .noun = "queue",
     .verb = "top",
-    .summary = "watch the figures of all queues",
-    .help = "On a terminal, updates the figures every second until Ctrl-C. Else, and with --json,\n"
-            "prints them once. oldest: the age of the oldest ready job.",
+    .summary = "watch the statistics of all queues",
+    .help = "On a terminal, updates the statistics every second until Ctrl-C. Otherwise, or with\n"
+            "--json, prints them once. The column oldest is the age of the oldest ready job.",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue top --json",
     .options =
@@ -154,8 +154,9 @@ static void queue_append_names(const bson_t *reply, bson_string_t *names)
     }
 }
 
-/* A queue needs no declaration, so any name is valid. If the queue has no jobs, notes which queues
- * have some: the name may be misspelled. `always`: also if none has. */
+/* Prints a note if the queue has no jobs. A queue needs no declaration, so any name is valid, but
+ * the name may be misspelled. The note names the queues that have jobs. If no queue has jobs, it is
+ * printed only if `always` is true. */
 static void queue_note_unknown(struct cli *cli, const char *queue, bool always)
 {
     bson_t *request = BCON_NEW("truceQueues", BCON_INT32(1)), reply;
@@ -336,7 +337,7 @@ static const struct cli_command cli_queue_pause = {
     .noun = "queue",
     .verb = "pause",
     .arguments = "QUEUE",
-    .summary = "stop handing out jobs of a queue",
+    .summary = "pause a queue: workers claim no more of its jobs",
     .help = "Running jobs continue, and the queue accepts new jobs. Every worker sees it within a\n"
             "second.",
     .example = "truce queue pause mail",

@@ -14,8 +14,8 @@
  * the grace time; otherwise, the worker releases it and prints its id. A second signal kills the
  * worker.
  *
- * This file claims and ends jobs, and runs programs that stay (--keep-open). work_program.c runs
- * one program for each job, and manages the child processes and their answers.
+ * This file claims and ends jobs, and runs programs that process many jobs (--keep-open).
+ * work_program.c runs one program for each job, and manages the child processes and their answers.
  *
  * Each of --workers is a thread with one program. The threads share the store, so their commits
  * share syncs.
@@ -42,8 +42,8 @@
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-/* truce work: chooses the next job, and extends its lease. Each call is an operation of the table,
- * so a truce server runs it as one command. */
+/* A worker chooses the next job, and extends its lease. Each call is an operation of the table, so
+ * a truce server runs it as one command. */
 
 /* Takes the job of a reply of truceClaim. */
 static void claim_copy_job(const bson_t *reply, struct work_job *at)
@@ -169,7 +169,7 @@ static void keep_lease(const struct work *work, struct work_job *at)
         return;
     at->extended_ns = truce__clock_monotonic_ns();
     if (work_send(work, at, "truceHeartbeat", &none, &error) == TRUCE_EXPIRED)
-        at->lost = true; /* other failures are retried; if they persist, the lease ends */
+        at->lost = true; /* Other failures are retried; if they persist, the lease ends. */
 }
 
 /* Checks regularly whether the job was cancelled. */
@@ -203,8 +203,6 @@ void work_keep_job(const struct work *work, struct work_job *at)
 
 /* ---- the end of a job ------------------------------------------------------------------------ */
 
-/* truce work: stores the outcome of a job, and prints it. */
-
 void work_stop(struct work *work, int code)
 {
     int none = CLI_DONE;
@@ -234,7 +232,8 @@ static void work_end_report(struct work *work, struct work_job *at, const char *
     at->job = NULL;
 }
 
-/* Ends the attempt with a reason, of any bytes. A negative delay is not given. */
+/* Ends the attempt with a reason, which may contain any bytes. A negative delay means that the
+ * request has none. */
 static truce_status work_end_send(const struct work *work, const struct work_job *at,
                                   const char *operation, const char *reason, int64_t delay_ms,
                                   bson_error_t *error)
@@ -344,21 +343,21 @@ void work_lost(struct work *work, struct work_job *at)
  * WO4. A fault of a program ends the program and the attempts of its jobs, with the reason. The
  *   program is started again, after growing delays as long as it answers nothing.
  * WO5. If a program is ended because of one job, its other jobs are released, and no attempt
- * counts.
+ *   counts.
  *
  * If the worker is killed, its programs read the end of their input.
  */
 
-#define BUSY_MS     50 /* between two reads of the jobs. */
-#define READY_MS    5  /* the same while there is room for more jobs. */
+#define BUSY_MS     50 /* Between two reads of the jobs. */
+#define READY_MS    5  /* The same while there is room for more jobs. */
 #define REST_MS     100
 #define REST_MS_MAX 30000
-#define SHOWN_BYTES 100 /* of an invalid line. */
+#define SHOWN_BYTES 100 /* The bytes of an invalid line that an error shows. */
 #define NS_IN_MS    INT64_C(1000000)
 
 struct open_job {
     struct work_job at;
-    int64_t notified_ns; /* when the cancel line was sent; 0 if it was not. */
+    int64_t notified_ns; /* When the cancel line was sent; 0 if it was not. */
 };
 
 /* One program and its jobs. */
@@ -368,8 +367,8 @@ struct program_run {
     struct open_job *jobs;
     int64_t count;
     struct json_reader reader;
-    char *fault;     /* the program's fault, or NULL. */
-    bool gives_back; /* the program is ended, and its jobs count no attempt. */
+    char *fault;     /* The program's fault, or NULL. */
+    bool gives_back; /* The program is ended, and its jobs count no attempt. */
     bool drained, answered;
     uint64_t token;
     int64_t asked_ns, rest_ms, rest_until_ns, ending_ns;
@@ -603,7 +602,7 @@ static void work_end_child(struct program_run *run)
     struct work_child *child = &run->child;
 
     if (work_open_is_over(run) && !run->count) {
-        run->drained = true; /* it gets no more lines, even if other threads still work */
+        run->drained = true; /* It gets no more lines, even if other threads still work. */
         work_child_close_in(child);
     }
     if (!run->ending_ns && (run->drained || work_open_is_stopped(work)))
@@ -684,7 +683,7 @@ static int work_open_pause_of(const struct program_run *run)
 {
     if (!work_open_has_room(run))
         return BUSY_MS;
-    return run->count ? READY_MS : 0; /* without a job, the thread has waited in the store */
+    return run->count ? READY_MS : 0; /* Without a job, the thread has waited in the store. */
 }
 
 /* Runs one program that receives jobs as lines. */
@@ -712,7 +711,7 @@ static void work_keeping_open(struct work *work)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-#define OUTPUT_MAX (1024 * 1024) /* of a result */
+#define OUTPUT_MAX (1024 * 1024) /* The bytes of a result. */
 
 static void *work_on(void *arg)
 {
@@ -728,12 +727,15 @@ static void *work_on(void *arg)
 static int work_all(struct work *work)
 {
     pthread_t threads[WORK_PROGRAMS_MAX];
-    int count = 1, code; /* this thread is the first */
+    int count = 1, code; /* This thread is the first. */
 
     while (count < work->workers && !pthread_create(&threads[count], NULL, work_on, work))
         count++;
     if (count < work->workers)
-        cli_note(work->cli, "only %d of %d programs could be started", count, (int)work->workers);
+        cli_note(
+            work->cli,
+            "only %d of %d programs could be started: the system has no memory or no threads left",
+            count, (int)work->workers);
     work_on(work);
     for (int i = 1; i < count; i++)
         pthread_join(threads[i], NULL);
@@ -782,12 +784,12 @@ static bool work_read_call(struct work *work)
     good = good && cli_number(cli, "workers", 1, WORK_PROGRAMS_MAX, 1, &work->workers) &&
            cli_number(cli, "at-once", 1, WORK_AT_ONCE_MAX, 1, &work->at_once);
     if (good && !work->keeps_open && cli_text(cli, "at-once")) {
-        cli_usage(cli, "--at-once needs --keep-open: other programs have one job");
+        cli_usage(cli, "--at-once needs --keep-open: without it, a program runs one job");
         return false;
     }
     if (good && work->keeps_open && (work->commits || cli_text(cli, "output"))) {
-        cli_usage(cli, "--keep-open excludes --commit and --output: an answer has its own "
-                       "\"changes\" and \"result\"");
+        cli_usage(cli, "--keep-open excludes --commit and --output: each answer of the program "
+                       "has its own \"changes\" and \"result\"");
         return false;
     }
     if (good && !cli_text(cli, "exec")) {
@@ -801,7 +803,7 @@ static bool work_read_call(struct work *work)
     for (const char *text; good && (text = cli_texts(cli, "queue", work->count));) {
         good = work->count < WORK_QUEUES_MAX;
         if (!good)
-            cli_usage(cli, "more than %d queues", WORK_QUEUES_MAX);
+            cli_usage(cli, "more than %d queues are given with --queue", WORK_QUEUES_MAX);
         good = good && work_add_source(work, text);
     }
     return good;
@@ -814,7 +816,7 @@ static int work_run(struct cli *cli)
 
     if (work_read_call(&work)) {
         code = CLI_DONE;
-        if (!cli->rehearsal) { /* the rehearsal would wait for jobs forever */
+        if (!cli->rehearsal) { /* The rehearsal would wait for jobs forever. */
             work.stop = cli_interrupt_stop();
             code = work_all(&work);
         }
@@ -827,22 +829,24 @@ static int work_run(struct cli *cli)
 static const struct cli_command cli_work = {
     .noun = "work",
     .arguments = "[WORD...]",
-    .summary = "run a program for each job of queues",
+    .summary = "run a program for each job of one or more queues",
     .help =
         "The program reads a job's payload from standard input. TRUCE_JOB, TRUCE_QUEUE,\n"
         "TRUCE_JOB_ATTEMPT, and TRUCE_JOB_EPOCH are in its environment. WORDs are its arguments\n"
         "(put -- before them). Exit code 0: done; its output is the result, a document or text.\n"
-        "75: later; the attempt does not count. Another code, or a signal: failed; the end of\n"
-        "its standard error is the reason, and the job is retried after a time that doubles.\n"
+        "Exit code 75: postponed; the attempt does not count. Any other code, or a signal:\n"
+        "failed. The end of its standard error is the reason. The job is retried with a delay\n"
+        "that doubles.\n"
         "\n"
-        "With --commit, it prints an array of changes as truce commit apply takes them. They and\n"
-        "the end of the job are one commit: they happen once, and not at all in a worker that\n"
-        "has lost the job. The lease is extended while the program runs. If the job is\n"
-        "cancelled, lost, or out of time, the program gets SIGTERM, and SIGKILL after --grace.\n"
-        "After SIGTERM or Ctrl-C to the worker, the running job may end within --grace, or is\n"
-        "released. Exit code 1: an attempt failed.\n"
+        "With --commit, the program prints an array of changes, as truce commit apply takes\n"
+        "them. The changes and the end of the job are one commit: they take effect once, and not\n"
+        "at all if this worker has lost the job. The lease is extended while the program runs. If\n"
+        "the job is cancelled, lost, or out of time, the program gets SIGTERM, and SIGKILL after\n"
+        "--grace. After SIGTERM or Ctrl-C to the worker, the running job may end within --grace,\n"
+        "or is released. Exit code 1: an attempt failed.\n"
         "\n"
-        "With --keep-open, the program stays. Each job and each answer is a line:\n"
+        "With --keep-open, one run of the program processes many jobs. Each job and each answer\n"
+        "is a line:\n"
         "  {\"job\": ID, \"epoch\": 1, \"queue\": \"mail\", \"attempt\": 1, \"payload\": {...}}\n"
         "  {\"done\": ID, \"epoch\": 1, \"result\": {...}, \"changes\": [...]}\n"
         "  {\"fail\": ID, \"epoch\": 1, \"error\": \"...\", \"delay_ms\": 1000}\n"
@@ -852,7 +856,7 @@ static const struct cli_command cli_work = {
         "Result, changes, delay_ms, and the error of a discard are optional. If a job is lost or\n"
         "times out, the program reads {\"cancel\": ID, \"epoch\": 1, \"reason\": \"lost\"}. It\n"
         "must still answer within --grace. An invalid line ends the program; its jobs\n"
-        "fail with the reason, and it is started again. The same happens if it ends by itself.\n"
+        "fail with the reason, and it is started again. The same happens if it exits.\n"
         "The end of its input means that there are no more jobs.",
     .example = "truce queue add mail '{_id: 1, to: \"ada@x.org\"}'\n"
                "truce work --queue mail --drain --commit --exec sh -- \\\n"
@@ -860,7 +864,8 @@ static const struct cli_command cli_work = {
                "truce find sent",
     .options =
         (const struct cli_option[]){
-            {"queue", 0, "QUEUE", "a queue; NAME=3: three times as often (may be repeated)", true},
+            {"queue", 0, "QUEUE",
+             "claim from this queue; NAME=3: three times as often (may be repeated)", true},
             {"exec", 0, "PROGRAM", "the program to run", false},
             {"commit", 0, NULL, "commit the printed changes together with the job's end", false},
             {"keep-open", 0, NULL, "keep a program running, with a line for each job and answer",

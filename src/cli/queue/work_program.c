@@ -120,15 +120,21 @@ static truce_status answer_find_kind(const bson_t *document, struct answer *answ
         if (kind < 0)
             continue;
         if (found >= 0)
-            return truce__fail(TRUCE_INVALID, error, "both \"%s\" and \"%s\"", kinds[found],
-                               kinds[kind]);
+            return truce__fail(TRUCE_INVALID, error,
+                               "the line has both \"%s\" and \"%s\": expected one of them",
+                               kinds[found], kinds[kind]);
         if (!answer_take_job(&iter, answer))
-            return truce__fail(TRUCE_INVALID, error, "\"%s\" is not the id of a job", kinds[kind]);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the value of \"%s\" is not the id of a job: expected 24 hexadecimal digits",
+                kinds[kind]);
         found = kind;
     }
     if (found < 0)
-        return truce__fail(TRUCE_INVALID, error,
-                           "none of \"done\", \"fail\", \"snooze\", \"discard\", \"progress\"");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the line has no \"done\", \"fail\", \"snooze\", \"discard\", or \"progress\" with the "
+            "id of a job");
     answer->kind = (enum answer_kind)found;
     return TRUCE_OK;
 }
@@ -145,7 +151,8 @@ static truce_status answer_take_all(const bson_t *document, struct answer *answe
         if (answer_place_of(name, kinds, sizeof kinds / sizeof *kinds) >= 0)
             continue;
         if (field < 0 || !(allowed[answer->kind] & 1U << field))
-            return truce__fail(TRUCE_INVALID, error, "\"%s\" has no field \"%s\"",
+            return truce__fail(TRUCE_INVALID, error,
+                               "an answer with \"%s\" has no field \"%s\": see truce help work",
                                kinds[answer->kind], name);
         if (*seen & 1U << field)
             return truce__fail(TRUCE_INVALID, error, "the field \"%s\" occurs twice", name);
@@ -171,9 +178,12 @@ truce_status work_answer_read(struct json_reader *reader, const char *line, size
     if (!status)
         status = answer_take_all(&document, answer, &seen, error);
     if (!status && !(seen & 1U << EPOCH))
-        status = truce__fail(TRUCE_INVALID, error, "\"epoch\" is missing");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the field \"epoch\" is missing: repeat the epoch of the job");
     if (!status && answer->kind == ANSWER_FAIL && !answer->error)
-        status = truce__fail(TRUCE_INVALID, error, "\"error\" is missing");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "the field \"error\" is missing: expected the reason of the failure, a string");
     return status;
 }
 
@@ -324,7 +334,7 @@ static void read_out(struct work_child *child)
 
     child_pack(&child->unread, &child->taken);
     if (child->unread.size > WORK_LINE_BYTES_MAX)
-        return; /* the line is already too long */
+        return; /* The line is already too long. */
     truce__buffer_reserve(&child->unread, READ_SIZE);
     got = read(child->out, child->unread.bytes + child->unread.size, READ_SIZE);
     if (got > 0)
@@ -368,7 +378,7 @@ bool work_child_move(struct work_child *child, int timeout_ms)
 {
     bool has_more = child->in >= 0 && child->sent < child->unsent.size;
     struct pollfd files[] = {
-        /* also detects that the program no longer reads */
+        /* Also detects that the program no longer reads. */
         {.fd = child->in, .events = has_more ? POLLOUT : 0},
         {.fd = child->unread.size - child->taken > WORK_LINE_BYTES_MAX ? -1 : child->out,
          .events = POLLIN},
@@ -409,7 +419,7 @@ bool work_child_has_ended(struct work_child *child)
 
     if (found != child->pid && !(found < 0 && errno == ECHILD))
         return false;
-    kill(-child->pid, SIGKILL); /* processes that it left in its group */
+    kill(-child->pid, SIGKILL); /* Processes that it left in its group. */
     return true;
 }
 
@@ -425,9 +435,9 @@ struct attempt {
     struct work *work;
     struct work_job at;
     pid_t child;
-    int in, out, err;    /* files in memory */
-    int state;           /* as waitpid returns it */
-    int64_t notified_ns; /* when SIGTERM was sent */
+    int in, out, err;    /* Files in memory. */
+    int state;           /* As waitpid returns it. */
+    int64_t notified_ns; /* When SIGTERM was sent. */
     bool abandoned;
 };
 
@@ -570,7 +580,7 @@ static void wait_for_it(struct attempt *attempt)
     while (!program_has_ended(attempt, slice_ms)) {
         work_keep_job(attempt->work, &attempt->at);
         attempt->abandoned = attempt->abandoned || atomic_load(attempt->work->stop);
-        /* the program may end by itself within the grace time */
+        /* The program may end by itself within the grace time. */
         if (attempt->abandoned && !grace_ns)
             grace_ns = truce__clock_monotonic_ns();
         if (!attempt->notified_ns &&
@@ -585,7 +595,7 @@ static void wait_for_it(struct attempt *attempt)
         }
         slice_ms = slice_ms < 50 ? slice_ms * 2 : 50;
     }
-    program_signal(attempt, SIGKILL); /* processes that it left in its group */
+    program_signal(attempt, SIGKILL); /* Processes that it left in its group. */
 }
 
 /* ---- result of a job ------------------------------------------------------------------------- */
@@ -608,7 +618,7 @@ static char *program_text_of(int file, size_t most, bool end)
 static bson_t *read_output(const char *text, bool *is_array, bson_error_t *error)
 {
     struct json_reader reader = {.typed = true};
-    bson_t borrowed, *own = NULL; /* borrowed from the reader */
+    bson_t borrowed, *own = NULL; /* Borrowed from the reader. */
 
     if (!truce__json_read(&reader, text, strlen(text), &borrowed, is_array, error))
         own = bson_copy(&borrowed);
@@ -641,7 +651,7 @@ static bson_t *program_result_of(const struct attempt *attempt)
     return result;
 }
 
-/* --commit: makes the output and the end of the job one commit. */
+/* Commits the output and the end of the job together (--commit). */
 static void end_with_changes(struct attempt *attempt)
 {
     char *text = program_text_of(attempt->out, CHANGES_MAX, false);
@@ -651,7 +661,9 @@ static void end_with_changes(struct attempt *attempt)
     if (list && is_array)
         work_done(attempt->work, &attempt->at, NULL, list);
     else
-        work_failed(attempt->work, &attempt->at, "the program's output is not an array of changes",
+        work_failed(attempt->work, &attempt->at,
+                    "the output of the program is not an array of changes: expected [{\"insert\": "
+                    "COLLECTION, \"with\": DOCUMENT}, ...], as for truce commit apply",
                     -1);
     if (list)
         bson_destroy(list);
@@ -687,7 +699,7 @@ static char *program_reason_of(const struct attempt *attempt)
     const char *colon;
 
     if (!*errors && !attempt->work->commits &&
-        attempt->work->output_max) { /* some programs complain on their standard output */
+        attempt->work->output_max) { /* Some programs complain on their standard output. */
         bson_free(errors);
         errors = last_words(attempt->out);
     }

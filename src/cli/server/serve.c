@@ -81,7 +81,8 @@ static bool serve_report(const struct cli *cli, const struct server_options *opt
                    http ? http : "", metrics ? ", metrics at " : "", metrics ? metrics : "");
     bson_destroy(document);
     bson_free(uri);
-    return printed && !fflush(stdout); /* the process that started the server waits for this line */
+    /* The process that started the server waits for this line. */
+    return printed && !fflush(stdout);
 }
 
 /* Waits for the end. SIGUSR1 rotates the log in the meantime. */
@@ -90,7 +91,7 @@ static void wait_for_end(const sigset_t *ends, struct log *log)
     int received;
 
     while (!sigwait(ends, &received) && received == SIGUSR1)
-        (void)!log_rotate(log, NULL); /* the log itself reports the outcome */
+        (void)!log_rotate(log, NULL); /* The log itself reports the outcome. */
 }
 
 /* Sends the signal that sigwait waits for. */
@@ -107,7 +108,8 @@ static void end_by_command(void *arg)
 /* The process that the server must not outlive. */
 struct serve_parent {
     pid_t id;
-    /* A descriptor that is readable once the process has ended; -1: the system has none. */
+    /* A descriptor that is readable once the process has ended; -1 means that the system has
+     * none. */
     int file;
 };
 
@@ -145,7 +147,9 @@ static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent
     if (parent->file < 0 && kill(parent->id, 0) && errno == ESRCH)
         return cli_usage(cli, "--parent %d: the process does not exist", (int)parent->id);
     if (pthread_create(&thread, NULL, serve_watch_parent, parent))
-        return cli_say(cli, CLI_FAILED, "cannot start a thread for --parent");
+        return cli_say(
+            cli, CLI_FAILED,
+            "cannot start a thread for --parent: the system has no memory or no threads left");
     pthread_detach(thread);
     return CLI_DONE;
 }
@@ -156,7 +160,8 @@ struct ear {
     struct log *log;
     /* The path of the store if the server has created it: the name may be misspelled. */
     const char *created;
-    atomic_bool broken; /* no call to the store succeeds until it is opened again */
+    /* No call to the store succeeds until it is opened again. */
+    atomic_bool broken;
 };
 
 /* Ends the server if the store is broken. The parent starts it again, as systemd does with
@@ -191,8 +196,9 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
         return serve_refused(cli, status, &error);
     if (options->auth && !options->tls.certificate && options->address && server_port(server) &&
         strncmp(options->address, "127.", 4) != 0 && strcmp(options->address, "::1") != 0)
-        cli_note(cli, "other hosts on the network can read the clients' data: --tls-certificate "
-                      "encrypts it");
+        cli_note(
+            cli,
+            "the data of clients crosses the network without encryption: use --tls-certificate");
     if (!serve_report(cli, options, server)) {
         server_stop(server, 0);
         return CLI_FAILED;
@@ -200,7 +206,7 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
     if (ear->created) {
         char message[500];
 
-        snprintf(message, sizeof message, "created the store %s, which did not exist",
+        snprintf(message, sizeof message, "created a new store at %s: no file existed there",
                  ear->created);
         log_write_store(TRUCE_LOG_INFO, message, ear->log);
     }
@@ -221,7 +227,7 @@ static int open_log_file(struct cli *cli, const char *store, struct log *log)
 
     cli_option_said(cli, "log-rotate", said, sizeof said);
     if (how && strcmp(how, "rename") != 0 && strcmp(how, "reopen") != 0)
-        return cli_usage(cli, "%s must be rename or reopen", said);
+        return cli_usage(cli, "%s must be rename or reopen, not \"%s\"", said, how);
     if (how && !path)
         return cli_usage(cli, "%s needs --log-file", said);
     if (!path)
@@ -241,7 +247,7 @@ static int serve_open_log(struct cli *cli, const char *store, struct log **log)
 
     cli_option_said(cli, "log", said, sizeof said);
     if (form && strcmp(form, "text") != 0 && strcmp(form, "json") != 0)
-        return cli_usage(cli, "%s must be text or json", said);
+        return cli_usage(cli, "%s must be text or json, not \"%s\"", said, form);
     cli->json = cli->json || (form && !strcmp(form, "json"));
     *log = log_new(&(struct log_options){.file = STDERR_FILENO,
                                          .json = form ? !strcmp(form, "json") : cli->json,
@@ -261,7 +267,8 @@ static bool serve_socket_mode(const struct cli *cli, unsigned *mode)
     cli_option_said(cli, "socket-mode", said, sizeof said);
     *mode = (unsigned)strtoul(text, &end, 8);
     if (*text < '0' || *text > '7' || *end || !*mode || *mode > 0777)
-        cli_usage(cli, "%s must be an octal number from 1 to 777, for example 0660", said);
+        cli_usage(cli, "%s must be an octal number from 1 to 777, for example 0660, not \"%s\"",
+                  said, text);
     else if (!cli_text(cli, "socket"))
         cli_usage(cli, "%s needs --socket", said);
     else
@@ -274,14 +281,14 @@ static const char *serve_socket_path(const char *path, char absolute[SOCKET_PATH
 {
     char folder[SOCKET_PATH_MAX / 2];
 
-    /* a path that does not fit is longer than a socket's path may be, which the server reports */
+    /* A path that does not fit is longer than a socket's path may be, which the server reports. */
     if (!path || !*path || *path == '/' || !getcwd(folder, sizeof folder))
         return path;
     snprintf(absolute, SOCKET_PATH_MAX, "%s/%s", folder, path);
     return absolute;
 }
 
-/* On MongoDB, the database of the URL is the server's own. `own` has its name afterwards. */
+/* Makes the database of a URL of MongoDB the server's own one, and writes its name to `own`. */
 static int serve_own_database(struct cli *cli, truce_store *store, struct server_options *options,
                               char own[DATABASE_NAME_MAX + 1])
 {
@@ -320,7 +327,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     options->socket = serve_socket_path(options->socket, socket);
     if (cli_store_path(uri) && access(cli_store_path(uri), F_OK)) {
         ear.created = cli_store_path(uri);
-        status = server_check_new(options, &error); /* a refused call creates no file */
+        status = server_check_new(options, &error); /* A refused call creates no file. */
         if (status)
             return serve_refused(cli, status, &error);
     }
@@ -344,7 +351,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
 
 static int serve_run(struct cli *cli)
 {
-    static struct serve_parent parent; /* the thread uses it until the process ends */
+    static struct serve_parent parent; /* The thread uses it until the process ends. */
     struct server_options options = {.address = cli_text(cli, "bind"),
                                      .database = cli_text(cli, "database"),
                                      .replica_set = cli_text(cli, "replica-set"),
@@ -388,18 +395,22 @@ static int serve_run(struct cli *cli)
         return cli_usage(cli, "%s looks like a port, not a store: use --port %s", uri, uri);
     cli_option_said(cli, "isolation", said, sizeof said);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
-        return cli_usage(cli, "%s must be serializable or snapshot", said);
+        return cli_usage(cli, "%s must be serializable or snapshot, not \"%s\"", said, isolation);
     if (isolation && !strcmp(isolation, "serializable") && !strncmp(uri, "mongodb", 7))
-        return cli_usage(cli,
-                         "%s serializable is not supported by a store at mongodb://, whose "
-                         "transactions are MongoDB's: only writes conflict",
-                         said);
+        return cli_usage(
+            cli,
+            "%s serializable is not supported by a store at mongodb://: its transactions are those "
+            "of MongoDB, which have snapshot isolation",
+            said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.port = options.socket && !cli_text(cli, "port") ? SERVER_NO_PORT : (int)port;
     if (!serve_socket_mode(cli, &options.socket_mode))
         return CLI_USAGE;
     if (options.address && options.port == SERVER_NO_PORT)
-        return cli_usage(cli, "--bind needs --port if --socket is given");
+        return cli_usage(
+            cli,
+            "--bind needs --port if --socket is given: without --port, the server listens on the "
+            "socket only");
     options.connections_max = (int)most;
     code = serve_open_log(cli, uri, &options.log);
     hold_signals(&ends);
@@ -428,20 +439,19 @@ static const struct cli_command cli_serve = {
         "that time, even after a restart. The changes are stored in the file. Every process that\n"
         "writes to it stores them, until --feed-keep 0 ends it.\n"
         "\n"
-        "Transactions of several documents are serializable, with any driver. One that\n"
-        "would not be fails at its commit (112), and drivers run it again.\n"
+        "Transactions of several documents are serializable, with any driver. If a transaction\n"
+        "cannot be serialized, its commit fails with error 112, and drivers run it again.\n"
         "\n"
         "With --replica-set, drivers retry a write whose reply was lost. It is executed once,\n"
         "even if the server is killed in between.\n"
         "\n"
-        "The server listens on the loopback. Another address (--bind 0.0.0.0 for all)\n"
-        "requires --auth. Clients then log in with SCRAM-SHA-256 or\n"
+        "By default, the server listens on 127.0.0.1. An address that is not loopback (--bind\n"
+        "0.0.0.0 for all) requires --auth. Clients then log in with SCRAM-SHA-256 or\n"
         "SCRAM-SHA-1, as users with roles. truce user add creates the first user.\n"
         "\n"
-        "With --socket PATH, the server listens on a Unix socket instead of a port, or in "
-        "addition\n"
-        "to the one of --port. Only the server's user can connect (--socket-mode). With --parent\n"
-        "PID, the server ends when that process ends.\n"
+        "With --socket PATH, the server listens on a Unix socket instead of a port, or in\n"
+        "addition to the one of --port. Only the server's user can connect (--socket-mode). With\n"
+        "--parent PID, the server ends when that process ends.\n"
         "\n"
         "With --tls-certificate, every connection uses TLS 1.2 or later. With --tls-client-ca,\n"
         "clients also need a certificate of that CA, in addition to their login.\n"
@@ -455,9 +465,8 @@ static const struct cli_command cli_serve = {
         "acknowledged write is in the archive, too. While the archive fails for longer than\n"
         "--archive-sync-timeout, writes are refused.\n"
         "\n"
-        "With --consume FILE, the server consumes the messages of a broker. FILE has the options "
-        "of\n"
-        "truce consume, as for its --config; several files are several consumers.\n"
+        "With --consume FILE, the server consumes the messages of a broker. FILE has the options\n"
+        "of truce consume, as for its --config; several files are several consumers.\n"
         "\n"
         "Every minute the server sweeps: it removes documents that expired by an index with\n"
         "expireAfterSeconds, and completes or undoes commits of dead processes.\n"
@@ -481,7 +490,8 @@ static const struct cli_command cli_serve = {
     .options =
         (const struct cli_option[]){
             {"port", 'p', "N", "the port; 0: a free one, which is printed (default: 27017)", false},
-            {"bind", 0, "ADDRESS", "the address; another one needs --auth (default: 127.0.0.1)",
+            {"bind", 0, "ADDRESS",
+             "the address to listen on; requires --auth if it is not loopback (default: 127.0.0.1)",
              false},
             {"socket", 0, "PATH", "listen on this Unix socket, and on a port only with --port",
              false},

@@ -95,7 +95,7 @@ static void *serve_archive_run(void *arg)
         if (!truce__archive_run(archive->path, archive->id, archive->target, &archive->options,
                                 &error))
             break;
-        snprintf(message, sizeof message, "the archiver ended: %s", error.message);
+        snprintf(message, sizeof message, "the archiver stopped: %s", error.message);
         log_write_store(TRUCE_LOG_WARNING, message, archive->log);
         for (int ms = 0; ms < AGAIN_MS && !atomic_load(stop); ms += CHECK_MS)
             truce__clock_sleep_ms(CHECK_MS);
@@ -143,7 +143,9 @@ int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, st
     if (status)
         code = cli_error(cli, "--archive", status, &error);
     if (!code && pthread_create(&made->thread, NULL, serve_archive_run, made))
-        code = cli_say(cli, CLI_FAILED, "cannot start a thread for --archive");
+        code = cli_say(
+            cli, CLI_FAILED,
+            "cannot start a thread for --archive: the system has no memory or no threads left");
     if (code)
         serve_archive_free(made);
     else

@@ -98,7 +98,10 @@ static int serve_consume_start(const struct cli *cli, struct serve_consume *cons
             *thread = (struct serve_consume_thread){
                 .consume = consume, .consumer = &consume->consumers[i], .slot = (uint32_t)slot};
             if (pthread_create(&thread->thread, NULL, serve_consume_run, thread))
-                return cli_say(cli, CLI_FAILED, "cannot start a thread for --consume");
+                return cli_say(
+                    cli, CLI_FAILED,
+                    "cannot start a thread for --consume: the system has no memory or no threads "
+                    "left");
             consume->started++;
         }
     return CLI_DONE;
@@ -115,7 +118,7 @@ static const struct cli_command *serve_consume_command(void)
     return *at;
 }
 
-/* The options of truce consume that a server cannot have. */
+/* Refuses options of truce consume that a server cannot have. */
 static int serve_consume_check(const struct cli *cli)
 {
     static const char *const allowed[] = {"url",         "into",       "map",      "id",
@@ -151,7 +154,10 @@ static int serve_consume_read(const struct cli *cli, const char *path, const cha
     if (!code)
         code = serve_consume_check(file);
     if (!code && !consume_options_read(file, &consumer->call))
-        code = cli_say(cli, CLI_USAGE, "%s is not the file of a consumer", path);
+        code = cli_say(
+            cli, CLI_USAGE,
+            "%s is not a valid file of options for truce consume: the error is printed above",
+            path);
     database = code ? NULL : cli_text(file, "database");
     if (database) {
         bson_error_t error;
@@ -182,7 +188,8 @@ int serve_consume_begin(const struct cli *cli, truce_store *store, const char *o
     made->log = log;
     for (int i = 0; !code && (path = cli_texts(cli, "consume", i)); i++) {
         if (i == SERVE_CONSUME_FILES_MAX) {
-            code = cli_usage(cli, "--consume: at most %d files", SERVE_CONSUME_FILES_MAX);
+            code = cli_usage(cli, "--consume is given more than %d times, which is the maximum",
+                             SERVE_CONSUME_FILES_MAX);
             break;
         }
         made->consumers[made->count].store = store;

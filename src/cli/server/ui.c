@@ -46,7 +46,8 @@ static bool ui_print(const struct cli *cli, const char *address)
     return printed && !fflush(stdout);
 }
 
-/* `shown`: the database that the screen shows first; NULL: the store's own. */
+/* Serves the screen until one of the signals `ends`. `shown` is the database that the screen shows
+ * first. If it is NULL, the screen shows the store's own database. */
 static int ui_serve(struct cli *cli, const struct server_options *options, const char *shown,
                     const sigset_t *ends)
 {
@@ -63,7 +64,8 @@ static int ui_serve(struct cli *cli, const struct server_options *options, const
     if (!ui_print(cli, address))
         code = CLI_FAILED;
     else if (!cli_flag(cli, "no-open") && !ui_open(address))
-        cli_note(cli, "no xdg-open is installed: open %s in a browser", address);
+        cli_note(cli, "cannot open a browser, because xdg-open is not installed: open %s yourself",
+                 address);
     bson_free(address);
     while (!code && sigwait(ends, &received))
         continue;
@@ -93,8 +95,8 @@ static int ui_run(struct cli *cli)
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* for all threads, which start later */
-    cli->database = NULL;                    /* the server needs the whole store */
+    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* For all threads, which start later. */
+    cli->database = NULL;                    /* The server needs the whole store. */
     code = cli_store_open(cli, CLI_STORE_CHANGE, &cli->store);
     if (code)
         return code;

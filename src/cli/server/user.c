@@ -60,7 +60,7 @@ static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
                                "%d bytes, but standard input is empty or longer",
                                PASSWORD_MAX);
     if (!user_ask("password", password))
-        return cli_usage(cli, "the password is empty");
+        return cli_usage(cli, "the password is empty: enter at least one character");
     same = user_ask("the same again", again) && !strcmp(password, again);
     scram_wipe(again, sizeof again);
     return same ? CLI_DONE : cli_usage(cli, "the two passwords differ");
@@ -302,7 +302,8 @@ static const struct cli_command cli_user_list = {
 
 /* ---- token ---------------------------------------------------------------------------------- */
 
-/* Reads the duration of --expires, "90s", "15m", "24h", or "30d", as a time from now; 0: none. */
+/* Reads the duration of --expires, "90s", "15m", "24h", or "30d", as a time from now, or 0 if it is
+ * not given. */
 static bool user_read_expires(const struct cli *cli, int64_t *expires_ms)
 {
     static const struct {

@@ -6,7 +6,7 @@ static const struct cli_command cli_sequence_next = {
     .noun = "sequence",
     .verb = "next",
     .arguments = "SEQUENCE",
-    .summary = "take the next number of a sequence, or several",
+    .summary = "allocate the next number of a sequence, or several",
     .help = "1, 2, 3 ...: each number goes to exactly one caller. With --take, the first of the\n"
             "numbers is printed. The first call creates the sequence and gets 1.",
     .example = "truce sequence next enrolments\n"

@@ -273,8 +273,8 @@ static bool print_converted(struct cli *cli, const bson_t *reply)
                PLURAL(truce__field_number(reply, "documents"), "document", "documents"));
     if (set_left_some(reply))
         cli_say(cli, CLI_NO, "%s: %s",
-                PLURAL(truce__field_number(reply, "left"), "document is unchanged",
-                       "documents are unchanged"),
+                PLURAL(truce__field_number(reply, "left"), "document was not converted",
+                       "documents were not converted"),
                 truce__field_text(reply, "failure"));
     return true;
 }
@@ -315,7 +315,7 @@ static const struct cli_command cli_set_void = {
     .noun = "set",
     .verb = "void",
     .arguments = "COLLECTION",
-    .summary = "declare numbers void that were never published",
+    .summary = "void numbers that were never published",
     .help =
         "A void number no longer stops the watermark. An operation that arrives with such a\n"
         "number after the watermark has passed it is quarantined.\n"
@@ -392,8 +392,8 @@ static const struct cli_command cli_set_quarantine = {
     .arguments = "COLLECTION",
     .summary = "list or replay operations that arrived too late",
     .help =
-        "Prints one document a line: the operation and the reason. The exit code is 1 if there\n"
-        "are any.\n"
+        "Prints one document per line: the operation and the reason. Exit code 1: there are\n"
+        "quarantined operations.\n"
         "\n"
         "With --replay, each operation is applied and removed from the quarantine. A name with a\n"
         "newer operation stays unchanged (stale). Others are applied under new numbers from --seq\n"
@@ -408,7 +408,7 @@ static const struct cli_command cli_set_quarantine = {
             {"seq", 0, "NUMBER", "the first of the new numbers", false},
             {"consumer", 0, "NAME", "the consumer that records them (default: replay)", false},
             {0}},
-    .store = CLI_STORE_NONE, /* replaying changes the store */
+    .store = CLI_STORE_NONE, /* Replaying changes the store. */
     .row = &(const struct cli_row){.name = "truceSetQuarantine",
                                    .named = CLI_SET_NAMED,
                                    .none = "nothing is quarantined",

@@ -56,13 +56,16 @@ struct apply {
     struct pool *pool;
     struct job job;
     struct chunk window[WINDOW];
-    int64_t chunks;             /* number read so far. */
-    struct chunk_counts totals; /* of the finished chunks. */
+    /* Number read so far. */
+    int64_t chunks;
+    /* The counts of the finished chunks. */
+    struct chunk_counts totals;
     /* Lines of chunks that an earlier run has processed, and those of them that it applied. */
     int64_t skipped, applied_before;
     int64_t started_ns;
     struct cli_progress progress;
-    char *key_mark; /* "\"student_id\"", to find the key in a line without parsing all of it. */
+    /* "\"student_id\"", to find the key in a line without parsing all of it. */
+    char *key_mark;
 };
 
 /* ---- chunks ---- */
@@ -127,7 +130,7 @@ static void take_rejected(struct chunk *chunk, const bson_t *answer)
     }
 }
 
-/* A pool_answer_function. The tag is the chunk. */
+/* Takes the counts of a chunk, which is the tag, from a worker (pool_answer_function). */
 static truce_status apply_take_answer(void *arg, void *tag, const uint8_t *bytes, size_t size,
                                       bson_error_t *error)
 {
@@ -190,7 +193,7 @@ static void apply_take_line(struct apply *apply, struct chunk *chunk, struct buf
     if (line->wrong)
         snprintf(reason, sizeof reason, "%s", line->wrong);
     else
-        snprintf(reason, sizeof reason, "the line has %zu bytes, and a message may have %d",
+        snprintf(reason, sizeof reason, "the line has %zu bytes, more than the maximum of %d",
                  line->size, MESSAGE_BYTES_MAX);
     reject_append(&chunk->rejected, &chunk->rejected_count, line->number, reason, line->text,
                   line->size);
@@ -347,7 +350,7 @@ static void apply_print_summary(const struct apply *apply, const char *rejects)
     bson_destroy(&answer);
 }
 
-/* The caller frees the path. */
+/* Returns the path of the reject file. The caller frees it. */
 static char *rejects_path(const struct apply *apply)
 {
     const char *given = cli_text(apply->cli, "rejects");
@@ -462,7 +465,8 @@ static truce_status apply_make_ready(struct apply *apply, bson_error_t *error)
     truce_status status = TRUCE_OK;
 
     if (cli_set_open(apply->cli, apply->collection, &set))
-        status = truce__fail(TRUCE_INVALID, error, "the set no longer exists");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the set cannot be opened again: it may have been removed");
     else
         status = truce_set_record(set.set, "apply", NULL, 0, error);
     cli_set_release(&set);
@@ -536,7 +540,7 @@ static const struct cli_command cli_set_apply = {
     .arguments = "FILE COLLECTION",
     .summary = "apply messages of a queue with several processes",
     .help =
-        "FILE (- for a pipe) has one message a line:\n"
+        "FILE (- for standard input) has one message per line:\n"
         "\n"
         "    {\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", "
         "\"sequence_number\": 1000}\n"
@@ -561,7 +565,7 @@ static const struct cli_command cli_set_apply = {
             CLI_MESSAGE_OPTIONS,
             {0}},
     .row = CLI_SET_ROW,
-    .store = CLI_STORE_NONE, /* the store is opened after the file */
+    .store = CLI_STORE_NONE, /* The store is opened after the file. */
     .run = apply_run,
 };
 

@@ -123,7 +123,7 @@ static const struct cli_command cli_tree_drop = {
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-#define TREE_EXPORT_LINES 100000 /* of a reply */
+#define TREE_EXPORT_LINES 100000 /* The lines of one reply. */
 
 struct tree_lines {
     struct sink sink;
@@ -208,7 +208,7 @@ static const struct cli_command cli_tree_export = {
                                    .all = true,
                                    .print = tree_write_line,
                                    .prints_json = true},
-    .store = CLI_STORE_CHANGE, /* the export holds the versions that it writes */
+    .store = CLI_STORE_CHANGE, /* The export holds the versions that it writes. */
     .run = run_export,
 };
 
@@ -228,7 +228,7 @@ static int import_line(struct cli *cli, truce_tree_import *import, struct ndjson
 
     snprintf(where, sizeof where, "line %" PRId64, line->row);
     if (wrong)
-        return cli_usage(cli, "%s: %s; earlier versions stay", where, wrong);
+        return cli_usage(cli, "%s: %s; the versions before it were imported", where, wrong);
     status = truce_tree_import_line(import, &document, &error);
     return status ? cli_error(cli, where, status, &error) : CLI_DONE;
 }
@@ -347,8 +347,8 @@ static const struct cli_command cli_tree_read = {
     .verb = "read",
     .arguments = "TREE [ID]",
     .summary = "print an item or all items of one version",
-    .help = "Everything printed is of one version, even during publications. Exit code 1: there\n"
-            "is no such item, or the version was collected.",
+    .help = "Prints a single version, even during publications. Exit code 1: the item does not\n"
+            "exist, or the version was collected.",
     .example = TREE_SAMPLE "truce tree read site about\n"
                            "truce tree read site --filter '{up: \"home\"}' --version 1",
     .options =
@@ -619,12 +619,13 @@ static const struct cli_command cli_tree_publish = {
     .verb = "publish",
     .arguments = "TREE [FILE]",
     .summary = "publish items atomically as the next version",
-    .help = "The input (default: standard input) has an item a line, {\"itemId\": ..., fields},\n"
-            "or {\"$remove\": ID}. Readers see all changes or none. If another version was\n"
-            "published since --base, items that both changed are merged. Conflicts\n"
-            "are printed, nothing is published, and the exit code is 1.\n"
-            "\n"
-            "The first publication creates the tree, with --collection for its items.",
+    .help =
+        "The input (default: standard input) has one item per line: {\"itemId\": ..., fields}, or\n"
+        "{\"$remove\": ID} to remove an item. Readers see all changes or none. If another version\n"
+        "was published since --base, items that both changed are merged. Conflicts are printed,\n"
+        "nothing is published, and the exit code is 1.\n"
+        "\n"
+        "The first publication creates the tree, with --collection for its items.",
     .example = TREE_SAMPLE "truce tree read site",
     .options =
         (const struct cli_option[]){
@@ -706,7 +707,7 @@ static int tree_run_keep(struct cli *cli)
         !cli_duration(cli, "age", 1, INT64_C(1) << 48, 0, &age_ms))
         return CLI_USAGE;
     if (all == (versions || age_ms))
-        return cli_usage(cli, "give --versions, --age, or --all");
+        return cli_usage(cli, "give --versions, --age, or both, or give --all alone");
     if (versions)
         BSON_APPEND_INT64(&keep, "versions", versions);
     if (age_ms)
@@ -726,11 +727,11 @@ static const struct cli_command cli_tree_keep = {
     .help = "`truce sweep` and `truce tree gc` collect other versions, unless a tag or a\n"
             "reader holds them. By default, a tree keeps all versions.",
     .example = TREE_SAMPLE "truce tree keep site --versions 20 --age 30d",
-    .options =
-        (const struct cli_option[]){{"versions", 0, "N", "keep at least this many", false},
-                                    {"age", 0, "DURATION", "keep the versions of this time", false},
-                                    {"all", 0, NULL, "everything", false},
-                                    {0}},
+    .options = (const struct cli_option[]){{"versions", 0, "N", "keep at least this many", false},
+                                           {"age", 0, "DURATION",
+                                            "keep versions of at least this period", false},
+                                           {"all", 0, NULL, "keep all versions", false},
+                                           {0}},
     .store = CLI_STORE_CHANGE,
     .row =
         &(const struct cli_row){.name = "truceTree",

@@ -12,8 +12,9 @@ static void sweep_index_builds(struct engine *engine)
 
     if (truce__index_build_sweep(engine, SWEEP_MS, &error))
         truce__log_emit(&engine->durable.notices, TRUCE_LOG_WARNING,
-                        "cannot remove an unfinished index from \"%s\": %s", engine->path,
-                        error.message);
+                        "cannot remove an unfinished index from \"%s\": %s; the next open of the "
+                        "store tries again",
+                        engine->path, error.message);
 }
 
 truce_status truce__engine_open(const char *path, const truce_store_options *options,

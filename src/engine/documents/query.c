@@ -93,10 +93,10 @@ void truce__selector_release(struct selector *selector)
 /* Where matches go: directly into the list, or through a sorter. */
 struct destination {
     struct gather *gather;
-    /* NULL: none. */
+    /* NULL if none exists. */
     struct sorter *sorter;
     struct buffer packed;
-    /* 0: all. */
+    /* 0 means all. */
     int64_t enough;
 };
 
@@ -121,10 +121,13 @@ static truce_status next_within(const struct selection *selection, struct scan *
 
     if (status || !most || scan->keys_examined + scan->documents_examined <= most)
         return status;
-    return truce__fail(TRUCE_LIMIT, error, "the query would have to examine more than %lld entries",
+    return truce__fail(TRUCE_LIMIT, error,
+                       "the query would examine more than %lld index entries and documents: use a "
+                       "filter that an index serves",
                        (long long)most);
 }
 
+/* Scans until the end, or until `enough` matches were found, and puts them into the destination. */
 static truce_status query_scan_all(const struct plan *plan, const struct selection *selection,
                                    struct kv *kv, int64_t table, struct query_context *context,
                                    struct destination *destination, bson_error_t *error)
@@ -145,6 +148,7 @@ static truce_status query_scan_all(const struct plan *plan, const struct selecti
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Moves the sorted matches from the sorter into the list. */
 static truce_status take_sorted(struct sorter *sorter, struct gather *gather, bson_error_t *error)
 {
     truce_status status = truce__sorter_sort(sorter, error);
@@ -162,6 +166,7 @@ static truce_status take_sorted(struct sorter *sorter, struct gather *gather, bs
     return status;
 }
 
+/* Finds all matches and sorts them in memory, because no index has their order. */
 static truce_status scan_and_sort(const struct plan *plan, const struct selection *selection,
                                   struct kv *kv, int64_t table, struct query_context *context,
                                   struct gather *gather, bson_error_t *error)
@@ -182,6 +187,7 @@ static truce_status scan_and_sort(const struct plan *plan, const struct selectio
     return status;
 }
 
+/* Plans a selection and gathers its matches. */
 static truce_status plan_and_scan(const struct selection *selection, struct kv *kv,
                                   const struct collection *collection,
                                   struct query_context *context, struct gather *gather,
@@ -270,6 +276,7 @@ struct plan_request truce__query_request(const struct query *query,
                                  .backward = options->backward};
 }
 
+/* Plans the query in the reader's snapshot. A query over a missing collection is done. */
 static truce_status query_make_plan(struct query *query, const struct reader *reader,
                                     const truce_find_options *options, enum plan_goal goal,
                                     bson_error_t *error)
@@ -442,8 +449,8 @@ static bool has_enough(const struct counting *counting)
     return counting->enough && counting->count == counting->enough;
 }
 
-/* Counts all ranges in one part: counting entries is fast, and SQLite stops when the time is
- * over. */
+/* Counts all ranges in one part: counting entries is fast, and SQLite stops when the time has
+ * expired. */
 static truce_status query_count_entries(struct query *query, struct kv *kv,
                                         struct counting *counting, bson_error_t *error)
 {
@@ -555,7 +562,7 @@ void truce__gather_release(struct gather *gather)
     *gather = (struct gather){0};
 }
 
-/* Most have one item, which needs no memory of its own. */
+/* Makes room for more items. Most selections have one item, which needs no memory of its own. */
 static void gather_grow(struct gather *gather)
 {
     struct gathered *more = &gather->first;
@@ -570,6 +577,7 @@ static void gather_grow(struct gather *gather)
     gather->items = more;
 }
 
+/* Appends a match to the list, with a copy of its document unless only rows are wanted. */
 static void gather_add(struct gather *gather, const struct found *found)
 {
     struct gathered *item;

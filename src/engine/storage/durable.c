@@ -23,7 +23,7 @@
  *     began after the commit returned.
  *  2. A reader receives only durable data. The content of a snapshot was in the log before the
  *     snapshot began. The reader therefore needs a sync that began after its snapshot, regardless
- *     of which process committed. The numbers only tell when no sync is needed. A snapshot that
+ *     of which process committed. The numbers only show when no sync is needed. A snapshot that
  *     shows a commit began after that commit was promised. If durable >= the number that the reader
  *     finds after its snapshot began, all of it is on disk. For a single document, durable >= the
  *     number of the last commit that changed it is enough (document_cache.c). The order of waiting
@@ -52,8 +52,8 @@
  * A waiting thread syncs by itself, one thread of a process at a time, and the other threads wait
  * for that sync. A thread that arrives during a sync needs the next one. When a sync ends, it wakes
  * all threads that needed it and one thread of the next group, which begins the next sync. Two
- * processes may sync at the same time, which only costs time. After a power cut the numbers in the
- * page may claim that commits are waiting; then the first reader syncs once in vain.
+ * processes may sync at the same time, which only costs time. After a power cut, the numbers in the
+ * page may claim that commits are waiting; the first reader then makes one unnecessary sync.
  */
 #include "engine/storage/durable.h"
 
@@ -171,11 +171,13 @@ void truce__durable_break(void *arg)
 
     if (durable->lock->page && !atomic_exchange(&durable->lock->page->broken, true))
         truce__log_emit(&durable->notices, TRUCE_LOG_ERROR,
-                        "the disk refused what was written to \"%s\": no call succeeds until it is "
+                        "the disk refused a write to \"%s\": every call fails until the store is "
                         "closed in every program and opened again",
                         durable->path);
 }
 
+/* Syncs the log, and raises `durable` to the commits that were written before the sync began
+ * (invariant 3). Breaks the store if the sync fails (invariant 5). */
 static truce_status durable_sync_log(struct durable *durable, bson_error_t *error)
 {
     struct lock_page *page = durable->lock->page;
@@ -262,7 +264,7 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     uint64_t promised = truce__durable_promised(durable), before;
     bool left;
 
-    /* No process has promised this number: the page is of a machine that lost power. */
+    /* No process has promised this number: the page was written before a power cut. */
     if (number > promised)
         number = promised;
     if (status || is_durable(durable, number))

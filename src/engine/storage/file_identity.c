@@ -403,8 +403,8 @@ static truce_status log_identity_check(struct lock *lock, bson_error_t *error)
     return identity_check_names(lock, &log, error);
 }
 
-/* Finds out whether the open log ends with the last commit. `all`: checks every frame. An index
- * that a dead process was writing counts as missing. */
+/* Finds out whether the open log ends with the last commit. With `all`, checks every frame. An
+ * index that a dead process was writing counts as missing. */
 static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bool all, bool *whole,
                                       bson_error_t *error)
 {
@@ -509,12 +509,11 @@ static truce_status identity_check_frames(struct lock *lock, uint32_t frames, bs
             status = truce__kv_log_next(log, &place, frames, frame, error);
     }
     if (status == TRUCE_CORRUPT)
-        status =
-            truce__fail(TRUCE_CORRUPT, error,
-                        "the log \"%s\" is damaged: another program or the disk changed it, and "
-                        "%u of its %u frames are valid. Restore it, or remove \"%s\" to lose "
-                        "the commits after them",
-                        lock->log, place.frames, frames, lock->path);
+        status = truce__fail(
+            TRUCE_CORRUPT, error,
+            "the log \"%s\" is damaged: only %u of its %u frames are valid; restore it, or "
+            "remove \"%s\" to open the store without the commits after these frames",
+            lock->log, place.frames, frames, lock->path);
     bson_free(frame);
     truce__kv_log_close(log);
     return status;
@@ -540,14 +539,14 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
     if (!log.size && least)
         return truce__fail(TRUCE_CORRUPT, error,
                            "the log \"%s\" with the last commits is missing: restore it, or "
-                           "remove \"%s\" to lose them",
+                           "remove \"%s\" to open the store without these commits",
                            lock->log, lock->path);
     /* After a failed sync, the disk may hold less than was written. */
     return least && !atomic_load(&page->broken) ? identity_check_frames(lock, least, error)
                                                 : TRUCE_OK;
 }
 
-/* Returns the salts in the header of the log; 0: it has none, or cannot be read. */
+/* Returns the salts in the header of the log, or 0 if the log has no header or cannot be read. */
 static uint64_t salts_of_log(const struct lock *lock)
 {
     struct kv_log_place place = {0};

@@ -121,6 +121,7 @@ static void take_mode(const char *path, int file)
         (void)fchmod(file, database.st_mode & 0666);
 }
 
+/* Fails because the lock file cannot be opened, with the reason in errno. */
 static truce_status not_opened(const struct lock *lock, bool *denied, bson_error_t *error)
 {
     switch (errno) {
@@ -203,8 +204,8 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
         close_file(lock);
         if (truce__clock_monotonic_ns() >= deadline_ns)
             return truce__fail(TRUCE_LOCKED, error,
-                               "cannot open the lock file \"%s\": other programs remove it "
-                               "repeatedly",
+                               "cannot open the lock file \"%s\": another program keeps removing "
+                               "it; stop that program",
                                lock->path);
     }
 }
@@ -299,12 +300,12 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
     if (found.st_size && !map_page(lock))
         return file_fail(lock, "map", error);
     if (!is_lock_file(lock->page, found.st_size))
-        return file_refuse(lock, "is not a lock file of truce: remove it", error);
+        return file_refuse(
+            lock, "is not a lock file of truce: while no program has the store open, remove it",
+            error);
     take_mode(path, lock->file);
-    if (found.st_size >
-            /* The records belong to processes that are gone (published_records.c). */
-            (off_t)sizeof *lock->page &&
-        ftruncate(lock->file, sizeof *lock->page))
+    /* Drops the records after the page: their processes have ended (published_records.c). */
+    if (found.st_size > (off_t)sizeof *lock->page && ftruncate(lock->file, sizeof *lock->page))
         return file_fail(lock, "cut", error);
     if (found.st_size < (off_t)sizeof *lock->page) {
         errno = posix_fallocate(lock->file, 0, sizeof *lock->page);

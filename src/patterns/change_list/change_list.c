@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "bson/value.h"
 #include "commit/commit.h"
 #include "store/reserved_names.h"
@@ -15,7 +16,7 @@ struct change_list_part {
     bson_value_t id;
     bson_t with, guard;
     bool has_id, has_with, has_guard;
-    /* The last field that only some verbs have; NULL: none. */
+    /* The last field that only some verbs have, or NULL if none exists. */
     const char *extra;
     int64_t delay_ms, priority;
     const char *unique, *lane;
@@ -89,7 +90,9 @@ static truce_status change_enqueue(int number, const struct change_list_part *pa
     truce_status status;
 
     if (part->priority != job.priority)
-        return truce__fail(TRUCE_INVALID, error, "change %d: the priority is too large", number);
+        return truce__fail(TRUCE_INVALID, error,
+                           "change %d: the priority %lld is not between -%d and %d", number,
+                           (long long)part->priority, JOB_PRIORITY_MAX, JOB_PRIORITY_MAX);
     queue = change_list_queue(handles, part->collection, commit->store);
     status = truce_queue_add(queue, commit, &part->with, &job, NULL, error);
     return status ? change_name_in_error(number, status, error) : TRUCE_OK;
@@ -119,8 +122,8 @@ static truce_status change_read_amount(truce_ledger *ledger, const bson_iter_t *
         !(BSON_ITER_HOLDS_DOUBLE(iter) && truce__double_is_whole(bson_iter_double(iter))))
         return truce__fail(
             TRUCE_INVALID, error,
-            "the amount of \"%.200s\" is neither a whole number of the smallest unit "
-            "nor a string (\"12.50\")",
+            "the amount of \"%.200s\" must be a whole number of the smallest unit, or a string "
+            "such as \"12.50\"",
             bson_iter_key(iter));
     *value = bson_iter_as_int64(iter);
     return TRUCE_OK;
@@ -173,9 +176,11 @@ static truce_status change_post(int number, const struct change_list_part *part,
                            "change %d: a transaction may have at most %d entries", number,
                            CHANGE_ENTRIES_MAX);
     if (commit->store->capabilities & TRUCE_IS_TRANSACTION)
-        return truce__fail(TRUCE_INVALID, error,
-                           "change %d: nothing is posted within a transaction of the driver's",
-                           number);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "change %d: \"post\" is not allowed in a transaction of the driver: send this commit "
+            "outside of the transaction",
+            number);
     ledger = change_list_book(handles, part->collection, commit->store);
     status = change_post_in(ledger, part, commit, error);
     return status ? change_name_in_error(number, status, error) : TRUCE_OK;
@@ -188,7 +193,7 @@ static const struct verb {
     bool id, with, guard, reads;
     /* What `with` is, for messages. */
     const char *content;
-    /* NULL: add_change. */
+    /* NULL means add_change. */
     change_list_add_function *add;
 } verbs[] = {
     {"insert", false, true, false, false, "a document", NULL},
@@ -257,7 +262,7 @@ static truce_status change_list_refuse(int number, const struct change_list_part
 static truce_status change_list_wrong_type(int number, const bson_iter_t *iter, const char *wanted,
                                            bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be %s, and is %s", number,
+    return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must be %s, not %s", number,
                        bson_iter_key(iter), wanted,
                        truce__type_name((uint8_t)bson_iter_type(iter)));
 }
@@ -301,6 +306,7 @@ static truce_status read_extra(int number, const bson_iter_t *iter, struct chang
     return part->has_meta ? TRUCE_OK : change_list_wrong_type(number, iter, "a document", error);
 }
 
+/* Reads one field of a change. */
 static truce_status change_list_read_field(int number, const bson_iter_t *iter,
                                            struct change_list_part *part, bson_error_t *error)
 {
@@ -325,8 +331,8 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
     } else if (verb_named(key) && !part->verb) {
         change_list_add_function *add = verb_named(key)->add;
 
-        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must name a %s, and is %s",
-                           number, key,
+        return truce__fail(TRUCE_INVALID, error, "change %d: \"%s\" must name a %s, not %s", number,
+                           key,
                            !add                    ? "collection"
                            : add == change_enqueue ? "queue"
                                                    : "ledger",
@@ -341,6 +347,7 @@ static truce_status change_list_read_field(int number, const bson_iter_t *iter,
     return TRUCE_OK;
 }
 
+/* Checks that a change has the fields that its verb needs, and no others. */
 static truce_status change_list_check_part(int number, const struct change_list_part *part,
                                            bson_error_t *error)
 {
@@ -354,8 +361,8 @@ static truce_status change_list_check_part(int number, const struct change_list_
     if (verb->id != part->has_id)
         return change_list_refuse(number, part,
                                   verb->id    ? "needs an \"id\""
-                                  : verb->add ? "takes no \"id\""
-                                              : "takes its _id from \"with\"",
+                                  : verb->add ? "must not have an \"id\""
+                                              : "must not have an \"id\": \"with\" has the _id",
                                   error);
     if (verb->with && !part->has_with) {
         char why[80];
@@ -364,9 +371,9 @@ static truce_status change_list_check_part(int number, const struct change_list_
         return change_list_refuse(number, part, why, error);
     }
     if (!verb->with && part->has_with)
-        return change_list_refuse(number, part, "takes no \"with\"", error);
+        return change_list_refuse(number, part, "must not have \"with\"", error);
     if (part->has_guard && !verb->guard)
-        return change_list_refuse(number, part, "takes no \"if\"", error);
+        return change_list_refuse(number, part, "must not have \"if\"", error);
     if (part->extra && strcmp(extra_named(part->extra)->verb, part->verb) != 0)
         return truce__fail(TRUCE_INVALID, error,
                            "change %d: \"%s\" is only for \"%s\", not for \"%s\"", number,
@@ -410,6 +417,7 @@ struct adding {
 typedef truce_status part_function(int number, const struct change_list_part *part,
                                    const struct adding *adding, bson_error_t *error);
 
+/* Reads each change and calls the function. A change that is an operation goes to the guard. */
 static truce_status each_part(const bson_t *changes, part_function *function,
                               const struct adding *adding, bson_error_t *error)
 {
@@ -425,7 +433,7 @@ static truce_status each_part(const bson_t *changes, part_function *function,
 
         number++;
         if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
-            return truce__fail(TRUCE_INVALID, error, "change %d: must be a document, and is %s",
+            return truce__fail(TRUCE_INVALID, error, "change %d: must be a document, not %s",
                                number, truce__type_name((uint8_t)bson_iter_type(&iter)));
         if (guard && guard->add_operation && change_list_take_document(&iter, &change) &&
             truce__is_operation(&change)) {

@@ -18,8 +18,8 @@
  * 2. The other items keep their order.
  * 3. An identity is added at most once, even by concurrent calls.
  *
- * A crash leaves the single write done or not done. After a write without an answer, the call looks
- * for the `_rev` that the write would have left.
+ * A crash leaves the single write done or not done. If a write gets no reply, the call looks for
+ * the `_rev` that the write would have set.
  *
  *     item_write_form.c  a call as one write
  *     item_convert.c     arrays to maps and back; indexes
@@ -47,8 +47,6 @@
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
-/* The handle of array items: valid names, and a form that the store supports. */
-
 static bool item_identifies(struct value value);
 static truce_status item_check(const struct item_call *call, truce_item_layout layout,
                                const bson_t *document, struct item_outcome *outcome,
@@ -65,7 +63,7 @@ static void handle_refuse(truce_item *item, const char *what, const char *name,
                       name, expected);
 }
 
-/* Accepts names separated by dots; `arrays`: also $[] as a whole name in the middle. */
+/* Accepts names separated by dots and, if `arrays`, also $[] as a whole name in the middle. */
 static bool path_is_good(const char *path, bool arrays)
 {
     if (strlen(path) > 400)
@@ -90,7 +88,8 @@ static bool handle_is_below(const char *path, const char *name)
     return !strncmp(path, name, length) && (!path[length] || path[length] == '.');
 }
 
-/* For "orders.$[].lines", `plain` is "orders.lines" and `owner` is "orders". */
+/* Splits the field of the items: for "orders.$[].lines", `plain` is "orders.lines" and `owner` is
+ * "orders". */
 static void split_field(truce_item *item)
 {
     bson_string_t *plain = bson_string_new(NULL);
@@ -118,7 +117,8 @@ static truce_item_form handle_form_for(const truce_store *store, truce_item_form
                                                          : TRUCE_ITEM_FORM_POSITIONAL;
 }
 
-/* These names have no defaults: a default could write into another field of the user. */
+/* Returns the value of a required option. These names have no defaults, because a default could
+ * write into another field of the user. */
 static const char *handle_must(truce_item *item, const char *option, const char *given)
 {
     if (given)
@@ -201,7 +201,8 @@ static truce_status item_check_document(const bson_t *document, const char *what
     return truce__document_check(document, what, error);
 }
 
-/* Add, replace, and upsert find the item by its identity. */
+/* Builds the query of a call that adds, replaces, or upserts: these find the item by its
+ * identity. */
 static truce_status query_of_item(struct item_call *call, const bson_t *query, bson_error_t *error)
 {
     const truce_item *item = call->item;
@@ -249,6 +250,8 @@ static truce_status item_read_query(struct item_call *call, const bson_t *query,
     return status;
 }
 
+/* Checks a call and its query, and finds the identity that the query names, if it names only
+ * one. */
 static truce_status begin_call(struct item_call *call, const bson_t *query, bson_error_t *error)
 {
     const truce_item *item = call->item;
@@ -306,7 +309,8 @@ static truce_status diagnose_unanswered(struct run *run, const bson_oid_t *rev, 
         run->result = (truce_item_result){.matched = -1, .modified = -1};
         status = TRUCE_OK;
     } else if (error && !error->message[0]) {
-        (void)truce__fail(status, error, "a change of \"%s\" had no answer from the store",
+        (void)truce__fail(status, error,
+                          "the outcome of a change in \"%s\" is unknown: the store did not reply",
                           item->collection);
     }
     bson_destroy(&found);
@@ -511,15 +515,18 @@ static truce_status item_find_in(const struct item_call *call, truce_commit *com
     }
     if (!status)
         status = truce__guard_matches(call->filter, document, &matched, error);
-    if (!status && !matched)
-        status = by_id ? no_document(item, error)
-                       : truce__fail(TRUCE_CONFLICT, error,
-                                     "the document of \"%s\" that matched was changed",
-                                     item->collection);
+    if (!status && !matched && by_id)
+        status = no_document(item, error);
+    else if (!status && !matched)
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "a document of \"%s\" that matched the filter was changed "
+                             "concurrently, and no longer matches",
+                             item->collection);
     bson_destroy(&found);
     return status;
 }
 
+/* Runs a call in a commit: computes the new items and replaces all of them. */
 static truce_status run_in(const struct item_call *call, truce_commit *commit,
                            truce_item_result *result, bson_error_t *error)
 {
@@ -682,7 +689,7 @@ static char *key_of_text(struct value value)
     return bson_string_free(key, false);
 }
 
-/* Equal numbers have the same key, whatever their types. */
+/* Returns the key of a number. Equal numbers have the same key, whatever their types. */
 static char *key_of_number(struct value value)
 {
     char text[80];
@@ -745,7 +752,7 @@ char *truce__item_key_of(struct value identity)
     return key;
 }
 
-/* Returns the value of two uppercase hexadecimal digits; -1: other characters. */
+/* Returns the value of two uppercase hexadecimal digits, or -1 if there are other characters. */
 static int item_unescape_byte(const char *at)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -962,8 +969,8 @@ static truce_status with_items(const truce_item *item, const bson_t *document, s
 
 /* Applies the change to the items of `list`. `list` is the document with an array. The result goes
  * into the outcome in the requested layout. */
-static truce_status judge_in(const struct item_call *call, bool as_map, const bson_t *list,
-                             struct item_outcome *outcome, bson_error_t *error)
+static truce_status item_compute_in(const struct item_call *call, bool as_map, const bson_t *list,
+                                    struct item_outcome *outcome, bson_error_t *error)
 {
     bson_t after;
     struct value value;
@@ -985,9 +992,9 @@ static truce_status judge_in(const struct item_call *call, bool as_map, const bs
     return status;
 }
 
-/* Computes the effect of a call. Always initialises `outcome`; the caller releases it.
- * TRUCE_INVALID: the field is neither an array nor a map, or an item cannot be changed this way.
- * `layout`: the layout for a document without items. */
+/* Computes the effect of a call. Always initialises `outcome`; the caller releases it. Returns
+ * TRUCE_INVALID if the field is neither an array nor a map, or an item cannot be changed this way.
+ * `layout` is the layout for a document without items. */
 static truce_status item_check(const struct item_call *call, truce_item_layout layout,
                                const bson_t *document, struct item_outcome *outcome,
                                bson_error_t *error)
@@ -1006,11 +1013,11 @@ static truce_status item_check(const struct item_call *call, truce_item_layout l
                            item->owner,
                            truce__type_name(truce__item_at(document, item->owner).type));
     if (state != ITEM_TABLE)
-        return judge_in(call, as_map, document, outcome, error);
+        return item_compute_in(call, as_map, document, outcome, error);
     truce__item_to_array(item, truce__item_at(document, item->owner), &items);
     status = with_items(item, document, made_value(&items), &list, error);
     if (!status)
-        status = judge_in(call, true, &list, outcome, error);
+        status = item_compute_in(call, true, &list, outcome, error);
     bson_destroy(&items);
     bson_destroy(&list);
     return status;

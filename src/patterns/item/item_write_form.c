@@ -18,7 +18,7 @@
  * Every write is guarded so that it takes effect as a whole or not at all:
  *
  * IT1. No array index is computed outside of the write, because the item at badges.3 may be at
- *     badges.2 when the write lands.
+ *     badges.2 when the write takes effect.
  * IT2. The field has the layout that the write is for: "badges.0" is a name in a map and an index
  *     in an array.
  * IT3. No commit holds the document, and it gets a new `_rev`.
@@ -348,7 +348,8 @@ truce_status truce__item_check(const struct item_call *call, bson_error_t *error
     truce_status status = operators ? check_identity(call, error) : TRUCE_OK;
 
     if (!status && operators && bson_empty(operators))
-        status = truce__fail(TRUCE_INVALID, error, "the update has no operator");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the update is empty: expected operators such as {$set: {...}}");
     truce__item_operator(call, operators, &update);
     if (!status)
         status = truce__update_new(&update, NULL, &compiled, error);
@@ -427,6 +428,7 @@ static bool form_change_by_position(const struct item_call *call, bson_t *update
     return good;
 }
 
+/* Builds the update of an array. Returns false if one update cannot express the call. */
 static bool change_in_list(const struct item_call *call, enum item_verb verb,
                            struct item_write *write)
 {

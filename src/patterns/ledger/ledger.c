@@ -7,8 +7,8 @@
  *                               cachedBal, pendingOut?, pendingIn?, rules, hash}]}
  *
  *     proc       COMMITTED    the document has its numbers, balances, and hashes
- *                UNCOMMITTED  another program inserted it, and truce has not taken it up yet
- *                             (ledger_plan.c)
+ *                UNCOMMITTED  another program inserted it, and truce has neither committed nor
+ *                             refused it yet (ledger_plan.c)
  *                REFUSED      another program inserted it, and it cannot be a transaction
  *     state      VALID     its values count
  *                PENDING   its values are reserved. It stays PENDING; another transaction decides
@@ -27,8 +27,8 @@
  *
  *  LG1.  The unique index (or documents of numbers) gives each (account, seqId) once. An insert
  *        takes numbers that follow an existing one. The numbers of an account therefore have no
- *        gaps and one order. An insert that lands late takes the number that is next at that time,
- *        or none.
+ *        gaps and one order. An insert that takes effect late takes the number that is next at that
+ *        time, or none.
  *  LG2.  A transaction never changes. Settling, voiding, or reversing it is another transaction.
  *  LG3.  A transaction is inserted COMMITTED, with the balances after it, after the last committed
  *        number of each of its accounts. The entries that made these balances can no longer change.
@@ -41,15 +41,16 @@
  *        transactions.
  *  LG6.  `resolves` is unique: only one of settling, voiding, expiring, and reversing takes place.
  *        Clocks only suggest it.
- *  LG7.  An id is posted once. If it is sent again, with whatever numbers, it finds itself.
+ *  LG7.  An id is posted once. If a post is sent again, with any numbers, the unique `_id` refuses
+ *        it, and the post finds the stored transaction.
  *  LG8.  A sum that exceeds 64 bits is refused before anything is written.
  *  LG9.  Transactions of one batch are sent in the order of their numbers. If one fails, the
  *        following ones are not executed. No transaction therefore follows a missing number.
  *  LG10. The booking time never decreases from one number of an account to the next.
  *  LG11. A cut is consistent if it contains each transaction with all its changes or with none
  *        (ledger_snapshot.c).
- *  LG12. A remembered state is returned without a read only while the store has the version of
- *        before the read that found it to be the last one.
+ *  LG12. The cached state of an account is returned without a read only while the store still has
+ *        the version that it had before that state was last read.
  *
  * The model is models/ledger.cpp. A crash leaves a transaction stored or not stored. The hint
  * `open` may remain; the sweep removes it.
@@ -61,7 +62,7 @@
  *     ledger_commit.c        posts in a commit
  *     ledger_slots.c         numbers as documents, where no index can be unique
  *     ledger_account_head.c  accounts by their numbers
- *     ledger_statement.c          balances, statements
+ *     ledger_statement.c     balances, statements
  *     ledger_value_date.c    balances at a value date
  *     ledger_snapshot.c      all accounts in one cut; seals
  *     ledger_walk.c          all transactions, in order
@@ -120,18 +121,21 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
                           "the option `collection` of the ledger is missing");
     } else if (truce__reserved(collection) || (ledger->slots && truce__reserved(ledger->slots))) {
         ledger->refused = true;
-        (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
-                          "the collection \"%.100s\" is reserved for truce",
-                          truce__reserved(collection) ? collection : ledger->slots);
+        (void)truce__fail(
+            TRUCE_INVALID, &ledger->refusal,
+            "the collection \"%.100s\" is reserved for truce: name another one for the ledger",
+            truce__reserved(collection) ? collection : ledger->slots);
     } else if (ledger->slots && (!ledger->slots[0] || !strcmp(ledger->slots, collection))) {
         ledger->refused = true;
-        (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
-                          "the option `slots` must name another collection than the ledger's");
+        (void)truce__fail(
+            TRUCE_INVALID, &ledger->refusal,
+            "the option `slots` is \"%.100s\": expected a collection other than that of the ledger",
+            ledger->slots);
     }
     return ledger;
 }
 
-/* Releases the plan here: it has only its book. */
+/* Frees what a handle caches: of its plan, only the states of accounts. */
 void truce__ledger_kept_free(struct ledger_kept *kept)
 {
     if (kept)
@@ -191,7 +195,7 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
 /* The values in the tails of all accounts of a handle: 12 MB. */
 #define TAILS_MAX 500000
 
-/* The caller holds the mutex. */
+/* Forgets the states of all accounts. The caller holds the mutex. */
 static void ledger_forget_accounts(truce_ledger *ledger)
 {
     truce__ledger_table_clear(&ledger->known);
@@ -252,8 +256,8 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
     return found;
 }
 
-/* Remembers the state. `*before`: the number that was remembered; -1: none. The caller holds the
- * mutex. */
+/* Remembers the state. `*before` is the number that was remembered, or -1 if none exists. The
+ * caller holds the mutex. */
 static struct ledger_known *ledger_remember_state(truce_ledger *ledger, const char *account,
                                                   const struct ledger_state *state,
                                                   uint64_t version, int64_t *before)
@@ -360,6 +364,8 @@ static void ledger_hint_slots(bson_error_t *error)
              "LEDGER CODE DIGITS --slots COLLECTION`");
 }
 
+/* Creates the indexes of the ledger. If the store cannot make the numbers unique, the error names
+ * the option `slots`. */
 static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t *uncommitted =
@@ -456,6 +462,8 @@ truce_status truce__ledger_not_open(truce_ledger *ledger, const char *account, b
                        ledger->collection);
 }
 
+/* Reads the definition of the ledger, or stores it if the ledger is new. Without `creates`, a new
+ * ledger must already have documents. */
 static truce_status ledger_define_once(truce_ledger *ledger, bool creates, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER, currencies;
@@ -514,7 +522,7 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bool creates, bson_error_
     if (!status)
         status = ledger_make_indexes(ledger, error);
     if (!status) {
-        bson_error_t ignored; /* the sweep repeats it; old runs do no harm */
+        bson_error_t ignored; /* The sweep repeats it; old runs do no harm. */
 
         (void)!truce__ledger_sums_clean(ledger, &ignored);
         pthread_mutex_lock(&ledger->mutex);
@@ -549,6 +557,7 @@ static bool ledger_find_digits(const bson_t *currencies, const char *code, int *
     return true;
 }
 
+/* Reads the currencies of the ledger into the handle. */
 static truce_status ledger_load_currencies(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, found, currencies;

@@ -43,7 +43,7 @@ bool truce__ledger_is_stub(const bson_t *document)
             bson_iter_find(&inner, "new"));
 }
 
-/* Keeps a document that was found. *again: it was a stub, which is resolved now. */
+/* Keeps a document that was found. Sets *again if it was a stub, which is resolved now. */
 static truce_status head_collect(struct ledger_reader *reader, const char *collection,
                                  const bson_t *found, struct ledger_documents *documents,
                                  bool *again, bson_error_t *error)
@@ -68,6 +68,7 @@ static truce_status head_collect(struct ledger_reader *reader, const char *colle
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Reads the matching documents once. Sets *again if one was a stub, which is resolved now. */
 static truce_status head_find_once(struct ledger_reader *reader, const char *collection,
                                    const bson_t *filter, const truce_find_options *options,
                                    struct ledger_documents *documents, bool *again,
@@ -88,6 +89,8 @@ static truce_status head_find_once(struct ledger_reader *reader, const char *col
     return status;
 }
 
+/* Reads the matching documents, and repeats the read until none is a stub. Appends them to
+ * `documents`. */
 static truce_status head_fetch(struct ledger_reader *reader, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                struct ledger_documents *documents, bson_error_t *error)
@@ -213,8 +216,8 @@ bool truce__ledger_is_anchor(const bson_t *document, const struct ledger_change 
 
 /* ---- the last number ------------------------------------------------------------------------- */
 
-/* The search for the last number. `low` is committed (0: no number is known), `high` is not (0:
- * unknown). `document` is that of low, if it was read. */
+/* The search for the last number. `low` is committed (0 if no number is known), and `high` is not
+ * (0 if it is unknown). `document` is that of low, if it was read. */
 struct search {
     int64_t low, high;
     bson_t *document;
@@ -226,6 +229,8 @@ static void head_replace_document(struct search *search, const bson_t *document)
     search->document = bson_copy(document);
 }
 
+/* Chooses up to 16 numbers to read next: at growing distances above `low` while `high` is unknown,
+ * and evenly between the two otherwise. Returns their count. */
 static uint32_t head_spread(const struct search *search, int64_t numbers[16])
 {
     static const int64_t steps[] = {1,       2,       4,       16,        64,        256,      1024,
@@ -277,6 +282,7 @@ static void head_narrow(struct search *search, const char *account, const int64_
         search->high = numbers[last];
 }
 
+/* Searches for the last number of the account, 16 numbers at a time. */
 static truce_status head_search(struct ledger_reader *reader, const char *account,
                                 struct search *search, bson_error_t *error)
 {
@@ -329,9 +335,9 @@ static bool head_has_anchor(const bson_t *document, const char *account)
     return false;
 }
 
-/* Reads up to `limit` documents after `low`, and moves `low` to the last anchor among them. *more:
- * there may be others. *behind: one of them is not committed. *gone (NULL: not asked): `low` itself
- * is not stored any more. */
+/* Reads up to `limit` documents after `low`, and moves `low` to the last anchor among them. Sets
+ * *more if there may be others. Sets *behind if one of them is not committed. Sets *gone, unless it
+ * is NULL, if `low` itself is no longer stored. */
 static truce_status head_read_after(struct ledger_reader *reader, const char *account,
                                     struct search *search, uint32_t limit, bool *more, bool *behind,
                                     bool *gone, bson_error_t *error)
@@ -359,6 +365,8 @@ static truce_status head_read_after(struct ledger_reader *reader, const char *ac
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
+/* Reads the rules of an account from the change with that number. Clears them if the number is
+ * 0. */
 static truce_status head_load_rules(struct ledger_reader *reader, const char *account,
                                     int64_t number, struct ledger_state *state, bson_error_t *error)
 {
@@ -375,9 +383,11 @@ static truce_status head_load_rules(struct ledger_reader *reader, const char *ac
     if (!status &&
         (!found.count || !truce__ledger_change_of(found.items[0], account, number, &change) ||
          !change.sets))
-        status = truce__fail(TRUCE_CORRUPT, error,
-                             "number %lld of account \"%s\" should set the rules, but does not",
-                             (long long)number, account);
+        status = truce__fail(
+            TRUCE_CORRUPT, error,
+            "number %lld of account \"%s\" is damaged, because it has no rules: run truce ledger "
+            "verify",
+            (long long)number, account);
     if (!status) {
         truce__ledger_rules_of(&change.set, &state->rules);
         state->rules_at = number;
@@ -386,6 +396,7 @@ static truce_status head_load_rules(struct ledger_reader *reader, const char *ac
     return status;
 }
 
+/* Makes the state of the account after a change. Reads its rules if they are not known. */
 static truce_status head_state(struct ledger_reader *reader, const bson_t *document,
                                const char *account, const struct ledger_change *change,
                                struct ledger_state *state, bson_error_t *error)
@@ -409,9 +420,11 @@ static truce_status head_state(struct ledger_reader *reader, const bson_t *docum
 
 static truce_status head_missing(const char *account, int64_t number, bson_error_t *error)
 {
-    return truce__fail(TRUCE_CORRUPT, error,
-                       "number %lld of account \"%s\" is missing, or has no balance or hash",
-                       (long long)number, account);
+    return truce__fail(
+        TRUCE_CORRUPT, error,
+        "number %lld of account \"%s\" is missing, or has no balance or hash: run truce ledger "
+        "verify",
+        (long long)number, account);
 }
 
 truce_status truce__ledger_state_of(struct ledger_reader *reader, const bson_t *document,
@@ -514,6 +527,7 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
 
 #define HEAD_TOGETHER_MAX 3 /* Documents of each account that one message reads. */
 
+/* Makes the filter for the transaction with the id and for the last changes of the accounts. */
 static void head_filter_together(const bson_value_t *id, struct ledger_known *const *accounts,
                                  uint32_t count, bson_t *filter)
 {
@@ -557,6 +571,8 @@ static bool head_is_usual(const bson_t *document, const bson_value_t *id)
     return usual;
 }
 
+/* Returns whether the documents show that the id is free and that the remembered states are the
+ * last ones. */
 static bool head_are_usual(struct ledger_documents *found, const bson_value_t *id,
                            struct ledger_known *const *accounts, uint32_t count)
 {
@@ -620,8 +636,9 @@ truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *ac
     truce_status status = truce__ledger_fetch_numbers(reader, account, &number, 1, &found, error);
 
     if (!status && !found.count)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "account \"%s\" has no number %lld", account,
-                             (long long)number);
+        status =
+            truce__fail(TRUCE_NOT_FOUND, error, "account \"%s\" has no entry with the number %lld",
+                        account, (long long)number);
     if (!status)
         status = truce__ledger_state_of(reader, found.items[0], account, number, state, error);
     truce__ledger_documents_release(&found);

@@ -57,7 +57,10 @@ truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bso
         }
         if (*at < '0' || *at > '9')
             return ledger_amount_refuse(
-                text, "digits, a point if the currency has one, a sign in front", error);
+                text,
+                "expected digits, with a point if the currency has decimals, and an optional sign "
+                "in front",
+                error);
         if (point && ++behind > digits)
             return truce__fail(TRUCE_INVALID, error,
                                "\"%.60s\" has too many digits: the currency has %d after the point",
@@ -65,7 +68,7 @@ truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bso
         any = true;
         fits =
             fits && !__builtin_mul_overflow(number, 10, &number) &&
-            !__builtin_sub_overflow(number, *at - '0', &number); /* the negative range is larger */
+            !__builtin_sub_overflow(number, *at - '0', &number); /* The negative range is larger. */
     }
     for (; behind < digits; behind++)
         fits = fits && !__builtin_mul_overflow(number, 10, &number);

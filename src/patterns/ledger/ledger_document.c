@@ -50,6 +50,7 @@ static void take_hash(struct value value, struct ledger_change *change)
 #define FIELD_IS(field, name)                                                                      \
     ((field)->key_length == sizeof(name) - 1 && !memcmp((field)->key, name, sizeof(name)))
 
+/* Reads one field of a change. A field of a wrong type counts as missing. */
 static void document_take_field(const struct fields *field, struct ledger_change *change)
 {
     struct value value = field->value;
@@ -107,7 +108,8 @@ bool truce__ledger_change_of(const bson_t *document, const char *account, int64_
         if (!truce__ledger_change(fields.value, &one) || strcmp(one.account, account) != 0 ||
             (number ? one.number != number : found && one.number < change->number))
             continue;
-        found = truce__ledger_change(fields.value, change); /* a bson_t cannot be copied by value */
+        /* A bson_t cannot be copied by value. */
+        found = truce__ledger_change(fields.value, change);
     }
     return found;
 }
@@ -179,6 +181,7 @@ static void places_release(struct ledger_documents *documents)
     documents->places_count = documents->places_of = 0;
 }
 
+/* Lists the changes of all documents, sorted by account and number, for the search by number. */
 static void places_sort(struct ledger_documents *documents)
 {
     struct ledger_change change;
@@ -420,7 +423,7 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
     fits = fits && !__builtin_sub_overflow(after.balance, after.out, &reached) &&
            !__builtin_add_overflow(after.balance, after.in, &reached);
     if (!fits)
-        return truce__fail(TRUCE_LIMIT, error, "the balance of %s would leave 64 bits",
+        return truce__fail(TRUCE_LIMIT, error, "the balance of account \"%s\" would exceed 64 bits",
                            change->account);
     if (change->sets) {
         truce__ledger_rules_of(&change->set, &after.rules);

@@ -16,6 +16,7 @@ static struct planned *ledger_gather_add(struct draft *draft)
     return planned;
 }
 
+/* Makes one change for each entry of the request. */
 static truce_status gather_entries(struct draft *draft, bson_error_t *error)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
@@ -24,8 +25,10 @@ static truce_status gather_entries(struct draft *draft, bson_error_t *error)
         struct planned *planned = ledger_gather_add(draft);
 
         if (!given->entries[i].value)
-            return truce__fail(TRUCE_INVALID, error, "the amount of account \"%s\" is 0",
-                               given->entries[i].account ? given->entries[i].account : "");
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the amount of account \"%s\" is 0: an entry must change the balance",
+                given->entries[i].account ? given->entries[i].account : "");
         planned->change.account = given->entries[i].account;
         planned->change.value = given->entries[i].value;
         planned->change.type = given->entries[i].type;
@@ -59,10 +62,12 @@ static bool gather_is_part(int64_t value, int64_t whole)
 
 static truce_status gather_refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error,
-                       "%" PRId64
-                       " of account \"%s\" is not a part of the amount of the transaction",
-                       entry->value, entry->account ? entry->account : "");
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "the entry of %" PRId64
+        " for account \"%s\" exceeds the amount of that account in the transaction, or has the "
+        "opposite sign",
+        entry->value, entry->account ? entry->account : "");
 }
 
 /* Checks that each given entry is of an account of the transaction, and each account occurs
@@ -92,14 +97,18 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
     struct ledger_change change;
 
     if (!truce__ledger_is(&draft->settled, "state", "PENDING"))
-        return truce__fail(TRUCE_INVALID, error, "the transaction that `of` names is not pending");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the transaction that `of` names is not pending: only a pending transaction can be "
+            "settled or voided");
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         const truce_ledger_entry *entry = NULL;
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(TRUCE_CORRUPT, error,
-                               "a change of the transaction that `of` names is invalid");
+            return truce__fail(
+                TRUCE_CORRUPT, error,
+                "the transaction that `of` names is damaged: run truce ledger verify");
         planned = gather_copy_of(draft, &change);
         planned->change.release = change.value;
         planned->change.type = settles ? NULL : draft->kind;
@@ -170,6 +179,8 @@ static bool gather_has_account_twice(const struct draft *draft)
     return false;
 }
 
+/* Makes the changes of a REVERSE: the negated values of the transaction, in reverse order if an
+ * account occurs twice. */
 static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
 {
     struct ledger_change change;
@@ -186,8 +197,9 @@ static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(TRUCE_CORRUPT, error,
-                               "a change of the transaction that `of` names is invalid");
+            return truce__fail(
+                TRUCE_CORRUPT, error,
+                "the transaction that `of` names is damaged: run truce ledger verify");
         if (!change.value)
             continue;
         planned = gather_copy_of(draft, &change);
@@ -199,6 +211,7 @@ static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Reads the transaction that the request settles, voids, or reverses. */
 static truce_status gather_load_settled(struct draft *draft, bson_error_t *error)
 {
     struct ledger_plan *plan = draft->plan;
@@ -229,10 +242,14 @@ static truce_status gather_check_time(const struct draft *draft, bson_error_t *e
     int64_t expires_ms = truce__ledger_date(&draft->settled, "expires");
 
     return expires_ms && expires_ms <= draft->plan->now_ms
-               ? truce__fail(TRUCE_EXPIRED, error, "the pending transaction has expired")
+               ? truce__fail(TRUCE_EXPIRED, error,
+                             "the pending transaction expired at %" PRId64
+                             " (ms since 1970), and its amounts are available again",
+                             expires_ms)
                : TRUCE_OK;
 }
 
+/* Makes the changes of a request that settles, voids, or reverses a transaction. */
 static truce_status gather_of(struct draft *draft, bson_error_t *error)
 {
     truce_status status = gather_load_settled(draft, error);
@@ -261,7 +278,7 @@ static truce_status gather_rules(struct draft *draft, bson_error_t *error)
     planned->change.account = draft->request->account;
     planned->change.type = draft->kind;
     planned->change.sets = true;
-    bson_init(&planned->change.set); /* filled when the account is known */
+    bson_init(&planned->change.set); /* Filled when the account is known. */
     (void)error;
     return TRUCE_OK;
 }
@@ -289,27 +306,34 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
             "and undefined");
     /* A variable that is not set gives this id to different transactions. */
     if (given->id->value_type == BSON_TYPE_UTF8 && !given->id->value.v_utf8.len)
-        return truce__fail(TRUCE_INVALID, error, "the id of the transaction is an empty string");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the id of the transaction is an empty string: set an id of your own, the same in "
+            "every retry");
     status = truce__check_value(given->id, "id", error);
     if (!status && given->of)
         status = truce__check_value(given->of, "of", error);
     if (status)
         return status;
     if (entries && !given->count)
-        return truce__fail(TRUCE_INVALID, error, "the transaction has no entries");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the transaction has no entries: expected entries that sum to zero in each currency");
     if (given->count > LEDGER_ENTRIES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "a transaction may have at most %d entries",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the transaction has %u entries, and the maximum is %d", given->count,
                            LEDGER_ENTRIES_MAX);
     if (entries == (given->of != NULL))
-        return truce__fail(TRUCE_INVALID, error, "%s",
-                           entries
-                               ? "`of` is only for settling, voiding, and reversing"
-                               : "`of` is missing: the transaction to settle, void, or reverse");
+        return truce__fail(
+            TRUCE_INVALID, error, "%s",
+            entries ? "`of` is allowed only for settling, voiding, and reversing a transaction"
+                    : "`of` is missing: the transaction to settle, void, or reverse");
     if (given->kind == TRUCE_LEDGER_VOID && given->count)
         return truce__fail(TRUCE_INVALID, error,
-                           "a pending transaction can only be voided as a whole");
+                           "a pending transaction is always voided as a whole: omit the entries");
     if (given->expires_ms && given->kind != TRUCE_LEDGER_PENDING)
-        return truce__fail(TRUCE_INVALID, error, "only a pending transaction can expire");
+        return truce__fail(TRUCE_INVALID, error,
+                           "`expires_ms` is allowed only for a pending transaction");
     if ((given->expires_ms && truce__time_check("expires_ms", given->expires_ms, error)) ||
         (given->effective_ms > 0 && truce__time_check("effective_ms", given->effective_ms, error)))
         return TRUCE_INVALID;

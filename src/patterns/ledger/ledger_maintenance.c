@@ -62,6 +62,7 @@ struct proving {
     const char *collection;
 };
 
+/* Reports a finding of the verification to the check. */
 static void ledger_report_finding(const bson_t *found, void *arg)
 {
     const struct proving *proving = arg;
@@ -79,8 +80,8 @@ static void ledger_report_finding(const bson_t *found, void *arg)
     finding.text = text;
     finding.repair =
         !strcmp(truce__field_text(found, "rule"), "refused")
-            ? "nothing: correct `changes` and set proc to UNCOMMITTED again, or delete the document"
-            : "nothing: a book is not repaired silently; compare it with a backup or a seal";
+            ? "none: correct `changes` and set proc to UNCOMMITTED again, or delete the document"
+            : "none: a book is not repaired silently; compare it with a backup or a seal";
     if (id.value_type != BSON_TYPE_EOD)
         finding.id = &id;
     truce__check_report(proving->check, &finding, false);

@@ -89,6 +89,8 @@ static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
     return status;
 }
 
+/* Loads the last state of an account: from the cache unless `fresh`, from the store otherwise. Adds
+ * the changes of the own commit. */
 static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *known, bool fresh,
                               bson_error_t *error)
 {
@@ -181,6 +183,7 @@ truce_status truce__ledger_plan_together(struct ledger_plan *plan,
     return status;
 }
 
+/* Finds the account of a change in the book of the plan, and loads it if it is new. */
 static truce_status plan_find_account(struct draft *draft, struct planned *planned,
                                       bson_error_t *error)
 {
@@ -231,6 +234,7 @@ bool truce__ledger_plan_pending(const struct ledger_plan *plan,
 
 /* ---- rules of the accounts ------------------------------------------------------------------- */
 
+/* Checks that the account is open and permits credits or debits, as the change needs. */
 static truce_status plan_check_direction(const struct draft *draft, const struct planned *planned,
                                          bson_error_t *error)
 {
@@ -242,14 +246,18 @@ static truce_status plan_check_direction(const struct draft *draft, const struct
     if (!rules->currency[0] && !draft->unopened)
         return truce__ledger_not_open(draft->plan->ledger, account, error);
     if (rules->closed && value)
-        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is closed", account);
+        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is closed and accepts no entries",
+                           account);
     if (given && rules->debit_only && value > 0)
-        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is for debits only", account);
+        return truce__fail(TRUCE_INVALID, error,
+                           "account \"%s\" accepts no credits (its rule debit_only)", account);
     if (given && rules->credit_only && value < 0)
-        return truce__fail(TRUCE_INVALID, error, "account \"%s\" is for credits only", account);
+        return truce__fail(TRUCE_INVALID, error,
+                           "account \"%s\" accepts no debits (its rule credit_only)", account);
     return TRUCE_OK;
 }
 
+/* Fails with LIMIT, with the balance that the account would have and its limit. */
 static truce_status plan_refuse_amount(const struct draft *draft, const struct ledger_known *known,
                                        bool maximum, int64_t bound, __int128 reached,
                                        bson_error_t *error)
@@ -311,6 +319,8 @@ static truce_status plan_check_limits(const struct draft *draft, const struct pl
     return TRUCE_OK;
 }
 
+/* Checks the limits of all accounts. If one is exceeded, subtracts expired pending amounts and
+ * checks it again. */
 static truce_status plan_check_all_limits(const struct draft *draft, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -344,6 +354,7 @@ static truce_status plan_refuse_sum(const struct draft *draft, const char *curre
                        currency, text);
 }
 
+/* Checks that the values sum to zero in each currency. */
 static truce_status plan_check_balance(const struct draft *draft, bson_error_t *error)
 {
     for (uint32_t i = 0; i < draft->count; i++) {
@@ -352,7 +363,7 @@ static truce_status plan_check_balance(const struct draft *draft, bson_error_t *
 
         for (uint32_t j = 0; j < i; j++) {
             if (!strcmp(draft->planned[j].known->next.rules.currency, currency)) {
-                currency = NULL; /* the currency was summed before */
+                currency = NULL; /* The currency was summed before. */
                 break;
             }
         }
@@ -374,8 +385,8 @@ static bool plan_same_rules(const struct ledger_rules *a, const struct ledger_ru
            a->credit_only == b->credit_only && a->closed == b->closed;
 }
 
-/* Checks the new rules of an account and appends them to its change. *nothing: the rules are the
- * same already. */
+/* Checks the new rules of an account and appends them to its change. Sets *nothing if the rules are
+ * the same already. */
 static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_error_t *error)
 {
     struct planned *planned = &draft->planned[0];
@@ -413,6 +424,7 @@ static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_er
     return TRUCE_OK;
 }
 
+/* Gives each change its number, and adds it to the state of its account. */
 static truce_status plan_add_up(struct draft *draft, bson_error_t *error)
 {
     for (uint32_t i = 0; i < draft->count; i++) {

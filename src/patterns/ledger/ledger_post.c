@@ -47,7 +47,7 @@ struct ledger_waiting {
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* Returns the n-th account of a request; NULL: there are no more. */
+/* Returns the n-th account of a request, or NULL if there are no more. */
 static const char *post_account_of(const struct ledger_request *request, uint32_t n)
 {
     if (request->verb == LEDGER_POST)
@@ -183,7 +183,7 @@ static void post_gather(truce_ledger *ledger)
         int64_t left = until - truce__clock_monotonic_ns();
 
         if (left <= 0) {
-            ledger->expected = 0; /* they do not post again */
+            ledger->expected = 0; /* They do not post again. */
             break;
         }
         pthread_mutex_unlock(&ledger->mutex);
@@ -245,7 +245,7 @@ static void post_lead_if_woken(truce_ledger *ledger, struct ledger_waiting *wait
     pthread_mutex_unlock(&ledger->mutex);
 }
 
-/* Posts with other threads. OK: all requests are settled. */
+/* Posts with other threads. Returns OK if all requests are settled. */
 static truce_status post_together(truce_ledger *ledger, struct ledger_request *requests,
                                   size_t count, bson_error_t *error)
 {
@@ -301,7 +301,7 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
     if (!status && commit) {
         status = truce__ledger_post_in(ledger, commit, request, error);
     } else if (!status) {
-        (void)!post_together(ledger, request, 1, NULL); /* the result has the status */
+        (void)!post_together(ledger, request, 1, NULL); /* The result has the status. */
         status = request->result->status;
         if (status && error)
             *error = request->result->error;
@@ -338,7 +338,7 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
     memset(results, 0, count * sizeof *results);
     if (count > LEDGER_BATCH_MAX)
         return truce__fail(TRUCE_LIMIT, error,
-                           "too many transactions: the maximum of one call is %d",
+                           "cannot post %zu transactions at once: the maximum is %d", count,
                            LEDGER_BATCH_MAX);
     for (size_t i = 0; i < count; i++) {
         status = ROOM_CHECK(&transactions[i], "truce_ledger_transaction", error);
@@ -402,6 +402,7 @@ truce_status truce_ledger_post_linked(truce_ledger *ledger,
 
 /* ---- accounts -------------------------------------------------------------------------------- */
 
+/* Checks the rules of an account and copies them into `rules`. */
 static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_account *account,
                                     bool opens, struct ledger_rules *rules, bson_error_t *error)
 {
@@ -433,12 +434,14 @@ static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_acc
     }
     if (!status && rules->has_min && rules->has_max && rules->min > rules->max)
         return truce__fail(TRUCE_INVALID, error,
-                           "the minimum of account \"%s\" is greater than its maximum",
-                           account->account);
+                           "the minimum %lld of account \"%s\" is greater than its maximum %lld",
+                           (long long)rules->min, account->account, (long long)rules->max);
     if (!status && rules->debit_only && rules->credit_only)
-        return truce__fail(TRUCE_INVALID, error,
-                           "account \"%s\" cannot be for debits only and for credits only",
-                           account->account);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "account \"%s\" cannot have both debit_only and credit_only: it would accept no "
+            "entries",
+            account->account);
     return status;
 }
 

@@ -25,6 +25,7 @@
 
 /* ---- a number by a time ---------------------------------------------------------------------- */
 
+/* Reads when a number of the account was booked. */
 static truce_status booked_at(struct ledger_reader *reader, const char *account, int64_t number,
                               int64_t *booked_ms, bson_error_t *error)
 {
@@ -32,15 +33,17 @@ static truce_status booked_at(struct ledger_reader *reader, const char *account,
     truce_status status = truce__ledger_fetch_range(reader, account, number, number, &found, error);
 
     if (!status && !found.count)
-        status = truce__fail(TRUCE_CORRUPT, error,
-                             "number %" PRId64 " of account \"%s\" is missing", number, account);
+        status =
+            truce__fail(TRUCE_CORRUPT, error,
+                        "number %" PRId64 " of account \"%s\" is missing: run truce ledger verify",
+                        number, account);
     if (!status)
         *booked_ms = truce__ledger_date(found.items[0], "ts");
     truce__ledger_documents_release(&found);
     return status;
 }
 
-/* Finds the last number that was booked until then; 0: none. */
+/* Finds the last number that was booked until then, or 0 if none exists. */
 static truce_status number_until(struct ledger_reader *reader, const char *account, int64_t last,
                                  int64_t until_ms, int64_t *number, bson_error_t *error)
 {
@@ -116,6 +119,8 @@ static truce_status ledger_read_take_up(struct ledger_reader *reader, const char
     return truce__ledger_head(reader, account, state, error);
 }
 
+/* Finds the last state of the account, from the cache if the store has not changed. Takes over
+ * documents of other programs first. */
 static truce_status last_of(struct ledger_reader *reader, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
@@ -190,6 +195,7 @@ struct statement {
     bool ended;
 };
 
+/* Calls the function of the statement for one number of the account. */
 static truce_status report_line(struct statement *statement, const bson_t *document, int64_t number,
                                 bson_error_t *error)
 {
@@ -204,7 +210,9 @@ static truce_status report_line(struct statement *statement, const bson_t *docum
     truce_status status;
 
     if (!truce__ledger_change_of(document, statement->account, number, &change))
-        return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account \"%s\" is missing",
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "number %" PRId64
+                           " of account \"%s\" is missing: run truce ledger verify",
                            number, statement->account);
     status = truce__ledger_state_of(statement->reader, document, statement->account, number,
                                     &statement->state, error);
@@ -220,6 +228,7 @@ static truce_status report_line(struct statement *statement, const bson_t *docum
     return TRUCE_OK;
 }
 
+/* Reports a range of numbers, all of which must exist. */
 static truce_status report_window(struct statement *statement, int64_t from, int64_t to,
                                   bson_error_t *error)
 {
@@ -232,8 +241,9 @@ static truce_status report_window(struct statement *statement, int64_t from, int
 
         status = document ? report_line(statement, document, at, error)
                           : truce__fail(TRUCE_CORRUPT, error,
-                                        "number %" PRId64 " of account \"%s\" is missing", at,
-                                        statement->account);
+                                        "number %" PRId64
+                                        " of account \"%s\" is missing: run truce ledger verify",
+                                        at, statement->account);
     }
     truce__ledger_documents_release(&found);
     return status;
@@ -349,6 +359,7 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
+/* Appends the conditions on metadata to the filter of a search. */
 static truce_status filter_meta(const bson_t *meta, bson_t *filter, bson_error_t *error)
 {
     truce_status status = truce__document_check(meta, "meta", error);
@@ -399,7 +410,7 @@ static truce_status filter_after(const truce_ledger *ledger, const bson_value_t 
     BSON_APPEND_VALUE(&by_id, "_id", id);
     status = truce_find_one(ledger->store, ledger->collection, &by_id, NULL, &found, error);
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(status, error, "there is no transaction with the id of 'after'");
+        status = truce__fail(status, error, "no transaction has the id that 'after' gives");
     if (!status) {
         booked = truce__ledger_value(&found, "ts");
         BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
@@ -426,6 +437,7 @@ static truce_status filter_after(const truce_ledger *ledger, const bson_value_t 
     return status;
 }
 
+/* Checks a search and makes its filter. */
 static truce_status filter_search(const truce_ledger *ledger, const truce_ledger_search *search,
                                   bson_t *filter, bson_error_t *error)
 {

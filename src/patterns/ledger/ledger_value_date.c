@@ -152,7 +152,7 @@ static bool value_date_decode(const bson_t *document, struct value_date_page *pa
     return true;
 }
 
-/* Reads a page. NOT_FOUND: it is not stored, or the document is not a page. */
+/* Reads a page. Returns NOT_FOUND if it is not stored, or the document is not a page. */
 static truce_status value_date_load(struct ledger_reader *reader, const struct value_date_run *run,
                                     int height, int64_t number, struct value_date_page *page,
                                     bson_t *document, bson_error_t *error)
@@ -195,6 +195,7 @@ struct value_date_writer {
     bool differs;
 };
 
+/* Passes the page of that height to the sink of the writer. */
 static truce_status value_date_flush(struct value_date_writer *writer, int height, bool root,
                                      bson_error_t *error)
 {
@@ -338,6 +339,8 @@ static bool value_date_same_field(const bson_t *a, const bson_t *b, const char *
     return x.type == y.type && x.size == y.size && (!x.size || !memcmp(x.data, y.data, x.size));
 }
 
+/* Compares a page with the stored one, as the sink of a writer that verifies. Sets writer->differs
+ * or writer->absent. */
 static truce_status value_date_compare(struct value_date_writer *writer, const bson_t *document,
                                        bool root, bson_error_t *error)
 {
@@ -368,6 +371,7 @@ static int value_date_compare_dates(const void *a, const void *b)
     return x->date < y->date ? -1 : x->date > y->date;
 }
 
+/* Writes the pages of a run from its dated values, which are sorted here. */
 static truce_status value_date_write_dated(struct value_date_writer *writer,
                                            struct ledger_dated *dated, uint32_t count,
                                            bson_error_t *error)
@@ -395,7 +399,8 @@ static truce_status value_date_entry(struct ledger_documents *found, const char 
     if (*document && truce__ledger_change_of(*document, account, number, change) &&
         truce__ledger_is_anchor(*document, change))
         return TRUCE_OK;
-    return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account \"%s\" is missing",
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "number %" PRId64 " of account \"%s\" is missing: run truce ledger verify",
                        number, account);
 }
 
@@ -486,6 +491,7 @@ struct value_date_stream {
     __int128 before;
 };
 
+/* Opens a stream over the records of a stored run. */
 static truce_status value_date_stream_open(struct ledger_reader *reader,
                                            struct value_date_stream *stream, bson_error_t *error)
 {
@@ -504,7 +510,7 @@ static truce_status value_date_stream_open(struct ledger_reader *reader,
     return status;
 }
 
-/* If the page has no more records, reads the next page that has some. */
+/* Reads the next page that has records, if the current one has no more. */
 static truce_status value_date_stream_fill(struct ledger_reader *reader,
                                            struct value_date_stream *stream, bson_error_t *error)
 {
@@ -536,7 +542,7 @@ static struct value_date_stream *value_date_first(struct value_date_stream *stre
     return first;
 }
 
-/* Merges the runs. NOT_FOUND: a run, or a page of one, is missing. */
+/* Merges the runs. Returns NOT_FOUND if a run, or a page of one, is missing. */
 static truce_status value_date_merge(struct value_date_writer *writer,
                                      struct value_date_stream *streams, bson_error_t *error)
 {
@@ -569,8 +575,8 @@ static truce_status value_date_merge(struct value_date_writer *writer,
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* Writes a run from its entries or its smaller runs (LS3). NOT_FOUND: a part of the run is not
- * stored. */
+/* Writes a run from its entries or its smaller runs (LS3). Returns NOT_FOUND if a part of the run
+ * is not stored. */
 static truce_status value_date_write_run(struct value_date_writer *writer, bson_error_t *error)
 {
     const struct value_date_run *run = writer->run;
@@ -616,8 +622,8 @@ static struct value_date_writer *value_date_writer_new(struct ledger_reader *rea
     return writer;
 }
 
-/* Builds the run and all its missing parts. `repairs`: a page of the run was missing, so its root
- * proves nothing. */
+/* Builds the run and all its missing parts. `repairs` is true if a page of the run was missing, so
+ * its root proves nothing. */
 static truce_status value_date_build(struct ledger_reader *reader, const struct value_date_run *run,
                                      bool repairs, bson_error_t *error)
 {
@@ -662,7 +668,7 @@ void truce__ledger_sums_complete(struct ledger_reader *reader, const char *accou
                                  int64_t number)
 {
     truce_status status = TRUCE_OK;
-    bson_error_t ignored; /* a balance builds missing runs */
+    bson_error_t ignored; /* A balance builds missing runs. */
 
     if (truce__is_only_read(reader->ledger->store))
         return;
@@ -726,7 +732,7 @@ static void value_date_make(const struct ledger_tail *tail, const char *account,
     struct value_date_writer *writer =
         value_date_writer_new(runs->reader, &run, value_date_collect);
     struct ledger_dated dated[LEDGER_SUMS_RUN];
-    bson_error_t ignored; /* the sink does not fail */
+    bson_error_t ignored; /* The sink does not fail. */
     uint32_t count = 0;
 
     truce_assert(tail->count == LEDGER_SUMS_RUN);
@@ -760,7 +766,7 @@ int64_t truce__ledger_tail_join(struct ledger_tail *tail, const struct ledger_kn
             at++;
         tail->count = 0;
         tail->after = more->after + at;
-        hash = at > 0; /* that of the number at which the tail begins */
+        hash = at > 0; /* That of the number at which the tail begins. */
     }
     begun = tail->after;
     for (; at < more->count; at++) {
@@ -805,7 +811,7 @@ static truce_status value_date_build_above(struct ledger_reader *reader, const c
 
 void truce__ledger_runs_store(struct ledger_runs *runs, const struct ledger_table *accounts)
 {
-    bson_error_t ignored; /* a balance builds missing runs */
+    bson_error_t ignored; /* A balance builds missing runs. */
     truce_status status = value_date_store_documents(runs, &ignored);
 
     for (uint32_t i = 0; !status && i < accounts->room; i++) {
@@ -830,6 +836,7 @@ struct value_date_seek {
     __int128 sum;
 };
 
+/* Searches one page of a run for the value date, and moves to the page below it, or to the sum. */
 static void value_date_descend(struct value_date_seek *seek, const bson_t *document,
                                int64_t until_ms)
 {
@@ -971,6 +978,8 @@ static truce_status value_date_missing(struct ledger_reader *reader,
     return TRUCE_OK;
 }
 
+/* Adds the sums of all runs up to the value date. A run that is not stored is computed from its
+ * entries. */
 static truce_status value_date_total(struct ledger_reader *reader,
                                      const struct value_date_run *runs, uint32_t count,
                                      int64_t until_ms, __int128 *total, bson_error_t *error)

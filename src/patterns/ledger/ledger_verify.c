@@ -32,16 +32,16 @@
 
 /* The parts of a seal, account after account. */
 struct seal {
-    /* NULL: no seal. */
+    /* NULL if there is no seal. */
     const truce_ledger_seal_source *source;
-    /* NULL: no part is left. */
+    /* NULL if no part is left. */
     const bson_t *part;
     int64_t part_number;
     bool last;
     /* The hash of the part. */
     uint8_t before[SHA256_BYTES];
     struct fields at;
-    /* The next account of the seal, its number, and its hash; NULL: none is left. */
+    /* The next account of the seal, its number, and its hash, or NULL if none is left. */
     char *account;
     int64_t number;
     uint8_t hash[SHA256_BYTES];
@@ -62,8 +62,8 @@ struct proof {
     bool found;
     /* No entry is committed from here on, so there is no chain. */
     bool sums_only;
-    /* The transaction of the last entry: it may have many numbers of the account. NULL: none of
-     * these documents. */
+    /* The transaction of the last entry: it may have many numbers of the account. NULL if there is
+     * no such document. */
     const bson_t *document;
     bool balances;
     uint8_t digest[SHA256_BYTES];
@@ -77,6 +77,7 @@ struct proof {
     uint32_t dated_count;
 };
 
+/* Reports a finding to the caller. */
 static void verify_report(struct proof *proof, const char *rule, int64_t number,
                           const bson_t *document, const char *text)
 {
@@ -181,6 +182,8 @@ static void verify_digest(struct proof *proof, const bson_t *document)
     truce__ledger_digest(document, proof->digest);
 }
 
+/* Verifies one entry of an account against the state after the previous one, and reports the first
+ * fault. */
 static void verify_entry(struct proof *proof, const bson_t *document, int64_t number)
 {
     bool committed = document && truce__ledger_is(document, "proc", "COMMITTED");
@@ -262,6 +265,8 @@ static bool verify_part_is_complete(const bson_t *part)
     return verify_read_hash(part, "hash", hash) && !memcmp(hash, digest, SHA256_BYTES);
 }
 
+/* Checks that a part of the seal is intact, belongs to this ledger, and follows the part before
+ * it. */
 static truce_status verify_check_part(const struct proof *proof, bson_error_t *error)
 {
     const struct seal *seal = &proof->seal;
@@ -289,6 +294,7 @@ static truce_status verify_check_part(const struct proof *proof, bson_error_t *e
     return TRUCE_OK;
 }
 
+/* Reads the next part of the seal. After the last part, seal->part is NULL. */
 static truce_status verify_load_part(struct proof *proof, bson_error_t *error)
 {
     struct seal *seal = &proof->seal;
@@ -308,7 +314,7 @@ static truce_status verify_load_part(struct proof *proof, bson_error_t *error)
         return status;
     seal->part_number++;
     seal->last = bson_has_field(seal->part, "last") &&
-                 truce__field_number(seal->part, "last"); /* a bool counts as 0 or 1 */
+                 truce__field_number(seal->part, "last"); /* A bool counts as 0 or 1. */
     (void)!verify_read_hash(seal->part, "hash", seal->before);
     list = truce__value_field(truce__value_document(seal->part), "accounts", 8);
     if (list.type != BSON_TYPE_ARRAY)
@@ -513,8 +519,8 @@ static truce_status verify_windows(struct proof *proof, int64_t last, int64_t se
     return status;
 }
 
-/* Verifies an account. `least`: a number that the account has, as far as the book says. `read`: all
- * of its entries were read. `sealed`: the next account of the seal is this one. */
+/* Verifies an account. `least` is a number that the account has, as far as the book shows. `read`
+ * is true if all of its entries were read, and `sealed` if it is the next account of the seal. */
 static truce_status verify_account(struct proof *proof, const char *account, int64_t least,
                                    bool read, bool sealed, bson_error_t *error)
 {
@@ -624,6 +630,8 @@ static truce_status verify_open(struct proof *proof, const bson_t *document, bso
     return proof->unsettled.count < VERIFY_OPEN ? TRUCE_OK : verify_unsettled(proof, error);
 }
 
+/* Verifies a document by itself: its state, its changes, and whether its hashes exist. Reports one
+ * that was refused. */
 static truce_status verify_document(struct book *book, const bson_t *document, bson_error_t *error)
 {
     struct proof *proof = book->proof;
@@ -666,6 +674,7 @@ static truce_status verify_document(struct book *book, const bson_t *document, b
     return TRUCE_OK;
 }
 
+/* Verifies each document of the book by itself, and lists the accounts. */
 static truce_status verify_scan_book(struct book *book, bson_error_t *error)
 {
     const truce_ledger *ledger = book->proof->reader->ledger;
@@ -698,6 +707,8 @@ static truce_status verify_has_hashes(const truce_ledger *ledger, bool *has, bso
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Reads the document of the ledger. Reports if it is missing although the book has committed
+ * documents. */
 static truce_status verify_load_settings(struct proof *proof, bson_error_t *error)
 {
     const truce_ledger *ledger = proof->reader->ledger;
@@ -714,8 +725,8 @@ static truce_status verify_load_settings(struct proof *proof, bson_error_t *erro
     status = verify_has_hashes(ledger, &has, error);
     if (!status && has)
         verify_report(proof, "settings", 0, NULL,
-                      "the settings of the ledger are missing (its line in " LEDGERS
-                      ": currencies, where its numbers are)");
+                      "the document of the ledger in " LEDGERS
+                      " is missing: it has the currencies and the place of the numbers");
     return status;
 }
 
@@ -754,6 +765,7 @@ bool truce__ledger_has_indexes(truce_store *store, const char *collection)
     return has;
 }
 
+/* Reports each index of the ledger that is missing. */
 static truce_status verify_indexes(struct proof *proof, bson_error_t *error)
 {
     static const struct {
@@ -775,7 +787,7 @@ static truce_status verify_indexes(struct proof *proof, bson_error_t *error)
 
         if (verify_has_index(&indexes, needed[i].first, needed[i].second, unique))
             continue;
-        snprintf(text, sizeof text, "the %sindex on %s%s%s is missing: the next post makes it",
+        snprintf(text, sizeof text, "the %sindex on %s%s%s is missing: the next post creates it",
                  unique ? "unique " : "", needed[i].first, needed[i].second ? ", " : "",
                  needed[i].second ? needed[i].second : "");
         verify_report(proof, "index", 0, NULL, text);
@@ -786,8 +798,8 @@ static truce_status verify_indexes(struct proof *proof, bson_error_t *error)
 
 /* ---- the whole book -------------------------------------------------------------------------- */
 
-/* Verifies the accounts of the seal whose names are before this one (NULL: all that are left). No
- * document of the book has them. */
+/* Verifies the accounts of the seal whose names are before this one (NULL for all that are left).
+ * No document of the book has them. */
 static truce_status verify_sealed_only(struct proof *proof, const char *account,
                                        bson_error_t *error)
 {
@@ -918,6 +930,8 @@ static truce_status verify_accounts(struct book *book, bson_error_t *error)
     return status;
 }
 
+/* Verifies the book: its documents, its accounts, its indexes, and the accounts that only the seal
+ * has. */
 static truce_status verify_all(struct proof *proof, bson_error_t *error)
 {
     struct book book = {.proof = proof};

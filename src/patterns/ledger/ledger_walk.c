@@ -20,7 +20,7 @@
 struct walk {
     /* next.number: the cut; state.number: the last number that was reported. */
     struct ledger_table cut;
-    /* Transactions that wait; NULL: reported. */
+    /* Transactions that wait. An element is NULL once it was reported. */
     struct ledger_documents held;
     truce_ledger_document_function *function;
     void *arg;
@@ -29,6 +29,8 @@ struct walk {
 
 enum place { PLACE_OUTSIDE, PLACE_LATER, PLACE_NEXT };
 
+/* Decides whether a document is outside of the cut, is the next one of all its accounts, or must
+ * wait for its predecessors. */
 static enum place walk_place(const struct walk *walk, const bson_t *document)
 {
     struct fields at = truce__ledger_changes(document);
@@ -67,6 +69,8 @@ static void walk_report(struct walk *walk, const bson_t *document)
     walk->ended = !walk->function(document, walk->arg);
 }
 
+/* Reports the waiting documents whose predecessors were reported, and removes them from the
+ * list. */
 static void walk_report_held(struct walk *walk)
 {
     uint32_t left = 0;
@@ -91,6 +95,7 @@ static void walk_report_held(struct walk *walk)
     walk->held.count = left;
 }
 
+/* Reports a document that is the next one, or keeps it until its predecessors were reported. */
 static void walk_take(struct walk *walk, const bson_t *document)
 {
     switch (walk_place(walk, document)) {
@@ -107,6 +112,7 @@ static void walk_take(struct walk *walk, const bson_t *document)
     }
 }
 
+/* Reads all documents in the order of booking. */
 static truce_status walk_read_all(struct walk *walk, const truce_ledger *ledger,
                                   bson_error_t *error)
 {
@@ -136,7 +142,8 @@ static truce_status walk_check_complete(const struct walk *walk, bson_error_t *e
 
         if (known && known->state.number < known->next.number)
             return truce__fail(TRUCE_CORRUPT, error,
-                               "number %" PRId64 " of account \"%s\" is missing",
+                               "number %" PRId64
+                               " of account \"%s\" is missing: run truce ledger verify",
                                known->state.number + 1, known->account);
     }
     return TRUCE_OK;
@@ -161,15 +168,17 @@ static truce_status walk_resume(struct walk *walk, const bson_t *after, bson_err
         number = truce__field_number(&one, "number");
         known = truce__ledger_find(&walk->cut, account);
         if (!known || number < 0 || number > known->next.number)
-            return truce__fail(TRUCE_INVALID, error,
-                               "'after' is not of this ledger: it has no number %" PRId64
-                               " of account \"%.200s\"",
-                               number, account);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "'after' does not belong to this ledger, which has no number %" PRId64
+                " of account \"%.200s\"",
+                number, account);
         known->state.number = number;
     }
     return TRUCE_OK;
 }
 
+/* Appends the last number of each account that was reported. */
 static void walk_append_reached(const struct walk *walk, bson_t *reached)
 {
     uint32_t count = 0;

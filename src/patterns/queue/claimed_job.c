@@ -42,7 +42,7 @@ enum fate { FATE_OPEN, FATE_DONE };
 struct finishing {
     truce_rewrite base;
     truce_job *const *jobs;
-    /* NULL: no results. */
+    /* NULL if there are no results. */
     const bson_t *const *results;
     int64_t now_ms;
     enum fate *fates;
@@ -106,10 +106,10 @@ static bool done_make(truce_rewrite *rewrite, size_t number, const bson_t *befor
     struct finishing *finishing = (struct finishing *)rewrite;
 
     if (!before || !truce__job_is_of(finishing->jobs[number], before) || !done_alone(before))
-        return false; /* the commit gives the reason, or does it */
+        return false; /* The commit gives the reason, or does it. */
     done_append(finishing, number, before, after);
     if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
-        return false; /* the result made the document too deep: the commit reports it */
+        return false; /* The result made the document too deep: the commit reports it. */
     finishing->fates[number] = FATE_DONE;
     return true;
 }
@@ -127,7 +127,7 @@ static bool done_inside_possible(const truce_queue *queue)
            queue->mechanism != TRUCE_MECHANISM_JOURNAL && !queue->refused;
 }
 
-/* Other stores end such a job by one update. */
+/* Returns whether one update can end the job as done, on a store that cannot rewrite. */
 static bool done_update_possible(const truce_job *job)
 {
     const truce_queue *queue = job->queue;
@@ -195,6 +195,7 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
 
 /* ---- many jobs ------------------------------------------------------------------------------- */
 
+/* Checks the jobs and results of a call that ends several jobs. */
 static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, size_t count,
                                     const bson_t *const *results, bson_error_t *error)
 {
@@ -206,7 +207,8 @@ static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, 
                         count, JOB_CLAIMS_MAX);
     for (size_t i = 0; i < count && !status; i++) {
         if (jobs[i]->queue != queue)
-            status = truce__fail(TRUCE_INVALID, error, "job %zu was not claimed by this queue", i);
+            status =
+                truce__fail(TRUCE_INVALID, error, "job %zu was claimed by another queue handle", i);
         else if (results && results[i])
             status = truce__document_check(results[i], "result", error);
     }
@@ -285,6 +287,7 @@ struct ending {
     int64_t delay_ms;
 };
 
+/* Makes the update that ends or delays the job. */
 static void end_make_update(const struct ending *ending, const bson_t *document, bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms();
@@ -323,8 +326,8 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-/* Returns true if this claim has done the job, after a lost answer. `committed`: truce_job_commit
- * did it, with its effects. */
+/* Returns true if this claim has ended the job as done, for a call that got no reply. If
+ * `committed`, only if truce_job_commit did so, with its effects. */
 static bool job_is_done(const truce_job *job, bool committed)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&job->id), "state", BCON_UTF8("done"), "lease.token",
@@ -341,8 +344,8 @@ static bool job_is_done(const truce_job *job, bool committed)
     return status == TRUCE_OK;
 }
 
-/* Corrects the status of a call that may have landed: an unanswered attempt of this claim may have
- * done the job. */
+/* Corrects the status of a call that may have taken effect: an unanswered attempt of this claim may
+ * have done the job. */
 static truce_status job_settle(const truce_job *job, bool committed, truce_status status)
 {
     if (!truce__unanswered(status) && status != TRUCE_EXPIRED)
@@ -415,7 +418,7 @@ static truce_status done_update(truce_job *job, const bson_t *result, bool *done
     return *done || !truce__unanswered(status) ? TRUCE_OK : status;
 }
 
-/* Ends a job as done in a commit (NULL: a commit of its own). The result was checked. */
+/* Ends a job as done in a commit (NULL for a commit of its own). The result was checked. */
 static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
                                 bson_error_t *error)
 {
@@ -515,9 +518,10 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
     if (own.key)
         return truce__fail(
             TRUCE_INVALID, error,
-            "the commit of a job cannot have a key: the job already makes it happen once");
+            "the commit of a job cannot have a key: the job itself ensures that the commit takes "
+            "effect once");
     status = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
-    status = job_settle(job, true, status); /* effects are missing if truce_job_done did it */
+    status = job_settle(job, true, status); /* Effects are missing if truce_job_done did it. */
     if (!status)
         truce__job_ended(job, JOB_DONE);
     return status;
@@ -525,6 +529,7 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
+/* Appends the progress of the job. */
 static void progress_append(bson_t *set, const truce_job *job, const bson_t *document,
                             const void *progress)
 {

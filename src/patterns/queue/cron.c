@@ -89,10 +89,12 @@ static truce_status cron_check_name(const char *name, bson_error_t *error)
     if (length && length <= QUEUE_NAME_BYTES_MAX && bson_utf8_validate(name, length, false))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
-                       "invalid name of a cron line: expected 1 to %d bytes of UTF-8",
-                       QUEUE_NAME_BYTES_MAX);
+                       "invalid name of a cron line \"%.60s\": expected 1 to %d bytes of UTF-8",
+                       name ? name : "", QUEUE_NAME_BYTES_MAX);
 }
 
+/* Checks the options of a cron line, and that its jobs have no option that only one job can
+ * have. */
 static truce_status cron_check_options(const truce_cron_options *options, bson_error_t *error)
 {
     const truce_job_options *job = options->job;
@@ -113,8 +115,8 @@ static truce_status cron_check_options(const truce_cron_options *options, bson_e
                 job->unique_period_ms || job->id || job->after_count || job->batch || job->open))
         return truce__fail(
             TRUCE_INVALID, error,
-            "jobs of a cron line cannot have a delay, a time, a key, or an id, or wait for "
-            "other jobs");
+            "the jobs of a cron line cannot have a delay, a time, a key, or an id, and cannot "
+            "wait for other jobs");
     return TRUCE_OK;
 }
 
@@ -160,6 +162,7 @@ static void cron_make(const struct setting_cron *setting, const bson_t *old, bso
     cron_copy_field(made, old, "last");
 }
 
+/* Inserts or replaces a cron line in a commit. */
 static truce_status cron_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct setting_cron *setting = arg;
@@ -189,10 +192,9 @@ static truce_status cron_check_room(const struct setting_cron *setting, bson_err
 
     if ((uint64_t)most * setting->job.len <= 2 * JOB_PAYLOAD_BYTES_MAX)
         return TRUCE_OK;
-    return truce__fail(
-        TRUCE_LIMIT, error,
-        "%u missed jobs of %u bytes at once have more than %d bytes: make `most` smaller", most,
-        setting->job.len, 2 * JOB_PAYLOAD_BYTES_MAX);
+    return truce__fail(TRUCE_LIMIT, error,
+                       "%u missed jobs of %u bytes each exceed %d bytes: set a smaller `most`",
+                       most, setting->job.len, 2 * JOB_PAYLOAD_BYTES_MAX);
 }
 
 truce_status truce_cron_set(truce_queue *queue, const char *name, const char *line,
@@ -234,6 +236,8 @@ struct controlling {
     enum cron_control control;
 };
 
+/* Makes the update that pauses or resumes a cron line. Only a line that is not paused has a next
+ * time (QC3). */
 static truce_status cron_control_update(const struct controlling *controlling, const bson_t *cron,
                                         bson_t *update, bson_error_t *error)
 {
@@ -256,6 +260,8 @@ static truce_status cron_control_update(const struct controlling *controlling, c
     return TRUCE_OK;
 }
 
+/* Pauses, resumes, or removes a cron line in a commit. Does nothing if its state is the wanted one
+ * already. */
 static truce_status cron_control_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct controlling *controlling = arg;
@@ -341,13 +347,17 @@ static truce_status cron_add_due(truce_commit *commit, const bson_t *cron, const
     truce_status status = TRUCE_OK;
 
     if (!truce__value_subdocument(cron, "job", &template))
-        return truce__fail(TRUCE_CORRUPT, error, "the cron line %s of " QUEUE_CRONS " has no job",
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "the cron line \"%s\" of " QUEUE_CRONS
+                           " is damaged, because it has no job: set it again",
                            truce__field_text(cron, "_id"));
     for (uint32_t i = 0; i < count && !status; i++)
         status = cron_add_one(commit, cron, &template, ticks[i], error);
     return status;
 }
 
+/* Adds the jobs of the due times and stores the next time, in one commit. Does nothing if this
+ * clock shows no due time. */
 static truce_status cron_fire_now(truce_commit *commit, const struct firing *firing,
                                   const bson_t *cron, bson_error_t *error)
 {
@@ -363,7 +373,7 @@ static truce_status cron_fire_now(truce_commit *commit, const struct firing *fir
     count = truce__schedule_between(&schedule, firing->next_ms, now_ms, cron_most_of(cron), ticks,
                                     &left);
     if (!count)
-        return TRUCE_OK; /* this clock was put back */
+        return TRUCE_OK; /* This clock was put back. */
     update = BCON_NEW("$set", "{", "next",
                       BCON_DATE_TIME(truce__schedule_next(
                           &schedule, schedule.every_ms ? ticks[count - 1] : now_ms)),
@@ -398,9 +408,9 @@ truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
     truce_status status;
 
     if (firing.id.value_type != BSON_TYPE_UTF8 || !truce__job_date(cron, "next", &firing.next_ms))
-        return TRUCE_OK; /* not a document of truce's */
+        return TRUCE_OK; /* Not a document of truce's. */
     status = truce_transact(store, cron_fire_in, &firing, options, error);
-    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* another process is firing it */
+    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* Another process is firing it. */
 }
 
 bson_t *truce__cron_due(void)
@@ -430,9 +440,8 @@ truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
     truce_cursor_close(cursor);
     bson_destroy(filter);
     for (size_t i = 0; i < count; i++) {
-        bson_error_t
-            /* A faulty line takes no job from a worker; the sweep reports it. */
-            ignored;
+        /* A faulty line takes no job from a worker; the sweep reports it. */
+        bson_error_t ignored;
 
         (void)truce__cron_fire_one(queue->store, found[i], &firing, &ignored);
         bson_destroy(found[i]);

@@ -25,9 +25,10 @@ truce_status truce__job_step_check(const char *name, bson_error_t *error)
     if (length && length <= JOB_KEY_BYTES_MAX && !strpbrk(name, ".$") &&
         bson_utf8_validate(name, length, false))
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error,
-                       "invalid name of a step: expected 1 to %d bytes without \".\" and \"$\"",
-                       JOB_KEY_BYTES_MAX);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "invalid name of a step \"%.60s\": expected 1 to %d bytes of UTF-8 without \".\" and \"$\"",
+        name, JOB_KEY_BYTES_MAX);
 }
 
 static bool step_is_known(const bson_t *steps, const char *name, bson_t *result)
@@ -40,6 +41,7 @@ static bool step_is_known(const bson_t *steps, const char *name, bson_t *result)
     return true;
 }
 
+/* Runs the function of a step, and stores its result in the same commit. */
 static truce_status step_now(struct stepping *stepping, truce_commit *commit, bson_error_t *error)
 {
     bson_t update = BSON_INITIALIZER, set;

@@ -28,7 +28,7 @@
 struct waiting {
     truce_job *job;
     const char *name;
-    /* -1: forever. */
+    /* -1 for forever. */
     int64_t ms;
     bson_t event;
     bool came, set_aside;
@@ -92,7 +92,7 @@ static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
 
     if (!status && waiting->ms < -1)
         status = truce__fail(TRUCE_INVALID, error,
-                             "invalid time of %lld ms: expected -1, or 0 ms or more",
+                             "invalid timeout of %lld ms: expected -1 (forever), or 0 ms or more",
                              (long long)waiting->ms);
     return status ? status : truce__duration_check("the time to wait", waiting->ms, error);
 }
@@ -103,13 +103,15 @@ static truce_status wait_finish(const struct waiting *waiting, truce_status stat
     if (status || !waiting->set_aside)
         return status;
     truce__job_ended(waiting->job, JOB_SNOOZED);
-    return truce__fail(TRUCE_NOT_FOUND, error,
-                       "the job waits at \"%s\", so its function cannot continue now",
-                       waiting->name);
+    return truce__fail(
+        TRUCE_NOT_FOUND, error,
+        "the job is suspended at \"%s\": its function must return now, and runs again later",
+        waiting->name);
 }
 
 /* ---- sleeps ---------------------------------------------------------------------------------- */
 
+/* Suspends the job in a commit, unless its sleep has ended. */
 static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct waiting *waiting = arg;
@@ -137,9 +139,9 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
     truce_status status = wait_begin(&waiting, error);
 
     if (!status && ms < 0)
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "invalid time of %lld ms of a sleep: expected 0 ms or more", (long long)ms);
+        status = truce__fail(TRUCE_INVALID, error,
+                             "invalid duration of a sleep, %lld ms: expected 0 ms or more",
+                             (long long)ms);
     if (status || (wait_until(&job->document, "steps", name, &until_ms) &&
                    truce__clock_wall_ms() >= until_ms))
         return status;
@@ -186,6 +188,7 @@ static truce_status wait_write_over(const struct waiting *waiting, truce_commit 
     return status;
 }
 
+/* Suspends the job in a commit, unless its event exists or the timeout has passed. */
 static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct waiting *waiting = arg;
@@ -241,6 +244,7 @@ struct signalling {
     const bson_t *event;
 };
 
+/* Checks that a job can receive an event. Sets *known if it already has this one. */
 static truce_status wait_check_room(const bson_t *job, const char *name, bool *known,
                                     bson_error_t *error)
 {
@@ -259,6 +263,7 @@ static truce_status wait_check_room(const bson_t *job, const char *name, bool *k
     return TRUCE_OK;
 }
 
+/* Makes the update that stores an event. A job that is suspended for this event becomes ready. */
 static void signal_make(const struct signalling *signalling, const bson_t *job, bson_t *update)
 {
     char *path = bson_strdup_printf("events.%s", signalling->name);
@@ -281,6 +286,7 @@ static void signal_make(const struct signalling *signalling, const bson_t *job, 
     bson_free(path);
 }
 
+/* Stores an event in a commit. A second event of the same name changes nothing. */
 static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct signalling *signalling = arg;

@@ -21,7 +21,7 @@
  * Every claim has an identifier of its own, lease.token, which the claimer creates. No two claims
  * have the same token. The epoch of the job rises with each claim. A claim is one find-and-modify.
  * A commit makes every other change of an existing job, alone or together with other documents. The
- * commit therefore handles calls without an answer and calls that land late.
+ * commit therefore handles calls without an answer and calls that take effect late.
  *
  * Invariants (models/queue.cpp is the model; its mutants leave out one of these rules each):
  *
@@ -33,11 +33,11 @@
  *  QJ3. truce_job_commit writes the job in the commit of the effects, so the commit holds the job
  *       until its decision. Between the read and the decision, no other process claims, releases,
  *       or cancels the job.
- *  QJ4. No clock is compared with the clock of another process. A lease is over when one process
- *       has seen the same token and the same end for as long as the lease lasts. A process measures
- *       this time by its monotonic clock. The sweep can continue the observation of an earlier
- *       sweep on the same computer (job_lease.c). The release compares the token and the end that
- *       were observed. Wall clocks only choose which leases are read.
+ *  QJ4. No clock is compared with the clock of another process. A lease has expired when one
+ *       process has seen the same token and the same end for the length of the lease. A process
+ *       measures this time by its monotonic clock. The sweep can continue the observation of an
+ *       earlier sweep on the same computer (job_lease.c). The release compares the token and the
+ *       end that were observed. Wall clocks only choose which leases are read.
  *  QJ5. A claim takes no job that a commit holds. A caller that waits for such a job resolves the
  *       commit; the sweep of commits resolves the rest.
  *  QJ6. Each release of a job counts its attempts. A job that kills its workers is dead after its
@@ -45,10 +45,10 @@
  *  QJ7. A key counts while its job is live. The job document decides; the document of the key only
  *       names the job.
  *
- * A crash before a claim lands leaves nothing. A crash after it leaves a lease that ends. A crash
- * inside a commit leaves a state that the next process to read the job completes or rolls back. If
- * the store keeps the order of writes (TRUCE_CAN_KEEP_ORDER), a power cut can lose a claim. The cut
- * then also stops the worker and loses all writes that followed the claim.
+ * A crash before a claim takes effect leaves nothing. A crash after it leaves a lease that ends. A
+ * crash inside a commit leaves a state that the next process to read the job completes or rolls
+ * back. If the store keeps the order of writes (TRUCE_CAN_KEEP_ORDER), a power cut can lose a
+ * claim. The cut then also stops the worker and loses all writes that followed the claim.
  *
  * Deliberately not done: the priority of a job does not rise with its age. If jobs of high priority
  * never end, jobs of low priority never start.
@@ -116,11 +116,15 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     if (!options->queue)
         queue_refuse(queue, "the option \"queue\" of the job queue is missing: name the queue");
     else if (!queue_name_is_good(queue->name))
-        queue_refuse(queue, "invalid name of a queue: expected 1 to 200 bytes of UTF-8");
+        queue_refuse(
+            queue,
+            "invalid option \"queue\", the name of the queue: expected 1 to 200 bytes of UTF-8");
     if (!queue_name_is_good(queue->worker))
-        queue_refuse(queue, "invalid name of a worker: expected 1 to 200 bytes of UTF-8");
+        queue_refuse(
+            queue,
+            "invalid option \"worker\", the name of the worker: expected 1 to 200 bytes of UTF-8");
     if (queue->attempts_max > INT32_MAX)
-        queue_refuse(queue, "attempts_max is too large: the maximum is 2147483647");
+        queue_refuse(queue, "invalid attempts_max: expected at most 2147483647");
     return queue;
 }
 
@@ -207,8 +211,6 @@ truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
     return commit ? function(commit, arg, error)
                   : truce_transact(queue->store, function, arg, &options, error);
 }
-
-/* ---- fields of a job ------------------------------------------------------------------------- */
 
 /* ---- changes of a job ------------------------------------------------------------------------ */
 

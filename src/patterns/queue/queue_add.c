@@ -46,6 +46,8 @@ static int unique_by_name(const void *left, const void *right)
     return order ? order : (a->at > b->at) - (a->at < b->at);
 }
 
+/* Appends the content of a payload for the comparison of unique jobs: independent of the order of
+ * fields and of the types of numbers. */
 static void unique_append_sorted(struct buffer *bytes, struct value container)
 {
     struct fields each = truce__fields(container), *all = NULL;
@@ -120,7 +122,8 @@ static truce_status unique_take_from(truce_commit *commit, const bson_t *job, bs
     return status;
 }
 
-/* Reads the job that the key's document names. OK: the job counts. NOT_FOUND: it does not. */
+/* Reads the job that the key's document names. Returns OK if the job counts, and NOT_FOUND if it
+ * does not. */
 static truce_status unique_read_owner(truce_commit *commit, const bson_t *holder,
                                       truce_unique_scope scope, bson_t *job, bson_error_t *error)
 {
@@ -138,8 +141,8 @@ static truce_status unique_read_owner(truce_commit *commit, const bson_t *holder
     return status ? status : TRUCE_NOT_FOUND;
 }
 
-/* Reads the job that has the key, in a commit. NOT_FOUND: no job counts, and the commit gives the
- * key to this job. `job` is always initialized. */
+/* Reads the job that has the key, in a commit. Returns NOT_FOUND if no job counts; the commit then
+ * gives the key to this job. `job` is always initialized. */
 static truce_status unique_take(const char *queue, truce_commit *commit, const char *key,
                                 truce_unique_scope scope, const bson_oid_t *id, bson_t *job,
                                 bson_error_t *error)
@@ -204,6 +207,7 @@ const char *truce_added_name(truce_added added)
 
 /* ---- the checks before adding ---------------------------------------------------------------- */
 
+/* Checks the tags of a new job. */
 static truce_status job_check_tags(const bson_t *tags, bson_error_t *error)
 {
     bson_iter_t iter;
@@ -226,6 +230,7 @@ static truce_status job_check_tags(const bson_t *tags, bson_error_t *error)
     return TRUCE_OK;
 }
 
+/* Checks the delays, times, and retentions of a new job. */
 static truce_status job_check_times(const truce_job_options *options, bson_error_t *error)
 {
     if (options->delay_ms < 0 || options->run_at_ms < 0 || options->unique_period_ms < 0)
@@ -253,6 +258,7 @@ static truce_status job_check_times(const truce_job_options *options, bson_error
     return TRUCE_OK;
 }
 
+/* Checks the priority, key, lane, metadata, and times of a new job. */
 static truce_status job_check_options(const truce_job_options *options, bson_error_t *error)
 {
     size_t key = options->unique ? strlen(options->unique) : 1,
@@ -268,14 +274,15 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
     if (!key || key > JOB_KEY_BYTES_MAX ||
         (options->unique && !bson_utf8_validate(options->unique, key, false)))
         return truce__fail(TRUCE_INVALID, error,
-                           "invalid unique key: expected 1 to %d bytes of UTF-8",
+                           "invalid unique key of %zu bytes: expected 1 to %d bytes of UTF-8", key,
                            JOB_KEY_BYTES_MAX);
     if ((options->unique_period_ms || options->unique_scope || options->on_conflict) &&
         !options->unique && !options->unique_payload)
-        return truce__fail(TRUCE_INVALID, error, "a %s needs a unique key",
-                           options->unique_period_ms ? "period"
-                           : options->on_conflict    ? "on-conflict"
-                                                     : "scope");
+        return truce__fail(TRUCE_INVALID, error,
+                           "`%s` needs a unique key: set `unique` or `unique_payload`",
+                           options->unique_period_ms ? "unique_period_ms"
+                           : options->on_conflict    ? "on_conflict"
+                                                     : "unique_scope");
     if ((unsigned)options->unique_scope > TRUCE_UNIQUE_UNCLAIMED ||
         (unsigned)options->on_conflict > TRUCE_ON_CONFLICT_REFUSE)
         return truce__fail(TRUCE_INVALID, error,
@@ -285,17 +292,18 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
     if (lane > QUEUE_NAME_BYTES_MAX || !lane ||
         (options->lane && !bson_utf8_validate(options->lane, lane, false)))
         return truce__fail(TRUCE_INVALID, error,
-                           "invalid name of a lane: expected 1 to %d bytes of UTF-8",
-                           QUEUE_NAME_BYTES_MAX);
+                           "invalid name of a lane \"%.60s\": expected 1 to %d bytes of UTF-8",
+                           options->lane, QUEUE_NAME_BYTES_MAX);
     if (options->lane_width > INT32_MAX || (options->lane_width && !options->lane))
-        return truce__fail(TRUCE_INVALID, error, "a width needs a lane, and may be at most %d",
-                           INT32_MAX);
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid `lane_width` %u: it needs a lane, and may be at most %d",
+                           options->lane_width, INT32_MAX);
     if (options->lane_rate > INT32_MAX || !options->lane_rate != !options->lane_per_ms ||
         (options->lane_rate && !options->lane))
         return truce__fail(
             TRUCE_INVALID, error,
-            "a rate of %u jobs in %u ms (lane \"%s\") needs a lane, a number of jobs, and a "
-            "period in ms",
+            "invalid rate of a lane, %u jobs in %u ms (lane \"%s\"): set a lane, a number of "
+            "jobs, and a period in ms",
             options->lane_rate, options->lane_per_ms, options->lane ? options->lane : "");
     if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error,
@@ -304,6 +312,7 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
     return job_check_times(options, error);
 }
 
+/* Checks the name of a new job and the options for jobs that it waits for. */
 static truce_status job_check_after(const truce_job_options *options, bson_error_t *error)
 {
     size_t name = options->name ? strlen(options->name) : 1;
@@ -311,8 +320,8 @@ static truce_status job_check_after(const truce_job_options *options, bson_error
     if (!name || name > JOB_KEY_BYTES_MAX ||
         (options->name && !bson_utf8_validate(options->name, name, false)))
         return truce__fail(TRUCE_INVALID, error,
-                           "invalid name of a job: expected 1 to %d bytes of UTF-8",
-                           JOB_KEY_BYTES_MAX);
+                           "invalid name of a job \"%.60s\": expected 1 to %d bytes of UTF-8",
+                           options->name, JOB_KEY_BYTES_MAX);
     if (options->after_count > JOB_AFTER_MAX)
         return truce__fail(TRUCE_LIMIT, error,
                            "a job cannot wait for %zu other jobs: the maximum is %d",
@@ -341,6 +350,7 @@ static truce_status job_check_payload(const bson_t *payload, bson_error_t *error
     return truce__document_check(payload, "payload", error);
 }
 
+/* Checks the options of a new job, and creates the indexes that they need. */
 static truce_status job_check(truce_queue *queue, const truce_job_options *options,
                               bson_error_t *error)
 {
@@ -422,6 +432,7 @@ static void job_append_keep(const truce_queue *queue, const truce_job_options *o
     bson_destroy(&keep);
 }
 
+/* Appends what a job and the template of a cron line have in common. */
 static void job_append_template(const truce_queue *queue, const bson_t *payload,
                                 const truce_job_options *options, bson_t *job)
 {
@@ -540,12 +551,14 @@ struct adding {
     truce_queue *queue;
     const bson_t *payload;
     const truce_job_options *options;
-    /* NULL: not unique. */
+    /* NULL if it is not unique. */
     char *key;
     truce_job_added *added;
     int64_t now_ms;
 };
 
+/* Makes the update of a live job that has the unique key: its time and, if the policy is REPLACE,
+ * its content and priority. */
 static void job_make_replacement(const struct adding *adding, const bson_t *old, bson_t *update)
 {
     const truce_job_options *options = adding->options;
@@ -557,7 +570,7 @@ static void job_make_replacement(const struct adding *adding, const bson_t *old,
 
     if (truce__job_lane(old, &lane) && lane.rate &&
         truce__job_date(old, "undone.at", &current_ms) && current_ms > at_ms)
-        at_ms = current_ms; /* the lane chose this time */
+        at_ms = current_ms; /* The lane chose this time. */
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
@@ -615,6 +628,8 @@ static truce_unique_scope unique_scope(const truce_job_options *options)
                : options->unique_scope;
 }
 
+/* Adds a job in a commit. If a live job has its unique key, resolves the conflict by the policy
+ * instead. */
 static truce_status job_add_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct adding *adding = arg;
@@ -687,6 +702,7 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
 
 /* ---- many jobs ------------------------------------------------------------------------------- */
 
+/* Checks jobs that are added at once, and their total size. */
 static truce_status jobs_check(truce_queue *queue, const bson_t *const *payloads, size_t count,
                                const truce_job_options *options, bson_error_t *error)
 {
@@ -712,6 +728,7 @@ static truce_status jobs_check(truce_queue *queue, const bson_t *const *payloads
     return status;
 }
 
+/* Inserts jobs by one bulk, which is atomic if the store supports that. */
 static truce_status jobs_add(truce_queue *queue, const bson_t *jobs, size_t count,
                              bson_error_t *error)
 {

@@ -75,6 +75,8 @@ static truce_status control_make_retry(truce_commit *commit, const bson_t *job, 
     return status;
 }
 
+/* Changes the state of a job in a commit. Does nothing if the job has the wanted state already, and
+ * fails with INVALID if its state does not allow the change. */
 static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct control_call *call = arg;
@@ -86,8 +88,8 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
     if (status || !strcmp(state, rules[call->control].already))
         goto out;
     if (!control_is(state, rules[call->control].from)) {
-        status = truce__fail(TRUCE_INVALID, error, "the job is %s and cannot be %s",
-                             state[0] ? state : "without a state", rules[call->control].name);
+        status = truce__fail(TRUCE_INVALID, error, "the state of the job is %s, so it cannot be %s",
+                             state[0] ? state : "missing", rules[call->control].name);
         goto out;
     }
     if (call->control == RETRY) {
@@ -179,6 +181,7 @@ truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bso
 
 /* ---- dead jobs ------------------------------------------------------------------------------- */
 
+/* Reads the ids of up to `limit` dead letters of the queue, the oldest first. */
 static truce_status control_gather_dead(truce_queue *queue, uint32_t limit, bson_oid_t *ids,
                                         uint32_t *count, bson_error_t *error)
 {
@@ -224,7 +227,7 @@ truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *c
         if (!status && count)
             ++*count;
         if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID)
-            status = TRUCE_OK; /* another process has changed the job in the meantime */
+            status = TRUCE_OK; /* Another process has changed the job in the meantime. */
     }
     bson_free(ids);
     return status;

@@ -43,6 +43,7 @@
 
 /* ---- the document ---------------------------------------------------------------------------- */
 
+/* Reads the begins in the window. Ignores invalid entries. */
 static void rate_read_begun(struct queue_rate *rate, const bson_t *document)
 {
     struct value list = truce__value_field(truce__value_document(document), "begun", 5);
@@ -120,7 +121,7 @@ int64_t truce__rate_wait_ms(const struct queue_rate *rate)
 {
     int64_t in_window = 0;
 
-    for (size_t i = rate->count; i-- > 0;) { /* the newest first */
+    for (size_t i = rate->count; i-- > 0;) { /* The newest first. */
         int64_t left_ms = rate->begun[i].at_ms + rate->per_ms - rate->now_ms;
 
         in_window += rate->begun[i].n;
@@ -171,8 +172,8 @@ void truce__rate_begin(struct queue_rate *rate)
     rate->begun[rate->count - 1].n++;
 }
 
-/* If the document's time is more than a day ahead of this process's clock, moves it back, together
- * with the begins. */
+/* Moves the document's time and its begins back if the time is more than a day ahead of this
+ * process's clock. */
 static void rate_correct(struct queue_rate *rate)
 {
     int64_t ahead_ms = rate->now_ms - truce__clock_wall_ms();
@@ -196,8 +197,8 @@ static truce_status limiter_check(const truce_queue_limits *limits, bson_error_t
     if (!pool || pool > QUEUE_NAME_BYTES_MAX ||
         (limits->pool && !bson_utf8_validate(limits->pool, pool, false)))
         return truce__fail(TRUCE_INVALID, error,
-                           "invalid name of a pool: expected 1 to %d bytes of UTF-8",
-                           QUEUE_NAME_BYTES_MAX);
+                           "invalid name of a pool \"%.60s\": expected 1 to %d bytes of UTF-8",
+                           limits->pool, QUEUE_NAME_BYTES_MAX);
     if (!limits->rate != !limits->per_ms)
         return truce__fail(TRUCE_INVALID, error,
                            "a rate of %u jobs in %u ms is incomplete: give both numbers",
@@ -241,6 +242,7 @@ static void limiter_make(const struct limiting *limiting, truce_store *store, co
     truce__rate_append(&rate, limiter);
 }
 
+/* Inserts or replaces a limiter in a commit. Its counts stay. */
 static truce_status limiter_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct limiting *limiting = arg;
@@ -304,6 +306,7 @@ bool truce__limiter_has_room(truce_store *store, const bson_t *limiter)
     return !limiter_rate(store, limiter, &rate) || !truce__rate_wait_ms(&rate);
 }
 
+/* Changes the count of running jobs. A job that begins is also counted in the rate (QG3). */
 static truce_status limiter_count(truce_commit *commit, const bson_value_t *id,
                                   const bson_t *limiter, int64_t by, bson_error_t *error)
 {
@@ -329,7 +332,8 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, 
     truce_status status = truce_commit_read(commit, QUEUE_LIMITERS, id, &limiter, error);
 
     if (!status && !truce__limiter_has_room(commit->store, &limiter))
-        status = truce__fail(TRUCE_NOT_FOUND, error, "the queue is at its limit");
+        status = truce__fail(TRUCE_NOT_FOUND, error,
+                             "the queue has reached its limit of running jobs or its rate");
     if (!status)
         status = limiter_count(commit, id, &limiter, 1, error);
     bson_destroy(&limiter);
@@ -346,5 +350,5 @@ truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id, 
     if (!status)
         status = limiter_count(commit, id, &limiter, -1, error);
     bson_destroy(&limiter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* the limiter was removed */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* The limiter was removed. */
 }

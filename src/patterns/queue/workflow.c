@@ -65,7 +65,7 @@ int64_t truce__workflow_pending(const bson_t *job)
     int64_t left =
         truce__value_subdocument(job, "after", &after) ? truce__field_number(&after, "left") : 0;
 
-    return left >= 0 && left <= INT32_MAX ? left : 0; /* the check counts again */
+    return left >= 0 && left <= INT32_MAX ? left : 0; /* The check counts again. */
 }
 
 bool truce__workflow_is_open(const bson_t *job)
@@ -139,7 +139,7 @@ static truce_status workflow_push(truce_commit *commit, const bson_value_t *id, 
     return status;
 }
 
-/* Enters `waiter` into the job that was read. *waits: that job has not ended. */
+/* Enters `waiter` into the job that was read. Sets *waits if that job has not ended. */
 static truce_status workflow_join(truce_commit *commit, const bson_t *job, const bson_oid_t *waiter,
                                   truce_job_failure failure, bool *waits, bson_error_t *error)
 {
@@ -167,6 +167,7 @@ static truce_status workflow_join(truce_commit *commit, const bson_t *job, const
                : workflow_push(commit, &id, outcome == WAITS ? "then" : "notified", waiter, error);
 }
 
+/* Makes the waiter wait for another job, and counts it in *left if that has not ended. */
 static truce_status workflow_wait_for(truce_commit *commit, const bson_oid_t *other,
                                       const bson_oid_t *waiter, truce_job_failure failure,
                                       int64_t *left, bson_error_t *error)
@@ -209,8 +210,11 @@ static truce_status workflow_enter_batch(truce_commit *commit, const bson_oid_t 
 
     bson_oid_to_string(batch, text);
     if (status == TRUCE_NOT_FOUND || (!status && !workflow_job_is(&closing, "blocked")))
-        status =
-            truce__fail(TRUCE_INVALID, error, "job %s does not close a batch that is open", text);
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "job %s does not close an open batch: expected a job that was added with `open` and "
+            "is not closed yet",
+            text);
     if (!status)
         status = workflow_write_left(commit, &id, truce__workflow_pending(&closing) + 1, error);
     BSON_APPEND_ARRAY_BEGIN(job, "then", &then);
@@ -299,6 +303,7 @@ static bool workflow_has_failed(const bson_t *job)
            bson_has_field(&after, "failed");
 }
 
+/* Cancels a blocked job because a job that it awaited failed. */
 static truce_status workflow_cancel(struct notification *notification, const bson_t *job,
                                     const bson_oid_t *because, const char *end, bson_error_t *error)
 {
@@ -323,6 +328,8 @@ static truce_status workflow_cancel(struct notification *notification, const bso
     return status;
 }
 
+/* Notifies one waiting job of the end of another: it has one job less to wait for, or is
+ * cancelled. */
 static truce_status workflow_notify_one(struct notification *notification, const bson_value_t *id,
                                         const bson_oid_t *because, const char *end,
                                         enum outcome *outcome, bson_error_t *error)
@@ -338,9 +345,11 @@ static truce_status workflow_notify_one(struct notification *notification, const
         status = workflow_cancel(notification, &job, because, end, error);
     notification->notified++;
     bson_destroy(&job);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* Cancelled, and pruned since. */
 }
 
+/* Writes the waiting jobs that were notified of the end of `job`, and those that were not yet
+ * (`then`). */
 static truce_status workflow_write_notified(truce_commit *commit, const bson_t *job,
                                             const bson_t *then, const bson_t *notified,
                                             bool stalled, bson_error_t *error)
@@ -459,9 +468,8 @@ truce_status truce__workflow_resume_some(const truce_queue *queue, bson_error_t 
     truce_cursor_close(cursor);
     for (size_t i = 0; i < count; i++) {
         bson_value_t id = truce__document_id(found[i]);
-        bson_error_t
-            /* A job that other commits hold, or that cannot be repaired, does not stop the rest. */
-            ignored;
+        /* A job that other commits hold, or that cannot be repaired, does not stop the rest. */
+        bson_error_t ignored;
 
         if (!status && truce_transact(queue->store, workflow_resume_in, &id, &commit, &ignored))
             status = TRUCE_OK;
@@ -495,6 +503,7 @@ struct closing {
     bson_value_t id;
 };
 
+/* Closes a batch in a commit. A batch that is closed already stays closed. */
 static truce_status workflow_close_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct closing *closing = arg;
@@ -508,7 +517,9 @@ static truce_status workflow_close_in(truce_commit *commit, void *arg, bson_erro
         if (!status)
             status = workflow_set_pending(commit, &job, truce__workflow_pending(&job) - 1, error);
     } else if (!status && !bson_has_field(&job, "after")) {
-        status = truce__fail(TRUCE_INVALID, error, "job %s does not close a batch", text);
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "job %s does not close a batch: expected a job that was added with `open`", text);
     }
     bson_destroy(update);
     bson_destroy(&job);
@@ -626,7 +637,7 @@ static truce_status rearm_job(struct rearming *rearming, const bson_t *job, cons
     return status;
 }
 
-/* Makes a job wait again that was cancelled because `because` failed. *waits: the job waits
+/* Makes a job wait again that was cancelled because `because` failed. Sets *waits if the job waits
  * again. */
 static truce_status rearm_one(struct rearming *rearming, const bson_value_t *id,
                               const bson_oid_t *because, bool *waits, bson_error_t *error)
@@ -649,7 +660,7 @@ static truce_status rearm_one(struct rearming *rearming, const bson_value_t *id,
         status = rearm_job(rearming, &job, &failed, error);
     bson_destroy(&failed);
     bson_destroy(&job);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* pruned since */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* Pruned since. */
 }
 
 /* Appends the new `then` and `notified`. */
@@ -678,6 +689,7 @@ static truce_status rearm_all(struct rearming *rearming, const bson_t *job, bson
     return status;
 }
 
+/* Makes the jobs that were notified of the end of `job` wait for it again. */
 static truce_status rearm_dependents(struct rearming *rearming, const bson_t *job,
                                      bson_error_t *error)
 {
@@ -735,7 +747,7 @@ struct graph {
 
 static const char *const fields[] = {"then", "notified"};
 
-/* Returns the place of a job in the graph; -1: it is not in it. */
+/* Returns the place of a job in the graph, or -1 if the graph does not have the job. */
 static int graph_place_of(const struct graph *graph, const bson_oid_t *id)
 {
     for (size_t i = 0; i < graph->count; i++) {
@@ -745,6 +757,7 @@ static int graph_place_of(const struct graph *graph, const bson_oid_t *id)
     return -1;
 }
 
+/* Adds the jobs that match a filter to the graph, up to GRAPH_JOBS_MAX. */
 static truce_status graph_add_found(struct graph *graph, const bson_t *filter, bson_error_t *error)
 {
     bson_t *projection =
@@ -780,6 +793,7 @@ static truce_status graph_add_earlier(struct graph *graph, const bson_oid_t *id,
     return status;
 }
 
+/* Adds the jobs whose ids a field of the job lists. */
 static truce_status graph_add_later(struct graph *graph, const bson_t *job, const char *field,
                                     bson_error_t *error)
 {
@@ -808,6 +822,7 @@ static truce_status graph_add_neighbours(struct graph *graph, size_t i, bson_err
     return status;
 }
 
+/* Adds the edges from job i to the jobs that wait for it. */
 static void graph_add_edges(struct graph *graph, size_t i, const char *field)
 {
     bson_iter_t iter, one;
@@ -845,6 +860,7 @@ static void graph_find_levels(struct graph *graph)
     }
 }
 
+/* Appends a job with its level and the jobs that it waits for. */
 static void graph_append_job(const struct graph *graph, size_t i, bson_t *result)
 {
     bson_t one, after;
@@ -865,6 +881,7 @@ static void graph_append_job(const struct graph *graph, size_t i, bson_t *result
     bson_append_document_end(result, &one);
 }
 
+/* Appends all jobs of the graph, level by level. */
 static void graph_append_all(struct graph *graph, bson_t *result)
 {
     size_t left = graph->count;
@@ -943,6 +960,7 @@ static size_t flow_find(const struct flow *flow, const char *name)
 
 /* ---- the checks before adding ---------------------------------------------------------------- */
 
+/* Checks one job of a workflow by itself. */
 static truce_status flow_check_one(const struct flow *flow, size_t i)
 {
     static const truce_job_options none;
@@ -963,6 +981,7 @@ static truce_status flow_check_one(const struct flow *flow, size_t i)
     return status ? status : truce__job_check(job->queue, job->payload, options, flow->error);
 }
 
+/* Checks the name of a job and the names of the jobs that it waits for. */
 static truce_status flow_check_edges(const struct flow *flow, size_t i, size_t *edges)
 {
     const truce_flow_job *job = &flow->jobs[i];
@@ -1005,7 +1024,8 @@ static truce_status flow_check(const struct flow *flow)
 
 /* ---- the order ------------------------------------------------------------------------------- */
 
-/* Returns the first job that job i waits for and that has no place yet; `count`: none. */
+/* Returns the first job that job i waits for and that has no place yet, or `count` if none
+ * exists. */
 static size_t flow_awaited(const struct flow *flow, size_t i)
 {
     const char *const *after = flow->jobs[i].after;
@@ -1045,6 +1065,7 @@ static truce_status flow_report_circle(const struct flow *flow)
     return status;
 }
 
+/* Orders the jobs so that each follows those that it waits for. Fails if they form a cycle. */
 static truce_status flow_put_in_order(struct flow *flow)
 {
     size_t before;
@@ -1063,6 +1084,7 @@ static truce_status flow_put_in_order(struct flow *flow)
 
 /* ---- the commit ------------------------------------------------------------------------------ */
 
+/* Adds one job of the workflow in the commit. */
 static truce_status flow_add_one(const struct flow *flow, truce_commit *commit, size_t i,
                                  bson_error_t *error)
 {

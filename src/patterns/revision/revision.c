@@ -23,7 +23,7 @@
  *    that no other document of this _id has (revision_history.c).
  * 2. A document that was saved under a current number is never lost: a later save replaces it only
  *    with that number as its base, or merged.
- * 3. With `keep`, the document of number n is kept exactly if n + 1 replaced it and n is among the
+ * 3. With `keep`, version n is kept if and only if version n + 1 replaced it and n is among the
  *    last `keep` numbers.
  * 4. A change by a program that does not raise the number is not lost either, if the caller passes
  *    its base: theirs is base only if the number and the rest are the same.
@@ -135,8 +135,8 @@ const char *truce_revision_outcome_name(truce_revision_outcome outcome)
 /* ---- the comparison with what was read ------------------------------------------------------- */
 
 /*
- * Whether theirs is base. The number alone does not decide, because a program that ignores it may
- * change a document without raising it. So the caller's base is compared, too:
+ * Decides whether theirs is base. The number alone is not enough, because a program that ignores it
+ * can change a document without incrementing it. So the caller's base is compared, too:
  *
  *     in a commit    same bytes         unchanged
  *                    same values        unchanged; if a number has another type now and mine does
@@ -164,7 +164,8 @@ static uint32_t base_count_of(struct value container)
     return count;
 }
 
-/* A different order of fields is not a difference. */
+/* Returns whether two documents have the same fields. A different order of fields is not a
+ * difference. */
 static bool base_same_fields(struct value a, struct value b)
 {
     for (struct fields fields = truce__fields(a); truce__fields_next(&fields);) {
@@ -287,6 +288,8 @@ static bool base_is_sayable(const struct fields *field, bool element)
                        strlen(field->key) == field->key_length && !strchr(field->key, '.'));
 }
 
+/* Appends the types of all numbers, because a filter compares numbers without them. Returns false
+ * if a filter cannot express this. */
 static bool append_types(struct types *types, struct value container)
 {
     bool elements = container.type == BSON_TYPE_ARRAY;
@@ -356,7 +359,7 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
  * RD1. A number is given once for an _id, even if the document was removed in between. So of any
  *     number of sends at most one takes effect.
  * RD2. After a send without an answer, a send that matches nothing proves nothing: the first may
- *     have landed, and others may have saved since. Only `_rev` decides.
+ *     have taken effect, and others may have saved since. Only `_rev` decides.
  * RD3. If the collection has declared unique keys, only a commit knows the right `_keys`.
  */
 
@@ -415,7 +418,8 @@ static void direct_append_absent(bson_t *filter, const char *path)
     BCON_APPEND(filter, path, "{", "$exists", BCON_BOOL(false), "}");
 }
 
-/* Without a `_rev`, another program wrote the number. Only a commit can reserve the next one. */
+/* Requires a `_rev` of truce. Without it, another program wrote the number, and only a commit can
+ * reserve the next one. */
 static void append_own_rev(bson_t *filter)
 {
     BCON_APPEND(filter, "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}");
@@ -536,14 +540,15 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         if (!silent)
             return TRUCE_IO;
         return truce__fail(TRUCE_UNKNOWN, error,
-                           "the outcome of a save in \"%s\" is unknown: the store did not answer, "
+                           "the outcome of a save in \"%s\" is unknown: the store did not reply, "
                            "and the stored document does not show the outcome",
                            direct->save->revision->collection);
     }
 }
 
-/* Makes the save as one write if possible. TRUCE_OK with `saved` false: a commit must make it.
- * TRUCE_UNKNOWN: no answer, and the document does not decide. */
+/* Makes the save as one write if possible. Returns TRUCE_OK with `saved` false if a commit must
+ * make it, and TRUCE_UNKNOWN if the store did not reply and the document does not show the
+ * outcome. */
 static truce_status revision_save_direct(struct revision_save *save, bool *saved,
                                          bson_error_t *error)
 {
@@ -639,7 +644,8 @@ static truce_status revision_id_of(const bson_t *document, bson_value_t *id, bso
     bson_iter_t iter;
 
     if (!document || !bson_iter_init_find(&iter, document, "_id"))
-        return truce__fail(TRUCE_INVALID, error, "the document has no _id");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the document has no _id, which identifies its revisions");
     *id = *bson_iter_value(&iter);
     return TRUCE_OK;
 }
@@ -797,7 +803,7 @@ static truce_status describe_stale(struct revision_save *save, const struct cont
     return status;
 }
 
-static truce_status revision_revision_merge(struct revision_save *save, truce_commit *commit,
+static truce_status revision_merge_contents(struct revision_save *save, truce_commit *commit,
                                             const bson_value_t *id, const bson_t *theirs,
                                             int64_t number, const struct contents *contents,
                                             bson_error_t *error)
@@ -845,7 +851,7 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
     else if (!contents->has_base)
         describe_whole(save, contents, number, "no-base");
     else
-        status = revision_revision_merge(save, commit, id, theirs, number, contents, error);
+        status = revision_merge_contents(save, commit, id, theirs, number, contents, error);
     if (!status && save->inbox && save->result->outcome == TRUCE_REVISION_CONFLICT)
         status = truce__revision_put_entry(save, commit, id, error);
     return status;
@@ -957,7 +963,9 @@ truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error
 
 /* ---- the public calls ------------------------------------------------------------------------ */
 
-static truce_status revision_revision_save(truce_revision *revision, truce_commit *commit,
+/* Saves a document by one write if possible, and otherwise in a commit. If `merges`, conflicts with
+ * other changes are merged. */
+static truce_status revision_save_or_merge(truce_revision *revision, truce_commit *commit,
                                            const bson_t *mine, int64_t version, const bson_t *base,
                                            bool merges, truce_revision_result *result,
                                            bson_error_t *error)
@@ -1000,7 +1008,7 @@ truce_status truce_revision_save(truce_revision *revision, truce_commit *commit,
 {
     RETURN_IF_NULL(result, error);
 
-    return revision_revision_save(revision, commit, mine, version, base, false, result, error);
+    return revision_save_or_merge(revision, commit, mine, version, base, false, result, error);
 }
 
 truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit,
@@ -1009,7 +1017,7 @@ truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit
 {
     RETURN_IF_NULL(result, error);
 
-    return revision_revision_save(revision, commit, mine, version, base, true, result, error);
+    return revision_save_or_merge(revision, commit, mine, version, base, true, result, error);
 }
 
 struct reading {
@@ -1056,7 +1064,7 @@ struct removal {
     truce_revision *revision;
     const bson_value_t *id;
     int64_t version;
-    /* NULL: only the number is compared. */
+    /* NULL if only the number is compared. */
     const bson_t *base;
     truce_revision_result *result;
 };
@@ -1076,6 +1084,8 @@ static bool revision_is_as_read(const struct removal *removal, int64_t number,
     return same;
 }
 
+/* Removes a document in a commit, if it still is as the caller read it. Otherwise the result has
+ * the conflict. */
 static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct removal *removal = arg;

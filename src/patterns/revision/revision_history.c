@@ -53,7 +53,7 @@ static bson_value_t revision_history_id_of(const bson_t *holder)
     return bson_iter_init_find(&iter, holder, "_id") ? *bson_iter_value(&iter) : none;
 }
 
-/* {_id: {id, version}}, the beginning of a document. */
+/* Begins the document of a version: {_id: {id, version}}. */
 static void revision_history_begin_document(const bson_value_t *id, int64_t number,
                                             bson_t *document)
 {
@@ -157,7 +157,7 @@ static truce_status put_last(truce_revision *revision, truce_commit *commit, con
     return status;
 }
 
-/* Reads the last number that was given for an _id; -1: none. */
+/* Reads the last number that was given for an _id, or -1 if none exists. */
 static truce_status read_last(truce_revision *revision, truce_commit *commit,
                               const bson_value_t *id, int64_t *last, bool *reserved,
                               bson_error_t *error)
@@ -276,8 +276,8 @@ truce_status truce__revision_renumber(truce_revision *revision, truce_commit *co
     return truce_commit_read(commit, revision->collection, id, document, error);
 }
 
-/* A decided commit may not have reached the replaced version yet, which is a stub then. A read
- * through the journal completes the commit. */
+/* Finds a replaced version. A decided commit may not have reached it yet, so that it is still a
+ * stub; a read through the journal then completes the commit. */
 static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_t *found,
                               bson_error_t *error)
 {
@@ -294,7 +294,7 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
     bson_steal(found, &request.document);
     return status || request.found
                ? status
-               : truce__fail(TRUCE_NOT_FOUND, error, "the version is no longer stored");
+               : truce__fail(TRUCE_NOT_FOUND, error, "the version was pruned while it was read");
 }
 
 truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
@@ -312,8 +312,11 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
     status = find_kept(revision, &filter, &found, error);
     if (!status &&
         (!bson_iter_init_find(&iter, &found, "document") || !BSON_ITER_HOLDS_DOCUMENT(&iter))) {
-        status =
-            truce__fail(TRUCE_NOT_FOUND, error, "version %lld is not stored", (long long)number);
+        status = truce__fail(
+            TRUCE_NOT_FOUND, error,
+            "version %lld of the document is not stored: truce_revision_log (truce doc log) lists "
+            "the stored versions",
+            (long long)number);
     } else if (!status) {
         bson_t borrowed;
 

@@ -8,10 +8,10 @@
  *     {_id, recent.by: {$ne: id}}  ->  {$inc: {value: count},
  *                                       $push: {recent: {$each: [{by: id, count}], $slice: -64}}}
  *
- * in one step, as an upsert. If the call is sent again after an unanswered one that landed, the
- * guard does not match, and the upsert finds the `_id` (a duplicate key). The taker then reads its
- * numbers from `recent`. A lost answer therefore neither doubles nor skips a number. If 64 other
- * takers took numbers in the meantime, the outcome is UNKNOWN.
+ * in one step, as an upsert. If the call is sent again after an unanswered one that took effect,
+ * the guard does not match, and the upsert finds the `_id` (a duplicate key). The taker then reads
+ * its numbers from `recent`. A lost answer therefore neither doubles nor skips a number. If 64
+ * other takers took numbers in the meantime, the outcome is UNKNOWN.
  */
 #include "patterns/sequence/sequence.h"
 
@@ -85,7 +85,7 @@ static bool sequence_find_taken(const bson_t *document, const bson_oid_t *by, in
             continue;
         truce__value_bson(fields.value, &one);
         count = truce__field_number(&one, "count");
-        if (count < 1 || count > COUNT_MAX) /* truce did not write this */
+        if (count < 1 || count > COUNT_MAX) /* truce did not write this. */
             return false;
         if (bson_iter_init_find(&iter, &one, "by") && BSON_ITER_HOLDS_OID(&iter) &&
             bson_oid_equal(bson_iter_oid(&iter), by)) {
@@ -118,11 +118,12 @@ static truce_status sequence_check_name(const char *name, bson_error_t *error)
 {
     if (name && name[0] && strlen(name) <= SEQUENCE_NAME_MAX)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "invalid name of a sequence: expected 1 to %d bytes",
-                       SEQUENCE_NAME_MAX);
+    return truce__fail(TRUCE_INVALID, error,
+                       "invalid name of a sequence \"%.60s\": expected 1 to %d bytes",
+                       name ? name : "", SEQUENCE_NAME_MAX);
 }
 
-/* Takes numbers. A call that found nothing to change has landed before, or lost an upsert to
+/* Takes numbers. A call that found nothing to change has taken effect before, or lost an upsert to
  * another process. */
 static truce_status sequence_take(truce_store *store, const char *name, const bson_oid_t *by,
                                   const bson_t *filter, const bson_t *update, int64_t *first,
@@ -153,7 +154,7 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
             return status;
     }
     return truce__fail(TRUCE_UNKNOWN, error,
-                       "sequence \"%s\": the store did not answer, so a number may be lost", name);
+                       "sequence \"%s\": the store did not reply, so a number may be lost", name);
 }
 
 static truce_status sequence_check(const char *name, int64_t count, bson_error_t *error)
@@ -227,7 +228,10 @@ truce_status truce__sequence_take_in(truce_commit *commit, const char *name, int
     value = status ? 0 : truce__field_number(&counter, "value");
     bson_destroy(&counter);
     if (value > INT64_MAX - count)
-        status = truce__fail(TRUCE_LIMIT, error, "sequence \"%s\" has no more numbers", name);
+        status = truce__fail(
+            TRUCE_LIMIT, error,
+            "sequence \"%s\" cannot give %lld more numbers: the largest number is 2^63 - 1", name,
+            (long long)count);
     else if (!status || status == TRUCE_NOT_FOUND)
         status = sequence_write(commit, &id, !status, count, error);
     commit->inside = false;

@@ -131,8 +131,9 @@ static truce_status element_check_guard(truce_set *set, const struct set_operati
     return set_element_withdraw(set, document, error);
 }
 
-/* Returns TRUCE_NOT_FOUND if no operation was ever applied to the name. `refused`: the write waited
- * for the disk, so the entry that refused it is durable, and a later entry has a greater rank. */
+/* Returns TRUCE_NOT_FOUND if no operation was ever applied to the name. `refused` means that the
+ * write waited for the disk, so the entry that refused it is durable, and a later entry has a
+ * greater rank. */
 static truce_status element_settle(truce_set *set, const struct set_operation *operation,
                                    bool refused, struct worker *worker, struct observed *observed,
                                    bson_error_t *error)
@@ -240,6 +241,7 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
 
 /* ---- batches ---- */
 
+/* Sends the winners as one unordered bulk of upserts. */
 static truce_status element_bulk(truce_set *set, const struct set_operation *const *winners,
                                  size_t count, truce_write_outcome *outcomes)
 {
@@ -373,7 +375,7 @@ static void element_append_element(const truce_set *set, const bson_t *document,
     bson_append_document_end(list, &entry);
 }
 
-/* The elements of a key as they were read, judged by a guard that is read after them. */
+/* The elements of a key as they were read. A guard that is read after them decides which count. */
 struct shown {
     bson_t lists[2];
     uint32_t counts[2];
@@ -396,6 +398,7 @@ static void keep_found(struct shown *shown, const bson_t *found)
     shown->found[shown->found_count++] = bson_copy(found);
 }
 
+/* Reads all elements of a key, in the order of their numbers. */
 static truce_status element_read_all(truce_set *set, const bson_t *key, struct shown *shown,
                                      bson_error_t *error)
 {
@@ -545,8 +548,8 @@ static void take_guard(const truce_set *set, const bson_t *document, struct guar
     guard->hash = truce__set_key_hash(set, guard->key);
 }
 
-static int64_t set_guard_guard_of(const truce_set *set, const struct guard *guards, size_t count,
-                                  const struct set_operation *operation)
+static int64_t set_guard_of(const truce_set *set, const struct guard *guards, size_t count,
+                            const struct set_operation *operation)
 {
     size_t low = 0, high = count;
 
@@ -603,7 +606,7 @@ static truce_status read_guards(truce_set *set, const struct set_operation *cons
         truce_cursor_close(cursor);
     qsort(guards, found, sizeof *guards, by_hash);
     for (size_t i = 0; i < count; i++)
-        watermarks[i] = set_guard_guard_of(set, guards, found, operations[i]);
+        watermarks[i] = set_guard_of(set, guards, found, operations[i]);
     for (size_t i = 0; i < found; i++)
         bson_destroy(guards[i].key);
     bson_free(guards);
@@ -781,6 +784,8 @@ static truce_status prove_elements(struct proof *proof, bson_error_t *error)
     return status;
 }
 
+/* Reads the elements of a key at or below the watermark and proves them, a window at a time. Sets
+ * proof->again if an element had an intent. */
 static truce_status proof_read_guard(struct proof *proof, bson_error_t *error)
 {
     truce_set *set = proof->set;

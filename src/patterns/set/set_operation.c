@@ -49,10 +49,12 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
     }
     if (bson_count_keys(key) != set->keys_count)
         return truce__fail(TRUCE_INVALID, error,
-                           "the key has more fields than the key of set \"%s\"", set->id);
+                           "the key has %u fields, and the key of set \"%s\" has %u",
+                           bson_count_keys(key), set->id, (unsigned)set->keys_count);
     return TRUCE_OK;
 }
 
+/* Refuses an element that has a field that the set maintains itself. */
 static truce_status operation_check_payload(const truce_set *set, const bson_t *element,
                                             bson_error_t *error)
 {

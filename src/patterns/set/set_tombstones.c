@@ -269,8 +269,11 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
     if (!status && !anyway)
         status = forget_is_used(set, &used, error);
     if (!status && used)
-        status = truce__fail(TRUCE_CONFLICT, error, "documents of %s still contain the list \"%s\"",
-                             set->collection, set->field);
+        status = truce__fail(
+            TRUCE_CONFLICT, error,
+            "documents of \"%s\" still contain the list \"%s\", so the definition of the set was not "
+            "removed",
+            set->collection, set->field);
     if (!status && set->layout == TRUCE_SET_IN_DOCUMENT)
         status = set_unprotect(set, error);
     if (!status)
@@ -318,8 +321,8 @@ static bool same_sources(const struct source_list *a, const struct source_list *
 }
 
 /* Executes steps 1 and 2: announces the watermark of `list` until no source started in the
- * meantime. CONFLICT: one started in each round. `list` belongs to the last round; the caller
- * releases it. */
+ * meantime. Returns CONFLICT if one started in each round. `list` belongs to the last round; the
+ * caller releases it. */
 static truce_status collect_prove(truce_set *set, struct source_list *list, bson_error_t *error)
 {
     struct source_list again = {0};
@@ -356,7 +359,7 @@ struct sweep {
 };
 
 /* Builds the update {$pull: {deleted: {seq: {$lte: W}}}, $max: {_wm: W}, $set: {_rev: fresh}}.
- * `marks`: it also marks the members at or below W. */
+ * If `marks`, the update also marks the members at or below W. */
 static void build_update(const truce_set *set, int64_t watermark, const bson_t *document,
                          bool marks, struct set_change *change)
 {

@@ -87,7 +87,8 @@ static bool source_is_known(truce_set *set, const char *source)
     return found;
 }
 
-/* Returns the width of the block that the source's last number went to; 0: none yet. */
+/* Returns the width of the block that the source's last number went to, or 0 if none exists
+ * yet. */
 static int source_shift(truce_set *set, const char *source)
 {
     const struct known_source *known;
@@ -232,6 +233,7 @@ void truce__set_own(const truce_set *set, bson_t *filter)
     bson_append_document_end(filter, &bounds);
 }
 
+/* Reads all sources of the set, sorted by name. */
 static truce_status list_sources(truce_set *set, struct source_list *list, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER;
@@ -328,8 +330,8 @@ static truce_status check_source(const truce_set *set, const char *source, bson_
 {
     if (source && (!source[0] || strlen(source) > SET_CONSUMER_MAX))
         return truce__fail(TRUCE_INVALID, error,
-                           "set \"%s\": the name of a source must have 1 to %d bytes", set->id,
-                           SET_CONSUMER_MAX);
+                           "set \"%s\": invalid name of a source \"%.60s\": expected 1 to %d bytes",
+                           set->id, source, SET_CONSUMER_MAX);
     return TRUCE_OK;
 }
 
@@ -368,7 +370,7 @@ static truce_status source_check_known(truce_set *set, const char *source, bson_
     return status ? status : truce__source_known(set, source, error);
 }
 
-/* Reads the watermark that a collector announced last; 0: none yet. */
+/* Reads the watermark that a collector announced last, or 0 if none exists yet. */
 static truce_status read_announced(truce_set *set, int64_t *announced, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
@@ -385,7 +387,8 @@ static truce_status read_announced(truce_set *set, int64_t *announced, bson_erro
     return status;
 }
 
-/* {_id, floor absent} -> floor and first. The first process decides; repeating is harmless. */
+/* Sets `floor` and `first` of a source that has no floor. If several processes call it, the first
+ * one decides; repeating the call is harmless. */
 static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
                               bson_error_t *error)
 {
@@ -521,10 +524,10 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
  *
  * SP1. Every number in any document was recorded. It does not matter in how many documents or in
  *     which. So readers take the union of all widths and consumers.
- * SP2. A recorded number is never lost, in whatever order writes land. Each write only adds, and
- *     its guard is the content that was read, because a write of the same consumer may land late,
- *     and two processes may use one name by mistake. Only the archiver removes numbers, after they
- *     are in the archive (set_tombstones.c; models/set_progress.cpp).
+ * SP2. A recorded number is never lost, in whatever order writes take effect. Each write only adds,
+ *     and its guard is the content that was read, because a write of the same consumer may take
+ *     effect late, and two processes may use one name by mistake. Only the archiver removes
+ *     numbers, after they are in the archive (set_tombstones.c; models/set_progress.cpp).
  * SP3. A read is not a snapshot, and may miss numbers that the archiver moves concurrently. For the
  *     watermark this is safe, because the result is only too low. The lookup of a single number
  *     reads twice.
@@ -537,11 +540,8 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
 
 /* ---- documents of records -------------------------------------------------------------------- */
 
-/* Reads and writes the documents of the records. */
-
+/* The most documents that one search near a number reads. */
 #define NEAR_DOCUMENTS 250
-
-/* ---- the documents ---- */
 
 void truce__progress_id(const truce_set *set, const char *source, int shift, int64_t block,
                         const char *consumer, const char *field, bson_t *document)
@@ -650,7 +650,8 @@ static void records_append_bounds(truce_set *set, const char *source, int shift,
     bson_append_document_end(array, &branch);
 }
 
-/* An unreadable document proves nothing and does not stop the reader. */
+/* Adds the ranges of a document. Ignores a document that cannot be read, because it proves
+ * nothing. */
 static void take_ranges(const bson_t *document, struct progress *progress)
 {
     struct progress_block block;
@@ -842,7 +843,8 @@ bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
     return found;
 }
 
-/* SK3. An error is ignored here: the number is read again when it is needed. */
+/* Reads the records around a number into the cache (SK3). Ignores errors: a number is read again
+ * when it is needed. */
 static void recorded_read_around(truce_set *set, const char *source, int64_t seq, int shift)
 {
     for (int from = 0; from <= 1; from++) {
@@ -958,8 +960,8 @@ static struct place *find_place(const struct recording *recording, const char *s
                                    : NULL;
 }
 
-/* Lists the places that the pieces may go to. `hint`: only those of the width that the source's
- * last numbers went to. */
+/* Lists the places that the pieces may go to. If `hint`, lists only those of the width that the
+ * source's last numbers went to. */
 static void list_places(struct recording *recording, bool hint)
 {
     size_t kept = 0;
@@ -1022,6 +1024,7 @@ static truce_status progress_take_place(struct recording *recording, const bson_
     return TRUCE_OK;
 }
 
+/* Reads the documents of all places in which the numbers may be recorded. */
 static truce_status recording_read_progress(struct recording *recording, bson_error_t *error)
 {
     truce_set *set = recording->set;
@@ -1111,7 +1114,8 @@ static bool progress_put(struct recording *recording, const struct piece *piece)
     return false;
 }
 
-/* {_id, content: as read} -> {$set: {content: with the added numbers}}, or an insert. */
+/* Builds the write of a place: {_id, content: as read} -> {$set: {content: with the added
+ * numbers}}, or an insert. */
 static void progress_build(const struct recording *recording, const struct place *place,
                            bson_t *filter, bson_t *document)
 {
@@ -1176,8 +1180,8 @@ static truce_status write_places(struct recording *recording, bool *all, bson_er
     return first;
 }
 
-/* Makes one attempt: reads, distributes the pieces, and writes. *done: nothing is left for another
- * attempt. */
+/* Makes one attempt: reads, distributes the pieces, and writes. Sets *done if nothing is left for
+ * another attempt. */
 static truce_status progress_attempt(struct recording *recording, bool hint, bool *done,
                                      bson_error_t *error)
 {
@@ -1299,12 +1303,14 @@ truce_status truce__set_record_check(const truce_set *set, const char *consumer,
     if (!consumer || !consumer[0] || consumer[0] == ':' || strlen(consumer) > SET_CONSUMER_MAX)
         return truce__fail(
             TRUCE_INVALID, error,
-            "set \"%s\": the name of a consumer must have 1 to %d bytes and not begin with a colon",
-            set->id, SET_CONSUMER_MAX);
+            "set \"%s\": invalid name of a consumer \"%.60s\": expected 1 to %d bytes that do not "
+            "begin with a colon",
+            set->id, consumer ? consumer : "", SET_CONSUMER_MAX);
     for (size_t i = 0; i < count; i++) {
         if (operations[i].seq < 1)
             return truce__fail(TRUCE_INVALID, error,
-                               "operation %zu: the sequence number must be at least 1", i);
+                               "operation %zu: the sequence number is %lld: expected 1 or more", i,
+                               (long long)operations[i].seq);
     }
     return TRUCE_OK;
 }

@@ -21,7 +21,8 @@
  *
  * SY1. The write that changes a copied field raises the revision and sets the flag. A flag is
  *     removed when every dependent that existed has the values that were read with it, and only if
- *     it is still the same token. A time would not do, because two writers can have the same one.
+ *     it is still the same token. A time cannot serve as a token, because two writers can have the
+ *     same time.
  * SY2. The write of a copy compares the reference and the stamp. If the stamp is of the same source
  *     and incarnation, its revision must be lower. So a copy never returns to an older value,
  *     however long its writer was paused, and a dependent that moved away is not changed. Values
@@ -187,7 +188,8 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-/* Counts the documents with a flag. `since`: the seconds of the oldest token; INT64_MAX: no token.
+/* Counts the documents with a flag. `since` gets the seconds of the oldest token, or INT64_MAX if
+ * there is no token.
  */
 static truce_status count_flags(truce_sync *sync, const char *collection, const char *flag,
                                 int64_t *count, int64_t *since, bson_error_t *error)
@@ -263,11 +265,7 @@ truce_status truce_sync_status(truce_sync *sync, bson_t *status, bson_error_t *e
     return result;
 }
 
-/* ---- sync rule ------------------------------------------------------------------------------- */
-
-/* The rules: their checks, the graph of all rules, and their storage. */
-
-/* ---- paths ----------------------------------------------------------------------------------- */
+/* ---- rules: the paths ------------------------------------------------------------------------ */
 
 /* Returns whether the paths are equal or one is a prefix of the other. */
 static bool sync_paths_overlap(const char *a, const char *b)
@@ -347,6 +345,7 @@ static truce_status rule_check_apart(const truce_sync_rule *rule, const bson_ite
     return TRUCE_OK;
 }
 
+/* Checks the paths of the copies: 1 to SYNC_COPIES_MAX, without overlaps. */
 static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -357,10 +356,11 @@ static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t 
         const char *to = bson_iter_key(&iter);
 
         if (!BSON_ITER_HOLDS_UTF8(&iter))
-            return truce__fail(TRUCE_INVALID, error,
-                               "rule \"%s\": copies is {path in the dependent: \"path in the "
-                               "source\"}",
-                               rule->name);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "rule \"%s\": the value of \"%s\" in `copies` must be a path in the source, as a "
+                "string",
+                rule->name, to);
         status = rule_check_place(rule, "a copy", to, false, error);
         if (!status)
             status = rule_check_place(rule, "the copied field", bson_iter_utf8(&iter, NULL), true,
@@ -400,9 +400,9 @@ static truce_status rule_check_rule(const truce_sync_rule *rule, bson_error_t *e
     if (!rule_plain_name(rule->name))
         return truce__fail(
             TRUCE_INVALID, error,
-            "the name of a rule must be a word of up to %d bytes, without \".\", and "
-            "without \"$\" or \"_\" in front",
-            SYNC_NAME_MAX);
+            "invalid name of a rule \"%.60s\": expected a word of 1 to %d bytes without \".\", "
+            "and without \"$\" or \"_\" in front",
+            rule->name ? rule->name : "", SYNC_NAME_MAX);
     status = rule_check_collection(rule, "source", rule->source, error);
     if (!status)
         status = rule_check_collection(rule, "dependent", rule->dependent, error);
@@ -453,9 +453,10 @@ static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
     return true;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- the graph of all rules ------------------------------------------------------------------ */
 
-/* Returns whether one rule writes a field that the other copies, or its reference. */
+/* Returns whether the rule `one` writes a field that the rule `other` copies or uses as its
+ * reference. */
 static bool leads_to(const struct sync_rule *one, const struct sync_rule *other)
 {
     bson_iter_t to, from;
@@ -578,6 +579,7 @@ static truce_status rule_add(struct sync_rules *rules, bson_t *kept, bson_error_
                        SYNC_RULES, shown);
 }
 
+/* Reads all stored rules. The caller releases them. */
 static truce_status rule_read_all(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
 {
     bson_t sort = BSON_INITIALIZER;
@@ -607,7 +609,7 @@ static truce_status rule_read_all(truce_sync *sync, struct sync_rules **rules, b
     return TRUCE_OK;
 }
 
-/* ---- the handle's own copy of them ----------------------------------------------------------- */
+/* ---- the handle's copy of the rules ---------------------------------------------------------- */
 
 static truce_status rule_make_index(truce_store *store, const char *collection, const char *field,
                                     bool sparse, bson_error_t *error)
@@ -645,7 +647,7 @@ static void index_again(truce_store *store, const struct sync_rules *rules)
                                  rules->rules[i].reference, &ignored);
 }
 
-/* Replaces the rules by those that were read at that time; NULL: forgets the rules. */
+/* Replaces the rules by those that were read at that time, or forgets them if they are NULL. */
 static void rule_put(truce_sync *sync, struct sync_rules *fresh, int64_t checked_ns,
                      uint64_t structure)
 {
@@ -816,8 +818,8 @@ static truce_status check_stored(truce_sync *sync, const truce_sync_rule *rule, 
     return status;
 }
 
-/* Checks a new rule against the stored ones. *there: the same rule is stored. TRUCE_DUPLICATE:
- * another rule of this name is stored. */
+/* Checks a new rule against the stored ones. Sets *there if the same rule is stored. Returns
+ * TRUCE_DUPLICATE if another rule of this name is stored. */
 static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *there,
                               bson_error_t *error)
 {
@@ -833,8 +835,11 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
     if (kept && same_rule(&kept->kept, wanted)) {
         *there = true;
     } else if (kept) {
-        status = truce__fail(TRUCE_DUPLICATE, error, "another rule \"%s\" exists; drop it first",
-                             kept->name);
+        status = truce__fail(
+            TRUCE_DUPLICATE, error,
+            "a rule \"%s\" with other content exists: drop it first (truce sync drop), or choose "
+            "another name",
+            kept->name);
     } else {
         bson_copy_to(wanted, &copy);
         status = rule_add(rules, &copy, error);

@@ -86,6 +86,7 @@ struct sync_check {
     bool found;
 };
 
+/* Reports a divergence to the check. A dependent without a source is not a fault. */
 static void sync_maintenance_report(const truce_sync_finding *found, void *arg)
 {
     struct sync_check *context = arg;
@@ -97,7 +98,7 @@ static void sync_maintenance_report(const truce_sync_finding *found, void *arg)
         .id = found->dependent,
         .text = text,
         .repair = differs ? "the values of the source are copied"
-                          : "nothing: references and copies must be fields of documents"};
+                          : "none: references and copies must be fields of documents"};
 
     /* The source was removed, which the user may do. */
     if (found->divergence == TRUCE_SYNC_ORPHAN)
@@ -120,7 +121,9 @@ static truce_status maintenance_check_stuck(struct check *check, const char *col
     char text[200];
 
     (void)error;
-    snprintf(text, sizeof text, "it has carried the flag \"%s\" for two days", (const char *)arg);
+    snprintf(text, sizeof text,
+             "it has had the flag \"%s\" for two days, so its copies are not updated",
+             (const char *)arg);
     truce__check_report(check,
                         &(struct finding){.rule = "sync-stuck",
                                           .collection = collection,

@@ -31,7 +31,7 @@ struct value truce__sync_at(const bson_t *document, const char *path)
     }
 }
 
-/* Borrowed from the document. */
+/* Finds the value at a path. The value is borrowed from the document. */
 static bool copy_value_at(const bson_t *document, const char *path, bson_value_t *value)
 {
     bson_iter_t iter, found;
@@ -51,7 +51,7 @@ bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent
 }
 
 /* Returns whether an array lies on the path, so that it does not lead to a field of a document.
- * `end`: a value that is an array counts, too. */
+ * If `end`, a value that is an array counts, too. */
 static bool sync_meets_array(const bson_t *document, const char *path, bool end)
 {
     struct value value = truce__value_document(document);
@@ -389,7 +389,7 @@ truce_status truce__sync_write(struct sync_work *work, const char *collection, c
 }
 
 /* Appends the new revision and flag of a document whose copy is copied further: the write is a
- * change of a source. `numbered`: for documents that have a revision. */
+ * change of a source. `numbered` is true for documents that have a revision. */
 static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *update)
 {
     bson_oid_t origin;
@@ -571,7 +571,7 @@ static truce_status sync_write_check_copies(const struct writing *writing,
 
 struct addition {
     bson_t set, unset;
-    /* `flag`: the document gets the flag of a source. `check`: that of a dependent. */
+    /* `flag` means that the document gets the flag of a source, and `check` that of a dependent. */
     bool flag, check;
 };
 
@@ -643,7 +643,7 @@ static truce_status add_for(const struct writing *writing, const struct sync_rul
     return status;
 }
 
-/* A changed reference changes copies, which may be copied further. */
+/* Returns whether a changed reference changes copies that are copied further. */
 static bool copied_on(const struct writing *writing, const struct addition *addition)
 {
     for (uint32_t i = 0; addition->check && i < writing->work->rules->count; i++) {
@@ -654,6 +654,8 @@ static bool copied_on(const struct writing *writing, const struct addition *addi
     return false;
 }
 
+/* Writes the flags of a changed document in the commit: the flag and the next revision of a source,
+ * or the flag of a dependent. */
 static truce_status sync_write_put(truce_commit *commit, struct writing *writing,
                                    const bson_t *before, struct addition *addition,
                                    bson_error_t *error)
@@ -772,6 +774,7 @@ static truce_status sync_commit_and_copy(struct writing *writing, truce_commit_f
     return TRUCE_OK;
 }
 
+/* Runs a write in the caller's commit, or in a commit of its own that is followed by the copies. */
 static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struct writing *writing,
                                    truce_commit_function *function, truce_sync_result *result,
                                    bson_error_t *error)
@@ -832,6 +835,7 @@ truce_status truce_sync_insert(truce_sync *sync, truce_commit *commit, const cha
         return status;
     writing.id = truce__document_id(document);
     if (writing.id.value_type == BSON_TYPE_NULL)
-        return truce__fail(TRUCE_INVALID, error, "the document has no _id");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the document has no _id: truce_sync_insert needs one");
     return sync_write_run(sync, commit, &writing, insert_in, result, error);
 }

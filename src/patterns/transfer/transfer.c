@@ -43,7 +43,7 @@
  * A crash leaves a transfer between two states, and any caller continues from there. Correctness
  * does not depend on clocks; the sweep waits only to avoid needless work. An ended transfer is
  * removed after keep_ms. That time is long because an insert of the same id that was sent before
- * and lands later would start the transfer again.
+ * and takes effect later would start the transfer again.
  *
  * In one step: if the store has native commits, the transfer is one commit, which inserts T as
  * "done".
@@ -60,6 +60,8 @@
  */
 #include "patterns/transfer/transfer.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -96,13 +98,13 @@ struct at_once {
     /* The state that the transfer gets. */
     enum transfer_state state;
     const char *reason;
-    /* `other`: it exists with other content. */
+    /* `other` means that it exists with other content. */
     bool exists, other;
     enum transfer_state found;
     /* No read has shown whether it exists. */
     bool blind;
-    /* An undo does not revert its effect, unless the transfer exists and has changed the documents.
-     */
+    /* An undo does not revert the effect of the transfer, unless the transfer exists and has
+     * changed the documents. */
     bool unproved;
     bson_error_t why;
 };
@@ -154,8 +156,9 @@ static truce_status transfer_insert_in_commit(truce_commit *commit, const struct
     return status;
 }
 
-/* Looks for the transfer in a commit, and reports it if it exists. TRUCE_NOT_FOUND: it does not
- * exist and may be made. TRUCE_INVALID: it does not exist and could not be proved. */
+/* Looks for the transfer in a commit, and reports it if it exists. Returns TRUCE_NOT_FOUND if the
+ * transfer does not exist and may be created. Returns TRUCE_INVALID if it does not exist and an
+ * undo does not revert its effect. */
 static truce_status transfer_check_commit(truce_commit *commit, struct at_once *once,
                                           bson_error_t *error)
 {
@@ -221,8 +224,8 @@ static truce_status commit_keep_refusal(struct at_once *once, const char *reason
                                                 reason);
 }
 
-/* Checks that the transfer is possible. TRUCE_REFUSED: the transfer is impossible with the stored
- * documents. TRUCE_INVALID: an undo does not revert its effect. */
+/* Checks that the transfer is possible. Returns TRUCE_REFUSED if the transfer is impossible with
+ * the stored documents, and TRUCE_INVALID if an undo does not revert its effect. */
 static truce_status commit_prove(struct at_once *once, bool credits, bson_error_t *error)
 {
     struct transfer_document *documents = bson_malloc0(once->plan.count * sizeof *documents);
@@ -303,10 +306,19 @@ static truce_status transfer_at_once(truce_transfers *transfers, truce_commit *c
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
-static void transfer_refuse(truce_transfers *transfers, const char *format, const char *what)
+/* Makes every call with the handle fail with this message. The first message counts. */
+TRUCE_PRINTF(2, 3)
+static void transfer_refuse(truce_transfers *transfers, const char *format, ...)
 {
-    if (!transfers->refused)
-        (void)truce__fail(TRUCE_INVALID, &transfers->refusal, format, what);
+    char message[sizeof transfers->refusal.message];
+    va_list arguments;
+
+    if (transfers->refused)
+        return;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    (void)truce__fail(TRUCE_INVALID, &transfers->refusal, "%s", message);
     transfers->refused = true;
 }
 
@@ -316,6 +328,7 @@ static bool plain_field(const char *field)
                       strlen(field) <= TRANSFER_NAME_MAX);
 }
 
+/* Checks the options of a transfer book. */
 static void transfer_check_options(truce_transfers *transfers,
                                    const truce_transfer_options *options)
 {
@@ -331,16 +344,19 @@ static void transfer_check_options(truce_transfers *transfers,
         strlen(field) > TRANSFER_NAME_MAX)
         transfer_refuse(
             transfers,
-            "transfer book \"%.100s\": marks and fence must be top-level field names of up "
-            "to 100 bytes, and without \"$\" or \"_\" in front",
-            options->collection);
+            "transfer book \"%.100s\": invalid marks \"%.60s\", fence \"%.60s\", or field "
+            "\"%.60s\": expected names of 1 to 100 bytes; marks and fence are top-level fields "
+            "without \"$\" or \"_\" in front",
+            options->collection, marks, fence, field);
     else if (!strcmp(marks, fence) || !strcmp(marks, field) || !strcmp(fence, field))
         transfer_refuse(transfers, "transfer book \"%.100s\": field, marks, and fence must differ",
                         options->collection);
     if (options->keep_ms < -1 || (options->keep_ms > 0 && options->keep_ms < 60000))
-        transfer_refuse(transfers,
-                        "transfer book \"%.100s\": keep_ms must be at least a minute, or -1",
-                        options->collection);
+        transfer_refuse(
+            transfers,
+            "transfer book \"%.100s\": keep_ms is %lld: expected 60000 or more, 0 (30 days), or "
+            "-1 (forever)",
+            options->collection, (long long)options->keep_ms);
 }
 
 truce_transfers *truce_transfers_new(truce_store *store, const truce_transfer_options *options)
@@ -408,7 +424,10 @@ static truce_status transfers_usable(const truce_transfers *transfers, const bso
         status = truce__check_value(id, "id of the transfer", error);
     /* A variable that is not set gives this id to different transfers. */
     if (!status && id->value_type == BSON_TYPE_UTF8 && !id->value.v_utf8.len)
-        status = truce__fail(TRUCE_INVALID, error, "the id of the transfer is an empty string");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "the id of the transfer is an empty string: set an id of your own, the same in every "
+            "retry");
     if (status)
         return status;
     BSON_APPEND_VALUE(&holder, "_id", id);
@@ -503,8 +522,8 @@ static void transfer_take_layout(const bson_t *kept, struct transfer_layout *lay
                                        truce__field_number(kept, "keep_ms")};
 }
 
-/* Stores the book if it does not exist. `layout` is the stored one. TRUCE_CONFLICT: it was updated,
- * so read it again. */
+/* Stores the book if it does not exist. `layout` is the stored one. Returns TRUCE_CONFLICT if it
+ * was updated: read it again. */
 static truce_status transfer_define_once(truce_transfers *transfers, struct transfer_layout *layout,
                                          bson_error_t *error)
 {
@@ -629,8 +648,8 @@ static truce_status transfers_ready(truce_transfers *transfers, bson_error_t *er
 
 /* ---- the calls ------------------------------------------------------------------------------- */
 
-static truce_status transfer_transfer_begin(truce_transfers *transfers, const bson_value_t *id,
-                                            bson_error_t *error)
+static truce_status transfer_begin_call(truce_transfers *transfers, const bson_value_t *id,
+                                        bson_error_t *error)
 {
     truce_status status = transfers_usable(transfers, id, error);
 
@@ -661,7 +680,7 @@ truce_status truce_transfer_start(truce_transfers *transfers, truce_commit *comm
         result = &unused;
     *result = (truce_transfer_result){0};
     if (!status)
-        status = transfer_transfer_begin(transfers, transfer->id, error);
+        status = transfer_begin_call(transfers, transfer->id, error);
     if (status)
         return status;
     status = truce__transfer_build(transfers, transfer, &document, error);
@@ -678,7 +697,7 @@ truce_status truce_transfer_resume(truce_transfers *transfers, const bson_value_
                                    bson_error_t *error)
 {
     DEADLINE_SCOPE(transfers->deadline_ms);
-    truce_status status = transfer_transfer_begin(transfers, id, error);
+    truce_status status = transfer_begin_call(transfers, id, error);
     bool exists;
 
     return status ? status : truce__transfer_drive(transfers, id, NULL, &exists, error);
@@ -688,7 +707,7 @@ truce_status truce_transfer_cancel(truce_transfers *transfers, const bson_value_
                                    bson_error_t *error)
 {
     DEADLINE_SCOPE(transfers->deadline_ms);
-    truce_status status = transfer_transfer_begin(transfers, id, error);
+    truce_status status = transfer_begin_call(transfers, id, error);
 
     return status ? status : truce__transfer_undo(transfers, id, error);
 }

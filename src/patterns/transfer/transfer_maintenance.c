@@ -92,6 +92,7 @@ struct transfer_check {
     truce_transfers *transfers;
 };
 
+/* Reports a stored transfer that is invalid. */
 static truce_status maintenance_check_shape(struct check *check, const char *collection,
                                             const bson_t *document, void *arg, bson_error_t *error)
 {
@@ -109,13 +110,14 @@ static truce_status maintenance_check_shape(struct check *check, const char *col
         status = truce__fail(TRUCE_INVALID, &why, "it has no valid state of a transfer");
     truce__transfer_plan_release(&plan);
     if (status)
-        truce__check_report(check,
-                            &(struct finding){.rule = "transfer-shape",
-                                              .collection = collection,
-                                              .id = &id,
-                                              .text = why.message,
-                                              .repair = "nothing: another process wrote it"},
-                            false);
+        truce__check_report(
+            check,
+            &(struct finding){.rule = "transfer-shape",
+                              .collection = collection,
+                              .id = &id,
+                              .text = why.message,
+                              .repair = "none: a program other than truce wrote it"},
+            false);
     return TRUCE_OK;
 }
 
@@ -153,8 +155,8 @@ static truce_status find_transfer(const struct transfer_check *context, const bs
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* A mark exists until the transfer is done or canceled. The document was read before the transfer,
- * which may have ended since, so it is read once more. */
+/* Checks whether the document still has the mark. A mark exists until the transfer is done or
+ * canceled, and the transfer may have ended since the document was read. */
 static truce_status still_marked(const struct transfer_check *context, const char *collection,
                                  const bson_value_t *id, const bson_value_t *mark, bool *marked,
                                  bson_error_t *error)
@@ -171,6 +173,7 @@ static truce_status still_marked(const struct transfer_check *context, const cha
     return status;
 }
 
+/* Reports a mark whose transfer is done, is canceled, or does not exist. */
 static truce_status check_mark(const struct transfer_check *context, const char *collection,
                                const bson_value_t *id, const bson_value_t *mark,
                                bson_error_t *error)
@@ -189,15 +192,16 @@ static truce_status check_mark(const struct transfer_check *context, const char 
              state == TRANSFER_NONE   ? "does not exist"
              : state == TRANSFER_DONE ? "is done"
                                       : "is canceled");
-    truce__check_report(context->check,
-                        &(struct finding){.rule = "transfer-mark",
-                                          .collection = collection,
-                                          .id = id,
-                                          .text = text,
-                                          .repair =
-                                              "nothing: whether its effect was made, only the "
-                                              "document's history tells"},
-                        false);
+    truce__check_report(
+        context->check,
+        &(struct finding){
+            .rule = "transfer-mark",
+            .collection = collection,
+            .id = id,
+            .text = text,
+            .repair =
+                "none: only the history of the document shows whether the effect was applied"},
+        false);
     return TRUCE_OK;
 }
 

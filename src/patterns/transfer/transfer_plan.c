@@ -71,6 +71,8 @@ static bool is_users(const char *field, size_t length, void *arg)
     return !build_is_ours(arg, field, length);
 }
 
+/* Checks that an effect or undo has operators only, and changes no field that transfers or commits
+ * maintain. */
 static truce_status check_update(struct building *building, const bson_t *update, const char *what,
                                  bson_error_t *error)
 {
@@ -183,7 +185,8 @@ static truce_status build_check_place(struct building *building, bson_error_t *e
     return TRUCE_OK;
 }
 
-/* A mark belongs to one entry only, so a document may occur once. */
+/* Refuses a document that an earlier entry has. A mark belongs to one entry only, so a document may
+ * occur once. */
 static truce_status check_twice(struct building *building, const bson_t *one, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(building->entries));
@@ -201,6 +204,7 @@ static truce_status check_twice(struct building *building, const bson_t *one, bs
     return TRUCE_OK;
 }
 
+/* Checks one entry and appends its parts. */
 static truce_status append_parts(struct building *building, bson_t *one, bson_error_t *error)
 {
     const truce_transfer_entry *entry = building->entry;
@@ -313,6 +317,8 @@ static bson_t *transfer_make_nested(const char *outer, const char *inner, const 
     return made;
 }
 
+/* Appends the two entries of a move: the debit of the source before the decision, and the credit
+ * after it. */
 static truce_status append_move(const truce_transfers *transfers, const truce_transfer *request,
                                 bson_t *document, bson_error_t *error)
 {
@@ -360,8 +366,9 @@ truce_status truce__transfer_build(const truce_transfers *transfers, const truce
         return status;
     BSON_APPEND_VALUE(document, "_id", request->id);
     if (request->meta && request->meta->len > TRANSFER_META_BYTES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the meta of a transfer must have at most %d bytes",
-                           TRANSFER_META_BYTES_MAX);
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the meta of the transfer has %u bytes, more than the maximum of %d",
+                           request->meta->len, TRANSFER_META_BYTES_MAX);
     if (request->meta)
         BSON_APPEND_DOCUMENT(document, "meta", request->meta);
     if (move && request->count)
@@ -656,6 +663,8 @@ static bool first_part(const char *path, size_t length, transfer_field_function 
     return function(path, dot ? (size_t)(dot - path) : length, arg);
 }
 
+/* Calls the function for the first part of each path in the update, also of new names, until it
+ * returns false. */
 static bool transfer_each_field(const bson_t *update, transfer_field_function *function, void *arg)
 {
     struct fields operators = truce__fields(truce__value_document(update));
@@ -780,6 +789,7 @@ static bool plan_read_entry(struct value value, struct transfer_entry *entry)
     return entry->after || truce__value_subdocument(&one, "undo", &entry->undo);
 }
 
+/* Reads the entries of a stored transfer. Returns false if they are invalid. */
 static bool plan_read_entries(struct transfer_plan *plan)
 {
     const bson_t *holder = bson_empty(&plan->made) ? &plan->document : &plan->made;

@@ -55,7 +55,7 @@ struct addition {
     const bson_value_t *value;
 };
 
-/* Merges the update (NULL: none) with the additions, which have different operators. */
+/* Merges the update (NULL for none) with the additions, which have different operators. */
 static void step_merge(const bson_t *update, const struct addition *additions, size_t count,
                        bson_t *merged)
 {
@@ -172,7 +172,7 @@ static truce_status step_check(const struct transfer_step *step, enum transfer_m
             status = truce__guard_matches(&step->entry->guard, &document, &matches, error);
         *settled = !matches;
         if (!matches)
-            step_refused(made, error, "%s does not match the guard", text);
+            step_refused(made, error, "%s does not match its guard", text);
     }
     bson_destroy(&document);
     return status;
@@ -247,7 +247,7 @@ static truce_status transfer_unmark(const struct transfer_step *step, const bson
     return status;
 }
 
-/* Looks for the mark of the transfer in the document. `settled`: there is no mark, or no
+/* Looks for the mark of the transfer in the document. Sets `settled` if there is no mark, or no
  * document. */
 static truce_status transfer_unmarked(const struct transfer_step *step, bool *settled,
                                       bson_error_t *error)
@@ -298,7 +298,7 @@ struct drive {
     const bson_value_t *id;
     struct worker worker;
     struct transfer_plan plan;
-    /* Those of the plan; NULL: there is no plan yet. */
+    /* Those of the plan, or NULL if there is no plan yet. */
     struct transfer_document *documents;
     /* The transfer as it was read last, or inserted. */
     bson_t current;
@@ -541,6 +541,8 @@ static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t 
 
 /* ---- back ------------------------------------------------------------------------------------ */
 
+/* Undoes the effect of one entry: removes the mark, or raises the fence if the effect was not
+ * made. */
 static truce_status drive_take_back(struct drive *drive, uint32_t at, bson_error_t *error)
 {
     struct transfer_step step = step_of(drive, at);
@@ -666,8 +668,8 @@ static truce_status drive_insert(struct drive *drive, enum transfer_state state,
     return status;
 }
 
-/* A transfer that exists may have changed the documents, so a failed check of them proves nothing.
- * Checks whether it exists. */
+/* Checks whether the transfer exists after a failed check of its documents. A transfer that exists
+ * may have changed them, so the check proves nothing then. */
 static truce_status refuse_new(struct drive *drive, const bson_error_t *why, bool *exists,
                                bson_error_t *error)
 {

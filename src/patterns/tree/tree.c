@@ -13,8 +13,8 @@
  *     3. A reader reads the master (V = current, settled). For each item it takes the greatest
  *        published version <= V: at or below `settled` an item with `pub`, above it an item whose
  *        token is in the master. THEN it reads the master again: gone <= min(V, settled).
- *     4. A reader that holds V writes the hold, THEN reads the master again. If floor > V, it is
- *        late.
+ *     4. A reader that holds V writes the hold, THEN reads the master again. If floor > V, the hold
+ *        came too late, and the read fails.
  *     5. Settling k = settled + 1 reads the _ids of the items of (k, its token), THEN the master
  *        again (k is still unsettled), and stamps those _ids with `pub`. THEN it writes
  *        {settled: k - 1} -> {settled: k, without the token}.
@@ -30,16 +30,16 @@
  * TR2. A number proves nothing without its token, because a dead edit may leave items at the same
  *     number.
  * TR3. A published item never changes, except for its stamp and erase, which users request. Putting
- *     an item again before publication compares a counter, so a write that lands late does nothing.
+ *     an item again before publication compares a counter, so a late write does nothing.
  * TR4. `settled` moves when every item of the version is stamped. Below it the stamp alone decides
  *     what was published.
  * TR5. gone <= floor <= settled <= current. Superseded items are removed only at or below `gone`. A
- *     reader reads `gone` after its items and compares it with the `settled` of its beginning, not
- *     only with its version. The reason is an insert that lands late, of a collected item: it has
- *     the right token but no stamp.
+ *     reader reads `gone` after its items and compares it with the `settled` that it read first,
+ *     not only with its version. Otherwise it could return an item that was collected and whose
+ *     insert took effect late: such an item has the right token but no stamp.
  * TR6. Each attempt to insert an item has its own _id. Stamps go to the _ids that were read before
  *     the second read of the master. So a sweeper that was paused does not stamp an item that
- *     landed late.
+ *     took effect late.
  * TR7. A process that raises `gone` above a version sees its hold: a holder writes the hold and
  *     reads the floor; the collector writes the floor and reads the holds.
  * TR8. A record is written before the items of its edit. Unpublished items are removed only after
@@ -88,6 +88,8 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Reads the versions that are published but not settled: one token for each. Returns false if they
+ * are invalid. */
 static bool read_published(const bson_t *document, struct tree_master *master)
 {
     int64_t room = master->current - master->settled, count = 0;
@@ -113,6 +115,7 @@ static bool read_published(const bson_t *document, struct tree_master *master)
     return true;
 }
 
+/* Reads a stored master. Returns false if its numbers contradict each other (TR5). */
 static bool master_parse(const bson_t *document, struct tree_master *master)
 {
     bson_iter_t iter;
@@ -195,6 +198,7 @@ bool truce__tree_accepts(const struct tree_master *master, const bson_t *documen
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* Creates the indexes of items, edits, and holds, unless they are known to exist. */
 static truce_status tree_indexes(truce_tree *tree, bson_error_t *error)
 {
     struct {
@@ -311,7 +315,8 @@ static truce_status tree_check_name(const char *name, const char *what, bson_err
     size_t length = strlen(name);
 
     if (!length || length > TREE_NAME_MAX || !bson_utf8_validate(name, length, false))
-        return truce__fail(TRUCE_INVALID, error, "a %s must have 1 to %d bytes of UTF-8", what,
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid %s \"%.60s\": expected 1 to %d bytes of UTF-8", what, name,
                            TREE_NAME_MAX);
     return TRUCE_OK;
 }
@@ -322,13 +327,17 @@ static truce_status check_parent(const char *parent, bson_error_t *error)
                                       "pub", "removed", "erased", "edited"};
 
     if (!*parent || *parent == '$' || strchr(parent, '.'))
-        return truce__fail(TRUCE_INVALID, error, "parent \"%s\" is not a valid field name", parent);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "invalid parent field \"%s\": expected a field name without \".\", and without \"$\" "
+            "in front",
+            parent);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (!strcmp(parent, own[i]))
             return truce__fail(TRUCE_INVALID, error, "the field name \"%s\" is reserved for truce",
                                parent);
     }
-    return tree_check_name(parent, "field", error);
+    return tree_check_name(parent, "parent field", error);
 }
 
 static truce_status tree_check_options(const truce_tree_options *options, bson_error_t *error)
@@ -345,7 +354,7 @@ static truce_status tree_check_options(const truce_tree_options *options, bson_e
         status = truce__fail(TRUCE_INVALID, error, "collection \"%s\" is reserved for truce",
                              options->collection);
     if (!status && options->name)
-        status = tree_check_name(options->name, "tree's name", error);
+        status = tree_check_name(options->name, "name of the tree", error);
     if (!status && options->parent)
         status = check_parent(options->parent, error);
     return status;
@@ -493,8 +502,8 @@ static truce_status drop_is_unfinished(truce_tree *tree, const bson_oid_t *born,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Removes one batch of the documents; `more`: there may be others. The _ids are read before the
- * master: if it still exists, no later tree of the name can have written them (TR11). */
+/* Removes one batch of the documents. Sets `more` if there may be others. The _ids are read before
+ * the master: if it still exists, no later tree of the name can have written them (TR11). */
 static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
                                 const bson_oid_t *born, bool *more, bson_error_t *error)
 {
@@ -594,7 +603,7 @@ static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Tries once. TRUCE_CONFLICT: a commit works on the master. */
+/* Tries once. Returns TRUCE_CONFLICT if a commit works on the master. */
 static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
 {
     struct tree_master master;

@@ -189,6 +189,8 @@ static truce_status branch_read_master(truce_commit *commit, const truce_tree *t
                : status;
 }
 
+/* Writes the state of the branch after a merge, in its commit. Fails with REFUSED if another merge
+ * was faster. */
 static truce_status write_from(truce_commit *commit, const struct tree_joint *joint,
                                bson_error_t *error)
 {
@@ -200,9 +202,9 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     if (!status)
         status = branch_parse(joint->branch, &master, &stands, error);
     if (!status && stands.merges != joint->from->merges - 1)
-        status =
-            truce__fail(TRUCE_REFUSED, error, "another process merged tree \"%s\" in the meantime",
-                        joint->branch->name);
+        status = truce__fail(TRUCE_REFUSED, error,
+                             "another process merged tree \"%s\" concurrently: merge again",
+                             joint->branch->name);
     if (!status) {
         BSON_APPEND_UTF8(&holder, "_id", joint->branch->name);
         id = truce__document_id(&holder);
@@ -215,8 +217,8 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     return status;
 }
 
-/* Keeps the hold of a merge permanently. TRUCE_REFUSED: the day was over, and a sweep removed the
- * hold. */
+/* Keeps the hold of a merge permanently. Returns TRUCE_REFUSED if the day had passed, and a sweep
+ * removed the hold. */
 static truce_status branch_make_hold_permanent(truce_commit *commit, const struct tree_joint *joint,
                                                bson_error_t *error)
 {
@@ -251,8 +253,8 @@ static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error
     return status ? status : branch_make_hold_permanent(commit, joint, error);
 }
 
-/* Publishes the edit, writes `from`, and makes the hold permanent, in one commit. TRUCE_REFUSED:
- * another process was faster. */
+/* Publishes the edit, writes `from`, and makes the hold permanent, in one commit. Returns
+ * TRUCE_REFUSED if another process was faster. */
 static truce_status tree_join(struct tree_joint *joint, bson_error_t *error)
 {
     const truce_tree *tree = joint->edit->tree;
@@ -459,6 +461,7 @@ static void merge_content(const bson_t *kept, bson_t *item)
     bson_destroy(&shown);
 }
 
+/* Reports a conflict of an item to the caller. */
 static void merge_report(struct tree_merging *merging, const struct tree_three_way *item,
                          const bson_t *paths)
 {
@@ -508,8 +511,10 @@ static truce_status merge_disagree(struct tree_merging *merging, const struct tr
 
 /* ---- a merge --------------------------------------------------------------------------------- */
 
-static truce_status tree_merge_merge(struct tree_merging *merging,
-                                     const struct tree_three_way *item, bson_error_t *error)
+/* Merges an item that both sides have, and puts the result into the edit or reports the
+ * conflict. */
+static truce_status tree_merge_item(struct tree_merging *merging, const struct tree_three_way *item,
+                                    bson_error_t *error)
 {
     static const enum merge_settle settle[] = {
         [TRUCE_TREE_ASK] = MERGE_REPORT,
@@ -548,7 +553,7 @@ static truce_status truce__tree_merge(struct tree_merging *merging,
     if (truce__tree_same(item->incoming, item->standing) ||
         truce__tree_same(item->incoming, item->base))
         return TRUCE_OK;
-    return item->incoming && item->standing ? tree_merge_merge(merging, item, error)
+    return item->incoming && item->standing ? tree_merge_item(merging, item, error)
                                             : merge_disagree(merging, item, error);
 }
 
@@ -666,7 +671,9 @@ static truce_status base_is_there(const struct rebase *rebase, bson_error_t *err
     truce_status status = truce__tree_open(rebase->edit->tree, rebase->edit->base, &base, error);
 
     if (!status && base.master.gone > rebase->edit->base)
-        status = truce__fail(TRUCE_EXPIRED, error, "version %" PRId64 " is collected",
+        status = truce__fail(TRUCE_EXPIRED, error,
+                             "version %" PRId64
+                             " was collected, so the edit cannot be rebased: begin another edit",
                              rebase->edit->base);
     truce__tree_leave(&base);
     return status;
@@ -710,13 +717,15 @@ static truce_status check_edit(truce_tree_edit *edit, const struct tree_master *
     truce_status status = TRUCE_OK;
 
     if (!bson_oid_equal(&master->born, &edit->born))
-        return truce__fail(TRUCE_NOT_FOUND, error,
-                           "tree \"%s\" was dropped and created again since the edit began",
-                           edit->tree->name);
+        return truce__fail(
+            TRUCE_NOT_FOUND, error,
+            "tree \"%s\" was dropped and created again since the edit began: begin the edit again",
+            edit->tree->name);
     if (!published)
         status = truce__tree_published(edit, master, &published, error);
     if (!status && published)
-        status = truce__fail(TRUCE_INVALID, error, "the edit was published already");
+        status =
+            truce__fail(TRUCE_INVALID, error, "the edit was already published: begin another one");
     return status;
 }
 
@@ -951,6 +960,7 @@ static truce_status join_gather(struct gathering *gathering, truce_tree_snapshot
     return status;
 }
 
+/* Reads the three versions of some items, and merges those that the incoming tree has changed. */
 static truce_status merge_portion(struct joining *joining, const struct value *ids, size_t count,
                                   bson_error_t *error)
 {
@@ -1055,7 +1065,7 @@ static bool went_on(struct joining *joining)
     return went;
 }
 
-/* Tries the merge once. TRUCE_REFUSED: another process was faster. */
+/* Tries the merge once. Returns TRUCE_REFUSED if another process was faster. */
 static truce_status merge_once(struct joining *joining, bson_error_t *error)
 {
     truce_status status = joining_find_branch(joining, error);

@@ -83,7 +83,7 @@ static const struct node *shape_own(const struct shape *shape, struct value id)
     return truce__value_set_number(&shape->own, id, &number) ? &shape->nodes[number - 1] : NULL;
 }
 
-/* Finds the parent of an item after the edit. TRUCE_NOT_FOUND: there is no such item. */
+/* Finds the parent of an item after the edit. Returns TRUCE_NOT_FOUND if there is no such item. */
 static truce_status shape_look_up(struct shape *shape, struct value id, struct value *parent)
 {
     const struct node *node = shape_own(shape, id);
@@ -131,7 +131,8 @@ static truce_status shape_climb_to_root(struct shape *shape, const struct node *
         if (!parent.type)
             return TRUCE_OK;
         if (depth == TREE_DEPTH_MAX)
-            return truce__fail(TRUCE_LIMIT, shape->error, "the tree is deeper than %d",
+            return truce__fail(TRUCE_LIMIT, shape->error,
+                               "the tree has more than %d levels, which is the maximum",
                                TREE_DEPTH_MAX);
         if (truce__value_set_number(&shape->seen, parent, &seen) && seen == number)
             return shape_refuse(shape, child, parent, "which is its descendant: a cycle");
@@ -150,7 +151,7 @@ static bool shape_refuse_orphan(const bson_t *item, void *arg)
 {
     struct shape *shape = arg;
 
-    /* The edit moved it (and its climb checks it), or removes it, too. */
+    /* The edit itself moves or removes the child. A moved child is checked from its own parents. */
     if (shape_own(shape, truce__tree_item_id(item)))
         return true;
     shape->status =
@@ -326,7 +327,8 @@ static truce_status edit_check_text(const char *text, const char *what, bson_err
     size_t length = text ? strlen(text) : 0;
 
     if (length > TREE_TEXT_MAX || (text && !bson_utf8_validate(text, length, false)))
-        return truce__fail(TRUCE_INVALID, error, "the %s must be UTF-8 of at most %d bytes", what,
+        return truce__fail(TRUCE_INVALID, error,
+                           "the %s has %zu bytes: expected at most %d bytes of UTF-8", what, length,
                            TREE_TEXT_MAX);
     return TRUCE_OK;
 }
@@ -409,7 +411,8 @@ static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, 
     return status;
 }
 
-/* The tree may have been dropped since the handle found it. */
+/* Reads the master, and creates the tree if it does not exist: it may have been dropped since the
+ * handle found it. */
 static truce_status read_or_make(truce_tree *tree, struct tree_master *master, bson_error_t *error)
 {
     truce_status status = truce__tree_master(tree, master, error);
@@ -501,7 +504,8 @@ static truce_status edit_gather(truce_tree_edit *edit, struct value id, bson_t *
     truce_status status = TRUCE_OK;
 
     if (edit->published)
-        status = truce__fail(TRUCE_INVALID, error, "the edit was published already");
+        status =
+            truce__fail(TRUCE_INVALID, error, "the edit was already published: begin another one");
     for (uint32_t i = 0; !status && i < edit->count; i++) {
         if (edit->hashes[i] != hash || !truce__value_equal(truce__tree_item_id(edit->items[i]), id))
             continue;
@@ -566,7 +570,7 @@ static void own_filter(const truce_tree_edit *edit, struct value id, bson_t *fil
 }
 
 /* Replaces an item that this edit, or an unanswered attempt, wrote before: {_id, edited: as read}
- * -> the next. TRUCE_CONFLICT: read again. */
+ * -> the next. Returns TRUCE_CONFLICT if the caller should read the document again. */
 static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson_error_t *error)
 {
     struct value id = truce__tree_item_id(item);
@@ -607,8 +611,8 @@ static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson
     return status == TRUCE_NOT_FOUND ? TRUCE_CONFLICT : status;
 }
 
-/* Writes the gathered items. The items that remain are the first `edit->count`. TRUCE_OK: all
- * others are written. TRUCE_CONFLICT: try again. */
+/* Writes the gathered items. The items that remain are the first `edit->count`. Returns TRUCE_OK if
+ * all others are written, and TRUCE_CONFLICT if the caller should try again. */
 static truce_status write_gathered(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_bulk_options options = {.unordered = true, .relaxed = truce__tree_relaxed(edit->tree)};
@@ -712,8 +716,8 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
  * and TR6 of tree.c).
  *
  * A sweeper that is paused between the read and a stamp stamps only _ids that existed when the
- * version was unsettled. Items that land late have other _ids. So any number of concurrent sweepers
- * is safe, however long they pause.
+ * version was unsettled. Items that take effect late have other _ids. So any number of concurrent
+ * sweepers is safe, however long they pause.
  */
 
 /* Stamps in one write. */
@@ -839,8 +843,8 @@ static truce_status stamp_record(struct settling *settling, bson_error_t *error)
                         error);
 }
 
-/* Reads the items, THEN the master again, THEN writes the stamps. `mine`: the version is still
- * unsettled. */
+/* Reads the items, THEN the master again, THEN writes the stamps. Sets `mine` if the version is
+ * still unsettled. */
 static truce_status stamp_all(struct settling *settling, struct tree_master *master, bool *mine,
                               bson_error_t *error)
 {
@@ -890,7 +894,7 @@ truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *erro
 /* ---- publish --------------------------------------------------------------------------------- */
 
 struct found_request {
-    /* 0: none. */
+    /* 0 if none exists. */
     int64_t version;
     /* It was published by this same edit. */
     bool own;
@@ -909,7 +913,8 @@ static truce_status edit_fail_conflict(const truce_tree_edit *edit, truce_status
 static truce_status publish_another(const truce_tree_edit *edit, bson_error_t *error)
 {
     return truce__fail(TRUCE_NOT_FOUND, error,
-                       "tree \"%s\" was dropped and created again since the edit began",
+                       "tree \"%s\" was dropped and created again since the edit began: "
+                       "begin the edit again",
                        edit->tree->name);
 }
 
@@ -957,6 +962,8 @@ static bson_t *edit_publish_update(const truce_tree_edit *edit)
 
 /* ---- alone ----------------------------------------------------------------------------------- */
 
+/* Publishes the edit by one write of the master. Repeats the write until the edit is published, or
+ * another version is. */
 static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
 {
     struct tree_master master = {0};
@@ -1008,8 +1015,9 @@ static void settle_one(truce_tree *tree)
 
 /* ---- in a commit ----------------------------------------------------------------------------- */
 
-static truce_status tree_publish_publish_in(truce_tree_edit *edit, truce_commit *commit,
-                                            bson_error_t *error)
+/* Publishes the edit in a commit of the caller. */
+static truce_status tree_edit_publish_in(truce_tree_edit *edit, truce_commit *commit,
+                                         bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER, document, *update;
     bson_value_t id;
@@ -1041,7 +1049,8 @@ static truce_status tree_publish_publish_in(truce_tree_edit *edit, truce_commit 
 
 /* ---- publication under an id of the caller --------------------------------------------------- */
 
-/* Finds the version that was published under the id among the versions of `master`; 0: none. */
+/* Finds the version that was published under the id among the versions of `master`, or 0 if
+ * none exists. */
 static truce_status find_request(const truce_tree_edit *edit, const struct tree_master *master,
                                  struct found_request *found, bson_error_t *error)
 {
@@ -1143,7 +1152,7 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
             status = tree_check_shape(edit, error);
     }
     if (!status && commit)
-        status = tree_publish_publish_in(edit, commit, error);
+        status = tree_edit_publish_in(edit, commit, error);
     else if (!status && !edit->published)
         status = publish_alone(edit, error);
     if (status == TRUCE_CONFLICT && edit->has_id && !edit_find_request(edit, &found, NULL) &&

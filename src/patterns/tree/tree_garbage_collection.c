@@ -129,7 +129,7 @@ void truce__tree_let_go(truce_tree_snapshot *snapshot)
     snapshot->holds = false;
 }
 
-/* Finds the lowest version with a hold; INT64_MAX: none. */
+/* Finds the lowest version with a hold, or INT64_MAX if none exists. */
 static truce_status tree_held(truce_tree *tree, int64_t *held, bson_error_t *error)
 {
     bson_t filter, *sort = BCON_NEW("version", BCON_INT32(1)), found;
@@ -176,8 +176,8 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
     return status;
 }
 
-/* Writes the version of a tag. `existing`: only if the tag has this version or an older one. Sets
- * *done if the tag was written. */
+/* Writes the version of a tag. If `existing`, only if the tag has this version or an older one.
+ * Sets *done if the tag was written. */
 static truce_status tag_write(truce_tree *tree, const char *tag, int64_t version, bool existing,
                               bool *done, bson_error_t *error)
 {
@@ -222,7 +222,8 @@ static truce_status tag_check_name(const char *name, bson_error_t *error)
     size_t length = strlen(name);
 
     if (!length || length > TREE_NAME_MAX || !bson_utf8_validate(name, length, false))
-        return truce__fail(TRUCE_INVALID, error, "a tag must have 1 to %d bytes of UTF-8",
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid tag \"%.60s\": expected 1 to %d bytes of UTF-8", name,
                            TREE_NAME_MAX);
     return TRUCE_OK;
 }
@@ -410,7 +411,7 @@ static truce_status collect_settle_all(struct collecting *collecting, bson_error
     return status;
 }
 
-/* Finds the version that was current at a time; 0: none that is kept. */
+/* Finds the version that was current at a time, or 0 if no such version is kept. */
 static truce_status current_at(struct collecting *collecting, int64_t time_ms, int64_t *version,
                                bson_error_t *error)
 {
@@ -449,7 +450,8 @@ static truce_status first_kept(struct collecting *collecting, int64_t *first, bs
     return status;
 }
 
-/* Raises a field of the master. `done`: the field was lower, and no commit worked on the master. */
+/* Raises a field of the master. Sets `done` if the field was lower and no commit worked on the
+ * master. */
 static truce_status collecting_raise_field(struct collecting *collecting, const char *field,
                                            int64_t to, bool *done, bson_error_t *error)
 {
@@ -533,6 +535,7 @@ static truce_status remove_older(struct collecting *collecting, int64_t version,
     return status;
 }
 
+/* Removes the items that a version has superseded, and its markers of removed items. */
 static truce_status collect_version(struct collecting *collecting, int64_t version,
                                     bson_error_t *error)
 {
@@ -629,7 +632,7 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     return status;
 }
 
-/* Gives the edit up if its lease is over; the write checks that it was not renewed. */
+/* Abandons the edit if its lease has expired; the write checks that it was not renewed. */
 static truce_status collect_give_up(struct collecting *collecting, const bson_t *record,
                                     bson_error_t *error)
 {
@@ -671,8 +674,8 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
     return status;
 }
 
-/* Drops the hold if its lease is over. A merge's hold that a commit has decided to keep is left to
- * the commit. */
+/* Drops the hold if its lease has expired. A merge's hold that a commit has decided to keep is left
+ * to the commit. */
 static truce_status collect_drop_hold(struct collecting *collecting, const bson_t *hold,
                                       bson_error_t *error)
 {
@@ -720,6 +723,8 @@ static truce_status release_common(truce_tree *tree, bson_error_t *error)
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
+/* Collects once: settles versions, drops expired holds, moves `gone`, and removes what no reader
+ * can see. */
 static truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
                                         bson_error_t *error)
 {
@@ -759,7 +764,7 @@ truce_status truce_tree_collect(truce_tree *tree, truce_tree_collected *collecte
 
 /* ---- retention ------------------------------------------------------------------------------- */
 
-/* Tries once. TRUCE_CONFLICT: a commit works on the master. */
+/* Tries once. Returns TRUCE_CONFLICT if a commit works on the master. */
 static truce_status tree_set_retention(truce_tree *tree, const truce_tree_keep *keep,
                                        bson_error_t *error)
 {

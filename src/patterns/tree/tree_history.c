@@ -152,7 +152,7 @@ static truce_status diff_all(struct diffing *diffing, int64_t low, int64_t high,
     return status;
 }
 
-/* Does what truce_tree_diff does, for the items after an itemId (NULL: for all). */
+/* Does what truce_tree_diff does, for the items after an itemId (NULL for all). */
 static truce_status diff_after(truce_tree *tree, int64_t from, int64_t to,
                                const bson_value_t *after,
                                bool (*function)(const truce_tree_change *change, void *arg),
@@ -193,7 +193,8 @@ truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
 
 /* The log: the records of published versions. */
 
-/* The time of an unsettled version is in the master. */
+/* Appends the fields of a version for the log. The time of an unsettled version is in the
+ * master. */
 static void tree_log_show(const struct tree_master *master, const bson_t *record, bson_t *entry)
 {
     int64_t version = truce__field_count(record, "version"),
@@ -263,8 +264,8 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
     return status;
 }
 
-/* Builds {version, at, message?, author?, token}, which is initialised in any case.
- * TRUCE_NOT_FOUND: the version was not published, or is collected. */
+/* Builds {version, at, message?, author?, token}, which is initialised in any case. Returns
+ * TRUCE_NOT_FOUND if the version was not published, or is collected. */
 static truce_status tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
                                bson_t *entry, bson_error_t *error)
 {
@@ -422,7 +423,7 @@ static truce_status find_first(const struct exporting *exporting, int64_t *first
     if (!status && exporting->from && exporting->from < *first)
         status = truce__fail(TRUCE_EXPIRED, error,
                              "version %" PRId64
-                             " of tree \"%s\" is collected; the oldest version is %" PRId64,
+                             " of tree \"%s\" was collected: the oldest stored version is %" PRId64,
                              exporting->from, name, *first);
     if (exporting->from > *first)
         *first = exporting->from - 1;
@@ -447,8 +448,8 @@ static truce_status open_first(struct exporting *exporting, bson_error_t *error)
     return status;
 }
 
-/* A part after the first one needs the changes of its first version, which the version before it
- * gives. */
+/* Checks that the version before a part still exists. A part after the first one needs it for the
+ * changes of its first version. */
 static truce_status check_continues(const struct exporting *exporting,
                                     const struct tree_export_part *part, bson_error_t *error)
 {
@@ -505,7 +506,8 @@ truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_functi
 
 struct truce_tree_import {
     truce_tree *tree;
-    /* The edit of the version that is read; NULL: the version is skipped, or none was begun. */
+    /* The edit of the version that is read, or NULL if the version is skipped or no edit was
+     * begun. */
     truce_tree_edit *edit;
     bool headed, begun, whole, ended;
     /* The first version of the lines; the first version of the tree that they create, or 0. */
@@ -545,6 +547,7 @@ static void take_names(truce_tree *tree, const bson_t *head)
     pthread_mutex_unlock(&tree->mutex);
 }
 
+/* Reads the first line of an import, and checks that its names fit the tree. */
 static truce_status take_head(truce_tree_import *import, const bson_t *head, bson_error_t *error)
 {
     truce_tree_options names = {
@@ -610,10 +613,11 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
     if (!status && bson_iter_init_find(&ours, &entry, "token") &&
         bson_iter_init_find(&theirs, line, "token") && BSON_ITER_HOLDS_OID(&theirs) &&
         !bson_oid_equal(bson_iter_oid(&ours), bson_iter_oid(&theirs)))
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "version %" PRId64 " of tree \"%s\" has another content than the import",
-                        version, import->tree->name);
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "version %" PRId64
+            " of tree \"%s\" differs from that version in the import: import into another tree",
+            version, import->tree->name);
     bson_destroy(&entry);
     return status;
 }
@@ -646,12 +650,14 @@ static truce_status check_next(const truce_tree_import *import, int64_t current,
 {
     if (version != current + 1 || (!current && !import->whole && import->from > 1))
         return truce__fail(TRUCE_INVALID, error,
-                           "version %" PRId64 " does not follow on version %" PRId64
-                           ", which tree \"%s\" has",
+                           "version %" PRId64 " of the import does not follow version %" PRId64
+                           ", the last one of tree \"%s\"",
                            version, current, import->tree->name);
     return TRUCE_OK;
 }
 
+/* Begins the next version of an import. A version that the tree already has is compared and passed
+ * over. */
 static truce_status take_version(truce_tree_import *import, const bson_t *line, bson_error_t *error)
 {
     int64_t version = truce__field_count(line, "$version"), current;
@@ -699,7 +705,7 @@ truce_status truce_tree_import_line(truce_tree_import *import, const bson_t *lin
     if (status)
         return status;
     if (import->ended)
-        return truce__fail(TRUCE_INVALID, error, "there is a line after {$end: ...}");
+        return truce__fail(TRUCE_INVALID, error, "unexpected line after {$end: ...}");
     if (bson_has_field(line, "$tree"))
         return take_head(import, line, error);
     if (!import->headed)

@@ -1,5 +1,5 @@
 /* The sweep does a round of collection for each tree. The check finds invalid masters, and items
- * that belong to no version and no edit: an insert that landed late leaves such an item, and
+ * that belong to no version and no edit: an insert that took effect late leaves such an item, and
  * --repair removes it. */
 #include "patterns/tree/tree_maintenance.h"
 
@@ -83,6 +83,7 @@ static truce_status suspect_items(struct check *check, bson_t *const *items, uin
     return status;
 }
 
+/* Reports an item that belongs to no version and no edit. A repair removes it. */
 static truce_status maintenance_check_item(struct check *check, const char *collection,
                                            const bson_t *item, void *arg, bson_error_t *error)
 {
@@ -94,21 +95,23 @@ static truce_status maintenance_check_item(struct check *check, const char *coll
                                     .id = &id,
                                     .text = "it belongs to no version and no edit",
                                     .repair = "it is removed"};
-    bool has, mended = false;
+    bool has, repaired = false;
     truce_status status = has_record(context, item, &has, error);
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, "pub", "{", "$exists", BCON_BOOL(false), "}");
     if (!status && !has && truce__check_repairs(check, &finding)) {
         status = truce_remove(check->store, collection, &filter, NULL, NULL, error);
-        mended = !status;
+        repaired = !status;
     }
     if (!status && !has)
-        truce__check_report(check, &finding, mended);
+        truce__check_report(check, &finding, repaired);
     bson_destroy(&filter);
     return status;
 }
 
+/* Reports an invalid master. If the master is valid, checks the items without a stamp up to the
+ * settled version. */
 static truce_status maintenance_check_tree(struct check *check, const char *collection,
                                            const bson_t *kept, void *arg, bson_error_t *error)
 {
@@ -124,13 +127,14 @@ static truce_status maintenance_check_tree(struct check *check, const char *coll
     if (!status)
         status = truce__tree_master(context.tree, &master, &why);
     if (status == TRUCE_INVALID) {
-        truce__check_report(check,
-                            &(struct finding){.rule = "tree-master",
-                                              .collection = collection,
-                                              .id = &id,
-                                              .text = why.message,
-                                              .repair = "nothing: another process wrote it"},
-                            false);
+        truce__check_report(
+            check,
+            &(struct finding){.rule = "tree-master",
+                              .collection = collection,
+                              .id = &id,
+                              .text = why.message,
+                              .repair = "none: a program other than truce wrote it"},
+            false);
     } else if (!status) {
         truce__tree_filter(context.tree, &filter);
         BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(master.settled), "}", "pub", "{",

@@ -139,8 +139,8 @@ static void shown_view_item(const struct shown *shown, bson_t *item)
     truce_assert(bson_init_static(item, shown->bytes, shown->size));
 }
 
-/* Passes the batch on. TRUCE_CONFLICT: it must be read again. The item that is being read is not
- * part of it. */
+/* Passes the batch on. Returns TRUCE_CONFLICT if it must be read again. The item that is being read
+ * is not part of it. */
 static truce_status walk_hand(struct walk *walk, bson_error_t *error)
 {
     truce_status status = truce__tree_still(walk->handing.snapshot, error);
@@ -169,6 +169,7 @@ static truce_status walk_end_item(struct walk *walk, bson_error_t *error)
                : TRUCE_OK;
 }
 
+/* Adds a document to the walk. The last one of an itemId that counts is the item. */
 static truce_status walk_add(struct walk *walk, const bson_t *document, bson_error_t *error)
 {
     struct tree_item item;
@@ -227,7 +228,7 @@ static const char *const *tree_later_classes(struct value id)
         return &classes[4];
     case BSON_TYPE_DATE_TIME:
         return &classes[5];
-    default: /* a number */
+    default: /* A number. */
         return &classes[0];
     }
 }
@@ -246,7 +247,7 @@ void truce__tree_after(struct value id, bson_t *same, bson_t *later)
     bson_append_array_end(later, &array);
 }
 
-/* Reads the items whose itemId matches a condition (NULL: all). */
+/* Reads the items whose itemId matches a condition (NULL for all). */
 static truce_status walk_query(struct walk *walk, const bson_t *item_id, bson_error_t *error)
 {
     const truce_tree_snapshot *snapshot = walk->handing.snapshot;
@@ -292,9 +293,9 @@ static truce_status walk_once(struct walk *walk, bson_error_t *error)
     return status;
 }
 
-/* Finds the items after an itemId (NULL: all). */
-static truce_status tree_find_find_all(struct handing *handing, const bson_value_t *after,
-                                       bson_error_t *error)
+/* Finds the items after an itemId (NULL for all). */
+static truce_status tree_find_all(struct handing *handing, const bson_value_t *after,
+                                  bson_error_t *error)
 {
     struct walk *walk = bson_malloc0(sizeof *walk);
     truce_status status;
@@ -324,7 +325,7 @@ struct candidates {
     struct candidate {
         /* {_id, itemId} */
         bson_t *keys;
-        /* The item as users see it; NULL: it is not in the version. */
+        /* The item as users see it, or NULL if it is not in the version. */
         bson_t *item;
     } all[CANDIDATES];
     /* Sorted by itemId. */
@@ -404,6 +405,8 @@ static void find_append_ids(const struct candidates *candidates, bson_t *ids)
     }
 }
 
+/* Reads the current items of the candidates, and passes those that are current to the caller.
+ * Repeats the read if versions were collected during it. */
 static truce_status hand_candidates(struct candidates *candidates, bson_error_t *error)
 {
     truce_tree_snapshot *snapshot = candidates->handing->snapshot;
@@ -456,6 +459,7 @@ static truce_status find_gather(struct candidates *candidates, truce_cursor *cur
     return status;
 }
 
+/* Finds the items that match a filter, in the order of `sort`. */
 static truce_status find_some(struct handing *handing, const bson_t *filter, const bson_t *sort,
                               bson_error_t *error)
 {
@@ -507,7 +511,7 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
     if (options && options->limit)
         handing.left = options->limit;
     return filter || sort ? find_some(&handing, filter, sort, error)
-                          : tree_find_find_all(&handing, NULL, error);
+                          : tree_find_all(&handing, NULL, error);
 }
 
 truce_status truce__tree_find_after(truce_tree_snapshot *snapshot, const bson_value_t *after,
@@ -517,7 +521,7 @@ truce_status truce__tree_find_after(truce_tree_snapshot *snapshot, const bson_va
     struct handing handing = {snapshot, function, arg, -1, false};
     truce_status status = truce__tree_renew_hold(snapshot, error);
 
-    return status ? status : tree_find_find_all(&handing, after, error);
+    return status ? status : tree_find_all(&handing, after, error);
 }
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -527,7 +531,7 @@ static truce_status tree_fail_collected(const truce_tree *tree, int64_t version,
 {
     return truce__fail(TRUCE_EXPIRED, error,
                        "version %" PRId64
-                       " of tree \"%s\" is collected; the oldest version is %" PRId64,
+                       " of tree \"%s\" was collected: the oldest stored version is %" PRId64,
                        version, tree->name, from);
 }
 
@@ -579,10 +583,11 @@ static truce_status version_at(truce_tree *tree, const struct tree_master *maste
     status = truce_find_one(tree->store, TREE_EDITS, &filter, &options, &found, error);
     *version = truce__field_count(&found, "version");
     if (status == TRUCE_NOT_FOUND)
-        status =
-            truce__fail(master->gone > 1 ? TRUCE_EXPIRED : TRUCE_NOT_FOUND, error,
-                        "the version of tree \"%s\" that was current at that time is not available",
-                        tree->name);
+        status = truce__fail(
+            master->gone > 1 ? TRUCE_EXPIRED : TRUCE_NOT_FOUND, error,
+            "the version of tree \"%s\" that was current at that time was collected, or the tree "
+            "did not exist yet",
+            tree->name);
     bson_destroy(&found);
     bson_destroy(&filter);
     bson_destroy(sort);
@@ -597,10 +602,10 @@ static truce_status version_of_token(const truce_tree *tree, const struct tree_m
     bson_oid_to_string(&master->born, born);
     *version = strtoll(token, NULL, 10);
     snprintf(text, sizeof text, "%" PRId64 "-%s", *version, born);
-    return strcmp(text, token)
-               ? truce__fail(TRUCE_NOT_FOUND, error, "\"%s\" is not a snapshot of tree \"%s\"",
-                             token, tree->name)
-               : TRUCE_OK;
+    return strcmp(text, token) ? truce__fail(TRUCE_NOT_FOUND, error,
+                                             "\"%s\" is not the token of a snapshot of tree \"%s\"",
+                                             token, tree->name)
+                               : TRUCE_OK;
 }
 
 static truce_status find_version(truce_tree *tree, const struct tree_master *master,

@@ -53,7 +53,7 @@ struct entry {
 };
 
 struct join_table {
-    /* of documents and keys */
+    /* Has the documents and the keys. */
     struct arena arena;
     struct value *documents;
     struct entry *entries;
@@ -172,7 +172,7 @@ struct join_stream {
     struct stream base;
     const struct join_table *table;
     struct match *match;
-    /* numbers of documents, ascending */
+    /* Numbers of documents, ascending. */
     uint32_t *found;
     size_t count, room, at;
 };
@@ -298,7 +298,7 @@ static truce_status join_table_find(const struct stage_run *run, const struct jo
 
 /* ---- finds ----------------------------------------------------------------------------------- */
 
-/* the number of queries of the collection before a table is made */
+/* The number of queries of the collection before a table is made. */
 #define FINDS_FIRST 2
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -311,6 +311,8 @@ void truce__join_add(struct join_values *values, struct value value)
     values->count = list.count;
 }
 
+/* Collects the values at a path for a join, also those in arrays, as a filter with this path would
+ * find them. */
 static void find_collect(struct join_values *values, struct value value, const struct path *path,
                          uint32_t at)
 {
@@ -490,17 +492,20 @@ void truce__join_on_release(struct join_on *on)
 /* ---- compiled ------------------------------------------------------------------------------- */
 
 struct lookup_stage {
-    /* `from` is "" if the pipeline has its own documents; no path: the form without localField */
+    /* The collection and the fields of the join. `from` is "" if the pipeline has documents of its
+     * own. The path is empty if $lookup has no localField. */
     struct join_on on;
     struct path as, local;
-    /* variables: those of the pipelines around, and those with the ones of `let` */
+    /* The number of variables of the surrounding pipelines, and that number with the variables of
+     * `let`. */
     uint32_t outer, count;
     const char *names[VARIABLES_MAX + 1];
     struct expression *let[VARIABLES_MAX];
-    /* has the names */
+    /* Owns the bytes of `names`. */
     bson_t *let_source;
-    struct pipeline *pipeline; /* or NULL */
-    /* the result is the same for each document */
+    /* The pipeline of the stage, or NULL. */
+    struct pipeline *pipeline;
+    /* The result is the same for each document. */
     bool is_constant;
 };
 
@@ -509,7 +514,7 @@ struct lookup_stream {
     const struct lookup_stage *stage;
     struct aggregate_environment environment;
     struct value values[VARIABLES_MAX];
-    /* an array in `keeping`; VALUE_MISSING: not computed yet */
+    /* An array in `keeping`, or VALUE_MISSING before it is computed. */
     struct value kept;
     struct arena keeping;
     struct join_finder finder;
@@ -578,6 +583,7 @@ static size_t held_by(const struct lookup_stream *stream)
     return stream->keeping.bytes + truce__join_finder_bytes(&stream->finder);
 }
 
+/* Reads all documents that match one document, into an array. Fails if they exceed the maximum. */
 static truce_status join_read_all(struct lookup_stream *stream, struct stream *foreign,
                                   struct arena *arena, struct value *found, bson_error_t *error)
 {
@@ -743,6 +749,7 @@ static truce_status join_check_text(const char *name, struct value value, bool n
     return TRUCE_OK;
 }
 
+/* Checks the options of $lookup and which of them exclude each other. */
 static truce_status join_check_options(const struct lookup_options *options, bson_error_t *error)
 {
     bool fields = options->local.type || options->foreign.type || !options->pipeline.type, own;
@@ -754,8 +761,8 @@ static truce_status join_check_options(const struct lookup_options *options, bso
     if (!status && own && fields)
         status =
             truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                          "$lookup: documents of the pipeline itself cannot be joined by fields, "
-                          "but by a $match with $expr");
+                          "$lookup: without 'from', localField and foreignField are not allowed: "
+                          "use a $match with $expr");
     if (!status)
         status = join_check_text("as", options->as, true, error);
     if (!status)
@@ -773,6 +780,7 @@ static truce_status join_check_options(const struct lookup_options *options, bso
     return status;
 }
 
+/* Compiles the variables of `let`, after those of the surrounding stages. */
 static truce_status parse_let(struct lookup_stage *stage, const char *const *outer,
                               struct value let, bson_error_t *error)
 {

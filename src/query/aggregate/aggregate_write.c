@@ -9,9 +9,9 @@
 
 struct write_stage {
     bool is_out;
-    /* of $out */
+    /* The target of $out. */
     char *collection;
-    /* of $merge, as a document */
+    /* The options of $merge, as a document. */
     bson_t *options;
 };
 
@@ -35,8 +35,8 @@ bool truce__pipeline_writes(const bson_t *stages)
     return !strcmp(last, "$out") || !strcmp(last, "$merge");
 }
 
-static truce_status aggregate_write_write_one(struct write_stream *stream, struct value document,
-                                              bson_error_t *error)
+static truce_status aggregate_write_one(struct write_stream *stream, struct value document,
+                                        bson_error_t *error)
 {
     const struct aggregate_environment *environment = &stream->environment;
     bson_t borrowed;
@@ -60,6 +60,7 @@ static truce_status aggregate_write_begin(struct write_stream *stream, bson_erro
                                                       NULL, &stream->base.context, error);
 }
 
+/* Writes all documents of the input ($out, $merge). Returns no document. */
 static truce_status write_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct write_stream *stream = (struct write_stream *)base;
@@ -70,10 +71,10 @@ static truce_status write_next(struct stream *base, struct value *document, bson
         status = aggregate_write_begin(stream, error);
     while (!status && !stream->done) {
         status = base->input->next(base->input, document, error);
-        /* a $facet refuses the stage */
+        /* A $facet refuses the stage. */
         truce_assert(status || document->type != STREAM_PAUSED);
         if (!status && truce__stream_is_document(*document))
-            status = aggregate_write_write_one(stream, *document, error);
+            status = aggregate_write_one(stream, *document, error);
         else
             stream->done = true;
         if (!status && stream->done && stream->stage->is_out)
@@ -84,9 +85,9 @@ static truce_status write_next(struct stream *base, struct value *document, bson
     return status;
 }
 
-static truce_status aggregate_write_write_open(const void *data, const struct stage_run *run,
-                                               struct stream *input, struct stream **stream,
-                                               bson_error_t *error)
+static truce_status aggregate_write_open(const void *data, const struct stage_run *run,
+                                         struct stream *input, struct stream **stream,
+                                         bson_error_t *error)
 {
     const struct write_stage *stage = data;
     bool allowed = stage->is_out ? run->environment->out != NULL : run->environment->merge != NULL;
@@ -113,8 +114,7 @@ static void write_free(void *data)
     bson_free(stage);
 }
 
-static const struct stage_kind write_kind = {.open = aggregate_write_write_open,
-                                             .free = write_free};
+static const struct stage_kind write_kind = {.open = aggregate_write_open, .free = write_free};
 
 static truce_status aggregate_write_check_place(const struct stage_parser *parser, const char *name,
                                                 bson_error_t *error)
@@ -178,7 +178,8 @@ truce_status truce__stage_out(struct stage_parser *parser, struct value argument
 
 /* ---- $merge --------------------------------------------------------------------------------- */
 
-/* `list` names the words, for the error message. */
+/* Checks that a field of $merge is one of the words. `list` names the words, for the error
+ * message. */
 static truce_status check_word(const char *name, struct value value, const char *const *words,
                                const char *list, bson_error_t *error)
 {
@@ -193,10 +194,11 @@ static truce_status check_word(const char *name, struct value value, const char 
         if (!strcmp(text, *words))
             return TRUCE_OK;
     }
-    return truce__refuse(CODE_BAD_VALUE, error, "$merge's %s must be %s, and is '%.80s'", name,
-                         list, text);
+    return truce__refuse(CODE_BAD_VALUE, error, "$merge's %s must be %s, not '%.80s'", name, list,
+                         text);
 }
 
+/* Checks one option of $merge. */
 static truce_status check_merge_option(const struct fields *at, bson_error_t *error)
 {
     static const char *const matched[] = {"replace", "keepExisting", "merge", "fail", NULL};

@@ -26,24 +26,24 @@
  *  2. A result points into the document, the compiled expression, or the evaluation's arena.
  *  3. Each loop over user data calls truce__evaluation_check or appends to a builder: the arena
  *     never exceeds TRUCE_STAGE_MEMORY_MAX by more than one small value. A loop that runs other
- *     loops, or reads the same data again, calls the check: it ends when the time of the call is
- *     over.
+ *     loops, or reads the same data again, calls the check: it ends when the time of the call has
+ *     expired.
  *  4. The recursion of compilation and evaluation is bounded by EXPRESSION_DEPTH_MAX. The depth of
  *     values that a loop makes is bounded ($reduce), and so is the recursion that compares them.
  */
 
 #define SLOTS_ON_STACK 16
 #define FOLD_STEPS_OWN 256
-/* bytes of a result that count as one step */
+/* Bytes of a result that count as one step. */
 #define BYTES_OF_STEP 64
 
 struct expression {
     struct arena arena;
     struct expression_node *root;
-    /* the field, if the expression is nothing else ("$a"); or NULL */
+    /* The field, if the expression is nothing else ("$a"); or NULL. */
     const struct expression_key *field;
     uint32_t slots;
-    /* the number of the caller's variables */
+    /* The number of the caller's variables. */
     uint32_t variables;
     struct expression_owned owned;
 };
@@ -75,9 +75,10 @@ static truce_status compile_meta(struct expression_compiler *compiler,
     name = truce__value_text(argument, &length);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (!strcmp(known[i], name))
-            return truce__refuse(40218, compiler->error, "$meta has no \"%s\" here", name);
+            return truce__refuse(40218, compiler->error,
+                                 "$meta: \"%s\" is not available in this place", name);
     }
-    return truce__refuse(17308, compiler->error, "$meta does not know \"%s\"", name);
+    return truce__refuse(17308, compiler->error, "unknown value \"%s\" of $meta", name);
 }
 
 static const struct expression_operator refused[] = {

@@ -103,10 +103,12 @@ static truce_status evaluate_switch(const struct expression_node *node, struct e
             return truce__expression_run(node->operands[i + 1], run, result);
     }
     if (!node->operands[last])
-        return truce__refuse(40066, run->error, "no branch of $switch holds and it has no default");
+        return truce__refuse(40066, run->error,
+                             "no branch of $switch is true, and it has no 'default'");
     return truce__expression_run(node->operands[last], run, result);
 }
 
+/* Compiles a branch of $switch into two operands, the case and the value. */
 static truce_status compile_branch(struct expression_compiler *compiler, struct value branch,
                                    struct expression_node **operands)
 {
@@ -202,7 +204,8 @@ static truce_status compile_literal(struct expression_compiler *compiler,
 
 /* Comparisons by the total order of all values, including missing (bson/value.h). */
 
-/* A missing value differs from null: missing and undefined sort before null. */
+/* Compares two values. A missing value differs from null: missing and undefined sort before
+ * null. */
 static int compare_with_missing(struct value a, struct value b)
 {
     if (truce__value_is_nullish(a) && truce__value_is_nullish(b))

@@ -123,6 +123,7 @@ static bool spec_has_field(const struct index_spec *spec, const struct fields *a
     return false;
 }
 
+/* Reads the fields of an index. A wildcard must be the only field. */
 static truce_status spec_parse_fields(struct value key, struct index_spec *spec,
                                       bson_error_t *error)
 {
@@ -323,7 +324,7 @@ static truce_status option_unsupported(const char *name, struct value value,
 static const struct option {
     const char *name;
     option_function *parse;
-    /* the _id index may have it */
+    /* The _id index may have it. */
     bool of_id;
 } options[] = {
     {"name", option_name, true},
@@ -382,6 +383,7 @@ static truce_status spec_parse_option(const struct fields *at, struct index_spec
 
 /* ---- conflicts between options -------------------------------------------------------------- */
 
+/* Returns the operator that a partial filter must not have, or NULL. */
 static const char *kind_not_allowed(const struct match_node *node)
 {
     switch (node->kind) {
@@ -559,7 +561,9 @@ static truce_status change_option(const struct fields *at, struct index_spec *sp
         return parse_flag(at->key, at->value, &spec->hidden, error);
     if (!strcmp(at->key, "expireAfterSeconds"))
         return parse_expire(at->key, at->value, CODE_INVALID_OPTIONS, spec, error);
-    return truce__refuse(CODE_INVALID_OPTIONS, error, "the index option '%s' is not changed",
+    return truce__refuse(CODE_INVALID_OPTIONS, error,
+                         "the index option '%s' cannot be changed: only hidden and "
+                         "expireAfterSeconds can",
                          at->key);
 }
 
@@ -571,7 +575,9 @@ truce_status truce__index_change(struct index_spec *spec, const bson_t *changes,
     truce_status status = TRUCE_OK;
 
     if (bson_empty(changes))
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "no index option is changed");
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "no index option to change is given: expected hidden or "
+                             "expireAfterSeconds");
     while (!status && truce__fields_next(&fields))
         status = change_option(&fields, &changed, error);
     if (status)

@@ -92,7 +92,7 @@ static void append_child(struct match_node *parent, struct match_node *child)
 {
     uint32_t count = parent->children_count;
 
-    /* room grows in powers of two */
+    /* Room grows in powers of two. */
     if (!(count & (count - 1)))
         parent->children =
             bson_realloc(parent->children, (count ? 2 * count : 1) * sizeof *parent->children);
@@ -276,8 +276,8 @@ static truce_status parse_elements(struct match *match, struct match_parser *par
                              "an array filter begins with the name of its identifier");
     if (!match_new_is_identifier(match->identifier))
         return truce__refuse(CODE_BAD_VALUE, parser->error,
-                             "the identifier of an array filter begins with a small letter and has "
-                             "letters and digits only, not '%s'",
+                             "invalid identifier '%s' of an array filter: expected letters and "
+                             "digits that begin with a lowercase letter",
                              match->identifier);
     return TRUCE_OK;
 }
@@ -404,13 +404,13 @@ bool truce__match_regex_prefix(const struct match_node *node, const char **prefi
     const char *options = truce__regex_options(node->extra);
 
     truce_assert(node->kind == MATCH_REGEX);
-    /* with an alternative, the prefix is one of several */
+    /* With an alternative, the prefix is one of several. */
     if (*pattern != '^' || strpbrk(options, "imx") || strchr(pattern, '|'))
         return false;
     *prefix = at = pattern + 1;
     while (*at && is_literal(*at))
         at++;
-    /* a quantifier makes the last character optional */
+    /* A quantifier makes the last character optional. */
     if (*at && strchr("?*+{", *at) && at > *prefix) {
         do
             at--;
@@ -474,7 +474,7 @@ static truce_status add_operand(struct match_parser *parser, struct match_node *
 
     one.value = value;
     if (match_is_condition(value))
-        return refuse_operand(parser, CODE_BAD_VALUE, &one, "values without operators inside");
+        return refuse_operand(parser, CODE_BAD_VALUE, &one, "values without operators");
     if (value.type == BSON_TYPE_UNDEFINED)
         return refuse_operand(parser, CODE_BAD_VALUE, &one, "no undefined values");
     if (value.type != BSON_TYPE_REGEX) {
@@ -567,6 +567,7 @@ static truce_status parse_all_element(struct match_parser *parser,
     return match_leaf_new(parser, MATCH_EQ, &one, node);
 }
 
+/* Compiles $all: one condition for each value. An empty list matches nothing. */
 static truce_status match_parse_all(struct match_parser *parser,
                                     const struct match_condition *condition,
                                     struct match_node **node)
@@ -769,6 +770,7 @@ static struct match_bits *bits_of_list(struct value array)
     return bits;
 }
 
+/* Reads the positions of bits: a list, a mask, or binary data. */
 static truce_status parse_positions(struct match_parser *parser,
                                     const struct match_condition *condition,
                                     struct match_bits **bits)
@@ -863,11 +865,13 @@ static truce_status parse_comparison(struct match_parser *parser, enum match_kin
                                      struct match_node **node)
 {
     if (condition->value.type == BSON_TYPE_UNDEFINED)
-        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s' is compared to undefined",
+        return truce__refuse(CODE_BAD_VALUE, parser->error,
+                             "'%s' cannot be compared with undefined: use {$exists: false}, or "
+                             "null",
                              condition->path);
     if (condition->value.type == BSON_TYPE_REGEX && kind != MATCH_EQ)
         return truce__refuse(CODE_BAD_VALUE, parser->error,
-                             "'%s': %s takes no regular expression, $regex and $not do",
+                             "'%s': %s does not accept a regular expression: use $regex or $not",
                              condition->path, condition->name);
     return match_leaf_new(parser, kind, condition, node);
 }
@@ -909,7 +913,8 @@ static truce_status parse_ne(struct match_parser *parser, const struct match_con
 
     if (condition->value.type == BSON_TYPE_REGEX)
         return truce__refuse(CODE_BAD_VALUE, parser->error,
-                             "'%s': $ne takes no regular expression, $not does", condition->path);
+                             "'%s': $ne does not accept a regular expression: use $not",
+                             condition->path);
     status = parse_eq(parser, condition, node);
     if (status == TRUCE_OK)
         *node = match_node_negate(*node);
@@ -936,9 +941,9 @@ static truce_status parse_exists(struct match_parser *parser,
     return status;
 }
 
-static truce_status match_parse_parse_not(struct match_parser *parser,
-                                          const struct match_condition *condition,
-                                          struct match_node **node)
+static truce_status match_parse_not(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node)
 {
     struct value value = condition->value;
     truce_status status;
@@ -974,7 +979,7 @@ static truce_status refuse_geo(struct match_parser *parser, const struct match_c
 static truce_status refuse_where(struct match_parser *parser,
                                  const struct match_condition *condition, struct match_node **node)
 {
-    return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $where takes no field",
+    return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $where cannot be applied to a field",
                          condition->path);
 }
 
@@ -991,7 +996,7 @@ static const struct {
     {"$in", match_parse_in},
     {"$nin", parse_nin},
     {"$exists", parse_exists},
-    {"$not", match_parse_parse_not},
+    {"$not", match_parse_not},
     {"$regex", match_parse_regex},
     {"$options", match_parse_options},
     {"$elemMatch", match_parse_elements},
@@ -1082,9 +1087,9 @@ static truce_status refuse_list(struct match_parser *parser, const char *name)
                          "%s takes a list of filters that is not empty", name);
 }
 
-static truce_status match_parse_parse_list(struct match_parser *parser, enum match_kind kind,
-                                           const char *name, struct value value,
-                                           struct match_node **node)
+/* Compiles the filters of $and, $or, or $nor. */
+static truce_status match_parse_list(struct match_parser *parser, enum match_kind kind,
+                                     const char *name, struct value value, struct match_node **node)
 {
     struct match_node *list = match_node_new(kind), *one;
     truce_status status = TRUCE_OK;
@@ -1113,19 +1118,19 @@ static truce_status match_parse_parse_list(struct match_parser *parser, enum mat
 static truce_status parse_and(struct match_parser *parser, const char *name, struct value value,
                               struct match_node **node)
 {
-    return match_parse_parse_list(parser, MATCH_AND, name, value, node);
+    return match_parse_list(parser, MATCH_AND, name, value, node);
 }
 
 static truce_status parse_or(struct match_parser *parser, const char *name, struct value value,
                              struct match_node **node)
 {
-    return match_parse_parse_list(parser, MATCH_OR, name, value, node);
+    return match_parse_list(parser, MATCH_OR, name, value, node);
 }
 
 static truce_status parse_nor(struct match_parser *parser, const char *name, struct value value,
                               struct match_node **node)
 {
-    return match_parse_parse_list(parser, MATCH_NOR, name, value, node);
+    return match_parse_list(parser, MATCH_NOR, name, value, node);
 }
 
 static truce_status parse_expr(struct match_parser *parser, const char *name, struct value value,
@@ -1247,8 +1252,8 @@ static truce_status parse_clause(struct match_parser *parser, const char *name, 
                          "unknown operator '%s' in the place of a field name", name);
 }
 
-/* The functions in this table make a node that the caller frees. *node may stay NULL if there is
- * nothing to test. */
+/* Compiles a filter into a node that the caller frees, like all functions in the tables above.
+ * `*node` may stay NULL if there is nothing to test. */
 static truce_status truce__match_parse(struct match_parser *parser, struct value filter,
                                        struct match_node **node)
 {

@@ -28,16 +28,16 @@
 #include "query/expression/expression.h"
 
 struct node {
-    /* the next child of the same parent, in the order of the specification */
+    /* The next child of the same parent, in the order of the specification. */
     struct node *next;
     struct node *first, *last;
     const char *name;
     uint32_t length;
-    /* the number among the children of its parent */
+    /* The number among the children of its parent. */
     uint32_t number;
-    /* NULL: a branch */
+    /* NULL means a branch. */
     struct expression *expression;
-    /* the names of the children; the data of each value points to the child */
+    /* The names of the children; the data of each value points to the child. */
     struct field_table names;
 };
 
@@ -143,7 +143,8 @@ static truce_status parse_value(struct parser *parser, struct value value, bson_
         return added_parse_computed(parser, value, error);
     fields = truce__fields(value);
     if (!truce__fields_next(&fields))
-        return truce__refuse(40180, error, "'%.*s': an empty document adds nothing",
+        return truce__refuse(40180, error,
+                             "'%.*s' is an empty document, which adds no field: use {$literal: {}}",
                              (int)parser->path.size, (const char *)parser->path.bytes);
     return fields.key[0] == '$' ? added_parse_computed(parser, value, error)
                                 : added_parse_fields(parser, value, error);

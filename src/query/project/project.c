@@ -28,8 +28,8 @@ static struct project *project_allocate(const bson_t *projection)
     return new;
 }
 
-static truce_status project_project_parse(struct project *new, struct project **project,
-                                          bson_error_t *error)
+static truce_status project_parse(struct project *new, struct project **project,
+                                  bson_error_t *error)
 {
     truce_status status = truce__project_parse(new, error);
 
@@ -48,7 +48,7 @@ truce_status truce__project_new(const bson_t *projection, const struct match *ma
     struct project *new = project_allocate(projection);
 
     new->match = match;
-    return project_project_parse(new, project, error);
+    return project_parse(new, project, error);
 }
 
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
@@ -58,7 +58,7 @@ truce_status truce__project_new_stage(const bson_t *projection, const char *cons
 
     new->stage = true;
     new->variables = variables;
-    return project_project_parse(new, project, error);
+    return project_parse(new, project, error);
 }
 
 bool truce__project_is_exclusion(const struct project *project)
@@ -101,15 +101,15 @@ struct walk {
     const struct project *project;
     struct query_context *context;
     struct value root;
-    /* the positional element; -1: none */
+    /* The positional element, or -1 if none exists. */
     int64_t matched;
 };
 
 /* The path of the walk to a value. */
 struct way {
-    /* the first array on this path shows one element */
+    /* The first array on this path shows one element. */
     bool positional;
-    /* the path goes through an array in an array, which $slice does not enter */
+    /* The path goes through an array in an array, which $slice does not enter. */
     bool nested;
 };
 
@@ -122,7 +122,7 @@ struct shown {
 struct shown_list {
     struct shown *items;
     uint32_t count;
-    /* if some branches are computed, for each branch: its item plus one; 0: none */
+    /* If some branches are computed, for each branch: its item plus one; 0 if none exists. */
     uint32_t *places;
 };
 
@@ -437,7 +437,8 @@ static truce_status find_matched(struct walk *walk, const struct match_result *f
     return TRUCE_OK;
 }
 
-/* All expressions share a finder for the fields of the document. */
+/* Applies the projection to the document at the root. All expressions share a finder for the fields
+ * of the document. */
 static truce_status show_root(const struct walk *walk, struct way way, struct value *result,
                               bson_error_t *error)
 {

@@ -33,8 +33,8 @@ struct parser {
     bool has_positional, has_elem_match, has_slice;
 };
 
-static truce_status project_parse_parse_field(struct parser *parser, const char *parent,
-                                              const struct fields *field, bson_error_t *error);
+static truce_status project_parse_field(struct parser *parser, const char *parent,
+                                        const struct fields *field, bson_error_t *error);
 
 static struct project_branch *parse_find_branch(const struct project_node *node, const char *name,
                                                 uint32_t length)
@@ -44,6 +44,7 @@ static struct project_branch *parse_find_branch(const struct project_node *node,
     return entry ? &node->branches[entry - node->names.entries] : NULL;
 }
 
+/* Adds a branch of that name to a node, and copies the name. */
 static struct project_branch *parse_add_branch(struct project *project, struct project_node *node,
                                                const char *name, uint32_t length)
 {
@@ -114,9 +115,8 @@ static truce_status add_path(struct parser *parser, const char *path, bool posit
     }
 }
 
-static truce_status project_parse_parse_computed(struct parser *parser, const char *path,
-                                                 struct value value, uint32_t code,
-                                                 bson_error_t *error)
+static truce_status project_parse_computed(struct parser *parser, const char *path,
+                                           struct value value, uint32_t code, bson_error_t *error)
 {
     struct project_branch *branch;
     struct expression *expression;
@@ -186,7 +186,7 @@ static truce_status parse_slice(struct parser *parser, const char *path, struct 
     truce_status status;
 
     if (!parse_read_slice(operand, &slice))
-        return project_parse_parse_computed(parser, path, whole, 31252, error);
+        return project_parse_computed(parser, path, whole, 31252, error);
     status = add_path(parser, path, false, false, &branch, error);
     if (status)
         return status;
@@ -196,6 +196,7 @@ static truce_status parse_slice(struct parser *parser, const char *path, struct 
     return TRUCE_OK;
 }
 
+/* Adds an $elemMatch to the projection. */
 static truce_status parse_elem_match(struct parser *parser, const char *path, struct value whole,
                                      struct value operand, bson_error_t *error)
 {
@@ -211,7 +212,9 @@ static truce_status parse_elem_match(struct parser *parser, const char *path, st
         return truce__refuse(31255, error,
                              "a projection cannot have $elemMatch and a positional path");
     if (strchr(path, '.'))
-        return truce__refuse(31275, error, "$elemMatch of '%s': it works on top-level fields only",
+        return truce__refuse(31275, error,
+                             "$elemMatch of '%s': a projection supports it only for top-level "
+                             "fields",
                              path);
     truce__value_append(&filter, path, strlen(path), whole);
     status = truce__match_new(&filter, &match, error);
@@ -237,13 +240,17 @@ static char *parse_join(struct arena *arena, const char *parent, const char *nam
     return path;
 }
 
+/* Parses a document in a projection: an operator, an expression, or fields below the path. */
 static truce_status parse_document(struct parser *parser, const char *path, struct value document,
                                    bson_error_t *error)
 {
     struct fields fields = truce__fields(document), first = fields, second;
 
     if (!truce__fields_next(&first))
-        return truce__refuse(51270, error, "'%s': an empty document projects nothing", path);
+        return truce__refuse(51270, error,
+                             "'%s' is an empty document, which projects no field: use {$literal: "
+                             "{}}",
+                             path);
     second = first;
     if (first.key[0] == '$' && !truce__fields_next(&second)) {
         bool find = !parser->project->stage;
@@ -252,10 +259,10 @@ static truce_status parse_document(struct parser *parser, const char *path, stru
             return parse_slice(parser, path, document, first.value, error);
         if (find && strcmp(first.key, "$elemMatch") == 0)
             return parse_elem_match(parser, path, document, first.value, error);
-        return project_parse_parse_computed(parser, path, document, 31252, error);
+        return project_parse_computed(parser, path, document, 31252, error);
     }
     while (truce__fields_next(&fields)) {
-        truce_status status = project_parse_parse_field(parser, path, &fields, error);
+        truce_status status = project_parse_field(parser, path, &fields, error);
 
         if (status)
             return status;
@@ -287,7 +294,8 @@ static truce_status check_positional(const struct parser *parser, const char *pa
         return truce__refuse(31256, error,
                              "a projection cannot have $elemMatch and a positional path");
     if (!parser->project->match)
-        return truce__refuse(51050, error, "'%s.$' needs a query", path);
+        return truce__refuse(51050, error, "'%s.$' needs a filter with a condition on the array",
+                             path);
     return TRUCE_OK;
 }
 
@@ -333,8 +341,9 @@ static truce_status parse_exclusion(struct parser *parser, const char *path, bso
     return TRUCE_OK;
 }
 
-static truce_status project_parse_parse_field(struct parser *parser, const char *parent,
-                                              const struct fields *field, bson_error_t *error)
+/* Parses a field of a projection: an inclusion, an exclusion, a literal, or an expression. */
+static truce_status project_parse_field(struct parser *parser, const char *parent,
+                                        const struct fields *field, bson_error_t *error)
 {
     struct arena *arena = &parser->project->memory;
     char *path = parent ? parse_join(arena, parent, field->key)
@@ -362,8 +371,8 @@ static truce_status project_parse_parse_field(struct parser *parser, const char 
     }
     if (positional)
         return truce__refuse(31308, error, "'%s.$' cannot be a literal", path);
-    return project_parse_parse_computed(parser, path, field->value,
-                                        parser->project->stage ? 31252 : 31310, error);
+    return project_parse_computed(parser, path, field->value,
+                                  parser->project->stage ? 31252 : 31310, error);
 }
 
 /* Returns the type if no field decides. */
@@ -430,7 +439,7 @@ truce_status truce__project_parse(struct project *project, bson_error_t *error)
     struct fields fields = truce__fields(truce__value_document(project->source));
 
     while (truce__fields_next(&fields)) {
-        truce_status status = project_parse_parse_field(&parser, NULL, &fields, error);
+        truce_status status = project_parse_field(&parser, NULL, &fields, error);
 
         if (status)
             return status;

@@ -36,16 +36,16 @@ struct schema_pattern {
 struct schema_dependency {
     const char *name;
     uint32_t name_length;
-    /* an array of names, or missing */
+    /* An array of names, or missing. */
     struct value names;
-    /* or NULL */
+    /* May be NULL. */
     struct schema *schema;
 };
 
 /* The keyword additionalProperties or additionalItems. */
 struct schema_rest {
     bool forbidden;
-    /* NULL: any value is valid */
+    /* NULL if any value is valid. */
     struct schema *schema;
 };
 
@@ -56,19 +56,19 @@ struct schema_range {
 
 /* A keyword that was not given has a missing value, NULL, or a count of 0. */
 struct schema {
-    /* bits of truce__type_bit; 0: any type */
+    /* Bits of truce__type_bit; 0 means any type. */
     uint64_t types;
     struct value minimum, maximum, multiple_of;
-    /* the bounds are exclusive */
+    /* The bounds are exclusive. */
     bool above_minimum, below_maximum;
     struct schema_range length, items_count, properties_count;
     struct regex *pattern;
     /* enum: an array */
     struct value choices;
-    /* an array of names */
+    /* An array of names. */
     struct value required;
     struct schema_property *properties;
-    /* ordered by name */
+    /* Ordered by name. */
     uint32_t properties_size;
     struct schema_pattern *patterns;
     uint32_t patterns_size;
@@ -78,7 +78,7 @@ struct schema {
     /* items: [...] */
     struct schema_list items_list;
     bool has_items_list;
-    /* after those of items_list */
+    /* After those of items_list. */
     struct schema_rest other_items;
     bool unique_items;
     struct schema_dependency *dependencies;
@@ -102,7 +102,7 @@ static bool schema_equal(struct value a, struct value b);
 struct named {
     const char *name;
     struct value value;
-    /* fields of the same name stay in their order */
+    /* Fields of the same name stay in their order. */
     uint32_t order;
 };
 
@@ -249,7 +249,7 @@ struct schema_run {
 
 static bool schema_test(const struct schema *schema, struct value value, struct schema_run *run);
 
-/* Spends steps. Returns false if the time is over or an earlier test failed. */
+/* Spends steps. Returns false if the time has expired or an earlier test failed. */
 static bool schema_spend(struct schema_run *run, uint32_t steps)
 {
     if (run->status == TRUCE_OK)
@@ -382,7 +382,7 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
     return named || test_rest(&schema->other_properties, field->value, run);
 }
 
-/* Returns false also if the time is over; run->status has the error then. */
+/* Returns false also if the time has expired; run->status has the error then. */
 static bool schema_has_field(struct value document, const char *name, uint32_t length,
                              struct schema_run *run)
 {
@@ -611,7 +611,8 @@ static truce_status add_json_type(struct schema *schema, const struct schema_par
         }
     }
     if (!strcmp(text, "integer"))
-        return parse_refuse(parser, CODE_FAILED_TO_PARSE, "no 'integer'; use bsonType");
+        return parse_refuse(parser, CODE_FAILED_TO_PARSE,
+                            "a type of JSON other than 'integer' (use bsonType: 'int' or 'long')");
     return parse_refuse(parser, CODE_BAD_VALUE, "one of the types of JSON");
 }
 
@@ -685,8 +686,7 @@ static struct schema_range *parse_range_of(struct schema *schema, const char *ke
     return strstr(keyword, "Items") ? &schema->items_count : &schema->properties_count;
 }
 
-static truce_status schema_parse_parse_count(struct schema *schema,
-                                             const struct schema_parser *parser)
+static truce_status schema_parse_count(struct schema *schema, const struct schema_parser *parser)
 {
     struct schema_range *range = parse_range_of(schema, parser->keyword->name);
     int64_t count;
@@ -849,8 +849,8 @@ static truce_status parse_rest(struct schema *schema, const struct schema_parser
     return parse_inner(parser, parser->value, &rest->schema);
 }
 
-static truce_status schema_parse_parse_list(const struct schema_parser *parser, struct value array,
-                                            struct schema_list *list)
+static truce_status schema_parse_list(const struct schema_parser *parser, struct value array,
+                                      struct schema_list *list)
 {
     truce_status status = TRUCE_OK;
     struct fields fields = truce__fields(array);
@@ -870,7 +870,7 @@ static truce_status parse_items(struct schema *schema, const struct schema_parse
     if (parser->value.type != BSON_TYPE_ARRAY)
         return parse_refuse(parser, CODE_TYPE_MISMATCH, "a schema or a list of schemas");
     schema->has_items_list = true;
-    return schema_parse_parse_list(parser, parser->value, &schema->items_list);
+    return schema_parse_list(parser, parser->value, &schema->items_list);
 }
 
 static truce_status parse_combination(struct schema *schema, const struct schema_parser *parser)
@@ -883,15 +883,15 @@ static truce_status parse_combination(struct schema *schema, const struct schema
         return parse_refuse(parser, CODE_TYPE_MISMATCH, "a list of schemas");
     if (parser->value.size == 5)
         return parse_refuse(parser, CODE_BAD_VALUE, "at least one schema");
-    return schema_parse_parse_list(parser, parser->value, list);
+    return schema_parse_list(parser, parser->value, list);
 }
 
-static truce_status schema_parse_parse_not(struct schema *schema,
-                                           const struct schema_parser *parser)
+static truce_status schema_parse_not(struct schema *schema, const struct schema_parser *parser)
 {
     return parse_inner(parser, parser->value, &schema->none_of);
 }
 
+/* Parses `dependencies`: for each name, a schema or other names. */
 static truce_status parse_dependencies(struct schema *schema, const struct schema_parser *parser)
 {
     truce_status status = TRUCE_OK;
@@ -931,16 +931,16 @@ static const struct keyword keywords[] = {
     {"exclusiveMaximum", parse_exclusive},
     {"exclusiveMinimum", parse_exclusive},
     {"items", parse_items},
-    {"maxItems", schema_parse_parse_count},
-    {"maxLength", schema_parse_parse_count},
-    {"maxProperties", schema_parse_parse_count},
+    {"maxItems", schema_parse_count},
+    {"maxLength", schema_parse_count},
+    {"maxProperties", schema_parse_count},
     {"maximum", parse_number},
-    {"minItems", schema_parse_parse_count},
-    {"minLength", schema_parse_parse_count},
-    {"minProperties", schema_parse_parse_count},
+    {"minItems", schema_parse_count},
+    {"minLength", schema_parse_count},
+    {"minProperties", schema_parse_count},
     {"minimum", parse_number},
     {"multipleOf", parse_multiple},
-    {"not", schema_parse_parse_not},
+    {"not", schema_parse_not},
     {"oneOf", parse_combination},
     {"pattern", parse_pattern},
     {"patternProperties", parse_patterns},

@@ -2,7 +2,7 @@
  * The keys of a document by the fields of an index or a sort.
  *
  * A document without arrays on the paths has one key: for each field its value, or null for a
- * missing field. If a path meets an array, the document has one key for each element:
+ * missing field. If a path leads through an array, the document has one key for each element:
  *
  *     fields {a.b: 1, c: 1}    {a: [{b: 1}, {b: 2}, 7], c: "x"}     (1,"x") (2,"x") (null,"x")
  *     fields {a: 1}            {a: [1, [2]]} has 1 and [2], {a: []} has undefined
@@ -44,13 +44,13 @@
 struct progress {
     /* The number of consumed path parts. If it is the number of all parts, the key is settled. */
     uint32_t at;
-    /* the value, once it is settled */
+    /* The value, once it is settled. */
     struct value fixed;
-    /* the element of the array above that the next part names by number */
+    /* The element of the array above that the next part names by number. */
     struct value by_number;
-    /* the value to which the path leads from that element */
+    /* The value to which the path leads from that element. */
     struct value beyond;
-    /* the number of path parts that are used up there */
+    /* The number of path parts that are used up there. */
     uint32_t beyond_at;
 };
 
@@ -109,8 +109,8 @@ static truce_status next_value(const struct walk *walk, uint32_t i, struct value
 
     if (by_name && by_number)
         return truce__refuse(CODE_AMBIGUOUS_FIELD, walk->error,
-                             "'%.*s' of the index path '%s' is both an array's element and a field "
-                             "of one of its elements",
+                             "'%.*s' in the index path '%s' is ambiguous: it is an element of an "
+                             "array, and also a field of one of its elements",
                              (int)part->length, part->name, path->text);
     *found = truce__value_missing();
     if (by_name) {
@@ -210,9 +210,9 @@ static truce_status walk_element(const struct walk *walk, struct value element,
                        missing);
 }
 
-/* Walks from each element of an array. `unnested`: the array is not itself a numbered element of an
- * array. Only then its elements are values of the fields that end here; otherwise the array is one
- * value. */
+/* Walks from each element of an array. `unnested` means that the array is not itself a numbered
+ * element of an array. Only then its elements are values of the fields that end here; otherwise the
+ * array is one value. */
 static truce_status keys_expand(const struct walk *walk, struct value array, uint32_t waiting,
                                 bool unnested, const struct progress *before, uint32_t missing)
 {

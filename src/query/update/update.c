@@ -49,8 +49,8 @@ static bool replace_is_id(const struct fields *field)
     return field->key_length == 3 && memcmp(field->key, "_id", 3) == 0;
 }
 
-/* Checks a value of `_id`. CODE_INVALID_ID_FIELD, CODE_DOLLAR_PREFIXED_FIELD_NAME: the value cannot
- * be stored as `_id`. */
+/* Checks a value of `_id`. Fails with CODE_INVALID_ID_FIELD or CODE_DOLLAR_PREFIXED_FIELD_NAME if
+ * the value cannot be stored as `_id`. */
 static truce_status update_check_id(struct value id, bson_error_t *error)
 {
     struct fields fields;
@@ -77,13 +77,14 @@ static truce_status replace_check_names(struct value document, bson_error_t *err
     while (truce__fields_next(&fields)) {
         if (fields.key[0] == '$')
             return truce__refuse(CODE_DOLLAR_PREFIXED_FIELD_NAME, error,
-                                 "the field '%s' of the replacement begins with '$'; a pipeline "
-                                 "with $replaceWith could store that",
+                                 "the field '%s' of the replacement begins with '$': to store such "
+                                 "a name, use a pipeline with $replaceWith",
                                  fields.key);
     }
     return TRUCE_OK;
 }
 
+/* Checks a replacement: its names, its `_id`, and its depth. */
 static truce_status check_replacement(struct value old_id, struct value new_id,
                                       struct value replacement, bool insert, bool dollar_names,
                                       bson_error_t *error)
@@ -244,7 +245,7 @@ struct equality {
 };
 
 struct equalities {
-    /* has the paths and the tree */
+    /* Has the paths and the tree. */
     struct update scratch;
     bool only_id;
     struct equality *items;
@@ -266,7 +267,8 @@ static bool ends_at(const struct path *path, uint32_t length)
     return length == path->length || path->text[length] == '.';
 }
 
-/* Returns the text of a path that equals, contains, or is contained in this one; NULL: none. */
+/* Returns the text of a path that equals, contains, or is contained in this one, or NULL if no path
+ * does. */
 static const char *find_collision(const struct equalities *all, const struct path *path)
 {
     for (uint32_t length = 0; length <= path->length; length++) {
@@ -294,6 +296,7 @@ static void upsert_remember(struct equalities *all, const struct path *path)
     }
 }
 
+/* Records an equality of the filter, which an upsert inserts. Refuses paths that collide. */
 static truce_status take_equality(struct equalities *all, const struct path *path,
                                   struct value value)
 {

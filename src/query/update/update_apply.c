@@ -28,8 +28,6 @@
 
 /* ---- new values ------------------------------------------------------------------------------ */
 
-/* Builds values for places that do not exist yet, from the tree of an update. */
-
 static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
                                         const struct update_node *const *nodes, uint32_t count,
                                         bool viable, struct value *built, bson_error_t *error);
@@ -45,12 +43,13 @@ static truce_status not_viable(const struct update_place *place, bson_error_t *e
     while (holder->value.type == VALUE_MISSING)
         holder = holder->up;
     return truce__refuse(CODE_PATH_NOT_VIABLE, error,
-                         "cannot create '%s': there is %s, a value without such a field",
+                         "cannot create '%s': the value above it is %s, which has no fields",
                          truce__update_place_show(place, path, sizeof path),
                          truce__value_show(holder->value, value, sizeof value));
 }
 
-/* Checks rule 4. */
+/* Checks that a stored value is not nested too deeply (rule 4), and that the update does not make
+ * the document too large. */
 static truce_status update_check_stored(const struct update_run *run,
                                         const struct update_leaf *leaf,
                                         const struct update_place *place, struct value new,
@@ -123,6 +122,7 @@ static uint64_t update_element_size(uint32_t name_length, struct value value)
     return 2 + (uint64_t)name_length + value.size;
 }
 
+/* Builds a document of the values that are not missing. Builds nothing if there is no value. */
 static truce_status put_document(struct update_run *run, const struct update_choice *choices,
                                  const struct value *values, uint32_t count, struct value *built,
                                  bson_error_t *error)
@@ -186,8 +186,8 @@ static truce_status build_object(struct update_run *run, const struct update_pla
     return put_document(run, choices, values, choices_count, built, error);
 }
 
-/* Returns the value for a place that does not exist; *built stays MISSING if no value is to be
- * made. */
+/* Builds the value for a place that does not exist yet. `*built` stays MISSING if the update puts
+ * no value there. */
 static truce_status truce__update_build(struct update_run *run, const struct update_place *place,
                                         const struct update_node *const *nodes, uint32_t count,
                                         bool viable, struct value *built, bson_error_t *error)
@@ -254,7 +254,7 @@ static void truce__update_edit(struct update_run *run, const uint8_t *at, uint32
 static void update_edit_length(struct update_run *run, struct value container, int64_t delta)
 {
     int64_t length = (int64_t)container.size + delta;
-    /* the splice refuses this length */
+    /* The splice refuses this length. */
     int32_t stored = length > INT32_MAX ? INT32_MAX : (int32_t)length;
 
     if (delta)
@@ -538,7 +538,7 @@ static struct slot *find_fields(struct update_run *run, struct value document,
     return slots;
 }
 
-/* Checks rule 3. */
+/* Checks that the edits since `changes_before` do not change a stored `_id` (rule 3). */
 static truce_status apply_check_id(const struct update_run *run, const struct update_place *place,
                                    uint64_t changes_before, bson_error_t *error)
 {
@@ -664,7 +664,8 @@ static truce_status append_to_array(struct update_run *run, const struct update_
 
     if (index - *length > TRUCE_ARRAY_FILL_MAX)
         return truce__refuse(CODE_CANNOT_BACKFILL_ARRAY, error,
-                             "element %lld of '%s' is more than %d elements beyond its end",
+                             "element %lld of '%s' is more than %d elements after the end of the "
+                             "array",
                              (long long)index, truce__update_place_show(place, path, sizeof path),
                              TRUCE_ARRAY_FILL_MAX);
     for (int64_t i = *length; i <= index; i++)

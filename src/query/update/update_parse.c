@@ -115,7 +115,7 @@ static void enter_into_table(struct update_node *node, uint32_t number)
     truce__hash_add(node->table, truce__hash_bytes(branch->name, branch->length), number);
 }
 
-/* the number of branches from which on a table is faster */
+/* The number of branches from which on a table is faster. */
 #define TABLE_FROM 16
 
 static void grow_branches(struct update *update, struct update_node *node)
@@ -329,7 +329,8 @@ truce_status truce__update_conflict(struct update_run *run, const struct update_
     return TRUCE_OK;
 }
 
-/* The common case: one node without "$", with nothing to unite or to look up. */
+/* Makes the choices in the common case: one node without "$", with nothing to unite or to look
+ * up. */
 static void plain_choices(struct update_run *run, const struct update_node *node,
                           struct update_choice **choices, uint32_t *choices_count)
 {
@@ -466,7 +467,7 @@ static truce_status check_path(const struct update_parser *parser, const struct 
                              path->text);
     if (positional && parser->depth)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "the path '%s' has a '$', which has no meaning inside $update",
+                             "the path '%s' has a '$', which is not allowed inside $update",
                              path->text);
     return TRUCE_OK;
 }
@@ -551,7 +552,8 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
             continue;
         if (!operator)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "unknown update operator '%s'; operators and fields do not mix",
+                                 "unknown update operator '%s': an update has either operators or "
+                                 "fields, not both",
                                  each.key);
         if (each.value.type != BSON_TYPE_DOCUMENT)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
@@ -614,13 +616,15 @@ static truce_status parse_filter(struct update *update, struct value condition, 
         return status;
     if (!parse_is_identifier(filter->name))
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "an array filter's identifier is of letters and digits and begins "
-                             "with a small letter, '%s' is not",
+                             "invalid identifier '%s' of an array filter: expected letters and "
+                             "digits that begin with a lowercase letter",
                              filter->name);
     for (uint32_t i = 0; i < update->filters_count; i++) {
         if (strcmp(update->filters[i].name, filter->name) == 0)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "there are two array filters for '%s'", filter->name);
+                                 "the identifier '%s' has two array filters: combine them with "
+                                 "$and",
+                                 filter->name);
     }
     update->filters_count++;
     return TRUCE_OK;

@@ -34,13 +34,14 @@ struct times {
 };
 
 struct failures {
-    atomic_uint code; /* The error code + 1; 0: unused. */
+    atomic_uint code; /* The error code + 1, or 0 if it is unused. */
     atomic_ullong count;
 };
 
 struct metrics {
     struct failures failures[METRICS_CODES_MAX];
-    atomic_ullong others; /* Errors with further codes. */
+    /* Errors with further codes. */
+    atomic_ullong others;
     atomic_ullong received, sent;
     struct timing timings[GROUPS_MAX];
     /* The table of MongoDB's commands, and its length. */
@@ -236,6 +237,7 @@ static void put_commands(struct metrics *metrics, struct buffer *out)
     put_failures(metrics, out);
 }
 
+/* Appends the metrics of connections, cursors, transactions, and logins. */
 static void put_server(struct server *server, const struct metrics_gauges *gauges,
                        struct buffer *out)
 {
@@ -291,13 +293,14 @@ static void put_commits(struct buffer *out)
                        "Commits of other clients that this process completed.", c.completions);
 }
 
+/* Appends the metrics of the sweep. */
 static void put_sweep(struct sweeper *sweeper, struct buffer *out)
 {
     struct sweep_sums s;
 
     sweeper_count(sweeper, &s);
     metrics_put_head(out, "truce_sweeps_total", "counter",
-                     "Turns of the server's own sweep, by outcome.");
+                     "Passes of the server's own sweep, by outcome.");
     metrics_put(out,
                 "truce_sweeps_total{outcome=\"done\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"failed\"} %" PRId64
@@ -367,7 +370,7 @@ static void metrics_put_archive(truce_store *store, struct buffer *out)
                         (double)archive.failing_ms / 1000);
 }
 
-/* These names are those of Prometheus' client libraries. */
+/* Appends the metrics of the process. Their names are those of Prometheus' client libraries. */
 static void put_process(struct buffer *out)
 {
     struct timespec used;

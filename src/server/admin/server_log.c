@@ -23,13 +23,16 @@
 
 struct log {
     struct log_options options;
-    pthread_mutex_t mutex; /* Guards the fields below. */
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
     int file;
-    char *path; /* The path of a log file; NULL: the log writes to the descriptor of the options. */
+    /* The path of a log file; NULL means that the log writes to the descriptor of the options. */
+    char *path;
     bool renames;
     struct buffer line;
     int64_t lost, all;
-    char *kept[LOG_KEPT_MAX]; /* Line n is at n % LOG_KEPT_MAX. */
+    /* Line n is at n % LOG_KEPT_MAX. */
+    char *kept[LOG_KEPT_MAX];
 };
 
 struct log *log_new(const struct log_options *options)
@@ -66,6 +69,8 @@ static bool log_file_is_text(int file)
     return size >= 0 && !memchr(start, 0, (size_t)size);
 }
 
+/* Opens or creates the file of the log for appending. Refuses files that could be something else,
+ * such as a store. */
 static truce_status log_file_open(const char *path, int *file, bson_error_t *error)
 {
     int made = open(
@@ -80,7 +85,7 @@ static truce_status log_file_open(const char *path, int *file, bson_error_t *err
     if (made < 0)
         return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s cannot be opened: %m", path);
     if (fstat(made, &facts) || !S_ISREG(facts.st_mode))
-        wrong = "is not a file";
+        wrong = "is not a regular file";
     else if (facts.st_nlink > 1)
         wrong = "has several names (hard links)";
     else if (!log_file_is_text(made))
@@ -147,9 +152,9 @@ truce_status log_rotate(struct log *log, bson_error_t *error)
     }
     pthread_mutex_unlock(&log->mutex);
     if (status)
-        log_write(log, TRUCE_LOG_ERROR, LOG_SERVER, 0, "the log cannot be rotated", NULL);
+        log_write(log, TRUCE_LOG_ERROR, LOG_SERVER, 0, "log rotation failed", NULL);
     else
-        log_write(log, TRUCE_LOG_INFO, LOG_SERVER, 0, "the log was rotated", NULL);
+        log_write(log, TRUCE_LOG_INFO, LOG_SERVER, 0, "log rotated", NULL);
     return status;
 }
 
@@ -227,6 +232,7 @@ struct event {
     const bson_t *fields;
 };
 
+/* Writes an event as a line of JSON. */
 static void log_write_json(struct buffer *out, const char *time, const struct event *event)
 {
     char head[200];
@@ -351,6 +357,6 @@ void log_write_store(truce_log_level level, const char *message, void *log)
 {
     bson_t *fields = BCON_NEW("text", BCON_UTF8(message));
 
-    log_write(log, level, LOG_STORE, 0, "message of the store", fields);
+    log_write(log, level, LOG_STORE, 0, "store event", fields);
     bson_destroy(fields);
 }

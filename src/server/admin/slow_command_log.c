@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-#define TROUBLE_LOG_NS 1000000000 /* failures of the store are logged at most once in this time */
+#define TROUBLE_LOG_NS 1000000000 /* Failures of the store are logged at most once in this time. */
 
 /* Logs the name and the collection of the command, and nothing else of it, as other fields may
  * contain secrets. */
@@ -49,6 +49,6 @@ void command_log_failure(const struct call *call, const bson_error_t *error)
     more = BCON_NEW("text", BCON_UTF8(error->message));
     if (atomic_load(&server->trouble_suppressed))
         BSON_APPEND_INT64(more, "suppressed", atomic_exchange(&server->trouble_suppressed, 0));
-    command_log_write(call, TRUCE_LOG_ERROR, LOG_STORE, "the store failed", more);
+    command_log_write(call, TRUCE_LOG_ERROR, LOG_STORE, "command failed in the store", more);
     bson_destroy(more);
 }

@@ -43,7 +43,7 @@ void sweeper_free(struct sweeper *sweeper)
     bson_free(sweeper);
 }
 
-/* ---- one turn -------------------------------------------------------------------------------- */
+/* ---- one pass -------------------------------------------------------------------------------- */
 
 static void sweeper_add_report(truce_sweep_report *sum, const truce_sweep_report *report)
 {
@@ -99,10 +99,12 @@ static void sweeper_log_result(struct log *log, const truce_sweep_report *sum, i
                       "cleaned", BCON_INT64(sum->cleaned), "stripped", BCON_INT64(sum->stripped),
                       "purged", BCON_INT64(sum->purged), "expired", BCON_INT64(sum->expired),
                       "pruned", BCON_INT64(sum->pruned), "ms", BCON_INT64(ms));
-    log_write(log, TRUCE_LOG_INFO, LOG_SWEEP, 0, "swept", fields);
+    log_write(log, TRUCE_LOG_INFO, LOG_SWEEP, 0, "sweep finished", fields);
     bson_destroy(fields);
 }
 
+/* Runs one pass: rounds of the sweep until nothing is left, at most ROUNDS_MAX. Logs the result,
+ * and each new failure. */
 static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
 {
     char unrepaired[FAILURE_BYTES] = "";
@@ -127,10 +129,10 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
     sweeper_log_result(server->log, &sum, (truce__clock_monotonic_ns() - begun_ns) / 1000000);
     if (ends) /* An interrupted part reports an error that is not a failure. */
         return;
-    sweeper_log_failure(server->log, sweeper->failure, status ? error.message : "",
-                        "the sweep failed", 1);
+    sweeper_log_failure(server->log, sweeper->failure, status ? error.message : "", "sweep failed",
+                        1);
     sweeper_log_failure(server->log, sweeper->unrepaired, unrepaired,
-                        "the sweep cannot repair everything", sum.failed);
+                        "sweep could not repair some documents", sum.failed);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */

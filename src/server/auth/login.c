@@ -10,7 +10,7 @@
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Waits until the delay is over or the client has hung up. */
+/* Waits until the delay has ended or the client has hung up. */
 static void wait_a_while(struct connection *connection)
 {
     int64_t until_ns =
@@ -70,7 +70,7 @@ static truce_status login_fail(struct call *call, const char *database, const ch
                      login->asking ? login->asking->database : database, mechanism,
                      login->asking || !login->scram
                          ? reason
-                         : "the user does not exist, or not with this mechanism");
+                         : "the user does not exist, or has no credentials for this mechanism");
         wait_a_while(call->connection);
     }
     atomic_fetch_sub(&call->server->delayed, 1);
@@ -95,7 +95,8 @@ void login_digest(const bson_t *document, uint8_t digest[SHA256_BYTES])
 }
 
 /* Reads the user and its keys for the mechanism. For an unknown user, or one without such keys,
- * returns keys that no password matches. `lacks`: the user exists and has other mechanisms only. */
+ * returns keys that no password matches. Sets `lacks` if the user exists and has other mechanisms
+ * only. */
 static truce_status login_look_up(struct call *call, const char *database, bool *lacks,
                                   bson_error_t *error)
 {

@@ -49,7 +49,8 @@ const char *role_name(int i)
     return roles[i].name;
 }
 
-/* Returns the actions that the role allows in a database; NULL: on the server. */
+/* Returns the actions that the role allows in a database, or on the server if `database` is
+ * NULL. */
 static uint32_t role_actions(const struct grant *grant, const char *database)
 {
     const struct role *role = &roles[grant->role];
@@ -115,7 +116,7 @@ static truce_status roles_read_document(const bson_iter_t *at, const char **name
                                  which < 0 ? "is unknown" : "is given twice");
         if (!BSON_ITER_HOLDS_UTF8(&field))
             return truce__refuse(CODE_BAD_VALUE, error,
-                                 "a role is {role, db}: the field '%s' must be a string, and is %s",
+                                 "a role is {role, db}: the field '%s' must be a string, not %s",
                                  key, truce__type_name((uint8_t)bson_iter_type(&field)));
         values[which] = bson_iter_utf8(&field, NULL);
     }
@@ -128,7 +129,7 @@ static truce_status roles_read_document(const bson_iter_t *at, const char **name
     return TRUCE_OK;
 }
 
-/* `lenient`: a wrong role is left out. */
+/* Reads one role of a list. With `lenient`, omits a wrong role. */
 static truce_status roles_read_one(const bson_iter_t *at, const char *database, bool lenient,
                                    struct grants *grants, bson_error_t *error)
 {

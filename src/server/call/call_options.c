@@ -74,7 +74,7 @@ static truce_status options_check_concern(const bson_iter_t *field, bson_error_t
         if (!truce__field_to_number(field, &number) && !text && !document)
             return truce__refuse(
                 CODE_FAILED_TO_PARSE, error,
-                "w of writeConcern must be a number, a string, or an object, and is %s",
+                "w of writeConcern must be a number, a string, or an object, not %s",
                 truce__type_name((uint8_t)bson_iter_type(field)));
         if (truce__field_is_number(field) && (number < 0 || number > CONCERN_MEMBERS_MAX))
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
@@ -83,16 +83,17 @@ static truce_status options_check_concern(const bson_iter_t *field, bson_error_t
     } else if (!strcmp(name, "j") || !strcmp(name, "fsync")) {
         if (!truce__field_is_number(field) && !BSON_ITER_HOLDS_BOOL(field))
             return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "%s of writeConcern must be a number or a boolean, and is %s",
-                                 name, truce__type_name((uint8_t)bson_iter_type(field)));
+                                 "%s of writeConcern must be a number or a boolean, not %s", name,
+                                 truce__type_name((uint8_t)bson_iter_type(field)));
     } else if (!strcmp(name, "wtimeout") && !truce__field_is_number(field)) {
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "wtimeout of writeConcern must be a number, and is %s",
+                             "wtimeout of writeConcern must be a number, not %s",
                              truce__type_name((uint8_t)bson_iter_type(field)));
     }
     return TRUCE_OK;
 }
 
+/* Reads the write concern of the command. */
 static truce_status options_read_concern(struct call *call, const bson_iter_t *value,
                                          bson_error_t *error)
 {
@@ -128,7 +129,7 @@ static truce_status options_read_deadline(struct call *call, const bson_iter_t *
     if (!truce__field_to_number(value, &number))
         return truce__field_wrong_type(value, "a number", error);
     if (!truce__field_to_whole(value, &whole) && number >= 0 && number <= INT32_MAX)
-        return truce__refuse(CODE_BAD_VALUE, error, "maxTimeMS must be a whole number, and is %s",
+        return truce__refuse(CODE_BAD_VALUE, error, "maxTimeMS must be a whole number, not %s",
                              truce__value_show(truce__value_of_iter(value), shown, sizeof shown));
     if (number < 0 || number > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
@@ -169,6 +170,8 @@ truce_status call_read_lsid(struct call_session *session, const bson_iter_t *val
     return TRUCE_OK;
 }
 
+/* Reads a field of a session: its id, the number of its transaction or statements, or a flag of a
+ * transaction. */
 static truce_status options_read_session(struct call *call, const bson_iter_t *at,
                                          bson_error_t *error)
 {
@@ -224,10 +227,11 @@ static truce_status options_check_level(const bson_iter_t *level, bson_error_t *
                          bson_iter_utf8(level, NULL));
 }
 
+/* Reads the read concern of the command. */
 static truce_status options_read_concern_of_reads(struct call *call, const bson_iter_t *value,
                                                   bson_error_t *error)
 {
-    /* A single node is never behind the times, so some fields have no effect. */
+    /* A single node always has the latest data, so some fields have no effect. */
     static const char *const names[] = {"level",       "atClusterTime", "afterClusterTime",
                                         "afterOpTime", "provenance",    NULL};
     bson_iter_t field;
@@ -322,6 +326,7 @@ bool call_is_strict(const struct call *call)
            truce__field_truth(&strict);
 }
 
+/* Checks the options of the Stable API. */
 static truce_status options_check_api(const struct call *call, bson_error_t *error)
 {
     const bson_t *body = &call->request->body;

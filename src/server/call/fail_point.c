@@ -148,7 +148,8 @@ static truce_status point_wait_for(struct call *call, int64_t block_ms, bson_err
 
     while (gone_ms < block_ms) {
         if (server_is_stopping(call->server))
-            return truce__refuse(CODE_INTERRUPTED_AT_SHUTDOWN, error, "the server ends");
+            return truce__refuse(CODE_INTERRUPTED_AT_SHUTDOWN, error,
+                                 "the server is shutting down");
         if (__atomic_load_n(&call->connection->operation.killed, __ATOMIC_RELAXED))
             return truce__refuse(CODE_INTERRUPTED, error, "operation was interrupted");
         if (call->deadline_ms && gone_ms >= call->deadline_ms)
@@ -256,6 +257,7 @@ truce_status fail_point_more(struct call *call, bson_error_t *error)
 
 /* ---- configureFailPoint ---------------------------------------------------------------------- */
 
+/* Reads the mode of a fail point. */
 static truce_status read_mode(const bson_value_t *given, struct order *made, bson_error_t *error)
 {
     bson_iter_t at;
@@ -277,13 +279,14 @@ static truce_status read_mode(const bson_value_t *given, struct order *made, bso
         }
     }
     return truce__refuse(CODE_BAD_VALUE, error,
-                         "mode must be 'alwaysOn', 'off', {times: N}, or {skip: N}, and is %.40s",
+                         "mode must be 'alwaysOn', 'off', {times: N}, or {skip: N}, not %.40s",
                          !given ? "missing"
                          : given->value_type == BSON_TYPE_UTF8
                              ? given->value.v_utf8.str
                              : truce__type_name((uint8_t)given->value_type));
 }
 
+/* Checks the data of a fail point. */
 static truce_status check_data(struct call *call, const struct order *made, bson_error_t *error)
 {
     struct fail_data data = {0};
@@ -297,13 +300,13 @@ static truce_status check_data(struct call *call, const struct order *made, bson
                              "for example [\"insert\"]");
     if (data.code < 0 || data.code > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "errorCode must be a number from 0 to %d, and is %lld", INT32_MAX,
+                             "errorCode must be a number from 0 to %d, not %lld", INT32_MAX,
                              (long long)data.code);
     if (data.block_ms < 0 || data.block_ms > TRUCE_SERVER_BLOCK_MS_MAX ||
         (data.blocks && !data.block_ms))
         return truce__refuse(
             CODE_BAD_VALUE, error,
-            "with blockConnection, blockTimeMS must be a number from 1 to %d, and is %lld",
+            "with blockConnection, blockTimeMS must be a number from 1 to %d, not %lld",
             TRUCE_SERVER_BLOCK_MS_MAX, (long long)data.block_ms);
     return TRUCE_OK;
 }
@@ -317,9 +320,8 @@ static truce_status point_check_code(struct call *call, const struct order *made
     if (!status && !made->mode)
         return TRUCE_OK;
     if (!status && (write.code < least || write.code > INT32_MAX))
-        status =
-            truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from %d to %d, and is %lld",
-                          fields[1].name, (int)least, INT32_MAX, (long long)write.code);
+        status = truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from %d to %d, not %lld",
+                               fields[1].name, (int)least, INT32_MAX, (long long)write.code);
     return status;
 }
 

@@ -49,9 +49,12 @@ static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
 }
 
 struct search {
-    const char *found; /* The place with the UUID, borrowed from the list; NULL: none. */
-    bool any;          /* At least one collection has a UUID. */
-    bool there;        /* At least one collection exists. */
+    /* The place with the UUID, borrowed from the list, or NULL if none exists. */
+    const char *found;
+    /* At least one collection has a UUID. */
+    bool any;
+    /* At least one collection exists. */
+    bool there;
 };
 
 static struct search collection_find_uuid(const bson_t *list, const uint8_t uuid[16])
@@ -88,6 +91,7 @@ static truce_status collection_refuse(struct call *call, const char *database,
                          "Collection UUID does not match that specified");
 }
 
+/* Checks that a collection has the UUID, and fails with the collection that has it otherwise. */
 static truce_status collection_compare(struct call *call, const char *database,
                                        const char *collection, const uint8_t uuid[16],
                                        bson_error_t *error)
@@ -121,7 +125,7 @@ static truce_status same_collection(struct call *call, const char *database, con
         uuid->value.v_binary.data_len != 16)
         return truce__refuse(
             CODE_TYPE_MISMATCH, error,
-            "a collectionUUID must be a UUID (a binary of subtype 4 with 16 bytes), and is %s",
+            "a collectionUUID must be a UUID (a binary of subtype 4 with 16 bytes), not %s",
             truce__type_name((uint8_t)uuid->value_type));
     keep_names(call);
     return collection_compare(call, database, collection, uuid->value.v_binary.data, error);

@@ -37,7 +37,7 @@ static const struct field find_fields[] = {
 static truce_status check_not_negative(int64_t number, const char *name, bson_error_t *error)
 {
     return number >= 0 ? TRUCE_OK
-                       : truce__refuse(51024, error, "%s must not be negative, and is %lld", name,
+                       : truce__refuse(51024, error, "%s must be 0 or more, not %lld", name,
                                        (long long)number);
 }
 
@@ -152,7 +152,8 @@ truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *mos
     return status;
 }
 
-/* {aggregate: 1} reads no collection, as with $documents. The place is then a reserved one. */
+/* Reads the name and the place of the collection of an aggregate. {aggregate: 1} reads no
+ * collection, as with $documents. The place is then a reserved one. */
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
 {
@@ -166,7 +167,8 @@ static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], co
     return call_place_of(call, "cmd.aggregate", place, error);
 }
 
-/* Only $documents may start a pipeline without a collection, and it needs one. */
+/* Checks a pipeline that begins with $documents. Only $documents may start a pipeline without a
+ * collection, and it needs one. */
 static truce_status question_check_documents(struct call *call, const bson_t *pipeline,
                                              bson_error_t *error)
 {
@@ -288,7 +290,7 @@ static void ask_end(struct call *call, struct asked *asked, const struct view_so
     bson_destroy(&asked->array);
 }
 
-/* Returns the first given option that needs a collection; NULL: none. */
+/* Returns the first given option that needs a collection, or NULL if no option does. */
 static const char *no_view_takes(const struct find_request *find)
 {
     if (find->min && !bson_empty(find->min))

@@ -102,13 +102,11 @@ static truce_status read_seconds(const bson_value_t *value, const char *name, in
     is_number = truce__field_to_number(&at, &seconds);
     bson_destroy(&holder);
     if (!is_number)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "%s must be a number from 1 to 86400, and is %s", name,
-                             truce__type_name((uint8_t)value->value_type));
+        return truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from 1 to 86400, not %s",
+                             name, truce__type_name((uint8_t)value->value_type));
     if (seconds < 1 || seconds > 86400)
-        return truce__refuse(CODE_BAD_VALUE, error,
-                             "%s must be a number from 1 to 86400, and is %lld", name,
-                             (long long)seconds);
+        return truce__refuse(CODE_BAD_VALUE, error, "%s must be a number from 1 to 86400, not %lld",
+                             name, (long long)seconds);
     *ms = seconds * 1000;
     return TRUCE_OK;
 }
@@ -163,7 +161,7 @@ truce_status serve_set_parameter(struct call *call, bson_t *reply, bson_error_t 
                                "not allowed to change this parameter at runtime");
     if (!status && !given.lifetime == !given.pause)
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
-                               given.lifetime ? "one parameter is set at a time"
+                               given.lifetime ? "two parameters are given: set one at a time"
                                               : "no option found to set");
     if (!status)
         status = given.lifetime ? set_lifetime(call, given.lifetime, reply, error)
@@ -195,7 +193,7 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
                                    "the level of profile must be a number");
     if (level < -1 || level > 2)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "the level of profile must be -1, 0, 1, or 2, and is %lld",
+                             "the level of profile must be -1, 0, 1, or 2, not %lld",
                              (long long)level);
     if (level > 0)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
@@ -203,7 +201,7 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
                              "{profile: 0, slowms: N} sets which are slow");
     if (given.slowms < -1 || given.slowms > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "slowms must be a number from 0 to %d, and is %lld", INT32_MAX,
+                             "slowms must be a number from 0 to %d, not %lld", INT32_MAX,
                              (long long)given.slowms);
     if (!level && given.slowms >= 0)
         atomic_store(&call->server->slow_ms, given.slowms);
@@ -230,13 +228,13 @@ truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *erro
         status = call_own_fields(call, fields, &nothing, error);
     if (!status && !server->shutdown)
         status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                               "shutdown is not supported: the program that contains the server "
-                               "ends it");
+                               "shutdown is not supported here: the server is embedded in a "
+                               "program, which ends it");
     if (status)
         return status;
     details = BCON_NEW("from", BCON_UTF8(call->connection->peer));
     log_write(server->log, TRUCE_LOG_INFO, LOG_SERVER, call->connection->number,
-              "shutdown asked for", details);
+              "shutdown requested", details);
     bson_destroy(details);
     server->shutdown(server->shutdown_arg);
     return TRUCE_OK;

@@ -36,7 +36,7 @@ static const struct field stage_fields[] = {
 
 /* ---- the first stage ------------------------------------------------------------------------- */
 
-/* Returns the number of stages before $changeStream; -1: the pipeline has none. */
+/* Returns the number of stages before $changeStream, or -1 if the pipeline has no such stage. */
 static int place_of_stage(const bson_t *pipeline, bson_iter_t *stage)
 {
     bson_iter_t at;
@@ -76,6 +76,7 @@ static truce_status change_stream_read_kind(const char *text, const char *field,
     return TRUCE_OK;
 }
 
+/* Reads where the stream starts: after a token, at a time, or now. */
 static truce_status change_stream_read_start(const struct stage *stage,
                                              struct change_stream_token *token,
                                              struct change_stream_options *options,
@@ -94,7 +95,7 @@ static truce_status change_stream_read_start(const struct stage *stage,
 
         if (stage->start_at->value_type != BSON_TYPE_TIMESTAMP)
             return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "startAtOperationTime must be a timestamp, and is %s",
+                                 "startAtOperationTime must be a timestamp, not %s",
                                  truce__type_name((uint8_t)stage->start_at->value_type));
         if (number >> FEED_SECOND_SHIFT)
             number = ((int64_t)1 << FEED_SECOND_SHIFT) - 1;
@@ -170,6 +171,7 @@ static truce_status change_stream_check_concern(const struct call *call, bson_er
                          bson_iter_utf8(&level, NULL));
 }
 
+/* Reads the stage $changeStream. In a transaction, and after other stages, it is refused. */
 static truce_status change_stream_read_options(struct call *call, const bson_t *pipeline,
                                                const char *name, struct change_stream_token *token,
                                                struct change_stream_options *options,
@@ -275,7 +277,8 @@ static bool has_hung_up(const struct connection *connection)
     return poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
-/* Checks whether the wait must end. A failure ends the stream; `*enough`: the server stops. */
+/* Checks whether the wait must end. A failure ends the stream; Sets `*enough` if the server
+ * stops. */
 static truce_status change_stream_check_end(struct call *call, const struct cursor_entry *entry,
                                             bool *enough, bson_error_t *error)
 {
@@ -290,6 +293,7 @@ static truce_status change_stream_check_end(struct call *call, const struct curs
     return TRUCE_OK;
 }
 
+/* Reads events, or waits until there are some, the time has expired, or the wait must end. */
 static truce_status read_or_wait(struct call *call, struct cursor_entry *entry, int64_t most,
                                  bson_t *batch, bson_error_t *error)
 {

@@ -18,7 +18,7 @@
 /* ---- collections ----------------------------------------------------------------------------- */
 
 struct shape {
-    const bson_t *validator, *images; /* NULL: not given. */
+    const bson_t *validator, *images; /* NULL if it is not given. */
     const bson_t *index;              /* Only in collMod. */
     const bson_t *id_index;           /* Only in create. */
     const char *level, *action;
@@ -55,6 +55,7 @@ static truce_status check_validation(const struct shape *shape, bson_error_t *er
     return status;
 }
 
+/* Reads {enabled: true or false} of changeStreamPreAndPostImages. */
 static truce_status read_enabled(struct call *call, const bson_t *images, bool *enabled,
                                  bson_error_t *error)
 {
@@ -143,8 +144,8 @@ static truce_status refuse_on_view(const struct shape *shape, bson_error_t *erro
                  : TRUCE_OK;
 }
 
-/* Returns the engine of the file, which changes everything in one step; NULL: the store has none,
- * or the call changes another store. */
+/* Returns the engine of the file, which changes everything in one step. Returns NULL if the store
+ * has none, or the call changes another store. */
 static struct engine *collection_engine_of(struct call *call)
 {
     return call->session.transaction ? NULL : truce__file_engine_or_null(call->server->store);
@@ -279,7 +280,8 @@ static truce_status refuse_view(struct call *call, const char *name, bson_error_
                          call_namespace(call, name));
 }
 
-/* Every collection has the index {_id: 1}. Its options are checked, and have no effect. */
+/* Checks the option idIndex. Every collection has the index {_id: 1}. Its options are checked, and
+ * have no effect. */
 static truce_status check_id_index(const bson_t *specification, bson_error_t *error)
 {
     struct index_spec spec = {0};
@@ -293,6 +295,8 @@ static truce_status check_id_index(const bson_t *specification, bson_error_t *er
     return status;
 }
 
+/* Creates a collection with the options of `create`. Fails if a collection or a view has the
+ * name. */
 static truce_status create_collection(struct call *call, const char *place,
                                       const struct shape *shape, bson_error_t *error)
 {
@@ -339,7 +343,8 @@ truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
                   : view_create(call, bson_iter_utf8(&call->value, NULL), &shape.view, error);
 }
 
-/* View definitions are removed with their views or their database, never alone. */
+/* Checks that the collection may be dropped. View definitions are removed with their views or their
+ * database, never alone. */
 static truce_status check_drop(struct call *call, const char *name, bson_error_t *error)
 {
     const struct view *all;
@@ -385,7 +390,7 @@ static truce_status refuse_target(const char *ns, bson_error_t *error)
                          "a view already exists with that name: %.200s", ns);
 }
 
-/* Converts a namespace of renameCollection. `target`: its collection must not exist yet. */
+/* Converts a namespace of renameCollection. With `target`, its collection must not exist yet. */
 static truce_status place_of_namespace(struct call *call, const char *ns, uint32_t actions,
                                        bool target, char place[PLACE_MAX], bson_error_t *error)
 {
@@ -468,11 +473,10 @@ static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_
     known = BSON_ITER_HOLDS_BOOL(&at) || truce__field_is_number(&at);
     *drop = known && truce__field_truth(&at);
     bson_destroy(&holder);
-    return known
-               ? TRUCE_OK
-               : truce__refuse(CODE_TYPE_MISMATCH, error,
-                               "the field 'dropTarget' must be true or false, or a UUID, and is %s",
-                               truce__type_name((uint8_t)given->value_type));
+    return known ? TRUCE_OK
+                 : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "the field 'dropTarget' must be true or false, or a UUID, not %s",
+                                 truce__type_name((uint8_t)given->value_type));
 }
 
 /* Checks that no pattern of its database uses the collection. */

@@ -19,7 +19,7 @@
 #define SUM_BYTES 16
 
 struct sum {
-    EVP_MD_CTX *digest; /* NULL: this OpenSSL has no MD5. */
+    EVP_MD_CTX *digest; /* NULL if this OpenSSL has no MD5. */
     int32_t chunks;
 };
 
@@ -28,7 +28,9 @@ static truce_status filemd5_sum_begin(struct sum *sum, bson_error_t *error)
     *sum = (struct sum){.digest = EVP_MD_CTX_new()};
     if (sum->digest && EVP_DigestInit_ex(sum->digest, EVP_md5(), NULL) == 1)
         return TRUCE_OK;
-    return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "OpenSSL has no MD5 here");
+    return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                         "filemd5 is not supported: the OpenSSL of this machine does not provide "
+                         "MD5");
 }
 
 static truce_status filemd5_sum_add(struct sum *sum, const bson_t *chunk, bson_error_t *error)

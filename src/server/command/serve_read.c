@@ -12,8 +12,8 @@
 /* ---- find ------------------------------------------------------------------------------------ */
 
 /* Reads the collection or view that the command names. */
-static truce_status serve_read_read_name(struct call *call, char place[PLACE_MAX],
-                                         struct view_source *source, bson_error_t *error)
+static truce_status serve_read_name(struct call *call, char place[PLACE_MAX],
+                                    struct view_source *source, bson_error_t *error)
 {
     truce_status status = call_place(call, place, error);
 
@@ -36,7 +36,7 @@ truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
     struct view_source source;
     char place[PLACE_MAX];
     truce_cursor *cursor;
-    truce_status status = serve_read_read_name(call, place, &source, error);
+    truce_status status = serve_read_name(call, place, &source, error);
 
     if (!status)
         status = request_read_find(call, &find, error);
@@ -90,7 +90,7 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
         return truce__refuse(40414, error,
                              "getMore needs 'collection', the name of its collection");
     if (more.batch < -1)
-        return truce__refuse(CODE_BAD_VALUE, error, "batchSize must not be negative, and is %lld",
+        return truce__refuse(CODE_BAD_VALUE, error, "batchSize must be 0 or more, not %lld",
                              (long long)more.batch);
     status = check_user(call, id, error);
     if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* Such cursors have no collection. */
@@ -101,8 +101,8 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
                          call->owner, call->connection->login.tag);
     if (!entry)
         return truce__refuse(CODE_CURSOR_NOT_FOUND, error,
-                             "cursor id %lld not found: it was read to its end, closed, or not "
-                             "asked for %d minutes",
+                             "cursor id %lld not found: it was read to its end, closed, or "
+                             "idle for %d minutes",
                              (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
     status = fail_point_more(call, error);
     if (status) {
@@ -159,7 +159,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
             bool waits;
             bson_t *to;
 
-            (void)truce__field_to_number(&at, &id); /* checked above */
+            (void)truce__field_to_number(&at, &id); /* Checked above. */
             entry = cursors_take(call->server->cursors, id, ns, call->owner,
                                  call->connection->login.tag);
             waits =
@@ -242,7 +242,7 @@ truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
     struct view_source source;
     char place[PLACE_MAX];
     int64_t n = 0;
-    truce_status status = serve_read_read_name(call, place, &source, error);
+    truce_status status = serve_read_name(call, place, &source, error);
 
     if (!status)
         status = request_read_count(call, &count, error);
@@ -281,7 +281,8 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
     return status;
 }
 
-/* The store's distinct takes no hint, so a hint needs a find. A view needs a pipeline. */
+/* Reads the distinct values of a collection or a view. The store's distinct takes no hint, so a
+ * hint needs a find. A view needs a pipeline. */
 static truce_status serve_read_distinct(struct call *call, const char *place,
                                         const struct distinct_request *question,
                                         const struct view_source *source, bson_t *values,
@@ -311,7 +312,7 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
     char place[PLACE_MAX];
     int64_t before;
     bson_t values;
-    truce_status status = serve_read_read_name(call, place, &source, error);
+    truce_status status = serve_read_name(call, place, &source, error);
 
     if (!status)
         status = request_read_distinct(call, &question, error);

@@ -25,7 +25,7 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     if (status)
         return status;
     memcpy(id, chance, sizeof id);
-    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* a UUID of version 4 */
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* A UUID of version 4. */
     id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
     BSON_APPEND_DOCUMENT_BEGIN(reply, "id", &inner);
     BSON_APPEND_BINARY(&inner, "id", BSON_SUBTYPE_UUID, id, sizeof id);
@@ -34,7 +34,7 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
-/* Reads the array of sessions that a command names: [{id: UUID}, ...]. `end`: ends them. */
+/* Reads the array of sessions that a command names: [{id: UUID}, ...]. With `end`, ends them. */
 static truce_status session_each_named(struct call *call, bool end, bson_error_t *error)
 {
     truce_status status = call_no_fields(call, error);
@@ -42,7 +42,7 @@ static truce_status session_each_named(struct call *call, bool end, bson_error_t
 
     if (!status && (!BSON_ITER_HOLDS_ARRAY(&call->value) || !bson_iter_recurse(&call->value, &at)))
         status = truce__refuse(
-            CODE_TYPE_MISMATCH, error, "'%s' must be an array of sessions, [{id: UUID}], and is %s",
+            CODE_TYPE_MISMATCH, error, "'%s' must be an array of sessions, [{id: UUID}], not %s",
             call->command->name, truce__type_name((uint8_t)bson_iter_type(&call->value)));
     while (!status && bson_iter_next(&at)) {
         struct call_session named = {0};
@@ -66,7 +66,8 @@ truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *
     return status ? status : session_each_named(call, true, error);
 }
 
-/* An idle session has no state that a refresh would keep. */
+/* Checks the names of the sessions, and does nothing else: an idle session has no state that a
+ * refresh would keep. */
 truce_status serve_refresh_sessions(struct call *call, bson_t *reply, bson_error_t *error)
 {
     (void)reply;
@@ -199,7 +200,7 @@ static truce_status check_listing(struct call *call, const bson_iter_t *stage, b
     if (!status && call->connection->login.tag[0] && (asked.users || asked.all))
         status = truce__refuse(
             CODE_COMMAND_NOT_SUPPORTED, error,
-            "the sessions of other users are not listed: leave out 'users' and 'allUsers'");
+            "the sessions of other users are not listed: omit 'users' and 'allUsers'");
     return status;
 }
 
@@ -260,7 +261,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
     if (session->autocommit)
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
-            "autocommit must be false, and is true: leave it out for a command without a "
+            "autocommit must be false, not true: leave it out for a command without a "
             "transaction");
     if (!(command->traits & COMMAND_TRANSACTS))
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
@@ -339,6 +340,8 @@ static truce_status session_run_statement(struct call *call, struct session *ses
     return status;
 }
 
+/* Runs a command of a transaction: a statement, the commit, or the abort. Takes the session for the
+ * duration of the command. */
 static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bool commits = !strcmp(call->command->name, "commitTransaction");

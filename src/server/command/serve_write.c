@@ -145,9 +145,8 @@ static truce_status write_named(struct call *call, const truce_write *writes, ui
 }
 
 /* Does the writes in one bulk, and fills the reply: {n, nModified, upserted, writeErrors}. */
-static truce_status serve_write_write_all(struct call *call, const truce_write *writes,
-                                          uint32_t count, bool ordered, bson_t *reply,
-                                          bson_error_t *error)
+static truce_status serve_write_all(struct call *call, const truce_write *writes, uint32_t count,
+                                    bool ordered, bson_t *reply, bson_error_t *error)
 {
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
     truce_status status = write_named(call, writes, count, ordered, outcomes, error);
@@ -308,6 +307,7 @@ static truce_status read_delete(struct call *call, const bson_t *statement, truc
     return status;
 }
 
+/* Reads a write command: its options and all statements. */
 static truce_status serve_write_read_all(struct call *call, const char *name, read_statement read,
                                          struct write_statements *statements, bson_error_t *error)
 {
@@ -352,8 +352,8 @@ static truce_status serve_write_run(struct call *call, bson_t *reply, bson_error
     truce_status status = write_read(call, &statements, error);
 
     if (!status)
-        status = serve_write_write_all(call, statements.writes, statements.count,
-                                       statements.ordered, reply, error);
+        status = serve_write_all(call, statements.writes, statements.count, statements.ordered,
+                                 reply, error);
     bson_free(statements.writes);
     return status;
 }
@@ -416,7 +416,7 @@ static truce_status serve_write_check_modify(const struct write_modify *modify, 
 {
     if (modify->remove && (modify->update.document || modify->upsert || modify->new))
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "findAndModify with remove has no update, upsert or new");
+                             "findAndModify with remove excludes update, upsert, and new");
     if (!modify->remove && !modify->update.document)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
                              "findAndModify must have an update, or remove");

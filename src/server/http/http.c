@@ -27,12 +27,12 @@
 
 #define IDLE_S       120         /* The maximum idle time between two requests. */
 #define MEMORY_BYTES (32 * 1024) /* The maximum of a request's lines and headers. */
-#define NAME_MAX_    300         /* bytes of a Host */
+#define NAME_MAX_    300         /* Bytes of a Host. */
 #define WATCH_MS     500         /* The interval between two checks for late requests. */
 /* The time in which a connection beyond the maximum gets its refusal. */
 #define REFUSED_S         3
-#define REFUSED_MAX       100       /* such connections at a time */
-#define FILE_MAX          (1 << 20) /* bytes of a PEM file */
+#define REFUSED_MAX       100       /* Such connections at a time. */
+#define FILE_MAX          (1 << 20) /* Bytes of a PEM file. */
 
 #define ALLOW_DESCRIPTION "GET, HEAD"
 #define ALLOW_OPERATION   "POST"
@@ -89,7 +89,8 @@ static bool http_is_script(struct MHD_Connection *c)
     return mode && strcmp(mode, "navigate") != 0;
 }
 
-/* Sends JSON. `allowed`: the methods of the path, for a refused one; NULL: no such header. */
+/* Sends JSON. `allowed` has the methods of the path if the method was refused; otherwise it is
+ * NULL, and the header is omitted. */
 static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const char *allowed,
                                  const void *text, size_t size)
 {
@@ -109,7 +110,7 @@ static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const 
     }
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         (void)MHD_add_response_header(response, "Retry-After", "1");
-    if (!http_own(c)) /* so that it makes room */
+    if (!http_own(c)) /* So that it makes room. */
         (void)MHD_add_response_header(response, "Connection", "close");
     if (allowed)
         (void)MHD_add_response_header(response, "Allow", allowed);
@@ -218,7 +219,7 @@ static unsigned http_code(const bson_t *reply)
     return MHD_HTTP_BAD_REQUEST;
 }
 
-/* Errors of MongoDB's commands have no class. HTTP adds it. */
+/* Appends the class of the error, which errors of MongoDB's commands do not have. */
 static void http_append_class(bson_t *reply)
 {
     bson_iter_t at;
@@ -344,7 +345,8 @@ static bool http_is_own_origin(struct MHD_Connection *c, const char *host)
     return !origin || (authority && !strcasecmp(authority + 3, host));
 }
 
-/* A link of any page may open the screen: the page that contains the link cannot read it. */
+/* Returns whether the request opens the screen as a page. A link of any page may open it: the page
+ * that contains the link cannot read it. */
 static bool http_opens_screen(struct MHD_Connection *c, const char *url)
 {
     const char *mode = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Sec-Fetch-Mode"),
@@ -355,7 +357,7 @@ static bool http_opens_screen(struct MHD_Connection *c, const char *url)
            !MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
 }
 
-/* Returns whether the request may go on; if not, it was answered. */
+/* Returns whether the request may continue. If not, a reply was sent. */
 static bool http_check_source(const struct http *http, struct MHD_Connection *c, const char *url,
                               enum MHD_Result *result)
 {
@@ -363,19 +365,21 @@ static bool http_check_source(const struct http *http, struct MHD_Connection *c,
 
     if (!host || !http_knows_host(http, host)) {
         *result = http_refuse(c, MHD_HTTP_MISDIRECTED_REQUEST, CODE_UNAUTHORIZED, "Unauthorized",
-                              "the Host of the request is not a name of this server: --http-host "
-                              "NAME adds one");
+                              "the Host header does not name this server: start it with "
+                              "--http-host NAME to accept another name");
         return false;
     }
     if (!http_is_own_origin(c, host) && !http_opens_screen(c, url)) {
         *result = http_refuse(c, MHD_HTTP_FORBIDDEN, CODE_UNAUTHORIZED, "Unauthorized",
-                              "a page of another origin sent the request");
+                              "the request comes from a page of another origin, which may not use "
+                              "this server");
         return false;
     }
     return true;
 }
 
-/* libmicrohttpd requests a client certificate, but does not check it. */
+/* Checks the certificate of the client. libmicrohttpd requests a client certificate, but does not
+ * check it. */
 static bool http_check_client(const struct http *http, struct http_connection *own,
                               struct MHD_Connection *c, enum MHD_Result *result)
 {
@@ -393,7 +397,8 @@ static bool http_check_client(const struct http *http, struct http_connection *o
     if (own->certified)
         return true;
     *result = http_refuse(c, MHD_HTTP_FORBIDDEN, CODE_UNAUTHORIZED, "Unauthorized",
-                          "the client needs a certificate of the CA that --tls-client-ca names");
+                          "the client has no valid certificate: it needs one from the CA of "
+                          "--tls-client-ca");
     return false;
 }
 
@@ -418,7 +423,7 @@ static enum MHD_Result http_refuse_method(struct MHD_Connection *c, const char *
 {
     char message[80];
 
-    snprintf(message, sizeof message, "the path has only the methods %s", allowed);
+    snprintf(message, sizeof message, "the path does not have this method: expected %s", allowed);
     return http_refuse_with(c, MHD_HTTP_METHOD_NOT_ALLOWED, allowed, CODE_BAD_VALUE, "BadValue",
                             message);
 }
@@ -493,11 +498,12 @@ static enum MHD_Result http_refuse_size(struct MHD_Connection *c)
 {
     char message[80];
 
-    snprintf(message, sizeof message, "the body has more than %d bytes", TRUCE_MESSAGE_BYTES_MAX);
+    snprintf(message, sizeof message, "the body has more than %d bytes, which is the maximum",
+             TRUCE_MESSAGE_BYTES_MAX);
     return http_refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, CODE_BAD_VALUE, "BadValue", message);
 }
 
-/* A request for a file of the screen has no database, and needs no user. */
+/* Begins a request for a file of the screen. Such a request has no database, and needs no user. */
 static bool http_begin_screen(struct MHD_Connection *c, const char *method,
                               struct exchange *exchange, enum MHD_Result *result)
 {
@@ -548,7 +554,7 @@ static void http_log_action(const struct http_connection *own, struct MHD_Connec
         BSON_APPEND_UTF8(fields, "user", own->connection.login.tag);
     BSON_APPEND_INT32(fields, "http", (int32_t)http_code(reply));
     log_write(own->connection.server->log, TRUCE_LOG_INFO, LOG_COMMAND, own->connection.number,
-              "action", fields);
+              "web action", fields);
     bson_destroy(fields);
 }
 
@@ -570,6 +576,7 @@ static enum MHD_Result http_dispatch(struct http_connection *own, struct MHD_Con
     return result;
 }
 
+/* Converts the JSON body to a command, runs it, and sends the reply. */
 static enum MHD_Result http_run(struct http_connection *own, struct MHD_Connection *c,
                                 const struct exchange *exchange)
 {
@@ -611,6 +618,8 @@ static enum MHD_Result http_take(struct exchange *exchange, const char *data, si
     return exchange->received <= 2 * (uint64_t)TRUCE_MESSAGE_BYTES_MAX ? MHD_YES : MHD_NO;
 }
 
+/* Handles a request in the calls of libmicrohttpd: first the head, then parts of the body, and then
+ * the end. */
 static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const char *url,
                                    const char *method, const char *version, const char *data,
                                    size_t *size, void **state)
@@ -621,9 +630,9 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
     enum MHD_Result result = MHD_YES;
 
     (void)version;
-    if (!own) /* the connection is closed after the reply, as Retry-After concerns a new one */
+    if (!own) /* The connection is closed after the reply, as Retry-After concerns a new one. */
         return http_refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, CODE_BAD_VALUE, "BadValue",
-                           "the server has too many connections, or is stopping");
+                           "the server has too many connections, or is stopping: try again later");
     if (!exchange) {
         *state = exchange = bson_malloc0(sizeof *exchange);
         __atomic_store_n(&own->connection.head_by_ns, 0, __ATOMIC_RELAXED);
@@ -658,6 +667,8 @@ static void http_completed(void *arg, struct MHD_Connection *c, void **state,
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
+/* Adds a new connection to the list of the server, or removes a closed one. A connection that
+ * cannot join gets a reply with 503. */
 static void http_connected(void *arg, struct MHD_Connection *c, void **context,
                            enum MHD_ConnectionNotificationCode code)
 {
@@ -748,6 +759,7 @@ static void http_describe(struct http *http)
     bson_destroy(&document);
 }
 
+/* Starts the daemon of libmicrohttpd. */
 static struct MHD_Daemon *http_start(struct http *http, const union listen_address *at)
 {
     static char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
@@ -784,8 +796,9 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     *made = NULL;
     if (!status && !server->auth && !listen_is_loopback(&at)) /* I2 */
         status = truce__fail(TRUCE_INVALID, error,
-                             "on %s the server listens with --auth only, as other machines can "
-                             "connect there",
+                             "other machines can connect to %s, so HTTP there needs --auth: create "
+                             "a user (truce user add NAME --role root), and start the server with "
+                             "--auth",
                              host);
     if (status)
         return status;
@@ -836,7 +849,7 @@ void http_quiesce(struct http *http)
     if (http)
         http->listener = MHD_quiesce_daemon(http->daemon);
     if (http && http->listener != MHD_INVALID_SOCKET)
-        (void)shutdown(http->listener, SHUT_RDWR); /* the daemon's thread may still poll it */
+        (void)shutdown(http->listener, SHUT_RDWR); /* The daemon's thread may still poll it. */
 }
 
 void http_close(struct http *http)

@@ -99,12 +99,12 @@ bool compress_open(const uint8_t *message, size_t size, size_t most, struct buff
 
     plain->size = 0;
     if (size <= HEAD)
-        wrong = "is cut off";
+        wrong = "is truncated";
     else if (room = compress_number_at(message + WIRE_HEAD + 4),
              room > most || room + WIRE_HEAD > most)
-        wrong = "is too long when it is opened";
+        wrong = "exceeds the maximum size after decompression";
     else if (!wire_is_plain(compress_number_at(message + WIRE_HEAD)))
-        wrong = "holds an opcode that is not known";
+        wrong = "contains an unknown opcode";
     if (!wrong) {
         *compressor = message[WIRE_HEAD + 8];
         truce__buffer_reserve(plain, WIRE_HEAD + (size_t)room);
@@ -114,7 +114,7 @@ bool compress_open(const uint8_t *message, size_t size, size_t most, struct buff
         plain->size = WIRE_HEAD + (size_t)room;
         if (!compress_expand(*compressor, message + HEAD, size - HEAD, plain->bytes + WIRE_HEAD,
                              room))
-            wrong = "cannot be opened";
+            wrong = "cannot be decompressed";
     }
     if (wrong)
         truce__fail(TRUCE_INVALID, error, "the compressed message %s", wrong);
@@ -135,7 +135,7 @@ static size_t compress_room_for(int compressor, size_t size)
     }
 }
 
-/* Returns the compressed size; 0: the compressor failed. */
+/* Returns the compressed size, or 0 if the compressor failed. */
 static size_t compress_shrink(int compressor, const uint8_t *from, size_t size, uint8_t *to,
                               size_t room)
 {

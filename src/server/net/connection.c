@@ -24,9 +24,9 @@ static size_t connection_most_of(const struct connection *connection)
                                               : TRUCE_MESSAGE_BYTES_MAX;
 }
 
-/* Returns the time until which the next message must begin; 0: no limit. A connection that must
- * log in has to send its first message and the steps of a login quickly. Monitoring connections
- * of drivers never log in; they send hello every few seconds. */
+/* Returns the time until which the next message must begin, or 0 if there is no limit. A connection
+ * that must log in has to send its first message and the steps of a login quickly. Monitoring
+ * connections of drivers never log in; they send hello every few seconds. */
 static int64_t connection_idle_until(const struct connection *connection)
 {
     const struct server *server = connection->server;
@@ -44,7 +44,7 @@ static void connection_log_stall(const struct connection *connection, size_t siz
         BCON_NEW("from", BCON_UTF8(connection->peer), "bytes", BCON_INT64((int64_t)size));
 
     log_write(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
-              "message cut off, or not complete in time", fields);
+              "incomplete message: the client closed the connection or was too slow", fields);
     bson_destroy(fields);
 }
 
@@ -64,8 +64,8 @@ static bool receive_part(struct connection *connection, struct buffer *in, size_
 }
 
 /* Receives the next message. It allocates memory as bytes arrive, so a length alone costs nothing.
- * A message that has begun must end in time, and so must each of its parts. A connection that is
- * logged in may wait before it begins a message. */
+ * Once the first byte has arrived, the rest of the message and each of its parts must arrive in
+ * time. A connection that is logged in may be idle between messages. */
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
     int64_t message_ms = connection->server->message_ms;

@@ -73,7 +73,7 @@ void connection_leave(struct connection *connection)
     struct server *server = connection->server;
     struct connection **at = &server->connections;
 
-    connections_log(connection, TRUCE_LOG_INFO, "connection ended", "ms",
+    connections_log(connection, TRUCE_LOG_INFO, "connection closed", "ms",
                     (truce__clock_monotonic_ns() - connection->begun_ns) / 1000000);
     pthread_mutex_lock(&server->mutex);
     while (*at != connection)

@@ -71,12 +71,10 @@ truce_status listen_at_address(const char *address, int *port, bool loopback_onl
     truce_status status = listen_read_address(address, *port, &at, &size, error);
 
     if (!status && loopback_only && !listen_is_loopback(&at))
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "on %s the server listens with --auth only, because other machines "
-                        "can connect there: make a user (truce user add NAME --role root), and "
-                        "start the server with --auth",
-                        address);
+        status = truce__fail(TRUCE_INVALID, error,
+                             "other machines can connect to %s, so it needs --auth: create a user "
+                             "(truce user add NAME --role root), and start the server with --auth",
+                             address);
     if (status)
         return status;
     *listener = socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

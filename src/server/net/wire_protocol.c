@@ -12,7 +12,7 @@
 
 #define FLAG_CHECKSUM 1u
 #define FLAG_MORE     2u
-/* flags below this bit must be understood; those above may be ignored (exhaustAllowed is one) */
+/* Flags below this bit must be understood; those above may be ignored (exhaustAllowed is one). */
 #define FLAGS_REQUIRED 0xffffu
 
 /* The unread part of a message. */
@@ -96,6 +96,7 @@ uint32_t wire_crc32c(const uint8_t *bytes, size_t size)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Reads a section of an OP_MSG. Returns what is wrong with it, or NULL. */
 static const char *read_section(struct reader *reader, struct wire_request *request, bool *has_body)
 {
     uint8_t kind = *reader->at++;
@@ -107,14 +108,14 @@ static const char *read_section(struct reader *reader, struct wire_request *requ
         if (*has_body)
             return "has two commands";
         *has_body = true;
-        return wire_take_document(reader, &request->body) ? NULL : "is cut off in its command";
+        return wire_take_document(reader, &request->body) ? NULL : "is truncated in its command";
     }
     if (kind != 1)
-        return "has a section of a kind that is not known";
+        return "has a section of an unknown kind";
     if (request->count == WIRE_SECTIONS_MAX)
         return "has too many sections";
     if (!wire_take_number(&inner, &size) || size < 5 || size > (size_t)(reader->end - reader->at))
-        return "has a section that is cut off";
+        return "has a truncated section";
     inner.end = reader->at + size;
     if (!take_text(&inner, &section->name))
         return "has a section whose name does not end";
@@ -147,7 +148,7 @@ static const char *read_message(const uint8_t *message, struct reader *reader,
     if (!wire_take_number(reader, &flags))
         return "is too short";
     if (flags & FLAGS_REQUIRED & ~(FLAG_CHECKSUM | FLAG_MORE))
-        return "has flags that are not known";
+        return "has unknown flags";
     request->silent = flags & FLAG_MORE;
     request->summed = flags & FLAG_CHECKSUM;
     if (request->summed)
@@ -165,7 +166,7 @@ static const char *wire_read_query(struct reader *reader, struct wire_request *r
     if (!wire_take_number(reader, &flags) || !take_text(reader, &request->namespace) ||
         !wire_take_number(reader, &skip) || !wire_take_number(reader, &count) ||
         !wire_take_document(reader, &request->body))
-        return "is cut off";
+        return "is truncated";
     return NULL;
 }
 
@@ -174,7 +175,7 @@ bool wire_read(const uint8_t *message, uint32_t size, struct wire_request *reque
 {
     struct reader reader = {message + 4, message + size};
     uint32_t id = 0, answered, opcode = 0;
-    const char *wrong = "has an opcode that is not known; truce speaks OP_MSG";
+    const char *wrong = "has an unknown opcode: truce supports OP_MSG";
 
     *request = (struct wire_request){0};
     (void)(wire_take_number(&reader, &id) && wire_take_number(&reader, &answered) &&

@@ -34,8 +34,6 @@
 #include "store/file/file.h"
 #include "store/mongodb/mongo_session.h"
 
-/* ---- events ---------------------------------------------------------------------------------- */
-
 /* ---- tokens ----------------------------------------------------------------------------------
  *
  * engine/documents/change_feed.h has the format. The place is an enum change_stream_place; for a
@@ -60,7 +58,8 @@ static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[
                                  "resume token string was not a valid hex string");
     if (length != 2 * FEED_TOKEN_BYTES)
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
-                             "the resume token was not made by truce");
+                             "the resume token is not one of truce: pass the _id of an event "
+                             "unchanged");
     (void)truce__hex_read(text, length, bytes);
     return TRUCE_OK;
 }
@@ -138,8 +137,8 @@ static bool change_stream_is_of_view(const struct change_stream_scope *scope,
     return name && !strcmp(name, VIEWS_COLLECTION);
 }
 
-/* Returns the namespace in the _id of a view's document; NULL: none, as another program wrote the
- * document. */
+/* Returns the namespace in the _id of a view's document, or NULL if another program wrote the
+ * document without one. */
 static const char *namespace_of_view(const struct feed_entry *entry)
 {
     struct value id = truce__value_field(truce__value_document(&entry->id), "_id", 3);
@@ -183,6 +182,7 @@ static bool change_stream_ends(const struct change_stream_scope *scope,
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+/* Returns MongoDB's operationType for a kind of entry. */
 static const char *event_name_of(enum feed_kind kind)
 {
     switch (kind) {
@@ -379,6 +379,7 @@ static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry
 
 /* ---- whole events ---------------------------------------------------------------------------- */
 
+/* Makes the event of an entry of the feed. The caller destroys it. */
 static bson_t *change_stream_event(const struct change_stream_scope *scope, const bson_oid_t *feed,
                                    const struct feed_entry *entry)
 {
@@ -531,8 +532,8 @@ static truce_status stages_check_id(const bson_t *event, const bson_t *shaped, b
                          "it impossible to resume the stream from that point");
 }
 
-/* Runs the stages over an event. The caller destroys `*shaped`; NULL: the stages dropped the
- * event. */
+/* Runs the stages over an event. The caller destroys `*shaped`, which is NULL if the stages dropped
+ * the event. */
 static truce_status change_stream_stages_run(struct pipeline *pipeline, struct engine *engine,
                                              struct arena *arena, const bson_t *event,
                                              bson_t **shaped, bson_error_t *error)
@@ -608,7 +609,7 @@ static size_t stages_end_of(const struct part *parts, size_t count, size_t from)
     return at;
 }
 
-/* Counts the fragments of a too large event. Fails with 7182500 or 7182502 if it cannot be
+/* Counts the fragments of an event that is too large. Fails with 7182500 or 7182502 if it cannot be
  * split. */
 static truce_status change_stream_fragments(const bson_t *event, int *fragments,
                                             bson_error_t *error)
@@ -621,7 +622,8 @@ static truce_status change_stream_fragments(const bson_t *event, int *fragments,
     for (size_t at = 0; at < count; at = stages_end_of(parts, count, at))
         ++*fragments;
     if (!count || *fragments > STREAM_FRAGMENTS_MAX)
-        status = truce__refuse(7182502, error, "the event is too large, and cannot be split");
+        status = truce__refuse(7182502, error,
+                               "the event is too large, and cannot be split into fragments");
     else if (parts[count - 1].size > EVENT_BYTES - FRAGMENT_BYTES)
         status = truce__refuse(7182500, error,
                                "Splitting change event failed: fragment size %zu is greater than "
@@ -665,10 +667,12 @@ struct event {
     bson_t *document;
     int64_t position;
     enum change_stream_place place;
-    bool updates, whole; /* An update, the whole document, or a removal. */
+    /* An update, the whole document, or a removal. */
+    bool updates, whole;
     /* The stream requires an image of the document that was not stored. */
     bool no_before, no_after;
-    char *collection; /* The place of the collection, for an update. */
+    /* The place of the collection, for an update. */
+    char *collection;
 };
 
 struct change_stream {
@@ -678,17 +682,23 @@ struct change_stream {
     struct engine *engine;
     struct change_stream_scope scope;
     enum change_stream_document full, before;
-    struct pipeline *pipeline; /* NULL: the stream has no stages. */
+    /* NULL if the stream has no stages. */
+    struct pipeline *pipeline;
     struct arena arena;
     struct change_stream_token at;
     int64_t reached, from;
     struct event *first, **end;
-    size_t queued; /* In bytes. */
-    bool ends;     /* The event that ends the stream is queued or was sent. */
+    /* In bytes. */
+    size_t queued;
+    /* The event that ends the stream is queued or was sent. */
+    bool ends;
 
-    bool splits;             /* Events that are too large are sent in fragments. */
-    bson_t *split;           /* The event that is being sent in fragments; NULL: none. */
-    int fragment, fragments; /* The next fragment of the event, and the number of all. */
+    /* Events that are too large are sent in fragments. */
+    bool splits;
+    /* The event that is being sent in fragments; NULL if none exists. */
+    bson_t *split;
+    /* The next fragment of the event, and the number of all. */
+    int fragment, fragments;
     /* In a stream that resumes after a fragment: the position of its event, and the number of its
      * fragments that were sent. */
     int64_t skip_at;
@@ -800,7 +810,7 @@ static truce_status change_stream_explain(truce_status status, bson_error_t *err
     return status;
 }
 
-/* Reads more entries if the queue is empty. `*more`: there were some. */
+/* Reads more entries if the queue is empty. Sets `*more` if there were some. */
 static truce_status change_stream_fill(struct change_stream *watch, bool *more, bson_error_t *error)
 {
     int64_t from = watch->reached;
@@ -968,8 +978,8 @@ static truce_status change_stream_send(struct change_stream *watch, bson_t *docu
     return status;
 }
 
-/* Appends the first event of the queue, or the next fragment of it, to the batch. *fits false: it
- * stays for the next batch. */
+/* Appends the first event of the queue, or the next fragment of it, to the batch. Sets `*fits` to
+ * false if it stays for the next batch. */
 static truce_status change_stream_report(struct change_stream *watch, bson_t *batch,
                                          uint32_t *count, bool *fits, bson_error_t *error)
 {
@@ -1073,6 +1083,8 @@ static truce_status set_out_within(struct change_stream *watch, const struct fee
     return change_stream_find_event(watch, state, error);
 }
 
+/* Sets the position at which the stream starts. Fails if the feed has not kept the changes since
+ * then. */
 static truce_status set_out(struct change_stream *watch,
                             const struct change_stream_options *options, bson_error_t *error)
 {
@@ -1241,7 +1253,7 @@ truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int
                                 int64_t left_ms, bson_error_t *error)
 {
     int64_t slice_ms = watch->passed ? PASSED_SLICE_MS : SLICE_MS;
-    bson_error_t ignored; /* the caller checks for events and for reasons to end */
+    bson_error_t ignored; /* The caller checks for events and for reasons to end. */
 
     slice_ms = left_ms < slice_ms ? left_ms : slice_ms;
     if (watch->passed)

@@ -20,8 +20,10 @@ struct sessions {
     struct cursor_registry *cursors;
     int64_t lifetime_ms;
     bool snapshot;
-    struct overlay_total written; /* The bytes that all transactions have written. */
-    pthread_mutex_t mutex;        /* Guards the fields below. */
+    /* The bytes that all transactions have written. */
+    struct overlay_total written;
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
     pthread_cond_t given;
     struct session *buckets[BUCKETS];
     int count, running;
@@ -139,7 +141,7 @@ static bool sessions_is_idle(const struct session *session)
     return !session->busy && !session->waiting && session->state != SESSION_RUNNING;
 }
 
-/* Returns the session that was idle for longest, at least since then; NULL: none. */
+/* Returns the session that was idle for longest, at least since then, or NULL. */
 static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
 {
     struct session *oldest = NULL;
@@ -206,7 +208,7 @@ static truce_status sessions_read_record(struct sessions *sessions, const struct
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Returns the number in the record; -1: it has none. */
+/* Returns the number in the record, or -1 if it has none. */
 static int64_t sessions_number_of(const bson_t *record)
 {
     bson_iter_t number;
@@ -271,7 +273,9 @@ truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_I
         sessions_wait_for(sessions, *session);
     pthread_mutex_unlock(&sessions->mutex);
     if (!*session)
-        return truce__fail(TRUCE_LIMIT, error, "%d sessions are in use, which is the maximum",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "%d sessions are in use, which is the maximum: end sessions that you no "
+                           "longer need",
                            TRUCE_SERVER_SESSIONS_MAX);
     status = sessions_look_up(sessions, *session, error);
     if (status)
@@ -372,7 +376,8 @@ truce_status session_begin(struct sessions *sessions, struct session *session, i
                                    (long long)number);
     session_abort(sessions, session);
     if (!sessions_enter(sessions, session, number))
-        return truce__fail(TRUCE_LIMIT, error, "%d transactions are running, which is the maximum",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "%d transactions are running, which is the maximum: try again later",
                            TRUCE_SERVER_TRANSACTIONS_MAX);
     status = sessions_open(sessions, &session->transaction, error);
     if (status)
@@ -394,6 +399,7 @@ truce_status session_continue(struct session *session, int64_t number, bson_erro
 
 /* ---- commit ---------------------------------------------------------------------------------- */
 
+/* Commits the transaction together with its record, so that a repeated commit finds the outcome. */
 static truce_status sessions_commit(struct sessions *sessions, struct session *session,
                                     const truce_bulk_options *options, bson_error_t *error)
 {
@@ -598,7 +604,7 @@ void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
     pthread_mutex_unlock(&sessions->mutex);
 }
 
-/* Returns a session of the user; NULL: none. */
+/* Returns a session of the user, or NULL if the user has no session. */
 static struct session *session_of_user(struct sessions *sessions, const uint8_t user[SHA256_BYTES])
 {
     for (int i = 0; i < BUCKETS; i++)

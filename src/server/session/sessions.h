@@ -45,7 +45,7 @@ struct session {
     uint8_t id[SESSION_ID_BYTES];
     /* The digest of its user. */
     uint8_t user[SHA256_BYTES];
-    /* The number of its last transaction; -1: none. */
+    /* The number of its last transaction, or -1 if none exists. */
     int64_t number;
     enum {
         SESSION_NONE,
@@ -68,15 +68,15 @@ struct session {
     bool wrote;
     /* `record` is the stored record. */
     bool record_known;
-    /* NULL: none. At most TRUCE_SERVER_RECORD_BYTES. */
+    /* NULL if none exists. At most TRUCE_SERVER_RECORD_BYTES. */
     bson_t *record;
-    /* Under the mutex of the sessions. */
-    bool busy, gone;
+    /* A call uses the session, and so many calls wait for it. Under the mutex of the sessions. */
+    bool busy;
     int waiting;
 };
 
 struct session_options {
-    /* Maximum duration of a transaction; 0: TRUCE_SERVER_TRANSACTION_MS. */
+    /* Maximum duration of a transaction; 0 means TRUCE_SERVER_TRANSACTION_MS. */
     int64_t lifetime_ms;
     /* Snapshot isolation: a commit does not check what the transaction has read. */
     bool snapshot;
@@ -122,8 +122,8 @@ truce_status session_begin(struct sessions *sessions, struct session *session, i
 /* Checks that the transaction is running. Fails with 225, 251, or 256 if it is not. */
 truce_status session_continue(struct session *session, int64_t number, bson_error_t *error);
 void session_abort(struct sessions *sessions, struct session *session);
-/* Commits. `relaxed`: does not wait for the disk. Fails with 112 after a conflict, which undid
- * everything. IO and UNKNOWN: the outcome is unknown. */
+/* Commits. With `relaxed`, does not wait for the disk. Fails with 112 after a conflict, which undid
+ * everything. After IO and UNKNOWN, the outcome is unknown. */
 truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
                             bool relaxed, uint32_t deadline_ms, bson_error_t *error);
 
@@ -133,11 +133,11 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
  * it is a transaction's. */
 truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error);
-/* Returns the stored record: the session's own, or `read`, which is always initialised; NULL:
- * none. Fails with 217 if the record of this number existed and is gone. */
+/* Returns the stored record: the session's own, or `read`, which is always initialised. Returns
+ * NULL if there is no record. Fails with 217 if the record of this number existed and is gone. */
 truce_status session_record(struct sessions *sessions, struct session *session, bson_t *read,
                             const bson_t **record, bson_error_t *error);
-/* Remembers the record that is now stored; NULL: unknown. */
+/* Remembers the record that is now stored; NULL means that it is unknown. */
 void session_wrote(struct session *session, const bson_t *record);
 
 #endif

@@ -63,7 +63,7 @@ static void registry_take_out(struct snapshot_registry *registry, struct registe
     registry->count--;
 }
 
-/* Evicts the least recently used snapshot; NULL: all are in use. */
+/* Evicts the least recently used snapshot. Returns NULL if all are in use. */
 static struct registered_snapshot *registry_take_out_idle(struct snapshot_registry *registry)
 {
     struct registered_snapshot **oldest = NULL, *gone;
@@ -153,7 +153,9 @@ static truce_status registry_make(struct snapshot_registry *registry,
     }
     if (!registry_enter(registry, made, &gone)) {
         registry_end(made);
-        return truce__fail(TRUCE_LIMIT, error, "cursors read %d snapshots, which is the maximum",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "open cursors read %d different snapshots, which is the maximum: read "
+                           "cursors to their end, or close them",
                            TRUCE_SERVER_PASTS_MAX);
     }
     if (gone)
@@ -225,5 +227,6 @@ truce_status snapshot_registry_status(truce_status status, bson_error_t *error)
     if (status != TRUCE_EXPIRED)
         return status;
     return truce__refuse(CODE_SNAPSHOT_TOO_OLD, error,
-                         "the snapshot is too old, or too much was written since");
+                         "the snapshot has ended, because it was too old or too much was written "
+                         "since: read again");
 }

@@ -19,7 +19,7 @@
 #include "store/decorators/decorator.h"
 
 struct fault_store {
-    struct decorator base; /* first */
+    struct decorator base; /* Must be the first field. */
     pthread_mutex_t mutex; /* Protects the following fields. */
     truce_fault_options options;
     uint64_t calls, hits;
@@ -112,7 +112,8 @@ static void forget_opened(bool answered, const struct decorated_call *call)
     }
 }
 
-/* Drops the result. `answered`: the inner store returned it; otherwise nothing is initialized. */
+/* Drops the result. `answered` means that the inner store returned it; otherwise nothing is
+ * initialized. */
 static void fault_forget(bool answered, const struct decorated_call *call)
 {
     if (call->answer)
@@ -154,7 +155,7 @@ static void fault_report_success(const truce_write *writes, size_t number,
 
 /* A rewrite that writes nothing, whatever is computed. */
 struct lying_rewrite {
-    truce_rewrite base; /* first */
+    truce_rewrite base; /* Must be the first field. */
     truce_rewrite *original;
 };
 
@@ -241,7 +242,7 @@ static const struct decorator_kind fault_kind = {.call = fault_on_call, .release
 
 /* ---- public --------------------------------------------------------------------------------- */
 
-static struct fault_store *decorators_fault_fault_of(const truce_store *store)
+static struct fault_store *decorators_fault_of(const truce_store *store)
 {
     truce_assert(((const struct decorator *)store)->kind == &fault_kind);
     return (struct fault_store *)store;
@@ -259,7 +260,7 @@ truce_store *truce_fault_wrap(truce_store *inner, const truce_fault_options *opt
 
 void truce_fault_arm(truce_store *store, const truce_fault_options *options)
 {
-    struct fault_store *fault = decorators_fault_fault_of(store);
+    struct fault_store *fault = decorators_fault_of(store);
 
     pthread_mutex_lock(&fault->mutex);
     fault->options = *options;
@@ -269,7 +270,7 @@ void truce_fault_arm(truce_store *store, const truce_fault_options *options)
 
 uint64_t truce_fault_calls(const truce_store *store)
 {
-    struct fault_store *fault = decorators_fault_fault_of(store);
+    struct fault_store *fault = decorators_fault_of(store);
     uint64_t calls;
 
     pthread_mutex_lock(&fault->mutex);
@@ -280,7 +281,7 @@ uint64_t truce_fault_calls(const truce_store *store)
 
 uint64_t truce_fault_hits(const truce_store *store)
 {
-    struct fault_store *fault = decorators_fault_fault_of(store);
+    struct fault_store *fault = decorators_fault_of(store);
     uint64_t hits;
 
     pthread_mutex_lock(&fault->mutex);

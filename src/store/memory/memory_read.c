@@ -183,6 +183,8 @@ static bool memory_read_within(const struct index_span *span,
     return !span || truce__index_span_first(span, &document->keys[index], &key, &size);
 }
 
+/* Appends the matches of a query in the order of insertion, or backward. Considers only documents
+ * that the index has, within the span. */
 static truce_status memory_scan_matches(const struct memory_collection *collection,
                                         const struct memory_query *query, int64_t index,
                                         const struct index_span *span, bool backward,
@@ -365,10 +367,9 @@ static truce_status note_hinted(const struct memory_collection *collection, cons
 
 /* Compiles the filter without the mutex, and selects with it. The options are never NULL. The
  * caller always releases the reading. */
-static truce_status memory_read_read_collection(struct memory_store *store, const char *name,
-                                                const bson_t *filter,
-                                                const truce_find_options *options,
-                                                struct reading *reading, bson_error_t *error)
+static truce_status memory_read_collection(struct memory_store *store, const char *name,
+                                           const bson_t *filter, const truce_find_options *options,
+                                           struct reading *reading, bson_error_t *error)
 {
     struct memory_query query = {.sort = options->sort,
                                  .hint = options->hint,
@@ -401,7 +402,7 @@ static truce_status memory_read_read_collection(struct memory_store *store, cons
 struct memory_cursor {
     truce_cursor base;
     struct reading reading;
-    struct find_result *shown; /* NULL: unchanged */
+    struct find_result *shown; /* NULL means unchanged. */
     size_t next;
     bson_t document;
 };
@@ -467,8 +468,8 @@ truce_status truce__memory_find_documents(truce_store *base, const char *name, c
     made->base.ops = &cursor_ops;
     made->reading.context.arena = &made->reading.arena;
     bson_init(&made->document);
-    status = memory_read_read_collection((struct memory_store *)base, name, filter, options,
-                                         &made->reading, error);
+    status = memory_read_collection((struct memory_store *)base, name, filter, options,
+                                    &made->reading, error);
     if (!status)
         status = memory_read_open_shown(made, options, error);
     if (status) {
@@ -487,8 +488,8 @@ truce_status truce__memory_count(truce_store *base, const char *name, const bson
 {
     const truce_find_options as_find = truce__count_as_find(options);
     struct reading reading = {0};
-    truce_status status = memory_read_read_collection((struct memory_store *)base, name, filter,
-                                                      &as_find, &reading, error);
+    truce_status status = memory_read_collection((struct memory_store *)base, name, filter,
+                                                 &as_find, &reading, error);
 
     *count = (int64_t)reading.matches.count;
     reading_release(&reading);
@@ -501,8 +502,8 @@ truce_status truce__memory_distinct(truce_store *base, const char *name, const c
     static const truce_find_options all = {0};
     struct reading reading = {0};
     struct distinct *distinct = NULL;
-    truce_status status = memory_read_read_collection((struct memory_store *)base, name, filter,
-                                                      &all, &reading, error);
+    truce_status status =
+        memory_read_collection((struct memory_store *)base, name, filter, &all, &reading, error);
 
     if (!status)
         status = truce__distinct_new(path, &distinct, error);
@@ -563,8 +564,7 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
     struct memory_store *store = (struct memory_store *)base;
     const struct memory_collection *collection;
     struct reading reading = {0};
-    truce_status status =
-        memory_read_read_collection(store, name, filter, options, &reading, error);
+    truce_status status = memory_read_collection(store, name, filter, options, &reading, error);
     bson_t planner;
 
     bson_init(plan);
@@ -672,8 +672,8 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
     if (!status)
         status = truce__view_for_pipeline(base, pipeline, &reads, error);
     if (!status)
-        status = memory_read_read_collection((struct memory_store *)(reads ? reads : base), name,
-                                             head.filter, &how, &source->reading, error);
+        status = memory_read_collection((struct memory_store *)(reads ? reads : base), name,
+                                        head.filter, &how, &source->reading, error);
     if (status) {
         source_free(&source->base);
         truce__pipeline_free(compiled);

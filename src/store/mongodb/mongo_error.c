@@ -12,7 +12,7 @@
  *                                               not sent, nothing of it will ever take effect
  *     a write was sent twice (by libmongoc)
  *     and the first had no answer               TRUCE_UNKNOWN, unless the second was executed: the
- *                                               first may still land (mongo_command.c)
+ *                                               first may still take effect (mongo_command.c)
  *     an unknown code below 10000               for a write: TRUCE_UNKNOWN; numbers from 10000 on
  *                                               are assertions, which refuse a statement
  *     the commit of a transaction               after an attempt without an answer, only success
@@ -51,7 +51,7 @@ static const struct {
     {7, OPEN},                         /* HostNotFound */
     {8, OPEN},                         /* UnknownError */
     {1, OPEN},                         /* InternalError */
-    {50940, OPEN},                     /* a commit without its recoveryToken */
+    {50940, OPEN},                     /* A commit without its recoveryToken. */
     {82, OPEN},                        /* NoProgressMade: mongos found no shard for it */
     {217, OPEN},                       /* IncompleteTransactionHistory */
     {279, OPEN},                       /* ClientDisconnect */
@@ -97,16 +97,16 @@ static const struct {
     {237, BUSY},        /* CursorKilled */
     {276, BUSY},        /* IndexBuildAborted */
     {285, BUSY},        /* IndexBuildAlreadyInProgress */
-    {277, BUSY},        /* the same in old servers */
+    {277, BUSY},        /* The same in old servers. */
     {12586, BUSY},      /* BackgroundOperationInProgressForDatabase */
     {12587, BUSY},      /* BackgroundOperationInProgressForNamespace */
     {10334, TOO_LARGE}, /* BSONObjectTooLarge */
     {17280, TOO_LARGE}, /* KeyTooLong */
-    {17419, TOO_LARGE}, /* the document would be too large after the update */
-    {17420, TOO_LARGE}, /* the same, another way to update */
+    {17419, TOO_LARGE}, /* The document would be too large after the update. */
+    {17420, TOO_LARGE}, /* The same, another way to update. */
     {14031, NO_ROOM},   /* OutOfDiskSpace */
     {11001, DUPLICATE}, /* DuplicateKey of old servers */
-    {12582, DUPLICATE}, /* the same, of mongos */
+    {12582, DUPLICATE}, /* The same, of mongos. */
     {50, OUT_OF_TIME},  /* MaxTimeMSExpired */
     {0, REFUSED},
 };
@@ -152,6 +152,8 @@ static truce_status error_unanswered(enum mongo_kind kind)
     return TRUCE_CONFLICT;
 }
 
+/* Converts a code of the server to a status. The same code can mean a known outcome for a read and
+ * an unknown one for a write. */
 static truce_status mongo_error_status_of(enum mongo_kind kind, uint32_t code)
 {
     switch (meaning_of(code)) {
@@ -186,7 +188,7 @@ static bool error_names_transient(uint32_t code)
            code == CODE_SNAPSHOT_UNAVAILABLE || code == CODE_PREPARED_TRANSACTION_IN_PROGRESS;
 }
 
-/* Returns the code of a refused statement; 0: none, because the status says more. */
+/* Returns the code of a refused statement, or 0 if the status says more. */
 static uint32_t error_statement_code(enum mongo_kind kind, truce_status status, uint32_t code)
 {
     return kind == MONGO_STATEMENT && status == TRUCE_CONFLICT && !error_names_transient(code)
@@ -280,8 +282,8 @@ truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bso
 {
     return after_lost(kind, TRUCE_OK)
                ? error_report(TRUCE_UNKNOWN, what, 0,
-                              "it was sent twice, because the first message had no answer; now "
-                              "nothing matches",
+                              "the write was sent twice, because the first message got no reply, "
+                              "and the second one matched nothing: the outcome is unknown",
                               error)
                : TRUCE_OK;
 }
@@ -358,8 +360,8 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
         return error_report(
             error_unanswered(kind), what, caught->code,
             caught->code == CODE_WRITE_CONCERN_FAILED
-                ? "it is done, but did not reach the majority before the deadline: it may survive "
-                  "or be rolled back"
+                ? "the write was executed, but did not reach the majority before the deadline: it "
+                  "may survive or be rolled back"
                 : caught->message,
             error);
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))

@@ -67,7 +67,7 @@ void truce__mongo_shards_free(struct mongo_shards *shards)
 
 /* ---- shard keys ----------------------------------------------------------------------------- */
 
-/* Finds the layout; NULL: none. The mutex must be held. */
+/* Finds the layout. Returns NULL if the layout is unknown. The mutex must be held. */
 static struct layout *layout_of(struct mongo_shards *shards, const char *collection)
 {
     struct layout *layout = shards->layouts;
@@ -123,6 +123,8 @@ void truce__mongo_shards_forget(struct mongo_store *store, const char *collectio
     pthread_mutex_unlock(&store->shards->mutex);
 }
 
+/* Reads the shard key of a collection from the config database. The key is empty if the collection
+ * is not sharded, or the user may not read it. */
 static truce_status shards_read_key(struct mongo_store *store, mongoc_client_t *client,
                                     const char *collection, bson_t *key, bson_error_t *error)
 {
@@ -162,7 +164,8 @@ static truce_status shards_read_key(struct mongo_store *store, mongoc_client_t *
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
 
-/* Reads the shard key; empty: not sharded, or not readable. `key` is always initialized. */
+/* Reads the shard key, which is empty if the collection is not sharded or the key is not readable.
+ * `key` is always initialized. */
 static truce_status shard_key(struct mongo_store *store, mongoc_client_t *client,
                               const char *collection, bson_t *key, bson_error_t *error)
 {
@@ -322,6 +325,8 @@ static bool shards_may_insert(const truce_write *write)
     return write->kind == TRUCE_WRITE_INSERT || write->options.upsert;
 }
 
+/* Checks that commits can guard the documents of a sharded collection. Fails with the sharding that
+ * the collection needs. */
 static truce_status shards_check(const truce_write *write, const bson_t *key, bson_error_t *error)
 {
     if (bson_empty(key) || mongo_shards_is_id_alone(key))
@@ -342,8 +347,8 @@ static truce_status shards_check(const truce_write *write, const bson_t *key, bs
     return is_one_of_its_id(write)
                ? shards_refuse(
                      write->collection, key,
-                     "two documents with the same _id could be inserted there; documents of "
-                     "commits and revisions must be sharded by _id, or have an ObjectId",
+                     "an insert could create a second document with the same _id on another shard: "
+                     "shard the collection by _id, or use ObjectIds",
                      error)
                : TRUCE_OK;
 }

@@ -232,6 +232,8 @@ static truce_status hold_missing(struct mongo_transaction *transaction, const tr
     return status;
 }
 
+/* Guards the absence of a match for a given _id, so that a concurrent insert conflicts. If the
+ * document exists without matching, a write to it is the guard. */
 static truce_status mongo_require_missing(struct mongo_transaction *transaction,
                                           const truce_write *write, bson_error_t *error)
 {
@@ -351,8 +353,8 @@ truce_status truce__mongo_transaction_begin(struct mongo_store *store, uint32_t 
     return status;
 }
 
-/* Sends the commit once (libmongoc may send it twice). *again: another message may reveal the
- * outcome. */
+/* Sends the commit once (libmongoc may send it twice). Sets `*again` if another message may reveal
+ * the outcome. */
 static truce_status commit_once(struct mongo_transaction *transaction, bool *lost, bool *again,
                                 bson_error_t *error)
 {
@@ -405,7 +407,7 @@ static truce_status transaction_refuse_match(const truce_write *write, bool foun
                       : "{}");
 }
 
-/* Runs a statement; `write`: it changes something. `reply` is always initialized. */
+/* Runs a statement. `write` means that it changes something. `reply` is always initialized. */
 static truce_status mongo_statement(struct mongo_transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,
                                     bson_error_t *error)
@@ -473,8 +475,8 @@ static truce_status copy_first_error(const truce_write_outcome *outcomes, size_t
     return status;
 }
 
-/* Sends as many writes as fit in one message, and counts them. *all false: one of them matched
- * nothing. */
+/* Sends as many writes as fit in one message, and counts them. Sets `*all` to false if one of them
+ * matched nothing. */
 static truce_status send_next(struct mongo_transaction *transaction, const truce_write *writes,
                               size_t count, bool *all, truce_write_outcome *outcomes, size_t *sent,
                               bson_error_t *error)
@@ -528,6 +530,8 @@ static bool ahead_is_independent(const truce_write *writes, size_t number)
     return true;
 }
 
+/* Checks, before a write is sent, whether it would certainly fail: a duplicate _id, or a guard that
+ * does not hold. */
 static truce_status ahead_check(struct mongo_transaction *transaction, const truce_write *write,
                                 bson_error_t *error)
 {
@@ -594,8 +598,9 @@ truce_status truce__mongo_transaction_write(struct mongo_transaction *transactio
     return status;
 }
 
-/* Runs the transaction. *together: several writes may share a message. If it is false afterwards,
- * the transaction must run again without that, to find the write that matched nothing. */
+/* Runs the transaction. With `*together`, several writes may share a message. If it is false
+ * afterwards, the transaction must run again without that, to find the write that matched
+ * nothing. */
 static truce_status transaction_attempt(struct mongo_store *store, const truce_write *writes,
                                         size_t count, const truce_bulk_options *options,
                                         bool *together, truce_write_outcome *outcomes,
@@ -612,9 +617,9 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
         status = send_next(&transaction, writes + sent, count - sent, together, outcomes + sent,
                            &sent, error);
     if (!status && *together != wanted)
-        status = truce__fail(
-            TRUCE_CONFLICT, error,
-            "a write of the transaction matched no document; its writes were sent together");
+        status =
+            truce__fail(TRUCE_CONFLICT, error,
+                        "one of several writes that were sent as one message matched no document");
     else if (status)
         status = copy_first_error(outcomes, count, status, error);
     else
@@ -625,7 +630,7 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
     return status;
 }
 
-/* Makes an attempt with few messages, and one with many if the first does not tell enough. */
+/* Makes an attempt with few messages, and one with many if the first does not show enough. */
 static truce_status transaction_try_attempts(struct mongo_store *store, const truce_write *writes,
                                              size_t count, const truce_bulk_options *options,
                                              truce_write_outcome *outcomes, bson_error_t *error)
@@ -682,6 +687,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
 
 /* ---- read_many ------------------------------------------------------------------------------- */
 
+/* Reads a document by its _id as a statement of the transaction. */
 static truce_status transaction_read_one(struct mongo_transaction *transaction,
                                          truce_read_request *one, bson_error_t *error)
 {

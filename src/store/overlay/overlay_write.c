@@ -268,14 +268,14 @@ static truce_status refuse_index(const char *name, const char *why, bson_error_t
         why);
 }
 
-static truce_status overlay_make_make_index(struct overlay *overlay, struct collection_part *part,
-                                            const bson_t *index, bson_error_t *error)
+static truce_status overlay_make_index(struct overlay *overlay, struct collection_part *part,
+                                       const bson_t *index, bson_error_t *error)
 {
     bool written;
     truce_status status = has_documents(overlay, part->name, &written, error);
 
     if (!status && written)
-        return refuse_index(part->name, "has documents already", error);
+        return refuse_index(part->name, "already has documents", error);
     if (!status)
         status = truce__overlay_prepare(overlay, part, error);
     if (!status)
@@ -302,9 +302,8 @@ truce_status truce__overlay_index_create(truce_store *base, const char *name, co
         return status;
     if (there)
         return TRUCE_OK;
-    return in_view
-               ? refuse_index(name, "is not new", error)
-               : overlay_make_make_index(overlay, truce__overlay_part(overlay, name), index, error);
+    return in_view ? refuse_index(name, "is not new", error)
+                   : overlay_make_index(overlay, truce__overlay_part(overlay, name), index, error);
 }
 
 /* ---- the commit's makings -------------------------------------------------------------------- */
@@ -357,9 +356,11 @@ void truce__overlay_makings_release(struct makings *makings)
 /* The state of a document in the scratch store. */
 struct kept {
     struct collection_part *part;
-    bson_t *document;   /* The old document; NULL: the scratch had no document with the _id of */
-    const bson_t *made; /* this one. */
-    bool replaced;      /* As its entry said. */
+    /* The old document, or NULL if the scratch had no document with the _id of `made`. */
+    bson_t *document;
+    const bson_t *made;
+    /* As its entry said. */
+    bool replaced;
 };
 
 static truce_status not_as_said(const truce_write *write, bool found, bson_error_t *error)
@@ -798,6 +799,8 @@ static truce_status overlay_write_insert(struct overlay *overlay, struct collect
     return status ? status : overlay_check_targets(overlay, part, &targets, error);
 }
 
+/* Updates or removes documents in the scratch. First copies the documents of the view that match
+ * into it, and checks the results afterwards. */
 static truce_status overlay_write_change(struct overlay *overlay, struct collection_part *part,
                                          const truce_write *write, truce_write_outcome *outcome,
                                          bson_error_t *error)

@@ -21,23 +21,32 @@
 #include "store/snapshot_view.h"
 
 struct overlay_cursor {
-    truce_cursor base; /* first */
+    /* Must be the first field. */
+    truce_cursor base;
     struct overlay *overlay;
     struct collection_part *part;
-    uint64_t opened;   /* The last write that it shows. */
-    struct read *read; /* NULL: not recorded. */
-    /* Cursors of the view and of the scratch; NULL: ended. */
+    /* The last write that the cursor shows. */
+    uint64_t opened;
+    /* The record of this read, or NULL if reads are not recorded. */
+    struct read *read;
+    /* The cursors of the view and of the scratch, or NULL after their end. */
     truce_cursor *under, *own;
-    int64_t skip, left; /* left -1: all */
+    /* The documents still to skip, and those still to return (-1 for all). */
+    int64_t skip, left;
     struct sort sort;
-    struct keyer *keyer;       /* The keys that give the order; NULL: `sort` does. */
-    struct sorter *sorter;     /* NULL: no order is required. */
-    struct match *match;       /* For the projection. */
-    struct find_result *shown; /* NULL: whole documents. */
+    /* The keys that give the order, or NULL if `sort` gives it. */
+    struct keyer *keyer;
+    /* Sorts the documents, or NULL if no order is required. */
+    struct sorter *sorter;
+    /* For the projection. */
+    struct match *match;
+    /* The projection, or NULL if whole documents are returned. */
+    struct find_result *shown;
     struct arena arena;
     struct budget budget;
     struct query_context context;
-    bson_t document, projected; /* `document` borrows. */
+    /* `document` borrows its bytes. */
+    bson_t document, projected;
 };
 
 /* ---- recorded reads -------------------------------------------------------------------------- */
@@ -103,7 +112,7 @@ static truce_status next_under(struct overlay_cursor *cursor, const bson_t **doc
     return status;
 }
 
-/* Returns the next whole document; NULL: the end. */
+/* Returns the next whole document, or NULL at the end. */
 static truce_status next_whole(struct overlay_cursor *cursor, const bson_t **document,
                                bson_error_t *error)
 {
@@ -165,6 +174,7 @@ static truce_status next_in_order(struct overlay_cursor *cursor, const bson_t **
     return status;
 }
 
+/* Returns the next document of the cursor, after skipping and up to its limit; NULL at the end. */
 static truce_status next_of_overlay(truce_cursor *base, const bson_t **document,
                                     bson_error_t *error)
 {
@@ -243,7 +253,7 @@ static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filt
                       error);
 }
 
-/* Opens the scratch's cursor. `index`: the hint's index, if the read has a span. */
+/* Opens the scratch's cursor. `index` is the hint's index, if the read has a span. */
 static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter,
                              const truce_find_options *options, const struct index_spec *index,
                              bson_error_t *error)
@@ -292,10 +302,11 @@ static truce_status overlay_read_open_shown(struct overlay_cursor *cursor, const
     return status ? status : truce__find_result_new(&wanted, &cursor->shown, error);
 }
 
-/* Finds the hint's index, for reads that return its keys; no fields: none. */
-static truce_status overlay_read_read_index(truce_store *base, const char *collection,
-                                            const truce_find_options *options,
-                                            struct index_spec *index, bson_error_t *error)
+/* Finds the hint's index, for reads that return its keys. The index has no fields if there is
+ * none. */
+static truce_status overlay_read_index(truce_store *base, const char *collection,
+                                       const truce_find_options *options, struct index_spec *index,
+                                       bson_error_t *error)
 {
     bson_t indexes;
     truce_status status;
@@ -319,8 +330,7 @@ static truce_status overlay_read_open_all(struct overlay_cursor *cursor, const b
 
     if (status)
         return status;
-    status =
-        overlay_read_read_index(&cursor->overlay->base, cursor->part->name, options, &index, error);
+    status = overlay_read_index(&cursor->overlay->base, cursor->part->name, options, &index, error);
     if (!status)
         status = overlay_read_open_shown(cursor, filter, options, &index, error);
     if (!status && cursor->part->entries)
@@ -329,6 +339,7 @@ static truce_status overlay_read_open_all(struct overlay_cursor *cursor, const b
     return status;
 }
 
+/* Opens a cursor over the documents of the view and of the transaction's own writes. */
 static truce_status overlay_find(truce_store *base, const char *collection, const bson_t *filter,
                                  const truce_find_options *options, truce_cursor **cursor,
                                  bson_error_t *error)
@@ -428,7 +439,7 @@ static truce_status overlay_distinct(truce_store *base, const char *collection, 
 /* ---- aggregate ------------------------------------------------------------------------------ */
 
 struct overlay_source {
-    struct source base; /* first */
+    struct source base; /* Must be the first field. */
     truce_cursor *cursor;
 };
 
@@ -475,6 +486,7 @@ static truce_status overlay_read_open_head(truce_store *base, const char *collec
     return overlay_find(base, collection, head->filter ? head->filter : &all, &how, cursor, error);
 }
 
+/* Opens the cursor of an aggregate over the documents that the transaction sees. */
 static truce_status overlay_aggregate(truce_store *base, const char *collection,
                                       const bson_t *pipeline,
                                       const truce_aggregate_options *options, truce_cursor **cursor,
@@ -521,8 +533,8 @@ static truce_status overlay_aggregate(truce_store *base, const char *collection,
 /* A document that differs. */
 struct difference {
     const char *collection;
-    const bson_t *base; /* NULL: it is new. */
-    bson_t *now;        /* NULL: it was removed. */
+    const bson_t *base; /* NULL if it is new. */
+    bson_t *now;        /* NULL if it was removed. */
     bson_t id;          /* A filter. */
     bool moves;         /* It is removed and inserted. */
     bool unvalidated, replaced;
@@ -699,7 +711,7 @@ static truce_write *commit_make_writes(const struct differences *differences,
     truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
 
     *count = 0;
-    /* a bulk has a write: the collection is new, so it is empty */
+    /* A bulk has a write: the collection is new, so it is empty. */
     if (makings->count)
         writes[(*count)++] = (truce_write){.kind = TRUCE_WRITE_REQUIRE_MISSING,
                                            .collection = makings->all[0].collection};
@@ -992,6 +1004,7 @@ truce_status truce__overlay_show(truce_store *base, const char *collection, cons
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
+/* Frees what the transaction has recorded about a collection. */
 static void free_part(struct collection_part *part)
 {
     while (part->reads) {

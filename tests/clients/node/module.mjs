@@ -117,7 +117,7 @@ async function checkCommits(db) {
     await raises(TypeError, () => db.enqueue("q", { payload: {}, runAtMS: new Date("never") }));
     for (const runAtMS of [1767225600, new Date(1767225600)])
       assert.match((await raises(truce.Invalid, () => db.enqueue("q", { payload: {}, runAtMS }))).message,
-        /runAtMS'? is 1767225600, a time before 1970-04-27/);
+        /runAtMS'? is 1767225600, a time before 10000000000/);
     await raises(TypeError, () => db.enqueue("q", { payload: {}, delayMS: new Date() }));
     await raises(truce.Invalid, () => db.command({ truceSequence: "s", steps: 1 }));
     const unknown = await raises(truce.Invalid, () => db.command({ truceEnqueu: 1 }));

@@ -363,9 +363,9 @@ await check('dead letters are retried', async () => {
     await said(page, 'retried');
     must(!(await job({ 'dead.queue': 'mail' })), 'a dead letter is left');
 });
-await check('cron entries are made, run, paused, resumed, edited, and removed', async () => {
+await check('cron lines are made, run, paused, resumed, edited, and removed', async () => {
     await go(page, 'cron');
-    await page.getByRole('button', { name: 'New entry' }).click();
+    await page.getByRole('button', { name: 'New cron line' }).click();
     await page.getByLabel('Name').fill('weekly');
     await page.getByLabel('Queue').fill('weeks');
     await page.getByLabel('Schedule').fill('30 6 * * 1');
@@ -843,7 +843,7 @@ await check('a page of an earlier version of the screen loads itself again', asy
         missing-- > 0 ? route.fulfill({ status: 404 }) : route.continue(),
     );
     await early.goto(`${base}/ui/#/test/cron`);
-    await early.getByRole('button', { name: 'New entry' }).waitFor();
+    await early.getByRole('button', { name: 'New cron line' }).waitFor();
     must(missing < 0, 'the page was not loaded again');
     await sound(early);
     await early.context().close();
