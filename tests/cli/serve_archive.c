@@ -253,6 +253,9 @@ static int64_t served_code(const char *json)
 }
 
 #define INSERT(id) "{'insert': 'c', 'documents': [{'_id': '" id "'}], '$db': 'test'}"
+#define IN_TRANSACTION                                                                             \
+    "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "       \
+    "'txnNumber': {'$numberLong': '1'}, 'autocommit': false, '$db': 'admin'"
 #define FIND(level)                                                                                \
     "{'find': 'c', 'readConcern': {'level': '" level "'}, 'maxTimeMS': 200, '$db': 'test'}"
 
@@ -291,6 +294,13 @@ TEST(reports_what_is_not_archived_and_then_refuses_writes)
     CHECK_INT(served_code("{'truceSet': 'students', 'key': {'_id': 1}, 'field': 'classes', 'name': "
                           "'name', 'add': {'name': 'a'}, 'seq': 1, '$db': 'test'}"),
               ==, 24);
+    CHECK_INT(served_code("{'truceSequence': 'orders', 'take': 1, 'writeConcern': {'j': false}, "
+                          "'$db': 'test'}"),
+              ==, 0);
+    CHECK_INT(served_code("{'truceSequence': 'orders', 'take': 1, " IN_TRANSACTION
+                          ", 'startTransaction': true}"),
+              ==, 0);
+    CHECK_INT(served_code("{'commitTransaction': 1, " IN_TRANSACTION "}"), ==, 24);
     CHECK_INT(served_code("{'truceSequence': 'orders', '$db': 'test'}"), ==, 0);
     CHECK_INT(served_code("{'ping': 1, '$db': 'test'}"), ==, 0);
     CHECK(!rmdir(name));

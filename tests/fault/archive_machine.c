@@ -418,6 +418,33 @@ TEST(removes_what_is_older_than_the_period_in_real_time)
     world_close();
 }
 
+/* A virtual machine that goes back to an earlier state of the same boot has an earlier monotonic
+ * clock. The age of the archive stays as it was. */
+TEST(a_monotonic_clock_that_goes_back_makes_nothing_younger)
+{
+    struct restore_options options = {0};
+    struct restore_report report;
+    bson_error_t error;
+
+    REQUIRE(world_open());
+    atomic_store(&machine.up_ms, 20 * HOUR_MS);
+    options.at_commit = archive_two_generations();
+    REQUIRE(options.at_commit);
+    world.options.keep_ms = 10 * HOUR_MS;
+    atomic_store(&machine.up_ms, 0);
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(insert_one(11, 100));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_REMOVED]), ==, 0);
+    atomic_store(&machine.up_ms, 11 * HOUR_MS);
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_REMOVED]), >=, 1);
+    CHECK_INT(restored_last(), ==, 11);
+    CHECK_STATUS(TRUCE_NOT_FOUND, restore_to(&options, &report, &error), error);
+    atomic_store(&machine.up_ms, 0);
+    world_close();
+}
+
 /* The monotonic clock of another boot, or of another machine, says nothing about the pause. */
 TEST(a_pause_over_a_restart_of_the_machine_removes_nothing)
 {

@@ -413,6 +413,22 @@ TEST(positions_of_a_log_are_stored_with_the_effects)
     case_end(&c);
 }
 
+/* The position moves by one, too. */
+TEST(stores_the_position_of_a_single_message)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, true);
+    for (int i = 1; i <= 3; i++) {
+        fake_broker_put("{}", NULL, 0);
+        case_run_ok(&c);
+        CHECK_INT(c.counts.received, ==, 1);
+        CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, i);
+    }
+    CHECK_INT(count_json(c.store, "truce_inbox", "{'_id.partition': 0, 'next': 3}"), ==, 1);
+    case_end(&c);
+}
+
 /* ---- rejects --------------------------------------------------------------------------------- */
 
 TEST(a_reject_has_the_message_and_the_reason_once)
