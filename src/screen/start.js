@@ -5,7 +5,7 @@ const theme = localStorage.getItem('truce.theme');
 if (theme) document.documentElement.dataset.theme = theme;
 const folder = document.currentScript.src.replace(/[^/]*$/, '');
 const start = () =>
-    Promise.all(['app', 'api', 'dom', 'exact'].map((name) => import(`${folder}${name}.js`))).catch(
+    Promise.all(['app', 'api', 'dom', 'exact_numbers'].map((name) => import(`${folder}${name}.js`))).catch(
         () => {
             document.getElementById('main').textContent =
                 'The server did not send the whole screen. Load the page again.';

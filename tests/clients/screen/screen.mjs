@@ -72,7 +72,6 @@ const browser = await chromium.launch({
     executablePath: '/usr/bin/chromium',
     args: ['--no-sandbox'],
 });
-const unanswered = new Map(); // the requests of each page without an answer
 const problems = [];
 
 async function open({ theme = 'light', width = 1400, storage } = {}) {
@@ -91,31 +90,24 @@ async function open({ theme = 'light', width = 1400, storage } = {}) {
             problems.push(message.text());
     });
     page.on('pageerror', (error) => problems.push(error.stack));
+    page.on('response', (response) => {
+        if (response.request().resourceType() === 'script' && response.status() >= 400)
+            problems.push(`${response.status()} for ${response.url()}`);
+    });
     page.on('dialog', (dialog) => {
         problems.push(`dialog: ${dialog.message()}`);
         dialog.dismiss();
     });
-    const pending = new Set();
-    unanswered.set(page, pending);
-    page.on('request', (request) => pending.add(request));
-    for (const event of ['requestfinished', 'requestfailed'])
-        page.on(event, (request) => pending.delete(request));
     return page;
 }
-const isSettled = () =>
-    document.querySelector('main h1') &&
-    !document.querySelector('main [aria-busy], main .loading');
-// On a busy machine, Chromium rarely leaves a page half loaded. The page is then loaded again, once.
 async function settled(page) {
-    try {
-        await page.waitForFunction(isSettled, undefined, { timeout: 30000 });
-    } catch {
-        const urls = [...(unanswered.get(page) ?? [])].map((request) => request.url());
-        const main = await page.evaluate(() => document.querySelector('main')?.outerHTML);
-        console.error(`screen: loaded again: ${page.url()}: waits for ${urls}; ${main}`);
-        await page.reload();
-        await page.waitForFunction(isSettled, undefined, { timeout: 60000 });
-    }
+    await page.waitForFunction(
+        () =>
+            document.querySelector('main h1') &&
+            !document.querySelector('main [aria-busy], main .loading'),
+        undefined,
+        { timeout: 60000 },
+    );
 }
 async function go(page, address, root = base) {
     const url = `${root}/ui/#/test/${address}`;
