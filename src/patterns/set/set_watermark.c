@@ -166,16 +166,21 @@ static truce_status source_find(truce_set *set, const char *source, bson_error_t
     return status;
 }
 
+/* Stores a source that the set does not have. */
+static truce_status source_add(truce_set *set, const char *source, bson_error_t *error)
+{
+    truce_status status = insert_source(set, source, true, error);
+
+    if (!status)
+        source_remember(set, source);
+    return status;
+}
+
 truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error)
 {
     truce_status status = source_find(set, source, error);
 
-    if (status != TRUCE_NOT_FOUND)
-        return status;
-    status = insert_source(set, source, true, error);
-    if (!status)
-        source_remember(set, source);
-    return status;
+    return status == TRUCE_NOT_FOUND ? source_add(set, source, error) : status;
 }
 
 /* ---- computing watermarks ---- */
@@ -367,7 +372,7 @@ static truce_status source_check_known(truce_set *set, const char *source, bson_
     if (!status && (*source || list.count))
         status = source_refuse(set, source, &list, error);
     truce__sources_release(&list);
-    return status ? status : truce__source_known(set, source, error);
+    return status ? status : source_add(set, source, error);
 }
 
 /* Reads the watermark that a collector announced last, or 0 if none exists yet. */
