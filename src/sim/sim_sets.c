@@ -162,8 +162,8 @@ static void observe_set(struct run *run, const bson_t *document)
 
 static void sets_check_name(struct run *run, const bson_t *document, int name)
 {
-    int64_t stands = run->patterns.ranks[name];
-    bool known = !stands;
+    int64_t stored = run->patterns.ranks[name];
+    bool known = !stored;
 
     for (int t = 0; t < run->history.txns_count; t++) {
         const struct set_call *call = &set_calls[run->history.txns[t].script->call];
@@ -175,9 +175,9 @@ static void sets_check_name(struct run *run, const bson_t *document, int name)
 
             if (!one->seq || one->name != name)
                 continue;
-            if (in && rank_of(one) > stands)
+            if (in && rank_of(one) > stored)
                 truce__sim_fail(run, "an acknowledged operation is lost", document);
-            known = known || (!refused && rank_of(one) == stands);
+            known = known || (!refused && rank_of(one) == stored);
         }
     }
     if (!known)

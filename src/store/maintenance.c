@@ -121,7 +121,7 @@ struct walk {
     const char *collection;
     sweep_function *function;
     void *arg;
-    uint32_t mended;
+    uint32_t repaired;
     bson_t passed; /* An array of _ids. */
 };
 
@@ -149,7 +149,7 @@ static truce_status maintenance_repair_one(struct walk *walk, const bson_t *docu
     if (failed)
         maintenance_pass_over(walk, &id);
     else
-        walk->mended++;
+        walk->repaired++;
     if (failed && failed != TRUCE_LOCKED)
         truce__sweep_failed(walk->sweep, walk->collection, &id, failed, &reason);
     return TRUCE_OK;
@@ -165,7 +165,7 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
     uint32_t count, most;
 
     do {
-        most = sweep->batch - walk.mended;
+        most = sweep->batch - walk.repaired;
         status =
             maintenance_gather(sweep, collection, filter, &walk.passed, most, found, &count, error);
         for (uint32_t i = 0; i < count; i++) {
@@ -173,7 +173,7 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
                 status = maintenance_repair_one(&walk, found[i], error);
             bson_destroy(found[i]);
         }
-    } while (!status && count == most && walk.mended < sweep->batch &&
+    } while (!status && count == most && walk.repaired < sweep->batch &&
              walk.passed.len < SWEEP_PASSED_BYTES);
     if (count == most)
         sweep->report->more = true;

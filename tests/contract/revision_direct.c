@@ -257,16 +257,16 @@ TEST(a_document_that_a_filter_cannot_express_is_saved_by_a_commit)
 
 /* ---- saves that need a commit ---------------------------------------------------------------- */
 
-static void check_refused(const char *stands, const char *mine, truce_status reported)
+static void check_refused(const char *stored, const char *mine, truce_status reported)
 {
     truce_store *store = open_store(NULL);
     truce_revision_outcome outcome;
     bson_error_t error = {0};
 
-    put(store, stands);
+    put(store, stored);
     CHECK_STATUS(reported, save(store, mine, &outcome, &error), error);
     if (reported)
-        check_post(store, stands);
+        check_post(store, stored);
     truce_store_close(store);
 }
 

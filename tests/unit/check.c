@@ -42,7 +42,7 @@ struct rule {
     const char *commit, *other;             /* documents of truce_commits, or NULL */
     const char *document;                   /* of "things", or NULL */
     const char *reported, *repaired, *left; /* left: findings after the repair */
-    const char *mended;                     /* the document after the repair; NULL: unchanged */
+    const char *after_repair; /* the document after the repair, or NULL if unchanged */
 };
 
 static void check_rule(truce_store *store, const struct rule *rule)
@@ -58,8 +58,8 @@ static void check_rule(truce_store *store, const struct rule *rule)
     check_reported(store, false, rule->reported); /* looking changes nothing */
     check_reported(store, true, rule->repaired);
     check_reported(store, false, rule->left);
-    if (rule->mended)
-        CHECK_DOCUMENT(store, "things", "a", rule->mended);
+    if (rule->after_repair)
+        CHECK_DOCUMENT(store, "things", "a", rule->after_repair);
     CHECK_DOCUMENT(store, "things", "z", "{'_id': 'z', 'n': 1}");
 }
 
@@ -84,7 +84,7 @@ TEST(a_sound_store_has_no_findings)
                        .reported = "",
                        .repaired = "",
                        .left = "",
-                       .mended = "{'_id': 'a', 'n': 2}"});
+                       .after_repair = "{'_id': 'a', 'n': 2}"});
 }
 
 TEST(an_intent_without_a_commit_is_taken_off)
@@ -93,7 +93,7 @@ TEST(an_intent_without_a_commit_is_taken_off)
                        .reported = "orphan-intent",
                        .repaired = "orphan-intent repaired",
                        .left = "",
-                       .mended = "{'_id': 'a', 'n': 1}"});
+                       .after_repair = "{'_id': 'a', 'n': 1}"});
 }
 
 TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
@@ -103,7 +103,7 @@ TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
                        .reported = "orphan-intent",
                        .repaired = "orphan-intent repaired",
                        .left = "",
-                       .mended = "{'_id': 'a', 'n': 1}"});
+                       .after_repair = "{'_id': 'a', 'n': 1}"});
 }
 
 TEST(an_intent_that_truce_did_not_write_is_left_alone)
@@ -112,7 +112,7 @@ TEST(an_intent_that_truce_did_not_write_is_left_alone)
                        .reported = "foreign-intent",
                        .repaired = "foreign-intent",
                        .left = "foreign-intent",
-                       .mended = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}"});
+                       .after_repair = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}"});
 }
 
 TEST(a_commit_past_its_lease_is_undone)
@@ -124,7 +124,7 @@ TEST(a_commit_past_its_lease_is_undone)
                        .reported = "expired-lease",
                        .repaired = "expired-lease repaired",
                        .left = "",
-                       .mended = "{'_id': 'a', 'n': 1}"});
+                       .after_repair = "{'_id': 'a', 'n': 1}"});
 }
 
 TEST(a_decided_commit_is_brought_to_its_end)
@@ -134,7 +134,7 @@ TEST(a_decided_commit_is_brought_to_its_end)
                        .reported = "half-applied",
                        .repaired = "half-applied repaired",
                        .left = "",
-                       .mended = "{'_id': 'a', 'n': 2}"});
+                       .after_repair = "{'_id': 'a', 'n': 2}"});
 }
 
 #define POST_PATH                                                                                  \
@@ -149,7 +149,7 @@ TEST(moves_values_that_block_a_release_to_the_displaced)
         .reported = "half-applied",
         .repaired = "half-applied repaired, displaced",
         .left = "displaced",
-        .mended = "{'_id': 'a', 'n': {'x': 2}, 'l': [0, {'y': 3}, 2], 'gone': 'x'}"});
+        .after_repair = "{'_id': 'a', 'n': {'x': 2}, 'l': [0, {'y': 3}, 2], 'gone': 'x'}"});
 }
 
 TEST(removes_an_intent_whose_reserved_keys_a_plain_write_corrupted)
@@ -160,7 +160,7 @@ TEST(removes_an_intent_whose_reserved_keys_a_plain_write_corrupted)
         .reported = "orphan-intent",
         .repaired = "orphan-intent repaired",
         .left = "",
-        .mended = "{'_id': 'a', 'n': 1, '_keys': 7}"});
+        .after_repair = "{'_id': 'a', 'n': 1, '_keys': 7}"});
 }
 
 TEST(a_document_that_a_done_commit_still_holds_is_released)
@@ -170,7 +170,7 @@ TEST(a_document_that_a_done_commit_still_holds_is_released)
                        .reported = "unreleased",
                        .repaired = "unreleased repaired",
                        .left = "",
-                       .mended = "{'_id': 'a', 'n': 2}"});
+                       .after_repair = "{'_id': 'a', 'n': 2}"});
 }
 
 TEST(reports_an_overwritten_plain_write)
@@ -237,7 +237,7 @@ TEST(reports_and_skips_corrupted_changes_of_a_commit)
                            .reported = "corrupted-entry, half-applied",
                            .repaired = "corrupted-entry, half-applied",
                            .left = "corrupted-entry, half-applied",
-                           .mended = "{'_id': 'a', 'n': 1, " HELD "}"});
+                           .after_repair = "{'_id': 'a', 'n': 1, " HELD "}"});
         bson_free(commit);
     }
 }

@@ -298,7 +298,7 @@ struct drive {
     const bson_value_t *id;
     struct worker worker;
     struct transfer_plan plan;
-    /* Those of the plan, or NULL if there is no plan yet. */
+    /* The documents of the plan, or NULL if no plan exists yet. */
     struct transfer_document *documents;
     /* The transfer as it was read last, or inserted. */
     bson_t current;

@@ -195,13 +195,13 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
                                bson_error_t *error)
 {
     bson_t master, holder = BSON_INITIALIZER, *update;
-    struct tree_from stands;
+    struct tree_from stored;
     bson_value_t id;
     truce_status status = branch_read_master(commit, joint->branch, &master, error);
 
     if (!status)
-        status = branch_parse(joint->branch, &master, &stands, error);
-    if (!status && stands.merges != joint->from->merges - 1)
+        status = branch_parse(joint->branch, &master, &stored, error);
+    if (!status && stored.merges != joint->from->merges - 1)
         status = truce__fail(TRUCE_REFUSED, error,
                              "another process merged tree \"%s\" concurrently: merge again",
                              joint->branch->name);
