@@ -1029,9 +1029,9 @@ type QueueActionOptions struct {
 //
 // Reply: with pause, resume, and redrive `known`: false if the queue had no job and no settings, as
 // if its name is misspelled. With redrive also `count`, and `more`: true if others may exist; send
-// the command again. With `ids`, `count`, and `skipped`: the number of jobs whose state does not
-// allow the action. "not found": no such job exists in the queue. An error: 2 (invalid) the state
-// of the job does not allow the action.
+// the command again. With `ids`, `count`, and `skipped`: the number of jobs that do not exist or
+// whose state does not allow the action. An error: 125 (not found) no such job exists in the queue;
+// 2 (invalid) the state of the job does not allow the action.
 func (db *Database) QueueAction(
 	ctx context.Context, queue string, o QueueActionOptions,
 ) (Reply, error) {
@@ -1363,9 +1363,9 @@ type SignalOptions struct {
 //
 // queue: the queue; "": that of the job.
 //
-// Reply: nothing more. The first event of a name counts; later ones change nothing. "not found": no
-// such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit reached) it has
-// 100 events.
+// Reply: nothing more. The first event of a name counts; later ones change nothing. An error: 125
+// (not found) no such job exists in the queue; 2 (invalid) the job has ended; 146 (limit reached)
+// it has 100 events.
 func (db *Database) Signal(ctx context.Context, queue string, o SignalOptions) (Reply, error) {
 	row := operation{name: "truceSignal", writes: true, again: true}
 	return db.operate(ctx, row, orOne(queue), &o)
@@ -1452,7 +1452,8 @@ type CronOptions struct {
 //
 // cron: the name of the line.
 //
-// Reply: nothing more. "not found": no such line exists. Jobs that it added stay.
+// Reply: nothing more. Jobs that the line added stay. An error: 125 (not found) no such line
+// exists.
 func (db *Database) Cron(ctx context.Context, cron string, o CronOptions) (Reply, error) {
 	row := operation{name: "truceCron", writes: true, again: true}
 	return db.operate(ctx, row, cron, &o)
@@ -1991,7 +1992,7 @@ type TransferResumeOptions struct {
 //
 // collection: the collection of the transfers.
 //
-// Reply: `state`: "done". "not found": no such transfer exists. An error: 20 (refused) it is
+// Reply: `state`: "done". An error: 125 (not found) no such transfer exists; 20 (refused) it is
 // canceled.
 func (db *Database) TransferResume(
 	ctx context.Context, collection string, o TransferResumeOptions,
@@ -2021,7 +2022,7 @@ type TransferCancelOptions struct {
 //
 // collection: the collection of the transfers.
 //
-// Reply: `state`: "canceled", now or before. "not found": no such transfer exists. An error: 20
+// Reply: `state`: "canceled", now or before. An error: 125 (not found) no such transfer exists; 20
 // (refused) it is decided or done; start another transfer in the other direction.
 func (db *Database) TransferCancel(
 	ctx context.Context, collection string, o TransferCancelOptions,

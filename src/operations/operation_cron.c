@@ -179,11 +179,12 @@ static const struct operation_row cron_operation = {
     OPERATION("truceCron", ROLE_WRITE, "pauses, resumes, or removes a cron line"),
     .target = "cron",
     .value = "the name of the line",
-    .answer = "nothing more. \"not found\": no such line exists. Jobs that it added stay",
+    .answer =
+        "nothing more. Jobs that the line added stay. An error: 125 (not found) no such line exists",
     .fields = cron_fields,
     .size = sizeof(struct cron_given),
     .run = cron_run_action,
-    .ways = OPERATION_REPEATABLE,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceCron: 'nightly', action: 'pause'}",
 };
 

@@ -61,6 +61,7 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
 {
     const char *name;
     bson_t *filter, job;
+    char text[25];
     truce_status status = id ? truce__operation_optional_text(call, &name, error)
                              : truce__operation_text(call, &name, error);
 
@@ -74,6 +75,9 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
     status = truce_find_one(call->store, QUEUE, filter, NULL, &job, error);
     if (!status)
         *handle = truce__operation_queue_named(call, truce__field_text(&job, "queue"), NULL, 0);
+    bson_oid_to_string(id, text);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the job %s does not exist", text);
     bson_destroy(filter);
     bson_destroy(&job);
     return status;
@@ -504,13 +508,13 @@ static const struct operation_row queue_action_operation = {
     .answer =
         "with pause, resume, and redrive `known`: false if the queue had no job and no settings, as "
         "if its name is misspelled. With redrive also `count`, and `more`: true if others may "
-        "exist; send the command again. With `ids`, `count`, and `skipped`: the number of jobs whose state does not "
-        "allow the action. \"not found\": no such job exists in the queue. An error: 2 (invalid) the "
-        "state of the job does not allow the action",
+        "exist; send the command again. With `ids`, `count`, and `skipped`: the number of jobs that do "
+        "not exist or whose state does not allow the action. An error: 125 (not found) no such job "
+        "exists in the queue; 2 (invalid) the state of the job does not allow the action",
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
     .run = run_queue_action,
-    .ways = OPERATION_COMMITS,
+    .ways = OPERATION_COMMITS | OPERATION_STRICT,
     .example = "{truceQueue: 'mail', action: 'pause'}",
 };
 

@@ -414,12 +414,13 @@ static const struct operation_row resume_operation = {
     OPERATION("truceTransferResume", ROLE_WRITE, "completes an interrupted transfer"),
     .target = "collection",
     .value = "the collection of the transfers",
-    .answer = "`state`: \"done\". \"not found\": no such transfer exists. An error: 20 (refused) "
-              "it is canceled",
+    .answer =
+        "`state`: \"done\". An error: 125 (not found) no such transfer exists; 20 (refused) it "
+        "is canceled",
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_resume,
-    .ways = OPERATION_REPEATABLE,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceTransferResume: 'transactions', id: 17}",
 };
 
@@ -433,13 +434,13 @@ static const struct operation_row cancel_operation = {
     OPERATION("truceTransferCancel", ROLE_WRITE, "cancels a transfer that is not decided"),
     .target = "collection",
     .value = "the collection of the transfers",
-    .answer = "`state`: \"canceled\", now or before. \"not found\": no such transfer exists. An "
-              "error: 20 (refused) it is decided or done; start another transfer in the other "
+    .answer = "`state`: \"canceled\", now or before. An error: 125 (not found) no such transfer "
+              "exists; 20 (refused) it is decided or done; start another transfer in the other "
               "direction",
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_cancel,
-    .ways = OPERATION_REPEATABLE,
+    .ways = OPERATION_REPEATABLE | OPERATION_STRICT,
     .example = "{truceTransferCancel: 'transactions', id: 18}",
 };
 

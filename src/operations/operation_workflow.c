@@ -272,13 +272,13 @@ static const struct operation_row signal_operation = {
     .optional = true,
     .value = "the queue; 1: that of the job",
     .answer =
-        "nothing more. The first event of a name counts; later ones change nothing. \"not "
-        "found\": no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 "
-        "(limit reached) it has 100 events",
+        "nothing more. The first event of a name counts; later ones change nothing. An error: 125 "
+        "(not found) no such job exists in the queue; 2 (invalid) the job has ended; 146 (limit "
+        "reached) it has 100 events",
     .fields = signal_fields,
     .size = sizeof(struct signal_given),
     .run = flow_run_signal,
-    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_TRANSACTS,
+    .ways = OPERATION_COMMITS | OPERATION_REPEATABLE | OPERATION_STRICT | OPERATION_TRANSACTS,
     .example = "{truceSignal: 'mail', id: {$oid: '0123456789abcdef01234567'}, name: 'approved', "
                "event: {by: 'ada'}}",
 };

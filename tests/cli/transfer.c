@@ -34,7 +34,8 @@ TEST(a_transfer_is_started_shown_and_listed)
     ANSWERS(0, "\"reason\": ", NULL, "transfer", "list", "moves", "--state", "canceled");
     ANSWERS(0, "\"balance\": -1", NULL, "find", "accounts", "{_id: \"A\"}");
     ANSWERS(1, NULL, "can no longer be canceled", "transfer", "cancel", "moves", "3");
-    ANSWERS(1, NULL, "the transfer 4 does not exist", "transfer", "resume", "moves", "4");
+    ANSWERS(1, NULL, "the transfer moves {_id: 4} does not exist", "transfer", "resume", "moves",
+            "4");
     ANSWERS(1, NULL, "", "transfer", "show", "moves", "4");
     ANSWERS(2, NULL, "the id of the transfer is an empty string", "transfer", "start", "moves", "",
             "A", "B", "1");

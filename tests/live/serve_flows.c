@@ -36,8 +36,8 @@ TEST(a_cron_line_is_set_listed_paused_and_removed)
          "paused", "true"},
         {"{truceCron: 'nightly', action: 'resume'}", 0, "status", "\"ok\""},
         {"{truceCron: 'nightly', action: 'remove'}", 0, "status", "\"ok\""},
-        {"{truceCron: 'nightly', action: 'remove'}", 0, "status", "\"not found\""},
-        {"{truceCron: 'yearly', action: 'pause', $db: 'school'}", 0, "status", "\"not found\""},
+        {"{truceCron: 'nightly', action: 'remove'}", 125, "status", "\"not found\""},
+        {"{truceCron: 'yearly', action: 'pause', $db: 'school'}", 125, "status", "\"not found\""},
         {"{truceCronNext: '30 2 * * *', afterMS: 1767225600000, limit: 2}", 0, "times.1",
          "{\"$date\": \"2026-01-02T02:30:00Z\"}"},
         {"{truceCronNext: '30 2 * *'}", 2},
@@ -233,7 +233,7 @@ TEST(a_job_sleeps_and_waits_for_events_without_a_worker)
     static const struct step before[] = {
         {"{truceEnqueue: 'sleep', payload: {n: 1}}", 0},
         {"{truceEnqueue: 'wait', payload: {n: 2}, id: " ID(1) "}", 0},
-        {"{truceSignal: 'wait', id: " ID(2) ", name: 'yes'}", 0, "status", "\"not found\""},
+        {"{truceSignal: 'wait', id: " ID(2) ", name: 'yes'}", 125, "status", "\"not found\""},
         {"{truceSignal: 'wait', id: " ID(1) "}", 40414},
     };
     static const struct step signal[] = {

@@ -22,6 +22,9 @@ TEST(describes_every_command_and_runs_its_example)
         {"{createIndexes: 'accounts', indexes: [{key: {email: 1, _id: 1}, name: 'e', unique: true}]}",
          0},
         {"{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}", 0},
+        {"{insert: 'transactions', documents: [{_id: 18, source: 'a', destination: 'b', value: 1, "
+         "state: 'pending'}]}",
+         0},
     };
     int end_;
 
@@ -766,8 +769,10 @@ TEST(adds_finds_and_manages_jobs)
         {"{truceQueues: 1, $db: 'school'}", 0, "queues.1", NULL},
         {"{truceJobs: 'mail', id: " JOB_1 ", $db: 'school'}", 0, "jobs", "[]"},
         {"{truceEnqueue: 'mail', payload: {}, after: [" JOB_1 "], $db: 'school'}", 2},
-        {"{truceQueue: 'mail', action: 'cancel', id: " JOB_1 ", $db: 'school'}", 0, "status",
+        {"{truceQueue: 'mail', action: 'cancel', id: " JOB_1 ", $db: 'school'}", 125, "status",
          "\"not found\""},
+        {"{truceQueue: 1, action: 'cancel', id: " JOB_1 ", $db: 'school'}", 125, "errmsg",
+         "\"the job 0123456789abcdef01234567 does not exist\""},
         {"{truceQueue: 'mail', action: 'cancel'}", 72},
         {"{truceQueue: 'mail', action: 'pause', id: " JOB_1 "}", 72},
         {"{truceQueue: 'mail', action: 'dance'}", 2},
@@ -862,7 +867,7 @@ TEST(the_effects_of_a_worker_that_lost_its_job_are_refused)
         {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "9"},
         {"{truceJobs: 'two'}", 0, "jobs.0.state", "\"running\""},
         {"{truceQueue: 'two', action: 'cancel', id: " JOB_2 "}", 0},
-        {"{truceQueue: 'one', action: 'retry', id: " JOB_2 "}", 0, "status", "\"not found\""},
+        {"{truceQueue: 'one', action: 'retry', id: " JOB_2 "}", 125, "status", "\"not found\""},
     };
     bson_t *reply;
     int end_;

@@ -44,8 +44,8 @@ TEST(a_transfer_is_made_once_or_refused_for_good)
         {"{truceTransfers: 'nothing'}", 0, "status", "\"not found\""},
         {"{truceTransferCancel: 'moves', id: 1}", 20},
         {"{truceTransferCancel: 'moves', id: 2}", 0, "state", "\"canceled\""},
-        {"{truceTransferCancel: 'moves', id: 9}", 0, "status", "\"not found\""},
-        {"{truceTransferResume: 'moves', id: 9}", 0, "status", "\"not found\""},
+        {"{truceTransferCancel: 'moves', id: 9}", 125, "status", "\"not found\""},
+        {"{truceTransferResume: 'moves', id: 9}", 125, "status", "\"not found\""},
         {"{truceTransferResume: 'moves', id: 1}", 0, "state", "\"done\""},
         {"{truceTransferResume: 'moves', id: 2}", 20},
         /* the recipe of the manual, half completed by another program */

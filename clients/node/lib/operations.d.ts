@@ -1144,11 +1144,11 @@ export interface CommitOperations<R, M = R> {
    *
    * Reply: with pause, resume, and redrive `known`: false if the queue had no job and no settings,
    * as if its name is misspelled. With redrive also `count`, and `more`: true if others may exist;
-   * send the command again. With `ids`, `count`, and `skipped`: the number of jobs whose state does
-   * not allow the action. "not found": no such job exists in the queue. An error: 2 (invalid) the
-   * state of the job does not allow the action
+   * send the command again. With `ids`, `count`, and `skipped`: the number of jobs that do not
+   * exist or whose state does not allow the action. An error: 125 (not found) no such job exists in
+   * the queue; 2 (invalid) the state of the job does not allow the action
    */
-  queue(queue: string | 1, options: QueueOptions): M;
+  queue(queue: string | 1, options: QueueOptions): R;
 
   /**
    * Ends a job as done.
@@ -1197,11 +1197,11 @@ export interface CommitOperations<R, M = R> {
    *
    * queue: the queue; 1: that of the job
    *
-   * Reply: nothing more. The first event of a name counts; later ones change nothing. "not found":
-   * no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit reached)
+   * Reply: nothing more. The first event of a name counts; later ones change nothing. An error: 125
+   * (not found) no such job exists in the queue; 2 (invalid) the job has ended; 146 (limit reached)
    * it has 100 events
    */
-  signal(queue: string | 1, options: SignalOptions): M;
+  signal(queue: string | 1, options: SignalOptions): R;
 
   /**
    * Declares a currency, and opens an account with its rules.
@@ -1649,9 +1649,10 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    *
    * cron: the name of the line
    *
-   * Reply: nothing more. "not found": no such line exists. Jobs that it added stay
+   * Reply: nothing more. Jobs that the line added stay. An error: 125 (not found) no such line
+   * exists
    */
-  cron(cron: string, options: CronOptions): M;
+  cron(cron: string, options: CronOptions): R;
 
   /**
    * Computes the next times of a schedule.
@@ -1818,20 +1819,20 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    *
    * collection: the collection of the transfers
    *
-   * Reply: `state`: "done". "not found": no such transfer exists. An error: 20 (refused) it is
+   * Reply: `state`: "done". An error: 125 (not found) no such transfer exists; 20 (refused) it is
    * canceled
    */
-  transferResume(collection: string, options: TransferResumeOptions): M;
+  transferResume(collection: string, options: TransferResumeOptions): R;
 
   /**
    * Cancels a transfer that is not decided.
    *
    * collection: the collection of the transfers
    *
-   * Reply: `state`: "canceled", now or before. "not found": no such transfer exists. An error: 20
-   * (refused) it is decided or done; start another transfer in the other direction
+   * Reply: `state`: "canceled", now or before. An error: 125 (not found) no such transfer exists;
+   * 20 (refused) it is decided or done; start another transfer in the other direction
    */
-  transferCancel(collection: string, options: TransferCancelOptions): M;
+  transferCancel(collection: string, options: TransferCancelOptions): R;
 
   /**
    * Declares which fields of a dependent are copies of its source.

@@ -325,8 +325,8 @@ class CommitOperations(Runs[R]):
         Reply: with pause, resume, and redrive `known`: false if the queue had no job and no
         settings, as if its name is misspelled. With redrive also `count`, and `more`: true if
         others may exist; send the command again. With `ids`, `count`, and `skipped`: the number of
-        jobs whose state does not allow the action. "not found": no such job exists in the queue. An
-        error: 2 (invalid) the state of the job does not allow the action
+        jobs that do not exist or whose state does not allow the action. An error: 125 (not found)
+        no such job exists in the queue; 2 (invalid) the state of the job does not allow the action
         """
 
     @operation("truceDone", again=True)
@@ -441,8 +441,8 @@ class CommitOperations(Runs[R]):
         name: the name of the event
         event: the contents of the event, up to 64 KiB; absent: empty
 
-        Reply: nothing more. The first event of a name counts; later ones change nothing. "not
-        found": no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit
+        Reply: nothing more. The first event of a name counts; later ones change nothing. An error:
+        125 (not found) no such job exists in the queue; 2 (invalid) the job has ended; 146 (limit
         reached) it has 100 events
         """
 
@@ -1585,7 +1585,8 @@ class Operations(CommitOperations[R]):
         cron: the name of the line
         action: pause or resume the line, or remove it; times during a pause do not count as missed
 
-        Reply: nothing more. "not found": no such line exists. Jobs that it added stay
+        Reply: nothing more. Jobs that the line added stay. An error: 125 (not found) no such line
+        exists
         """
 
     @operation("truceCronNext", again=True)
@@ -1916,8 +1917,8 @@ class Operations(CommitOperations[R]):
         fence: the field of the fence; absent: "pendingFence"
         steps: executes step by step, also if the store supports one step
 
-        Reply: `state`: "done". "not found": no such transfer exists. An error: 20 (refused) it is
-        canceled
+        Reply: `state`: "done". An error: 125 (not found) no such transfer exists; 20 (refused) it
+        is canceled
         """
 
     @operation("truceTransferCancel", again=True)
@@ -1943,8 +1944,8 @@ class Operations(CommitOperations[R]):
         fence: the field of the fence; absent: "pendingFence"
         steps: executes step by step, also if the store supports one step
 
-        Reply: `state`: "canceled", now or before. "not found": no such transfer exists. An error:
-        20 (refused) it is decided or done; start another transfer in the other direction
+        Reply: `state`: "canceled", now or before. An error: 125 (not found) no such transfer
+        exists; 20 (refused) it is decided or done; start another transfer in the other direction
         """
 
     @operation("truceSyncDeclare", again=True)

@@ -68,7 +68,6 @@ static const struct cli_command cli_transfer_resume = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceTransferResume",
                                    .named = "BOOK collection",
-                                   .none = NO_TRANSFER,
                                    .say = "{state}"},
     .run = cli_row_run,
 };
@@ -82,7 +81,6 @@ static const struct cli_command cli_transfer_cancel = {
     .store = CLI_STORE_CHANGE,
     .row = &(const struct cli_row){.name = "truceTransferCancel",
                                    .named = "BOOK collection",
-                                   .none = NO_TRANSFER,
                                    .say = "{state}"},
     .run = cli_row_run,
 };

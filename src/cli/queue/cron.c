@@ -72,8 +72,7 @@ static const struct cli_command cli_cron_next = {
 #define CRON_ACTION(action, said)                                                                  \
     &(const struct cli_row)                                                                        \
     {                                                                                              \
-        .name = "truceCron", .set = "{action: '" action "'}", .say = said " {cron}",               \
-        .none = "the cron line {cron} does not exist"                                              \
+        .name = "truceCron", .set = "{action: '" action "'}", .say = said " {cron}"                \
     }
 
 static const struct cli_command cli_cron_pause = {

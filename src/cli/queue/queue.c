@@ -231,8 +231,7 @@ static const struct cli_command cli_queue_show = {
 #define JOB_ACTION(action, said)                                                                   \
     &(const struct cli_row)                                                                        \
     {                                                                                              \
-        .name = "truceQueue", .set = "{action: '" action "'}", .fields = "", .say = said " {id}",  \
-        .none = "the job {id} does not exist"                                                      \
+        .name = "truceQueue", .set = "{action: '" action "'}", .fields = "", .say = said " {id}"   \
     }
 
 static const struct cli_command cli_queue_cancel = {

@@ -412,9 +412,7 @@ static const struct cli_command cli_queue_signal = {
     .example = "id=$(truce queue add orders '{order: 7}' | cut -d' ' -f2)\n"
                "truce queue signal $id paid '{sum: 12}'",
     .store = CLI_STORE_CHANGE,
-    .row = &(const struct cli_row){.name = "truceSignal",
-                                   .say = "signalled {name}",
-                                   .none = "the job {id} does not exist"},
+    .row = &(const struct cli_row){.name = "truceSignal", .say = "signalled {name}"},
     .run = cli_row_run,
 };
 

@@ -233,6 +233,13 @@ func TestStepsHappenOnce(t *testing.T) {
 		must(t, <-ended)
 		same(t, ok(db.Collection("charges").CountDocuments(ctx, M{}))(t), 1)
 		same(t, earlier.Load(), attempts.Load()-1)
+		missing := bson.NewObjectID()
+		_, absent := db.Signal(ctx, "steps", truce.SignalOptions{ID: missing, Name: "paid"})
+		same(t, fails(t, absent, truce.ErrNotFound).Code, 125)
+		_, absent = db.QueueAction(ctx, "steps", truce.QueueActionOptions{Action: "cancel", ID: missing})
+		same(t, fails(t, absent, truce.ErrNotFound).Code, 125)
+		_, absent = db.Cron(ctx, "nope", truce.CronOptions{Action: "pause"})
+		same(t, fails(t, absent, truce.ErrNotFound).Code, 125)
 	})
 }
 

@@ -742,6 +742,10 @@ async function checkJobs(db) {
     assert.deepEqual((await state()).result, { by: "ada" });
     assert.equal(await db.collection("charges").countDocuments(), 1);
     assert.deepEqual([attempts[0], attempts.at(-1)], [{ earlier: false, result: { n: 0 } }, { earlier: true, result: { n: 0 } }]);
+    const missing = new ObjectId();
+    await raises(truce.NotFound, () => db.signal("steps", { id: missing, name: "paid" }));
+    await raises(truce.NotFound, () => db.queue("steps", { action: "cancel", id: missing }));
+    await raises(truce.NotFound, () => db.cron("nope", { action: "pause" }));
     await db.enqueue("discarded", { payload: {} });
     await new Worker(db, "discarded", (job) => job.discard("no"), { untilEmpty: true }).run();
     assert.deepEqual(await states("discarded"), ["discarded"]);

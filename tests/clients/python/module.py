@@ -725,6 +725,18 @@ def check_steps(db):
     check("a step takes effect once", db["charges"].count_documents() == 1, attempts)
     check("its stored result", attempts[0] == (False, {"n": 0}) and set(x[0] for x in attempts[1:]) == {True}
           and attempts[-1][1] == {"n": 0}, attempts)
+    missing = ObjectId()
+    for what, call in [
+        ("an event", lambda: db.signal("steps", id=missing, name="paid")),
+        ("an event for any queue", lambda: db.signal(1, id=missing, name="paid")),
+        ("a cancellation", lambda: db.queue_action("steps", action="cancel", id=missing)),
+        ("a retry", lambda: db.queue("steps").action(action="retry", id=missing)),
+        ("the close of a batch", lambda: db.queue_action(1, action="close", id=missing)),
+        ("a pause of a cron line", lambda: db.cron("nope", action="pause")),
+        ("a cancellation of a transfer", lambda: db.transfer_cancel("moves", id=9)),
+    ]:
+        error = raises(f"{what} for nothing", truce.NotFound, call)
+        check(f"{what}: it says so", "does not exist" in str(error) or "has no job" in str(error), error)
     db.enqueue("discarded", payload={})
     truce.Worker(db, "discarded", lambda job: job.discard("no"), until_empty=True).run()
     check("discarded", [x["state"] for x in db.iterate_jobs("discarded")] == ["discarded"])
