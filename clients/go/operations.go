@@ -1570,7 +1570,7 @@ type LedgerPostOptions struct {
 	Of any `truce:"of"`
 	// the value date; absent: the time of booking
 	Effective time.Time `truce:"effectiveMS"`
-	// of a pending transaction: the time after which it cannot be settled
+	// of a pending transaction: the time after which it cannot be settled, in the future
 	Expires time.Time `truce:"expiresMS"`
 	// metadata that is stored with the transaction
 	Meta any `truce:"meta"`
@@ -1583,7 +1583,8 @@ type LedgerPostOptions struct {
 // Reply: `exists`: it was posted before, and nothing happened now; `bookedMS`: the time of booking.
 // After an error, nothing is booked. 146 (limit reached): a rule of an account forbids it. 125 (not
 // found): an account is not open, or `of` does not exist. 11000 (duplicate): the id was used with
-// different content. 2 (invalid): the entries do not balance.
+// different content. 2 (invalid): the entries do not balance. 125 (expired): the pending
+// transaction, or the one that is settled, has expired.
 func (db *Database) LedgerPost(
 	ctx context.Context, ledger string, o LedgerPostOptions,
 ) (Reply, error) {

@@ -151,7 +151,8 @@ typedef struct truce_ledger_transaction {
      * probably in seconds, fails with TRUCE_INVALID. */
     int64_t effective_ms;
     /* For a pending transaction: the time after which it cannot be settled and its amounts are
-     * available again, ms since 1970. A time before 1970-04-26T17:46:40Z (10,000,000,000 ms) is
+     * available again, ms since 1970. A time that has passed fails with TRUCE_EXPIRED, unless the
+     * transaction was posted before. A time before 1970-04-26T17:46:40Z (10,000,000,000 ms) is
      * probably in seconds and fails with TRUCE_INVALID. 0 means never. */
     int64_t expires_ms;
     /* Metadata that is stored with the transaction. NULL means none. */
@@ -181,7 +182,8 @@ typedef struct truce_ledger_result {
  *     TRUCE_NOT_FOUND   an account is not open, or `of` does not exist
  *     TRUCE_DUPLICATE   the id was used with different content, or `of` was settled, voided, or
  *                       reversed before
- *     TRUCE_EXPIRED     the pending transaction has expired
+ *     TRUCE_EXPIRED     the pending transaction that is settled has expired; or `expires_ms` of a
+ *                       new one has passed, by the clock of this process
  *     TRUCE_UNKNOWN     the store did not reply; post the transaction again
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_post(

@@ -227,7 +227,8 @@ static const struct operation_field post_fields[] = {
     {GIVEN(post_given, effectiveMS, FIELD_TIME),
      "the value date, ms since 1970; absent: the time of booking", TIME_LEAST_MS, DATE_LAST_MS},
     {GIVEN(post_given, expiresMS, FIELD_TIME),
-     "of a pending transaction: the time after which it cannot be settled, ms since 1970",
+     "of a pending transaction: the time after which it cannot be settled, in the future, ms since "
+     "1970",
      TIME_LEAST_MS, DATE_LAST_MS},
     {GIVEN(post_given, meta, FIELD_DOCUMENT), "metadata that is stored with the transaction"},
     {{0}}};
@@ -325,7 +326,8 @@ static const struct operation_row post_operation = {
               "booking. After an error, nothing is booked. 146 (limit reached): a rule of an "
               "account forbids it. 125 (not found): an account is not open, or `of` does not "
               "exist. 11000 (duplicate): the id was used with different content. 2 (invalid): the "
-              "entries do not balance",
+              "entries do not balance. 125 (expired): the pending transaction, or the one that is "
+              "settled, has expired",
     .fields = post_fields,
     .size = sizeof(struct post_given),
     .run = operation_ledger_run_post,

@@ -687,8 +687,8 @@ static truce_status ledger_import_flush(struct importing *importing, bson_error_
     for (size_t i = 0; i < importing->count; i++)
         importing->transactions[i] = importing->items[i].transaction;
     if (importing->count)
-        status = truce_ledger_post_many(importing->ledger, importing->transactions,
-                                        importing->count, importing->results, error);
+        status = truce__ledger_post_history(importing->ledger, importing->transactions,
+                                            importing->count, importing->results, error);
     for (size_t i = 0; i < importing->count; i++) {
         if (!status)
             take_result(importing, &importing->items[i], &importing->results[i]);

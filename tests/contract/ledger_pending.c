@@ -1,5 +1,6 @@
 /* Ledgers: pending, expired, and reversed transactions. */
 #include "base/clock.h"
+#include "tests/support/early_clock.h"
 #include "tests/support/ledger_rig.h"
 
 /* ---- pending -------------------------------------------------------------------------------- */
@@ -80,6 +81,19 @@ static truce_status post_until(truce_ledger *ledger, const char *name, int64_t a
     return truce_ledger_post(ledger, NULL, &transaction, NULL, error);
 }
 
+/* Posts it when it had not yet expired. */
+static truce_status post_earlier(truce_ledger *ledger, const char *name, int64_t amount,
+                                 int64_t expires_ms, bson_error_t *error)
+{
+    const struct environment *before = truce__environment();
+    truce_status status;
+
+    early_clock_use();
+    status = post_until(ledger, name, amount, expires_ms, error);
+    truce__environment_use(before);
+    return status;
+}
+
 static bool count_documents(const bson_t *document, void *arg)
 {
     (void)document;
@@ -96,7 +110,7 @@ static void expiry(truce_store *store, const struct setting *setting)
     int open = 0;
 
     (void)setting;
-    CHECK_OK(post_until(ledger, "p1", 700, past_ms, &error), error);
+    CHECK_OK(post_earlier(ledger, "p1", 700, past_ms, &error), error);
     CHECK_OK(post_until(ledger, "p2", 100, past_ms + 100000000, &error), error);
     CHECK_OK(truce_ledger_pending(ledger, "people:a", count_documents, &open, &error), error);
     CHECK_INT(open, ==, 1);
@@ -110,7 +124,7 @@ static void expiry(truce_store *store, const struct setting *setting)
                  book_resolve(ledger, NULL, "s1", TRUCE_LEDGER_SETTLE, "p1", &error), error);
     CHECK_OK(book_resolve(ledger, NULL, "v2", TRUCE_LEDGER_VOID, "p2", &error), error);
     /* the recovery pass books it, too */
-    CHECK_OK(post_until(ledger, "p3", 50, past_ms, &error), error);
+    CHECK_OK(post_earlier(ledger, "p3", 50, past_ms, &error), error);
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     BALANCE("people:a", 100, 100);
     CHECK_STATUS(TRUCE_DUPLICATE, book_resolve(ledger, NULL, "v3", TRUCE_LEDGER_VOID, "p3", &error),
@@ -127,6 +141,77 @@ static void expiry(truce_store *store, const struct setting *setting)
 TEST(an_expired_pending_amount_is_available_again)
 {
     everywhere(expiry);
+}
+
+/* ---- posted after the expiry ----------------------------------------------------------------- */
+
+struct overdue {
+    truce_ledger *ledger;
+    const char *name;
+    int64_t expires_ms;
+};
+
+static truce_status overdue_in_commit(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct overdue *overdue = arg;
+    bson_value_t id = text_id(overdue->name);
+    truce_ledger_entry entries[] = {{"people:a", -100, NULL}, {"people:b", 100, NULL}};
+    truce_ledger_transaction transaction = {.id = &id,
+                                            .kind = TRUCE_LEDGER_PENDING,
+                                            .entries = entries,
+                                            .count = 2,
+                                            .expires_ms = overdue->expires_ms};
+
+    return truce_ledger_post(overdue->ledger, commit, &transaction, NULL, error);
+}
+
+static void overdue(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    struct overdue late = {ledger, "late", truce__clock_wall_ms() - 1000};
+    truce_ledger_entry entries[] = {{"people:a", -1, NULL}, {"people:b", 1, NULL}};
+    bson_value_t ids[] = {text_id("m0"), text_id("m1"), text_id("m2")};
+    truce_ledger_transaction many[] = {{.id = &ids[0], .entries = entries, .count = 2},
+                                       {.id = &ids[1],
+                                        .kind = TRUCE_LEDGER_PENDING,
+                                        .entries = entries,
+                                        .count = 2,
+                                        .expires_ms = late.expires_ms},
+                                       {.id = &ids[2], .entries = entries, .count = 2}};
+    truce_ledger_result results[3] = {0};
+    bson_error_t error = {0};
+
+    (void)setting;
+    CHECK_STATUS(TRUCE_EXPIRED, post_until(ledger, "late", 100, late.expires_ms, &error), error);
+    CHECK(strstr(error.message, "would reserve nothing"));
+    CHECK_STATUS(TRUCE_EXPIRED, truce_transact(store, overdue_in_commit, &late, NULL, &error),
+                 error);
+    CHECK_OK(truce_ledger_post_many(ledger, many, 3, results, &error), error);
+    CHECK_OK(results[0].status, results[0].error);
+    CHECK_STATUS(TRUCE_EXPIRED, results[1].status, results[1].error);
+    CHECK_OK(results[2].status, results[2].error);
+    CHECK_INT(book_count(store, "{'kind': 'pending'}"), ==, 0);
+    BALANCE("people:a", 998, 998);
+    /* a repetition finds the stored transaction, although it has expired */
+    CHECK_OK(post_earlier(ledger, "late", 100, late.expires_ms, &error), error);
+    CHECK_OK(post_until(ledger, "late", 100, late.expires_ms, &error), error);
+    CHECK_OK(truce_transact(store, overdue_in_commit, &late, NULL, &error), error);
+    ids[1] = text_id("late");
+    many[1].entries = (truce_ledger_entry[]){{"people:a", -100, NULL}, {"people:b", 100, NULL}};
+    CHECK_OK(truce_ledger_post_many(ledger, many, 3, results, &error), error);
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(results[i].status, results[i].error);
+        CHECK(results[i].exists);
+    }
+    CHECK_STATUS(TRUCE_DUPLICATE, post_until(ledger, "late", 101, late.expires_ms, &error), error);
+    CHECK_INT(book_count(store, "{'kind': 'pending'}"), ==, 1);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(refuses_a_pending_transaction_that_has_expired_unless_it_is_a_repetition)
+{
+    everywhere(overdue);
 }
 
 /* An earlier transaction of the same call makes the amount that a later one needs. */
@@ -265,7 +350,7 @@ static void every_path(truce_store *store, const struct setting *setting)
         bson_error_t error = {0};
         bson_t *none = test_bson("{}");
 
-        CHECK_OK(post_until(ledger, "p", 700, truce__clock_wall_ms() - 1, &error), error);
+        CHECK_OK(post_earlier(ledger, "p", 700, truce__clock_wall_ms() - 1, &error), error);
         switch (path) {
         case 0:
             BALANCE("people:a", 1000, 1000);

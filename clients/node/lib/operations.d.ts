@@ -671,7 +671,10 @@ export interface LedgerPostOptions {
   of?: any;
   /** the value date, ms since 1970; absent: the time of booking */
   effectiveMS?: Time;
-  /** of a pending transaction: the time after which it cannot be settled, ms since 1970 */
+  /**
+   * of a pending transaction: the time after which it cannot be settled, in the future, ms since
+   * 1970
+   */
   expiresMS?: Time;
   /** metadata that is stored with the transaction */
   meta?: Document;
@@ -1232,7 +1235,8 @@ export interface CommitOperations<R, M = R> {
    * Reply: `exists`: it was posted before, and nothing happened now; `bookedMS`: the time of
    * booking. After an error, nothing is booked. 146 (limit reached): a rule of an account forbids
    * it. 125 (not found): an account is not open, or `of` does not exist. 11000 (duplicate): the id
-   * was used with different content. 2 (invalid): the entries do not balance
+   * was used with different content. 2 (invalid): the entries do not balance. 125 (expired): the
+   * pending transaction, or the one that is settled, has expired
    */
   ledgerPost(ledger: string, options: LedgerPostOptions): R;
 

@@ -529,14 +529,15 @@ class CommitOperations(Runs[R]):
         kind: the kind of transaction; absent: "transfer"
         of: the id of the transaction that is settled, voided, or reversed
         effective_ms: the value date, ms since 1970; absent: the time of booking
-        expires_ms: of a pending transaction: the time after which it cannot be settled, ms since
-            1970
+        expires_ms: of a pending transaction: the time after which it cannot be settled, in the
+            future, ms since 1970
         meta: metadata that is stored with the transaction
 
         Reply: `exists`: it was posted before, and nothing happened now; `bookedMS`: the time of
         booking. After an error, nothing is booked. 146 (limit reached): a rule of an account
         forbids it. 125 (not found): an account is not open, or `of` does not exist. 11000
-        (duplicate): the id was used with different content. 2 (invalid): the entries do not balance
+        (duplicate): the id was used with different content. 2 (invalid): the entries do not
+        balance. 125 (expired): the pending transaction, or the one that is settled, has expired
         """
 
     @operation("truceTransfer", again=True)

@@ -373,6 +373,8 @@ struct ledger_request {
     enum ledger_verb verb;
     /* For LEDGER_POST. */
     const truce_ledger_transaction *transaction;
+    /* For LEDGER_POST: the transaction comes from another book and may have expired. */
+    bool history;
     /* For LEDGER_OPEN and LEDGER_RULES. */
     const char *account;
     struct ledger_rules rules;
@@ -545,6 +547,14 @@ struct ledger_takeup {
 /* Commits or refuses the documents that other programs inserted. */
 truce_status truce__ledger_take_up(struct ledger_reader *reader, struct ledger_takeup *takeup,
                                    bson_error_t *error);
+
+/* ---- another book's transactions (ledger_post.c) --------------------------------------------- */
+
+/* Does what truce_ledger_post_many does, and also posts pending transactions that have expired:
+ * those of an imported book. */
+truce_status truce__ledger_post_history(truce_ledger *ledger,
+                                        const truce_ledger_transaction *transactions, size_t count,
+                                        truce_ledger_result *results, bson_error_t *error);
 
 /* ---- expired transactions (ledger_expiry.c; booking in ledger_post.c) ----------------------- */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/time_check.h"
+#include "bson/date.h"
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_draft.h"
 #include "query/input_check.h"
@@ -240,13 +241,29 @@ static truce_status gather_load_settled(struct draft *draft, bson_error_t *error
 static truce_status gather_check_time(const struct draft *draft, bson_error_t *error)
 {
     int64_t expires_ms = truce__ledger_date(&draft->settled, "expires");
+    char text[DATE_TEXT_MAX];
 
     return expires_ms && expires_ms <= draft->plan->now_ms
                ? truce__fail(TRUCE_EXPIRED, error,
-                             "the pending transaction expired at %" PRId64
-                             " (ms since 1970), and its amounts are available again",
-                             expires_ms)
+                             "the pending transaction expired at %s, and its amounts are available "
+                             "again",
+                             truce__date_show(expires_ms, text))
                : TRUCE_OK;
+}
+
+/* Refuses a new pending transaction that has already expired, because it would reserve nothing. A
+ * repetition of a stored one is found by its id, even if the plan refuses it. */
+static truce_status gather_check_expiry(const struct draft *draft, bson_error_t *error)
+{
+    int64_t expires_ms = draft->request->transaction->expires_ms, now_ms = draft->plan->now_ms;
+    char expires[DATE_TEXT_MAX], now[DATE_TEXT_MAX];
+
+    if (!expires_ms || expires_ms > now_ms || draft->request->history)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_EXPIRED, error,
+                       "the pending transaction would reserve nothing: it expires at %s, and it is "
+                       "%s on the computer that posts it",
+                       truce__date_show(expires_ms, expires), truce__date_show(now_ms, now));
 }
 
 /* Makes the changes of a request that settles, voids, or reverses a transaction. */
@@ -351,6 +368,7 @@ truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error)
                  {"void", "VOID", false, false},
                  {"reverse", "VALID", true, false}};
     const truce_ledger_transaction *given = draft->request->transaction;
+    truce_status status;
 
     draft->state = "VALID";
     switch (draft->request->verb) {
@@ -377,5 +395,6 @@ truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error)
     if (given->of)
         return gather_of(draft, error);
     draft->planned = bson_malloc0(given->count * sizeof *draft->planned);
-    return gather_entries(draft, error);
+    status = gather_entries(draft, error);
+    return status ? status : gather_check_expiry(draft, error);
 }

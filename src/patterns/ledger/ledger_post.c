@@ -322,15 +322,10 @@ truce_status truce_ledger_post(truce_ledger *ledger, truce_commit *commit,
     return status ? status : truce__ledger_post_one(ledger, commit, &request, error);
 }
 
-truce_status truce_ledger_post_many(truce_ledger *ledger,
-                                    const truce_ledger_transaction *transactions, size_t count,
-                                    truce_ledger_result *results, bson_error_t *error)
+static truce_status post_several(truce_ledger *ledger, const truce_ledger_transaction *transactions,
+                                 size_t count, bool history, truce_ledger_result *results,
+                                 bson_error_t *error)
 {
-    if (count)
-        RETURN_IF_NULL(transactions, error);
-    if (count)
-        RETURN_IF_NULL(results, error);
-
     struct ledger_request *requests;
     size_t checked = 0;
     truce_status status;
@@ -349,8 +344,8 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
     for (size_t i = 0; i < count; i++) {
         results[i].status = truce__ledger_check_given(&transactions[i], &results[i].error);
         if (!results[i].status)
-            requests[checked++] =
-                (struct ledger_request){.transaction = &transactions[i], .result = &results[i]};
+            requests[checked++] = (struct ledger_request){
+                .transaction = &transactions[i], .history = history, .result = &results[i]};
     }
     status = truce__ledger_post_all(ledger, requests, checked, error);
     for (size_t i = 0; status && i < checked; i++) {
@@ -359,6 +354,25 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
     }
     bson_free(requests);
     return status;
+}
+
+truce_status truce_ledger_post_many(truce_ledger *ledger,
+                                    const truce_ledger_transaction *transactions, size_t count,
+                                    truce_ledger_result *results, bson_error_t *error)
+{
+    if (count)
+        RETURN_IF_NULL(transactions, error);
+    if (count)
+        RETURN_IF_NULL(results, error);
+
+    return post_several(ledger, transactions, count, false, results, error);
+}
+
+truce_status truce__ledger_post_history(truce_ledger *ledger,
+                                        const truce_ledger_transaction *transactions, size_t count,
+                                        truce_ledger_result *results, bson_error_t *error)
+{
+    return post_several(ledger, transactions, count, true, results, error);
 }
 
 struct linked {
