@@ -54,6 +54,8 @@ enum cli_store_use {
     CLI_STORE_NONE,
     /* The store must exist and is opened read-only. */
     CLI_STORE_READ,
+    /* The store must exist. If this process may not write its file, it is opened read-only. */
+    CLI_STORE_MAY_CHANGE,
     /* The store must exist. */
     CLI_STORE_CHANGE,
     /* The store is created if it does not exist and the call is not refused. */

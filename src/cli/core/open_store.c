@@ -187,13 +187,35 @@ static int open_check_side_file(const struct cli *cli)
     return CLI_DONE;
 }
 
+/* Returns whether this process may not write the store's file. */
+static bool open_is_protected(const struct cli *cli)
+{
+    const char *path = cli_store_path(cli->uri);
+
+    return path && access(path, W_OK) != 0;
+}
+
+/* Opens the store. For CLI_STORE_MAY_CHANGE, the store is opened read-only if it cannot be opened
+ * for writing, for example because its folder is protected. */
+static truce_status open_for(const struct cli *cli, enum cli_store_use use,
+                             truce_store_options *options, truce_store **store, bson_error_t *error)
+{
+    truce_status status = truce_store_open(cli->uri, options, store, error);
+
+    if (status != TRUCE_IO || use != CLI_STORE_MAY_CHANGE || options->read_only)
+        return status;
+    options->read_only = true;
+    return truce_store_open(cli->uri, options, store, error);
+}
+
 int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
 {
     const truce_store_hooks hooks = cli_slow_hooks(cli);
-    const truce_store_options options = {
+    truce_store_options options = {
         .hooks = &hooks,
-        .read_only = use == CLI_STORE_READ,
-        .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
+        .read_only = use == CLI_STORE_READ ||
+                     (use == CLI_STORE_MAY_CHANGE && cli->uri && open_is_protected(cli)),
+        .must_exist = use != CLI_STORE_WRITE && use != CLI_STORE_INPUT,
         .deadline_ms = cli->deadline_ms,
         .database = cli->database,
     };
@@ -221,7 +243,7 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     before = truce_deadline_begin(cli->deadline_ms);
     if (open_is_server(cli->uri))
         code = open_reach(cli);
-    status = code ? TRUCE_OK : truce_store_open(cli->uri, &options, store, &error);
+    status = code ? TRUCE_OK : open_for(cli, use, &options, store, &error);
     truce_deadline_end(before);
     if (code)
         return code;

@@ -229,7 +229,7 @@ static const struct cli_command cli_ledger_statement = {
     .help = "A page never changes, even during writes. For the next page, give --after the last\n"
             "number of this one.",
     .example = EXAMPLE_BOOK "truce ledger statement book customers:ada",
-    .store = CLI_STORE_READ,
+    .store = CLI_STORE_MAY_CHANGE, /* It books the release of expired amounts. */
     .row = &(const struct cli_row){.name = "truceLedgerStatement",
                                    .list = "lines",
                                    .next = "number",
