@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/field.h"
 #include "bson/number.h"
@@ -385,6 +386,45 @@ static bool plan_same_rules(const struct ledger_rules *a, const struct ledger_ru
            a->credit_only == b->credit_only && a->closed == b->closed;
 }
 
+/* Appends a limit of an account as an amount: ", minimum 0.00". */
+static void plan_show_limit(const char *what, bool has, int64_t limit, int digits,
+                            struct buffer *shown)
+{
+    char amount[TRUCE_LEDGER_AMOUNT];
+
+    if (!has)
+        return;
+    truce__buffer_append_text(shown, what);
+    truce__buffer_append_text(shown, truce_ledger_show(limit, digits, amount));
+}
+
+/* Fails with DUPLICATE, with the rules of an account that is already open. */
+static truce_status plan_refuse_open(const struct draft *draft, const char *account,
+                                     const struct ledger_rules *rules, bool same_currency,
+                                     bson_error_t *error)
+{
+    struct buffer shown = {0};
+    int digits = 0;
+
+    if (truce_ledger_digits(draft->plan->ledger, rules->currency, &digits, NULL))
+        digits = 0;
+    truce__buffer_append_text(&shown, rules->currency);
+    plan_show_limit(", minimum ", rules->has_min, rules->min, digits, &shown);
+    plan_show_limit(", maximum ", rules->has_max, rules->max, digits, &shown);
+    truce__buffer_append_text(&shown, rules->debit_only ? ", debit only" : "");
+    truce__buffer_append_text(&shown, rules->credit_only ? ", credit only" : "");
+    truce__buffer_append_text(&shown, rules->closed ? ", closed" : "");
+    truce__buffer_append_byte(&shown, 0);
+    (void)truce__fail(TRUCE_DUPLICATE, error,
+                      "account \"%s\" is already open with other rules (%s): %s", account,
+                      (const char *)shown.bytes,
+                      same_currency ? "to change them, use truce ledger rules or "
+                                      "truce_ledger_rules"
+                                    : "its currency cannot change");
+    truce__buffer_release(&shown);
+    return TRUCE_DUPLICATE;
+}
+
 /* Checks the new rules of an account and appends them to its change. Sets *nothing if the rules are
  * the same already. */
 static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_error_t *error)
@@ -403,8 +443,8 @@ static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_er
     if (*nothing)
         return TRUCE_OK;
     if (open && draft->request->verb == LEDGER_OPEN)
-        return truce__fail(TRUCE_DUPLICATE, error,
-                           "account \"%s\" is already open with other rules", account);
+        return plan_refuse_open(draft, account, &state->rules,
+                                !strcmp(rules.currency, state->rules.currency), error);
     if (open && strcmp(rules.currency, state->rules.currency) != 0)
         return truce__fail(TRUCE_INVALID, error,
                            "the currency of account \"%s\" is %s and cannot change", account,
