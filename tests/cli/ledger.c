@@ -1,7 +1,12 @@
 /* truce ledger: its output and its exit codes. */
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "tests/support/book.h"
 #include "tests/support/command.h"
+#include "tests/support/early_clock.h"
 #include "tests/support/test.h"
 
 static char store[300]; /* of the running test */
@@ -47,6 +52,20 @@ TEST(refuses_to_read_a_ledger_that_does_not_exist)
     ANSWERS(0, "0 entries of 0 accounts, 0 findings\n", NULL, "verify", "zoo");
     ANSWERS(0, "", NULL, "search", "zoo");
     ANSWERS(0, "", NULL, "accounts", "zoo");
+}
+
+/* No earlier command has created the store. */
+TEST(says_what_comes_first_in_a_new_folder)
+{
+    snprintf(store, sizeof store, "%s/new.truce", test_directory());
+    ANSWERS(1, "", "first declare the currency: truce ledger currency book EUR DIGITS", "open",
+            "book", "ada", "--currency", "EUR");
+    ANSWERS(1, "", "the ledger \"book\" does not exist", "post", "book", "ada", "ben", "5", "--id",
+            "1");
+    CHECK(access(store, F_OK) != 0);
+    ANSWERS(0, "", NULL, "currency", "book", "EUR", "2");
+    ANSWERS(1, "", "first declare the currency: truce ledger currency book USD DIGITS", "open",
+            "book", "ada", "--currency", "USD");
 }
 
 TEST(amounts_have_the_digits_of_their_currency)
@@ -197,6 +216,105 @@ TEST(a_pending_amount_is_listed_until_it_is_settled)
     ANSWERS(1, "", "no transaction has the id \"q\"", "settle", "book", "q", "--id", "v");
     ANSWERS(0, "", NULL, "pending", "book");
     ANSWERS(1, "", "minimum is 0.00", "reverse", "book", "1", "--id", "r");
+}
+
+TEST(refuses_a_pending_amount_that_has_expired)
+{
+    begin();
+    ANSWERS(1, "", "would reserve nothing: it expires at 2020-01-01T00:00:00.000Z, and it is 2",
+            "post", "book", "people:ada", "bank", "40", "--id", "p", "--pending", "--expires",
+            "2020-01-01");
+    ANSWERS(0, "", NULL, "pending", "book");
+}
+
+/* The book may have been exported before the expiry. */
+TEST(imports_a_pending_amount_that_has_expired)
+{
+    const struct command *c;
+
+    begin();
+    c = command_run(TRUCE_CLI, store,
+                    "{\"id\": \"p\", \"kind\": \"pending\", \"expires\": "
+                    "\"2020-01-01T00:00:00Z\", \"entries\": [{\"account\": \"people:ada\", "
+                    "\"amount\": \"-40.00\", \"currency\": \"EUR\"}, {\"account\": \"bank\", "
+                    "\"amount\": \"40.00\", \"currency\": \"EUR\"}]}\n",
+                    "ledger", "import", "book", "--form", "ndjson", NULL);
+    CHECK_INT(c->code, ==, 0);
+    CHECK_TEXT(c->err, "");
+    ANSWERS(0, "100.50 EUR\n", NULL, "balance", "book", "people:ada");
+}
+
+/* Reserves 40.00 until a second ago. */
+static void post_expired(void)
+{
+    bson_value_t id = text_id("p");
+    truce_ledger_entry entries[] = {{"people:ada", -4000, NULL}, {"bank", 4000, NULL}};
+    truce_ledger_transaction transaction = {.id = &id,
+                                            .kind = TRUCE_LEDGER_PENDING,
+                                            .entries = entries,
+                                            .count = 2,
+                                            .expires_ms = truce__clock_wall_ms() - 1000};
+    bson_error_t error = {0};
+    truce_ledger *ledger;
+    truce_store *opened;
+
+    CHECK_OK(truce_store_open(store, NULL, &opened, &error), error);
+    ledger = truce_ledger_new(opened, &(truce_ledger_options){.collection = "book"});
+    early_clock_use();
+    CHECK_OK(truce_ledger_post(ledger, NULL, &transaction, NULL, &error), error);
+    truce__environment_use(NULL);
+    truce_ledger_free(ledger);
+    truce_store_close(opened);
+}
+
+/* root may write to every file, so root runs the command as another user */
+static const struct command *statement_unprivileged(void)
+{
+    return geteuid() == 0
+               ? command_run("/usr/bin/setpriv", store, NULL, "--reuid=65534", "--clear-groups",
+                             TRUCE_CLI, "ledger", "statement", "book", "people:ada", NULL)
+               : command_run(TRUCE_CLI, store, NULL, "ledger", "statement", "book", "people:ada",
+                             NULL);
+}
+
+TEST(a_statement_books_the_release_of_an_expired_amount_if_it_may)
+{
+    const struct command *c;
+
+    begin();
+    post_expired();
+    CHECK_INT(chmod(store, 0444), ==, 0);
+    *strrchr(store, '/') = '\0';
+    CHECK_INT(chmod(store, 0555), ==, 0);
+    store[strlen(store)] = '/';
+    c = statement_unprivileged();
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "PENDING") && !strstr(c->out, "VOID"));
+    *strrchr(store, '/') = '\0';
+    CHECK_INT(chmod(store, 0755), ==, 0);
+    store[strlen(store)] = '/';
+    CHECK_INT(chmod(store, 0644), ==, 0);
+    for (int i = 0; i < 2; i++) {
+        c = command_run(TRUCE_CLI, store, NULL, "ledger", "statement", "book", "people:ada", NULL);
+        CHECK_INT(c->code, ==, 0);
+        CHECK(strstr(c->out, "VOID"));
+        CHECK(strstr(c->out, "100.50\n"));
+    }
+}
+
+TEST(names_the_rules_of_an_account_that_is_already_open)
+{
+    begin();
+    ANSWERS(0, "", NULL, "open", "book", "people:ada", "--currency", "EUR", "--min", "0");
+    ANSWERS(1, "",
+            "is already open with other rules (EUR, minimum 0.00): to change them, use "
+            "truce ledger rules",
+            "open", "book", "people:ada", "--currency", "EUR");
+    ANSWERS(0, "", NULL, "open", "book", "till", "--currency", "EUR", "--max", "5", "--debit-only");
+    ANSWERS(1, "", "(EUR, maximum 5.00, debit only)", "open", "book", "till", "--currency", "EUR");
+    ANSWERS(0, "", NULL, "currency", "book", "JPY", "0");
+    ANSWERS(1, "", "(EUR): its currency cannot change", "open", "book", "bank", "--currency",
+            "JPY");
 }
 
 TEST(a_book_is_proved_and_compared_with_a_seal)

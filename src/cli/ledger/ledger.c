@@ -109,13 +109,25 @@ static int ledger_set_rules(struct cli *cli, int digits)
 
 static int ledger_run_open(struct cli *cli)
 {
-    int digits, code;
+    const char *currency = cli_text(cli, "currency");
+    bson_t request = BSON_INITIALIZER, reply;
+    int code;
 
-    if (!cli_text(cli, "currency"))
+    if (!currency)
         return cli_usage(cli, "--currency CODE is missing: the currency of account \"%s\"",
                          cli->arguments[1]);
-    code = cli_ledger_currency_digits(cli, cli_text(cli, "currency"), &digits);
-    return code ? code : ledger_set_rules(cli, digits);
+    BSON_APPEND_UTF8(&request, "truceLedgerCurrency", cli->arguments[0]);
+    BSON_APPEND_UTF8(&request, "currency", currency);
+    code = cli_row_send(cli, &request, &reply);
+    if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
+        code = cli_say(cli, CLI_NO,
+                       "%s; first declare the currency: truce ledger currency %s %s DIGITS",
+                       truce__field_text(&reply, "reason"), cli->arguments[0], currency);
+    if (!code)
+        code = ledger_set_rules(cli, (int)truce__field_number(&reply, "digits"));
+    bson_destroy(&request);
+    bson_destroy(&reply);
+    return code;
 }
 
 /* Amounts, which are decimals here. */
@@ -135,7 +147,7 @@ static const struct cli_command cli_ledger_open = {
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book customers:ada --currency EUR --min 0",
     .options = rules_options,
-    .store = CLI_STORE_CHANGE,
+    .store = CLI_STORE_WRITE,
     .row = &(const struct cli_row){.name = "truceLedgerOpen",
                                    .fields = "currency debitOnly creditOnly",
                                    .say = ""},
@@ -381,7 +393,7 @@ static const struct cli_command cli_ledger_post = {
             ENTRY_OPTION("an entry; negative: the account pays (may be repeated)"),
             {"pending", 'p', NULL, "only reserve the amount", false},
             {0}},
-    .store = CLI_STORE_CHANGE,
+    .store = CLI_STORE_WRITE,
     .row = POST_ROW(NULL, " expiresMS"),
     .run = ledger_run_post,
 };
