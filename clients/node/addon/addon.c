@@ -53,8 +53,9 @@
 #define ROOM_BYTES  16384
 #define STACK_BYTES (8 << 20)
 
-/* The status of a call that did not run. */
+/* The statuses of calls that did not run. */
 #define STATUS_NO_THREAD (-1)
+#define STATUS_NO_BSON   (-2)
 
 #if defined RTLD_DEEPBIND && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 #define DEEPBIND RTLD_DEEPBIND
@@ -271,7 +272,12 @@ static void call_run(struct call *call)
     bson_t request;
 
     if (call->kind == CALL_COMMAND) {
-        lib.bson_init_static(&request, call->request, call->request_len);
+        if (!lib.bson_init_static(&request, call->request, call->request_len)) {
+            call->status = STATUS_NO_BSON;
+            snprintf(call->error.message, sizeof call->error.message,
+                     "the request of %zu bytes is not a BSON document", call->request_len);
+            return;
+        }
         call->status =
             lib.truce_command(call->store->store, call->name, &request, &call->reply, &call->error);
         call->has_reply = true;
@@ -520,13 +526,13 @@ static napi_value result_reply(napi_env env, const struct call *call)
 static napi_value result_failure(napi_env env, const struct call *call)
 {
     napi_value failure = NULL, code = NULL, reply = result_reply(env, call);
+    const char *status = call->status == STATUS_NO_THREAD ? "limit reached"
+                         : call->status == STATUS_NO_BSON ? "invalid"
+                                                          : lib.truce_status_name(call->status);
 
     napi_create_object(env, &failure);
     napi_create_uint32(env, call->error.code, &code);
-    napi_set_named_property(env, failure, "status",
-                            result_text(env, call->status == STATUS_NO_THREAD
-                                                 ? "limit reached"
-                                                 : lib.truce_status_name(call->status)));
+    napi_set_named_property(env, failure, "status", result_text(env, status));
     napi_set_named_property(env, failure, "code", code);
     napi_set_named_property(env, failure, "message", result_text(env, call->error.message));
     if (reply)
@@ -818,7 +824,9 @@ static napi_value addon_find_now(napi_env env, napi_callback_info info)
     if (napi_get_value_string_utf8(env, arguments[1], name, sizeof name, &length) != napi_ok)
         length = 0;
     if (length < sizeof name - 1) {
-        lib.bson_init_static(&request, environment->request, argument_number(env, arguments[2]));
+        if (!lib.bson_init_static(&request, environment->request,
+                                  argument_number(env, arguments[2])))
+            goto out; /* command reports it */
         before = lib.truce_deadline_begin(QUICK_MS);
         if (!lib.truce_command(handle->store->store, length ? name : NULL, &request, &reply,
                                NULL) &&
@@ -832,6 +840,7 @@ static napi_value addon_find_now(napi_env env, napi_callback_info info)
         lib.truce_deadline_end(before);
         lib.bson_destroy(&reply);
     }
+out:
     napi_create_int32(env, found, &value);
     return value;
 }

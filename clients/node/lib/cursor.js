@@ -133,7 +133,7 @@ class Cursor extends BaseCursor {
         const found = [];
         try {
             while (await this.hasNext()) {
-                found.push(...this._batch.reverse());
+                for (const document of this._batch.reverse()) found.push(document);
                 this._batch = [];
             }
         } finally {

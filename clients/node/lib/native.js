@@ -8,10 +8,10 @@
  */
 const { existsSync } = require("node:fs");
 const path = require("node:path");
-const { deserialize, serialize, serializeWithBufferAndIndex } = require("./bson.js");
+const { deserialize, ObjectId, serialize, serializeWithBufferAndIndex } = require("./bson.js");
 const errors = require("./errors.js");
 const { ofReply } = require("./failure.js");
-const { checkIntegers, withRoom } = require("./room.js");
+const { bytesOf, checkIntegers } = require("./room.js");
 
 const SONAME = "libtruce.so.0";
 const NEEDED = "0.1.0";
@@ -137,7 +137,7 @@ class FindById {
             buffer.writeInt32LE(length + 1, end);
             end += 4 + length;
             buffer[end++] = 0;
-        } else if (id?._bsontype === "ObjectId") {
+        } else if (id instanceof ObjectId) {
             buffer[at] = 0x07;
             buffer.set(id.id, end);
             end += 12;
@@ -194,7 +194,7 @@ class NativeStore {
 
     async command(database, document) {
         if (this.#closing) throw new errors.Invalid("the store is closed", { code: 2 });
-        const request = withRoom(document, () => serialize(document, BSON));
+        const request = bytesOf(document, (one) => serialize(one, BSON));
         try {
             return deserialize(
                 await this.#addon.command(this.#handle, database, request, waits(document)),

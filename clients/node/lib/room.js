@@ -1,5 +1,9 @@
 "use strict";
-/* Room for large requests: the BSON library writes every document into one buffer of 17 MB. */
+/*
+ * Room for large requests. The BSON library writes every document into one buffer of 17 MB. What
+ * does not fit into it is lost, and the library reports this in some cases only: a string at the
+ * end is cut off. The buffer therefore holds the largest request. Unused memory of it costs nothing.
+ */
 const { calculateObjectSize, setInternalBufferSize } = require("./bson.js");
 const errors = require("./errors.js");
 const { DEPTH_MAX } = require("./options.js");
@@ -7,14 +11,13 @@ const { DEPTH_MAX } = require("./options.js");
 const REQUEST_MAX = 48000000; // as over the wire
 const SESSION_BYTES = 65536; // the driver adds fields of its own
 
-function grow(document) {
-    const size = calculateObjectSize(document);
-    if (size > REQUEST_MAX)
-        throw new errors.Limit(
-            `the request has ${size} bytes, more than the maximum of ${REQUEST_MAX}`,
-            { code: 10334 },
-        );
-    setInternalBufferSize(size + SESSION_BYTES);
+setInternalBufferSize(REQUEST_MAX + SESSION_BYTES);
+
+function tooLarge(size) {
+    return new errors.Limit(
+        `the request has ${size} bytes, more than the maximum of ${REQUEST_MAX}`,
+        { code: 10334 },
+    );
 }
 
 const INT64_MAX = 2n ** 63n - 1n;
@@ -43,20 +46,28 @@ function checkIntegers(value, path = "", depth = 0) {
     }
 }
 
-/* Runs a function that writes the document. If the buffer is too small, enlarges it. */
+/* Runs a function that writes the document. */
 function withRoom(document, function_) {
-    const again = (error) => {
-        if (error?.code !== "ERR_OUT_OF_RANGE") throw error;
-        grow(document);
-        return function_();
+    const explain = (error) => {
+        if (!(error instanceof RangeError)) throw error;
+        const size = calculateObjectSize(document);
+        throw size > REQUEST_MAX ? tooLarge(size) : error;
     };
     checkIntegers(document);
     try {
         const result = function_();
-        return typeof result?.catch === "function" ? result.catch(again) : result;
+        return typeof result?.catch === "function" ? result.catch(explain) : result;
     } catch (error) {
-        return again(error);
+        return explain(error);
     }
 }
 
-module.exports = { checkIntegers, withRoom };
+/* Returns the bytes of a command. */
+function bytesOf(document, serialize) {
+    const bytes = withRoom(document, () => serialize(document));
+    // A string at the end of a larger request was cut off.
+    if (bytes.length > REQUEST_MAX) throw tooLarge(calculateObjectSize(document));
+    return bytes;
+}
+
+module.exports = { bytesOf, checkIntegers, withRoom };

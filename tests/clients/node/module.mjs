@@ -337,6 +337,10 @@ async function checkDocuments(db) {
     assert.equal((await db.collection("by id").findOne({ _id: { $gt: 3, $lt: 10 } })).n, 10);
     assert.equal((await db.collection("by id").findOne({ _id: 0, toBSON: () => ({ _id: 1.5 }) })).n, 3);
     await raises(truce.TruceError, () => db.collection("a\0b").findOne({ _id: 1 }));
+    // The JSON of a client that imitates an ObjectId does not find what the last call found.
+    const last = ids.find((_id) => _id instanceof ObjectId);
+    assert.ok(await db.collection("by id").findOne({ _id: last }));
+    await raises(Error, () => db.collection("by id").findOne({ _id: { _bsontype: "ObjectId", id: [] } }));
   });
   await check("more than one command can hold", async () => {
     const large = db.collection("large"), text = "x".repeat(1 << 20);
@@ -349,6 +353,20 @@ async function checkDocuments(db) {
     });
     await number(20);
     assert.equal((await raises(truce.Limit, () => number(60))).status, "limit reached");
+    await large.drop();
+    // The BSON library cuts off what does not fit into its buffer of 17 MB.
+    for (const value of ["x".repeat(7e6), Buffer.alloc(7e6)]) {
+      await db.commit((c) => {
+        for (let i = 0; i < 3; i++) c.insert("large", { _id: i, value });
+      });
+      const stored = await large.find().toArray();
+      for (const document of stored) assert.ok((document.value.buffer ?? document.value).length === 7e6);
+      assert.equal(stored.length, 3);
+      await large.drop();
+    }
+    // One batch of more documents than a call can have arguments.
+    for (let i = 0; i < 15; i++) await large.insertMany(Array.from({ length: 10000 }, (_, n) => ({ _id: i * 10000 + n })));
+    assert.equal((await large.find().batchSize(200000).toArray()).length, 150000);
     await large.drop();
   });
   await check("collections", async () => {
