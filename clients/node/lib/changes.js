@@ -2,7 +2,7 @@
 /* The changes of a commit: documents by the methods here, operations by their own names. */
 const { addOperations } = require("./operations_base.js");
 const {
-    checkDates,
+    checkValues,
     checked,
     checkDefined,
     checkDocument,
@@ -40,7 +40,7 @@ class Changes {
         if (kind in WITH) {
             const [name, example] = WITH[kind];
             checkDocument(fields.with, `the ${name} of ${what}`, example);
-            checkDates(fields.with, `the ${name} of ${what}`);
+            checkValues(fields.with, `the ${name} of ${what}`);
         }
         return this._run({ [kind]: collection, ...fields, ...(where && { if: where }) });
     }

@@ -4,7 +4,7 @@ const { ObjectId, calculateObjectSize } = require("./bson.js");
 const { Cursor, FindCursor, sortOf } = require("./cursor.js");
 const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
-const { checkDates, checked, checkDefined, checkDocument } = require("./options.js");
+const { checkValues, checked, checkDefined, checkDocument } = require("./options.js");
 
 /* The largest insert command. */
 const BATCH_BYTES = 8 << 20;
@@ -47,7 +47,7 @@ function checkUpdate(update, method) {
         throw new TypeError(
             `the update of ${method} must have operators, such as {$set: {n: 1}}`,
         );
-    return checkDates(update, `the update of ${method}`);
+    return checkValues(update, `the update of ${method}`);
 }
 
 function checkReplacement(document, method) {
@@ -56,7 +56,7 @@ function checkReplacement(document, method) {
         throw new TypeError(
             `the replacement of ${method} must not have operators; updateOne has them`,
         );
-    return checkDates(document, `the replacement of ${method}`);
+    return checkValues(document, `the replacement of ${method}`);
 }
 
 /* Throws the first error of the writes that failed one by one. */
@@ -152,7 +152,7 @@ class Collection {
         if (!Array.isArray(pipeline))
             throw new TypeError("the pipeline of aggregate must be an array of stages");
         for (const stage of pipeline) checkDefined(stage?.$match, "$match of aggregate");
-        checkDates(pipeline, "the pipeline of aggregate");
+        checkValues(pipeline, "the pipeline of aggregate");
         const cursor = batchSize === undefined ? {} : { batchSize };
         const made = new Cursor(this.#database, {
             aggregate: this.collectionName,
@@ -172,7 +172,7 @@ class Collection {
 
     async insertOne(document) {
         checkDocument(document, "the argument of insertOne", "{n: 1}");
-        checkDates(document, "the argument of insertOne");
+        checkValues(document, "the argument of insertOne");
         const { insertedIds } = await this.#insert([document], true);
         return { acknowledged: true, insertedId: insertedIds[0] };
     }
@@ -185,7 +185,7 @@ class Collection {
             );
         documents.forEach((document, i) => {
             checkDocument(document, `document ${i} of insertMany`, "{n: 1}");
-            checkDates(document, `document ${i} of insertMany`);
+            checkValues(document, `document ${i} of insertMany`);
         });
         return this.#insert(documents, ordered);
     }
@@ -308,7 +308,7 @@ class Collection {
     async merge(document, options) {
         const given = checked(options, MERGE_OPTIONS, "merge");
         checkDocument(document, "the first argument of merge", '{_id: 1, title: "..."}');
-        checkDates(document, "the first argument of merge");
+        checkValues(document, "the first argument of merge");
         return mergeJson(this.#database, this.collectionName, document, given);
     }
 

@@ -87,14 +87,16 @@ function useMethodNames(error) {
     return error;
 }
 
-const DISCONNECTED =
-    /^Mongo(Network|ServerSelection|Topology|PoolCleared|NotConnected|ServerClosed)/;
+const CLOSED = /^Mongo(ClientClosed|NotConnected|TopologyClosed)/;
+const DISCONNECTED = /^Mongo(Network|ServerSelection|Topology|PoolCleared|ServerClosed)/;
 
 /* Returns the error for one of the driver. Errors of other kinds are returned as they are. */
 function ofDriver(error, command) {
     if (error instanceof TruceError || !error?.name?.startsWith("Mongo")) return error;
     if (/ wire version /.test(error.message))
         return new WrongServer(`the server is not truce: ${error.message}`, { cause: error });
+    if (CLOSED.test(error.name))
+        return new Invalid(`${command}: the database is closed`, { code: 2, cause: error });
     if (DISCONNECTED.test(error.name)) {
         const isAway = error.name === "MongoServerSelectionError";
         const message = isAway

@@ -1,6 +1,6 @@
 "use strict";
 /* A claimed job. */
-const { isDate } = require("node:util").types;
+const { inspect, types } = require("node:util");
 const { changesOf } = require("./changes.js");
 const errors = require("./errors.js");
 const { consoleLogger } = require("./logger.js");
@@ -10,15 +10,44 @@ const telemetry = require("./telemetry.js");
 const END = ["database"];
 const FAIL = ["delayMS", "database"];
 
-const textOf = (error) => (error instanceof Error ? error.message || error.name : String(error));
+const TEXT_MAX = 65536; // the store keeps less
+
+/* Returns the text of what a handler threw, which can be anything. */
+function textOf(error) {
+    try {
+        const text = error instanceof Error ? error.message || error.name : error;
+        const shown = typeof text === "object" ? inspect(text) : String(text);
+        return shown.slice(0, TEXT_MAX).replaceAll("\0", "\\0"); // the store refuses zero bytes
+    } catch {
+        return "the handler threw a value that cannot be printed";
+    }
+}
+
+/* Returns the stack of an error, or its text. */
+function stackOf(error) {
+    try {
+        return typeof error?.stack === "string" ? error.stack : textOf(error);
+    } catch {
+        return textOf(error);
+    }
+}
+
 const isDocument = (value) =>
-    typeof value === "object" && !Array.isArray(value) && !value._bsontype && !isDate(value);
+    typeof value === "object" &&
+    !Array.isArray(value) &&
+    !value._bsontype &&
+    !ArrayBuffer.isView(value) &&
+    !types.isDate(value) &&
+    !types.isRegExp(value) &&
+    !types.isNativeError(value) &&
+    !types.isSet(value);
 const isNone = (value) =>
     value === undefined || value === null || ["function", "symbol"].includes(typeof value);
 
 /* Returns the result that is stored of a handler's result: a document, or {value: result}. */
 function resultOf(value) {
     if (isNone(value)) return undefined;
+    if (types.isBoxedPrimitive(value)) return { value: value.valueOf() };
     return isDocument(value) ? value : { value };
 }
 
@@ -256,17 +285,28 @@ class Job {
         }
     }
 
-    async #failed(error, logger) {
-        if (error instanceof errors.Suspended) return;
-        telemetry.failed(error);
-        if (this.lost || (error instanceof errors.Expired && !this.ended)) {
-            logger.warn(`${this.#name}: it was canceled, or another worker has it`);
-            this.ended = true;
-            return;
+    async #failed(thrown, logger) {
+        // The traps of a Proxy may throw whatever is done with it.
+        const error = types.isProxy(thrown) ? textOf(thrown) : thrown;
+        if (error instanceof errors.Suspended && this.ended) return;
+        telemetry.failed(types.isNativeError(error) ? error : textOf(error));
+        if (this.lost) return this.#warnLost(logger);
+        // The error may be that of the job, or of another call of the handler: the report shows it.
+        const mayBeLost = error instanceof errors.Expired && !this.ended;
+        if (!mayBeLost) this.#log("error", `failed: ${stackOf(error)}`);
+        if (this.ended) return;
+        try {
+            await this.#end("fail", { error: textOf(error) });
+            if (mayBeLost) this.#log("error", `failed: ${stackOf(error)}`);
+        } catch (failure) {
+            if (mayBeLost && failure instanceof errors.Expired) this.#warnLost(logger);
+            else this.#warn(failure, logger);
         }
-        this.#log("error", `failed: ${error?.stack ?? textOf(error)}`);
-        const fields = { error: textOf(error) };
-        if (!this.ended) await this.#report(() => this.#end("fail", fields), logger);
+    }
+
+    #warnLost(logger) {
+        logger.warn(`${this.#name}: it was canceled, or another worker has it`);
+        this.ended = true;
     }
 
     /* Calls a function that reports an outcome. If it cannot, the lease ends, and another worker
@@ -275,9 +315,13 @@ class Job {
         try {
             await function_();
         } catch (error) {
-            if (!(error instanceof errors.TruceError)) throw error;
-            logger.warn(`${this.#name}: ${error.message}`);
+            this.#warn(error, logger);
         }
+    }
+
+    #warn(error, logger) {
+        if (!(error instanceof errors.TruceError)) throw error;
+        logger.warn(`${this.#name}: ${error.message}`);
     }
 
     get #name() {

@@ -1,6 +1,6 @@
 "use strict";
 /* The methods of the table of operations, for the database and for the lists of changes. */
-const { checkDates, checked, checkDefined, duration, milliseconds } = require("./options.js");
+const { checkValues, checked, checkDefined, duration, milliseconds } = require("./options.js");
 const rows = require("./operations.js");
 
 /* The options that select documents. */
@@ -14,7 +14,7 @@ function commandOf(method, row, target, options) {
         if (SELECTS.has(name)) checkDefined(given[name], `the option ${name} of ${method}`);
         if (row.times?.includes(name)) document[name] = milliseconds(given[name]);
         else if (name.endsWith("MS")) document[name] = duration(name, given[name]);
-        else document[name] = checkDates(given[name], `the option ${name} of ${method}`);
+        else document[name] = checkValues(given[name], `the option ${name} of ${method}`);
     }
     return document;
 }

@@ -1,6 +1,6 @@
 "use strict";
 /* The check of options: an unknown option is an error, not ignored. */
-const { isDate } = require("node:util").types;
+const types = require("node:util").types;
 
 /* Returns the number of letters to insert, remove, or replace to make one text of the other. */
 function distance(left, right) {
@@ -83,7 +83,7 @@ function checkDocument(value, what, example) {
         typeof value !== "object" ||
         Array.isArray(value) ||
         value._bsontype ||
-        isDate(value)
+        types.isDate(value)
     )
         throw new TypeError(`${what} must be a document, such as ${example}`);
     return value;
@@ -99,7 +99,8 @@ function pathOf(value, isWrong, parents = []) {
     if (isWrong(value)) return "";
     if (value === null || typeof value !== "object" || parents.length > DEPTH_MAX) return undefined;
     if (value._bsontype || typeof value.toBSON === "function") return undefined;
-    if (ArrayBuffer.isView(value) || isDate(value) || parents.includes(value)) return undefined;
+    if (ArrayBuffer.isView(value) || types.isDate(value)) return undefined;
+    if (parents.includes(value)) return undefined;
     parents.push(value);
     for (const [name, one] of value instanceof Map ? value : Object.entries(value)) {
         const inner = pathOf(one, isWrong, parents);
@@ -110,16 +111,30 @@ function pathOf(value, isWrong, parents = []) {
 }
 
 const isUndefined = (value) => value === undefined;
-const isInvalidDate = (value) => isDate(value) && Number.isNaN(value.getTime());
 
-/* Returns a value. Throws a TypeError if it has an invalid Date: the BSON library writes 1970. */
-function checkDates(value, what) {
-    const path = pathOf(value, isInvalidDate);
+const isInvalidDate = (value) => types.isDate(value) && Number.isNaN(value.getTime());
+
+/* Values that the BSON library writes as another value, without an error: as 1970, or as {}. */
+const LOST = [
+    [isInvalidDate, "an invalid Date: give it a valid one, or null"],
+    [types.isPromise, "a Promise: await it"],
+    [types.isSet, "a Set: give an array"],
+    [types.isNativeError, "an Error: give its message"],
+    [types.isAnyArrayBuffer, "an ArrayBuffer: give a Buffer"],
+];
+
+function lossOf(value) {
+    if (value === null || typeof value !== "object" || typeof value.toBSON === "function")
+        return undefined;
+    return LOST.find(([isLost]) => isLost(value))?.[1];
+}
+
+/* Returns a value. Throws a TypeError if it has one that would be stored as another one. */
+function checkValues(value, what) {
+    let why;
+    const path = pathOf(value, (one) => (why = lossOf(one)) !== undefined);
     if (path !== undefined)
-        throw new TypeError(
-            `${path === "" ? what : `"${path}" of ${what}`} is an invalid Date: ` +
-                "give it a valid one, or null",
-        );
+        throw new TypeError(`${path === "" ? what : `"${path}" of ${what}`} is ${why}`);
     return value;
 }
 
@@ -133,7 +148,7 @@ function checkDefined(value, what) {
         throw new TypeError(
             `"${path}" of ${what} is undefined: give it a value, or null for documents without it`,
         );
-    return checkDates(value, what);
+    return checkValues(value, what);
 }
 
 function printed(value) {
@@ -157,7 +172,7 @@ function duration(name, value) {
 }
 
 module.exports = {
-    checkDates,
+    checkValues,
     checked,
     checkDefined,
     checkDocument,

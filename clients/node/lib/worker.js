@@ -10,6 +10,7 @@ const { checked, checkFunction, checkText, printed } = require("./options.js");
 const OPTIONS = ["concurrency", "leaseMS", "waitMS", "untilEmpty", "name", "signal", "logger"];
 const RETRY_MS = 1000;
 const CLAIM_MAX = 1000;
+const INTERVAL_MAX = 2 ** 31 - 1; // a longer one would be 1 ms
 /* Errors of a claim after which the worker continues. */
 const TEMPORARY = [errors.Unreachable, errors.Locked, errors.Timeout];
 const isTemporary = (error) =>
@@ -118,6 +119,10 @@ class Worker {
             if (typeof name === "string") this.#logWait(name);
         };
         const { signal } = this.#options;
+        if (!Array.isArray(signals) || signals.some((one) => !(one in os.constants.signals)))
+            throw new TypeError(
+                'the option signals of run must be an array of names, such as ["SIGTERM"]',
+            );
         const watched = isMainThread ? signals : [];
         for (const one of watched) process.once(one, stop);
         signal?.addEventListener("abort", stop, { once: true });
@@ -134,7 +139,10 @@ class Worker {
 
     async #work() {
         const { concurrency, untilEmpty, leaseMS } = this.#options;
-        const keeper = setInterval(() => void this.#keepLeases(), leaseMS / 3);
+        const keeper = setInterval(
+            () => void this.#keepLeases(),
+            Math.min(leaseMS / 3, INTERVAL_MAX),
+        );
         try {
             while (!this.#stopping) {
                 if (this.#running.size === concurrency) {

@@ -312,6 +312,12 @@ async function checkDocuments(db) {
       () => db.collection(), () => db.collection(""),
     ]) await raises(TypeError, call);
     await raises(truce.Invalid, () => people.findOne({ $nothing: 1 }));
+    // Values that BSON would store as {}, or as another date.
+    for (const [value, why] of [[Promise.resolve(1), /await it/], [new Set([1]), /array/], [new Error("no"), /message/],
+      [new ArrayBuffer(1), /Buffer/], [new Date(NaN), /valid one/]])
+      for (const call of [() => people.insertOne({ a: { b: [value] } }), () => people.updateOne({}, { $set: { a: value } }),
+        () => db.commit((c) => void c.insert("people", { a: value })), () => db.enqueue("lost", { payload: { a: value } })])
+        assert.match((await raises(TypeError, call)).message, why);
   });
   await check("values of BSON", async () => {
     const value = { _id: new ObjectId(), at: new Date(0), big: 2 ** 40, half: 0.5, price: Decimal128.fromString("1.10"),
@@ -583,12 +589,29 @@ async function checkJobs(db) {
     assert.match(jobs[3].errors[0].text, /a bad payload/);
   });
   await check("results of a handler", async () => {
-    const results = ["sent", 0, false, [1, 2], new Date(5), { n: 1 }, null, undefined];
+    const results = ["sent", 0, false, [1, 2], new Date(5), { n: 1 }, null, undefined, /a/i, new String("s")];
     await db.enqueue("results", { payloads: results.map((_, n) => ({ n })) });
     await new Worker(db, "results", (job) => results[job.payload.n], { untilEmpty: true, logger: silent }).run();
     const jobs = (await all(db.iterateJobs("results"))).sort((a, b) => a.payload.n - b.payload.n);
     assert.deepEqual(jobs.map((job) => job.result), [{ value: "sent" }, { value: 0 }, { value: false },
-      { value: [1, 2] }, { value: new Date(5) }, { n: 1 }, undefined, undefined]);
+      { value: [1, 2] }, { value: new Date(5) }, { n: 1 }, undefined, undefined, { value: /a/i }, { value: "s" }]);
+  });
+  await check("a handler that throws anything", async () => {
+    const hostile = new Proxy({}, new Proxy({}, { get: () => () => assert.fail("a trap") }));
+    const silence = { toString: () => assert.fail("a call") };
+    const thrown = [undefined, null, 5n, "text", Symbol("a"), Object.create(null), { code: 7 }, silence, hostile,
+      Object.assign(new Error(), { message: { a: 1 } }), Object.assign(new Error(), { message: Symbol("b") }),
+      Object.defineProperty(new Error("stack"), "stack", { get: () => assert.fail("a getter") }), new Error("zero\0byte"),
+      new Error("x".repeat(49e6)), new truce.Suspended("mine"), new truce.Expired("another call")];
+    await db.enqueue("thrown", { payloads: thrown.map((_, n) => ({ n })) });
+    await new Worker(db, "thrown", (job) => {
+      throw thrown[job.payload.n];
+    }, { untilEmpty: true, logger: silent }).run();
+    const jobs = (await all(db.iterateJobs("thrown"))).sort((a, b) => a.payload.n - b.payload.n);
+    assert.deepEqual(jobs.map((job) => job.state), thrown.map(() => "delayed"));
+    assert.deepEqual(jobs.map((job) => job.errors[0].text.slice(0, 12)), ["undefined", "null", "5", "text", "Symbol(a)",
+      "[Object: nul", "{ code: 7 }", "{ toString: ", "the handler ", "{ a: 1 }", "Symbol(b)", "stack", "zero\\0byte",
+      "xxxxxxxxxxxx", "mine", "another call"]);
   });
   await check("calls that a handler does not await", async () => {
     const payloads = ["commit", "step", "wrong", "late"].map((kind) => ({ kind }));
@@ -699,6 +722,7 @@ async function checkJobs(db) {
       () => new Worker(db, "q", { work }), () => new Worker(db, work), () => new Worker(undefined, "q", work),
       () => new Worker(db, "q", work, { leaseMS: "1m" }), () => new Worker(db, "q", work, { waitMS: -1 }), () => new Worker(db, "q", work, { name: 5 }),
       () => new Worker(db, "q", work, { signal: 5 }), () => new Worker(db, "q", work, { logger: {} })]) await raises(TypeError, make);
+    for (const signals of ["SIGTERM", null, ["TERM"]]) await raises(TypeError, () => new Worker(db, "q", work).run({ signals }));
     await raises(truce.Invalid, () => new Worker(db, "q", work, { leaseMS: 1, logger: silent }).run());
     const logged = []; // a worker that ends in the background says why
     const worker = new Worker(db, "q", work, { leaseMS: 1, logger: { ...silent, error: (...words) => logged.push(words) } });
@@ -876,6 +900,15 @@ async function checkServer() {
     const next = stream.next();
     await stream.close();
     assert.deepEqual([await next, stream.closed], [null, true]);
+  });
+  await check("a connection that is closed under a worker", async () => {
+    const own = await truce.connect(uri, { database });
+    await own.enqueue("closed", { payload: {} });
+    const worker = new Worker(own, "closed", () => own.close(), { logger: silent });
+    assert.match((await raises(truce.Invalid, () => worker.run())).message, /claim: the database is closed/);
+    await raises(truce.Invalid, () => own.queues());
+    const [job] = await db.jobs("closed").then((reply) => reply.jobs);
+    assert.equal(job.state, "running");
   });
   await check("SIGTERM", async () => {
     await db.enqueue("slow", { payloads: [{}, {}] });
