@@ -84,20 +84,46 @@ static const struct operation_field check_fields[] = {
      "with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it"},
     {{0}}};
 
+/* Turns the failure of a check that has findings into another finding. They would be lost if the
+ * reply were only an error. */
+static void check_add_failure(const bson_error_t *error, struct reply_list *findings,
+                              truce_check_report *report)
+{
+    char text[600];
+    bson_t finding = BSON_INITIALIZER;
+
+    snprintf(text, sizeof text, "the check is not complete: %s", error->message);
+    BCON_APPEND(&finding, "rule", BCON_UTF8("unreadable"), "ns", BCON_UTF8(""), "text",
+                BCON_UTF8(text), "repair",
+                BCON_UTF8("none: restore a backup, or save the other documents with truce "
+                          "salvage"));
+    maintenance_add_finding(&finding, findings);
+    report->findings++;
+    bson_destroy(&finding);
+}
+
 static truce_status maintenance_run_check(struct operation_call *call, const void *arg,
                                           bson_t *reply, bson_error_t *error)
 {
     const struct check_given *given = arg;
     const truce_check_options options = {.repair = given->repair, .finding = given->finding};
     struct reply_list findings;
-    truce_check_report report;
+    truce_check_report report = {0};
+    bson_error_t why = {0};
     truce_status status =
         given->repair ? call->host->check_role(call, ROLE_MAINTAIN, error) : TRUCE_OK;
 
     truce__reply_list_begin(&findings, REPLY_LIST_MAX);
-    if (!status)
+    if (!status) {
         status =
-            truce_check(call->whole, &options, maintenance_add_finding, &findings, &report, error);
+            truce_check(call->whole, &options, maintenance_add_finding, &findings, &report, &why);
+        if (status == TRUCE_CORRUPT && report.findings) {
+            check_add_failure(&why, &findings, &report);
+            status = TRUCE_OK;
+        }
+        if (status && error)
+            *error = why;
+    }
     if (!status)
         BCON_APPEND(reply, "collections", BCON_INT64(report.collections), "documents",
                     BCON_INT64(report.documents), "commits", BCON_INT64(report.commits), "found",

@@ -287,6 +287,40 @@ TEST(a_truncated_file_is_refused_with_the_ways_out)
             "count", "s");
 }
 
+/* Inverts a byte in the middle of a page, from 1. */
+static void invert_byte(long page)
+{
+    FILE *file = fopen(store, "r+");
+    long at = (page - 1) * 4096 + 2000;
+    int byte;
+
+    CHECK(file && fseek(file, at, SEEK_SET) == 0);
+    byte = getc(file);
+    CHECK(byte != EOF && fseek(file, at, SEEK_SET) == 0 && putc(byte ^ 0xff, file) != EOF);
+    fclose(file);
+}
+
+TEST(names_the_ways_out_of_a_damaged_page)
+{
+    const struct command *c;
+    bool catalog = false, incomplete = false;
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{_id: 1}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{_id: 1}");
+    for (long page = 2; page < 8; page++) {
+        invert_byte(page);
+        c = RUN("check");
+        catalog = catalog || strstr(c->err, "cannot read the catalog");
+        incomplete =
+            incomplete || strstr(c->out, "unreadable: the file: the check is not complete");
+        CHECK_INT(c->code, ==, *c->err ? 3 : 1);
+        CHECK(strstr(*c->err ? c->err : c->out, *c->err ? "truce salvage" : "damaged-page"));
+        invert_byte(page);
+    }
+    CHECK(catalog && incomplete);
+}
+
 /* root may write to every file, so root runs the command as another user */
 #define RUN_UNPRIVILEGED(...)                                                                      \
     (geteuid() == 0 ? command_run("/usr/bin/setpriv", store, NULL, "--reuid=65534",                \

@@ -271,12 +271,23 @@ static int cli_exit_of(truce_status status)
     return CLI_FAILED;
 }
 
+/* Returns the ways out of a damaged file, or "" if the message names one. */
+static const char *output_remedy(truce_status status, const char *message)
+{
+    return status == TRUCE_CORRUPT && !strstr(message, "salvage") &&
+                   (strstr(message, "of the file is damaged") ||
+                    strstr(message, "of the log is damaged"))
+               ? "; restore a backup or an archive, or rescue what is readable with truce salvage"
+               : "";
+}
+
 int cli_error(const struct cli *cli, const char *what, truce_status status,
               const bson_error_t *error)
 {
     char message[2000];
 
-    snprintf(message, sizeof message, "%s%s%s", what ? what : "", what ? ": " : "", error->message);
+    snprintf(message, sizeof message, "%s%s%s%s", what ? what : "", what ? ": " : "",
+             error->message, output_remedy(status, error->message));
     print_error(cli, truce_status_name(status), error, message);
     return cli_exit_of(status);
 }
