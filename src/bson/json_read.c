@@ -957,6 +957,15 @@ static truce_status put_integer(struct reading *r, const char *text, uint8_t *ty
     return put_int64(r, number);
 }
 
+static truce_status json_refuse_length(struct reading *r)
+{
+    char what[80];
+
+    snprintf(what, sizeof what, "the number is too long: the maximum is %d characters",
+             NUMBER_TEXT_MAX);
+    return fail_here(r, what);
+}
+
 static truce_status json_read_number(struct reading *r, uint8_t *type)
 {
     char text[NUMBER_TEXT_MAX + 1];
@@ -967,7 +976,7 @@ static truce_status json_read_number(struct reading *r, uint8_t *type)
     if (!end)
         return fail_here(r, "this is not a JSON number");
     if (end - from > NUMBER_TEXT_MAX)
-        return fail_here(r, "the number has too many digits");
+        return json_refuse_length(r);
     memcpy(text, from, (size_t)(end - from));
     text[end - from] = '\0';
     r->at = end;

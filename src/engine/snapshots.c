@@ -105,7 +105,7 @@ static void snapshots_end(struct snapshot *snapshot, const char *why)
 
 /* Returns why the snapshot has expired, or NULL if it has not. Called under the mutex of the
  * snapshot. */
-static const char *snapshots_is_over(const struct snapshot *snapshot)
+static const char *snapshots_is_over(struct snapshot *snapshot)
 {
     const struct lock *lock = snapshot->all->pins.lock;
     int64_t age_ms = (truce__clock_monotonic_ns() - snapshot->since_ns) / 1000000;
@@ -114,13 +114,20 @@ static const char *snapshots_is_over(const struct snapshot *snapshot)
 
     if (snapshot->limits.unlimited || !written)
         return NULL;
+    snapshot->reason[0] = '\0';
     if (age_ms > snapshot->limits.age_ms)
-        return "it was open for longer than its maximum age";
-    if (written > snapshot->limits.log)
-        return "more than its maximum of log bytes was written while it was open";
-    if (length > LOG_LONG && length / 2 > snapshot->limits.log && !truce__pins_unlimited(lock))
-        return "the log is too long, and could not be restarted while it was open";
-    return NULL;
+        snprintf(snapshot->reason, sizeof snapshot->reason,
+                 "it was open for longer than its maximum age of %lld ms",
+                 (long long)snapshot->limits.age_ms);
+    else if (written > snapshot->limits.log)
+        snprintf(snapshot->reason, sizeof snapshot->reason,
+                 "more than its maximum of %llu bytes of the log was written while it was open",
+                 (unsigned long long)snapshot->limits.log);
+    else if (length > LOG_LONG && length / 2 > snapshot->limits.log && !truce__pins_unlimited(lock))
+        snprintf(snapshot->reason, sizeof snapshot->reason,
+                 "the log has %llu bytes, and could not be restarted while it was open",
+                 (unsigned long long)length);
+    return snapshot->reason[0] ? snapshot->reason : NULL;
 }
 
 /* Ends all expired snapshots. Called under the mutex of the list. Leaves snapshots in use to their

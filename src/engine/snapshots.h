@@ -45,8 +45,9 @@ struct snapshot {
     struct reader reader;
     /* The slot of the pool that the connection came from. */
     struct reader *home;
-    /* The reason why the snapshot was ended. */
+    /* The reason why the snapshot was ended, which may be in `reason`. */
     const char *why;
+    char reason[100];
 };
 
 struct snapshots {

@@ -32,6 +32,14 @@ static truce_status patch_refuse(const struct patch_tree *tree, const char *what
                        what, path);
 }
 
+static truce_status patch_refuse_parts(const struct patch_tree *tree, const char *path)
+{
+    return truce__fail(TRUCE_INVALID, tree->error,
+                       "operation %u: a JSON pointer has at most %d parts, and this one has more: "
+                       "\"%.200s\"",
+                       tree->number, TRUCE_DOCUMENT_DEPTH_MAX + 1, path);
+}
+
 /* Unescapes a token: "~01" is "~1". */
 static bool patch_unescape(struct patch_tree *tree, const char *from, uint32_t length,
                            struct token *token)
@@ -74,7 +82,7 @@ static truce_status read_pointer(struct patch_tree *tree, struct value value, co
         if (*at != '/')
             return patch_refuse(tree, "invalid JSON pointer:", text);
         if (pointer->count > TRUCE_DOCUMENT_DEPTH_MAX)
-            return patch_refuse(tree, "the JSON pointer has too many parts:", text);
+            return patch_refuse_parts(tree, text);
         at++;
         end = memchr(at, '/', (size_t)(text + length - at));
         if (!end)
@@ -260,7 +268,8 @@ static truce_status count_bytes(struct patch_tree *tree, struct value value)
     if (tree->bytes <= TREE_BYTES_MAX)
         return TRUCE_OK;
     return truce__fail(TRUCE_LIMIT, tree->error,
-                       "operation %u: the values that the patch adds are too large", tree->number);
+                       "operation %u: the values that the patch adds have more than %zu bytes",
+                       tree->number, TREE_BYTES_MAX);
 }
 
 static truce_status patch_run_add(struct patch_tree *tree, const struct operation *operation)

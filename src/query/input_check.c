@@ -100,14 +100,20 @@ static bool has_control(const char *name)
 truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 {
     size_t length = name ? strlen(name) : 0;
+    size_t most = length && *name == '@' ? TRUCE_PLACE_NAME_MAX : TRUCE_COLLECTION_NAME_MAX;
     const char *wrong = NULL;
 
     if (!name)
         return truce__refuse(CODE_INVALID_NAMESPACE, error, "the argument \"collection\" is NULL");
+    if (length > most) {
+        /* Drivers get MongoDB's code for every name that is refused. */
+        (void)truce__refuse(CODE_INVALID_NAMESPACE, error,
+                            "the collection name \"%.60s...\" has %zu bytes: the maximum is %zu",
+                            name, length, most);
+        return TRUCE_LIMIT;
+    }
     if (length == 0)
         wrong = "is empty";
-    else if (length > (name[0] == '@' ? TRUCE_PLACE_NAME_MAX : TRUCE_COLLECTION_NAME_MAX))
-        wrong = "is too long";
     else if (!bson_utf8_validate(name, length, false))
         wrong = "is not valid UTF-8";
     else if (has_control(name))

@@ -201,7 +201,8 @@ TEST(a_line_that_is_no_answer_ends_the_program)
         {EACH("end done ', \"resutl\": {}'"), "no field \\\"resutl\\\""},
         {EACH("printf '\\377\\033[2J\\n'"), "invalid line"},
         {EACH("printf '{\"done\": '; exit 0"), "ended in the middle of a line, exit code 0"},
-        {EACH("head -c 17000000 /dev/zero | tr '\\0' a"), "the line is too long: aaaa"},
+        {EACH("head -c 17000000 /dev/zero | tr '\\0' a"),
+         "the line is too long: the maximum is 16 MiB: aaaa"},
     };
 
     begin();

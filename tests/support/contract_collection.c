@@ -192,8 +192,9 @@ CONTRACT(names_that_no_collection_may_have_are_refused_everywhere)
     }
     memset(longest, 'n', sizeof(longest));
     longest[TRUCE_COLLECTION_NAME_MAX + 1] = '\0';
-    CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+    CHECK_REFUSED(TRUCE_LIMIT, CODE_INVALID_NAMESPACE,
                   truce_collection_create(c->store, longest, &c->error));
+    CHECK(strstr(c->error.message, "has 254 bytes: the maximum is 253"));
     longest[200] = '\0'; /* a server's namespaces have 255 bytes, with the database */
     CHECK_DONE(truce_insert(c->store, longest, J("{'_id': 1}"), NULL, &c->error));
     CHECK_DONE(truce_insert(c->store, "a.b-c \xc3\xa4'\"", J("{'_id': 1}"), NULL, &c->error));

@@ -516,8 +516,13 @@ static void work_open_hear(struct program_run *run)
 
     while (!run->fault && work_child_line(&run->child, &line, &size, &too_long))
         work_open_take_answer(run, line, size);
-    if (too_long && !run->fault)
-        work_open_blame(run, line, size, "the line is too long");
+    if (too_long && !run->fault) {
+        char why[60];
+
+        snprintf(why, sizeof why, "the line is too long: the maximum is %d MiB",
+                 WORK_LINE_BYTES_MAX >> 20);
+        work_open_blame(run, line, size, why);
+    }
 }
 
 /* ---- the jobs that it has -------------------------------------------------------------------- */

@@ -341,8 +341,11 @@ static int regex_match(const struct regex *regex, const char *text, size_t lengt
 
 static truce_status refuse_search(const struct regex *regex, int result, bson_error_t *error)
 {
-    char reason[160] = "it takes too many steps";
+    char reason[160];
 
+    snprintf(reason, sizeof reason,
+             "it takes more than %d steps, and %d for each byte of the string",
+             TRUCE_REGEX_STEPS_MAX, STEPS_A_BYTE);
     if (result != CALLOUT_OVER)
         pcre2_get_error_message(result, (PCRE2_UCHAR *)reason, sizeof reason);
     (void)truce__refuse(CODE_REGEX_FAILED, error, "regular expression /%.120s/ failed: %s",

@@ -622,8 +622,11 @@ static truce_status change_stream_fragments(const bson_t *event, int *fragments,
     for (size_t at = 0; at < count; at = stages_end_of(parts, count, at))
         ++*fragments;
     if (!count || *fragments > STREAM_FRAGMENTS_MAX)
-        status = truce__refuse(7182502, error,
-                               "the event is too large, and cannot be split into fragments");
+        status =
+            truce__refuse(7182502, error,
+                          "the event is too large: it would be split into %d fragments, and the "
+                          "maximum is %d",
+                          *fragments, STREAM_FRAGMENTS_MAX);
     else if (parts[count - 1].size > EVENT_BYTES - FRAGMENT_BYTES)
         status = truce__refuse(7182500, error,
                                "Splitting change event failed: fragment size %zu is greater than "
