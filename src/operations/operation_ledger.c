@@ -97,7 +97,7 @@ static const struct operation_field open_fields[] = {
     {GIVEN(open_given, currency, FIELD_TEXT), "the code of the currency: \"EUR\"", .needed = true},
     {GIVEN(open_given, digits, FIELD_NUMBER),
      "declares the currency with this number of decimal digits; needed once for each currency", 0,
-     18},
+     LEDGER_DIGITS_MAX},
     {GIVEN(rules_given, account, FIELD_TEXT),
      "the account to open: \"assets:cash\"; absent: only the currency is declared"},
     {GIVEN(open_given, slots, FIELD_TEXT),

@@ -301,7 +301,7 @@ static truce_status items_read_entry(struct importing *importing, const bson_t *
     if (bson_has_field(entry, "type"))
         made->type = truce__field_text(entry, "type");
     if ((*of)->opens && items_digits_of(amount) > (*of)->digits)
-        (*of)->digits = items_digits_of(amount) > 18 ? 18 : items_digits_of(amount);
+        (*of)->digits = BSON_MIN(items_digits_of(amount), LEDGER_DIGITS_MAX);
     status = truce_ledger_read(amount, (*of)->digits, &made->value, error);
     if (!status && !made->value)
         status =
@@ -573,11 +573,11 @@ static truce_status import_check_currency(struct importing *importing, const bso
         status = truce_ledger_digits(importing->ledger, code, &there, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    if (!truce__field_whole(record, "digits", &digits) || digits < 0 || digits > 18)
+    if (!truce__field_whole(record, "digits", &digits) || digits < 0 || digits > LEDGER_DIGITS_MAX)
         return truce__fail(TRUCE_INVALID, error,
                            "currency %.40s has an invalid number of digits (%" PRId64
-                           "): expected 0 to 18",
-                           code, digits);
+                           "): expected 0 to %d",
+                           code, digits, LEDGER_DIGITS_MAX);
     if ((!status && there != digits) || (known && !known->opens && known->digits != digits))
         return truce__fail(TRUCE_INVALID, error, "currency %.40s has %s, not %d", code,
                            PLURAL(status ? known->digits : there, "digit", "digits"), (int)digits);

@@ -538,13 +538,13 @@ static truce_status ledger_check_code(const char *code, bson_error_t *error)
 {
     size_t length = code ? strlen(code) : 0;
 
-    if (length >= 1 && length <= 24 &&
+    if (length >= 1 && length <= LEDGER_CURRENCY_MAX &&
         strspn(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == length)
         return TRUCE_OK;
     return truce__fail(
         TRUCE_INVALID, error,
-        "\"%.60s\" is not a valid currency: expected 1 to 24 letters, digits, \"-\", and \"_\"",
-        code ? code : "");
+        "\"%.60s\" is not a valid currency: expected 1 to %d letters, digits, \"-\", and \"_\"",
+        code ? code : "", LEDGER_CURRENCY_MAX);
 }
 
 static bool ledger_find_digits(const bson_t *currencies, const char *code, int *digits)
@@ -638,9 +638,10 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
 
     if (!status)
         status = ledger_check_code(code, error);
-    if (!status && (digits < 0 || digits > 18))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "invalid number of digits %d: a currency has 0 to 18", digits);
+    if (!status && (digits < 0 || digits > LEDGER_DIGITS_MAX))
+        status =
+            truce__fail(TRUCE_INVALID, error, "invalid number of digits %d: a currency has 0 to %d",
+                        digits, LEDGER_DIGITS_MAX);
     if (!status)
         status = truce__ledger_begin_again(ledger, error);
     if (!status)

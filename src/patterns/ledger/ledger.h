@@ -13,8 +13,11 @@
 #include "commit/journal.h"
 #include "truce/ledger.h"
 
-#define LEDGER_NEVER_MS INT64_C(253402300799000) /* The end of the year 9999. */
-#define LEDGER_WINDOW   200                      /* Numbers that one message reads. */
+#define LEDGER_DIGITS_MAX   18 /* Digits of a currency after the point. */
+#define LEDGER_CURRENCY_MAX 24 /* Bytes of the code of a currency. */
+
+#define LEDGER_NEVER_MS     INT64_C(253402300799000) /* The end of the year 9999. */
+#define LEDGER_WINDOW       200                      /* Numbers that one message reads. */
 
 struct ledger_rules {
     /* Empty if the account is not open. */

@@ -22,7 +22,7 @@ const char *truce_ledger_show(int64_t value, int digits, char text[TRUCE_LEDGER_
 
     if (!text)
         return NULL;
-    if (digits < 0 || digits > 18)
+    if (digits < 0 || digits > LEDGER_DIGITS_MAX)
         digits = 0;
     unit = amount_power(digits);
     if (digits)
