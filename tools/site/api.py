@@ -31,7 +31,29 @@ def fenced(language, code):
 # ---- C -------------------------------------------------------------------------------------------
 
 
-def c_text(comment):
+def page_title(root, name):
+    with open(os.path.join(root, "docs", f"{name}.md"), encoding="utf-8") as opened:
+        return opened.readline().lstrip("# ").strip()
+
+
+def c_headers(root):
+    """Returns the names of the headers that truce.h includes, in its order."""
+    return re.findall(r'#include "truce/(\w+\.h)"', Path(root, "include/truce/truce.h").read_text(encoding="utf-8"))
+
+
+def c_anchor(header):
+    """Returns the anchor of the heading of a header."""
+    return "truce" + header.replace(".", "")
+
+
+def c_links(root, text):
+    """Makes links of docs/NAME.md and truce/NAME.h in the text of a comment."""
+    text = re.sub(r"\bdocs/([\w-]+)\.md\b", lambda found: f"[{page_title(root, found[1])}](../{found[1]}.md)", text)
+    headers = "|".join(re.escape(name) for name in c_headers(root))
+    return re.sub(rf"(?<![\w/])truce/({headers})\b", lambda found: f"[truce/{found[1]}](#{c_anchor(found[1])})", text)
+
+
+def c_text(root, comment):
     """Returns the text of a comment as Markdown. Lines that are indented by four columns or more are code."""
     lines = [re.sub(r"^/\*+ ?| ?\*+/$", "", line.strip()) for line in comment.split("\n")]
     lines = [re.sub(r"^\* ?", "", line) if i else line for i, line in enumerate(lines)]
@@ -41,7 +63,7 @@ def c_text(comment):
         if is_code and plain and plain[-1] and not plain[-1].startswith("    "):
             plain.append("")
         plain.append(line if is_code else re.sub(r"`[^`]*`|[*_<>\[\]]", lambda found: found[0] if found[0][0] == "`" else "\\" + found[0], line.strip()))
-    return "\n".join(plain).strip("\n")
+    return "\n".join(line if line.startswith("    ") else c_links(root, line) for line in plain).strip("\n")
 
 
 def c_parts(text):
@@ -92,8 +114,7 @@ def c_declaration(code):
 def c_page(root):
     page = ["# The C library", "", "This page is made from the headers of `include/truce`. [Its guide](../library.md) introduces it.", ""]
     folder = Path(root, "include/truce")
-    names = re.findall(r'#include "truce/(\w+\.h)"', (folder / "truce.h").read_text(encoding="utf-8"))
-    for name in names:
+    for name in c_headers(root):
         page += [f"## truce/{name}", ""]
         level = "###"
         for comment, code in c_parts((folder / name).read_text(encoding="utf-8")):
@@ -106,7 +127,7 @@ def c_page(root):
             if code:
                 heading, code = c_declaration(code)
                 page += [f"{level} {heading}", "", *fenced("c", code)]
-            page += [c_text(comment), ""] if comment else []
+            page += [c_text(root, comment), ""] if comment else []
     return "\n".join(page)
 
 

@@ -1,6 +1,7 @@
 """Hooks of MkDocs for the site: what the pages in docs/ lack in a browser.
 
-    1. A link to a file outside of docs/ (../examples/sets.c) leads to a page that shows this file.
+    1. A link to a file outside of docs/ (../examples/sets.c) leads to a page that shows this file. The name of a
+       header (`include/truce/set.h`) becomes a link to its part of the reference of the C library.
     2. A session of the shell, which is indented in docs/, is coloured. Adjacent blocks of code in several languages
        become tabs. The tables of recipes get a column with the languages of each recipe.
     3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program. The pages
@@ -27,6 +28,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
 TABS = {"python": "Python", "js": "Node", "go": "Go", "c": "C"}
 COMMANDS = "reference/command-line.md"
+C_REFERENCE = "reference/c.md"
 RECIPES = "how-to/README.md"
 WORKER = "assets/worker.js"
 SHIM = re.compile(r"https://[^\"\s]*/iframe-worker/shim")  # the address that the theme has
@@ -70,6 +72,19 @@ def rewrite_links(markdown, directory, page):
         return match[1] + posixpath.relpath(target, posixpath.dirname(page)) + (match[3] or "") + match[4]
 
     return outside_code(markdown, lambda text: LINK.sub(replaced, text))
+
+
+def link_headers(markdown, page):
+    """Makes links of the names of the public headers, which are code: `include/truce/set.h`, `include/truce/`."""
+    reference = posixpath.relpath(C_REFERENCE, posixpath.dirname(page))
+    headers = api.c_headers(ROOT)
+
+    def replaced(match):
+        if not match[1]:
+            return f"[`include/truce/`]({reference})"
+        return f"[`truce/{match[1]}`]({reference}#{api.c_anchor(match[1])})" if match[1] in headers else match[0]
+
+    return outside_code(markdown, lambda text: re.sub(r"(?<!\[)`include/truce/(\w+\.h)?`", replaced, text))
 
 
 def outside_code(markdown, change):
@@ -186,6 +201,8 @@ def on_page_markdown(markdown, page, config, files):
     directory = posixpath.dirname(sources.get(uri) or posixpath.join("docs", uri))
     if uri == RECIPES:
         markdown = mark_recipes(markdown, os.path.join(ROOT, directory))
+    if uri != C_REFERENCE:
+        markdown = link_headers(markdown, uri)
     return tab_languages(colour_sessions(rewrite_links(markdown, directory, uri)))
 
 
