@@ -57,6 +57,10 @@ TEST(runs_the_example_of_every_operation)
         expect(store, "shop",
                "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}", TRUCE_OK,
                NULL);
+        expect(store, "shop",
+               "{insert: 'transactions', documents: [{_id: 18, source: 'a', destination: 'b', "
+               "value: 1, state: 'pending'}]}",
+               TRUCE_OK, NULL);
         EACH_OPERATION(row)
         {
             bson_error_t error = {0};
