@@ -39,15 +39,22 @@ type Job struct {
 
 // ClaimJobs claims the next jobs. Without a worker, end each of them: Done, Fail, ...
 func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions) ([]*Job, error) {
+	jobs, _, err := db.claimJobs(ctx, queue, o)
+	return jobs, err
+}
+
+// claimJobs returns also the note of the reply, "" if it has none.
+func (db *Database) claimJobs(
+	ctx context.Context, queue string, o ClaimOptions,
+) (jobs []*Job, note string, err error) {
 	began := time.Now()
 	reply, err := db.Claim(ctx, queue, o)
 	if errors.Is(err, ErrNotFound) {
-		return nil, nil
+		return nil, reply.Text("note"), nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var jobs []*Job
 	for _, document := range reply.Documents("jobs") {
 		found := Reply(document)
 		payload := found.Document("payload")
@@ -63,7 +70,7 @@ func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions)
 	if db.tracer != nil && len(jobs) > 0 {
 		db.tracer.Claimed(ctx, queue, began, jobs)
 	}
-	return jobs, nil
+	return jobs, "", nil
 }
 
 // Decode reads the payload into a struct or map.

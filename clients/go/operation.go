@@ -3,6 +3,7 @@ package truce
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ func (db *Database) operate(
 	c.putValue(o.name, target)
 	c.options(options)
 	reply, err := db.run(ctx, c)
+	if note := reply.Text("note"); note != "" && o.name != "truceClaim" { // a worker logs that of its claim
+		slog.Warn("truce: " + note)
+	}
 	if err == nil && reply.Status() == string(ErrNotFound) {
 		err = notFound(o.name, reply)
 	}

@@ -1028,10 +1028,11 @@ type QueueActionOptions struct {
 // queue: the queue; with `id`, "" is the queue of the job.
 //
 // Reply: with pause, resume, and redrive `known`: false if the queue had no job and no settings, as
-// if its name is misspelled. With redrive also `count`, and `more`: true if others may exist; send
-// the command again. With `ids`, `count`, and `skipped`: the number of jobs that do not exist or
-// whose state does not allow the action. An error: 125 (not found) no such job exists in the queue;
-// 2 (invalid) the state of the job does not allow the action.
+// if its name is misspelled. A `note` then names the queues that have jobs. With redrive also
+// `count`, and `more`: true if others may exist; send the command again. With `ids`, `count`, and
+// `skipped`: the number of jobs that do not exist or whose state does not allow the action. An
+// error: 125 (not found) no such job exists in the queue; 2 (invalid) the state of the job does not
+// allow the action.
 func (db *Database) QueueAction(
 	ctx context.Context, queue string, o QueueActionOptions,
 ) (Reply, error) {
@@ -1058,9 +1059,9 @@ type QueueLimitOptions struct {
 
 // QueueLimit limits how many jobs of a queue run at once, or begin in a period.
 //
-// Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled.
-// Without any field, the queue has no limits. The limits hold for all processes, and take effect
-// within a second.
+// Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled. A
+// `note` then names the queues that have jobs. Without any field, the queue has no limits. The
+// limits hold for all processes, and take effect within a second.
 func (db *Database) QueueLimit(
 	ctx context.Context, queue string, o QueueLimitOptions,
 ) (Reply, error) {
@@ -1079,13 +1080,16 @@ type ClaimOptions struct {
 	Lease time.Duration `truce:"leaseMS"`
 	// the name of the worker, for people
 	Worker string `truce:"worker"`
+	// if no job came, check whether the queue has any jobs, including jobs that ended
+	Check bool `truce:"check"`
 }
 
 // Claim claims the next ready jobs, and can wait for one.
 //
 // Reply: `jobs`: each the job's document with `token`, which together with `_id` identifies the
 // claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not found": no
-// job came, or the queue is paused.
+// job came, or the queue is paused; with `check`, a `note` if the queue has no jobs, as if its name
+// is misspelled.
 func (db *Database) Claim(ctx context.Context, queue string, o ClaimOptions) (Reply, error) {
 	row := operation{name: "truceClaim", writes: true}
 	return db.operate(ctx, row, queue, &o)

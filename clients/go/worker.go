@@ -157,7 +157,7 @@ func (r *running) claim(ctx context.Context) error {
 	for range r.Concurrency {
 		free <- struct{}{}
 	}
-	for {
+	for check := true; ; check = false {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -168,9 +168,12 @@ func (r *running) claim(ctx context.Context) error {
 			<-free
 			count++
 		}
-		jobs, err := r.DB.ClaimJobs(ctx, r.Queue, ClaimOptions{
-			Most: int64(count), Wait: r.Wait, Lease: r.Lease, Worker: r.Name,
+		jobs, note, err := r.DB.claimJobs(ctx, r.Queue, ClaimOptions{
+			Most: int64(count), Wait: r.Wait, Lease: r.Lease, Worker: r.Name, Check: check,
 		})
+		if note != "" {
+			r.log.Warn("truce: no job", "note", note)
+		}
 		for range count - len(jobs) {
 			free <- struct{}{}
 		}

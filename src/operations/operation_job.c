@@ -21,6 +21,7 @@
 struct claim_given {
     int64_t most, waitMS, leaseMS;
     const char *worker;
+    bool check;
 };
 
 static const struct operation_field claim_fields[] = {
@@ -34,6 +35,8 @@ static const struct operation_field claim_fields[] = {
      "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 100,
      86400000},
     {GIVEN(claim_given, worker, FIELD_TEXT), "the name of the worker, for people"},
+    {GIVEN(claim_given, check, FIELD_FLAG),
+     "if no job came, check whether the queue has any jobs, including jobs that ended"},
     {{0}}};
 
 /* Claims up to given->most jobs, waiting up to given->waitMS for the first one. Fails with
@@ -97,6 +100,7 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
     const struct claim_given *given = arg;
     truce_job **jobs = truce__arena_take(call->arena, JOB_CLAIMS_MAX * sizeof *jobs);
     struct handle *handle;
+    const char *name;
     size_t count = 0;
     truce_status status;
 
@@ -110,6 +114,8 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
     status = operation_job_claim(call, handle->thing, given, jobs, &count, error);
     if (!status || status == TRUCE_NOT_FOUND)
         operation_job_append_claimed(jobs, count, reply);
+    if (status == TRUCE_NOT_FOUND && given->check && !truce__operation_text(call, &name, NULL))
+        (void)truce__operation_queue_is_known(call, name, reply);
     for (size_t i = 0; i < count; i++)
         truce_job_free(jobs[i]);
     truce__operation_give(call, handle);
@@ -123,7 +129,8 @@ static const struct operation_row claim_operation = {
     .answer =
         "`jobs`: each the job's document with `token`, which together with `_id` identifies the "
         "claim, `attempt`, and `epoch`, a fencing token that increases with each claim. \"not "
-        "found\": no job came, or the queue is paused",
+        "found\": no job came, or the queue is paused; with `check`, a `note` if the queue has no "
+        "jobs, as if its name is misspelled",
     .fields = claim_fields,
     .size = sizeof(struct claim_given),
     .run = run_claim,

@@ -83,6 +83,62 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
     return status;
 }
 
+/* ---- unknown queues -------------------------------------------------------------------------- */
+
+/* No index has the queues of jobs that ended. */
+#define KNOWN_SCAN_MS 1000
+#define QUEUES_SHOWN  10
+
+static truce_status queue_find_any(const struct operation_call *call, const char *collection,
+                                   const char *field, const char *name)
+{
+    const truce_find_options options = {.deadline_ms = KNOWN_SCAN_MS};
+    bson_t *filter = BCON_NEW(field, BCON_UTF8(name)), found;
+    truce_status status = truce_find_one(call->store, collection, filter, &options, &found, NULL);
+
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status;
+}
+
+/* Appends the names of queues, as in `"cron", "mail"`. */
+static void queue_name_queues(const bson_t *queues, bson_string_t *names)
+{
+    bson_iter_t at, name;
+    int count = 0;
+
+    (void)bson_iter_init(&at, queues);
+    while (count <= QUEUES_SHOWN && bson_iter_next(&at))
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "queue")) {
+            const char *comma = count ? ", " : "";
+
+            if (count++ < QUEUES_SHOWN)
+                bson_string_append_printf(names, "%s\"%s\"", comma, bson_iter_utf8(&name, NULL));
+            else
+                bson_string_append_printf(names, "%s...", comma);
+        }
+}
+
+bool truce__operation_queue_is_known(const struct operation_call *call, const char *name,
+                                     bson_t *reply)
+{
+    bson_t queues;
+
+    if (queue_find_any(call, QUEUE_SETTINGS, "_id", name) != TRUCE_NOT_FOUND ||
+        queue_find_any(call, QUEUE, "queue", name) != TRUCE_NOT_FOUND)
+        return true;
+    if (!truce_queue_stats(call->store, &queues, NULL) && !bson_empty(&queues)) {
+        bson_string_t *note = bson_string_new("");
+
+        bson_string_append_printf(note, "the queue \"%s\" has no jobs; these queues have: ", name);
+        queue_name_queues(&queues, note);
+        BSON_APPEND_UTF8(reply, "note", call->host->message(call, note->str));
+        bson_string_free(note, true);
+    }
+    bson_destroy(&queues);
+    return false;
+}
+
 /* The fields of a job that belong to truce. Replies do not show them. */
 static const char *const inner_fields[] = {"undone", "_rev", "_intent", "notified", "then", NULL};
 
@@ -411,24 +467,6 @@ static truce_status queue_check_ids(const bson_t *ids, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Returns whether the queue has a job or settings; true if this cannot be found out. A queue needs
- * no declaration, so a misspelled name is the name of another queue. */
-static bool queue_is_known(const struct operation_call *call, const char *name)
-{
-    bson_t *settings = BCON_NEW("_id", BCON_UTF8(name)), *jobs = BCON_NEW("queue", BCON_UTF8(name)),
-           found;
-    truce_status status = truce_find_one(call->store, QUEUE_SETTINGS, settings, NULL, &found, NULL);
-
-    bson_destroy(&found);
-    if (status == TRUCE_NOT_FOUND) {
-        status = truce_find_one(call->store, QUEUE, jobs, NULL, &found, NULL);
-        bson_destroy(&found);
-    }
-    bson_destroy(settings);
-    bson_destroy(jobs);
-    return status != TRUCE_NOT_FOUND;
-}
-
 static truce_status queue_act(struct operation_call *call, truce_queue *queue,
                               enum queue_action action, const struct queue_given *given,
                               bson_t *reply, bson_error_t *error)
@@ -491,7 +529,7 @@ static truce_status run_queue_action(struct operation_call *call, const void *ar
     if (status)
         return status;
     if (name)
-        known = queue_is_known(call, name);
+        known = truce__operation_queue_is_known(call, name, reply);
     status = queue_act(call, handle->thing, (enum queue_action)action, given, reply, error);
     truce__operation_give(call, handle);
     if (!status && name)
@@ -507,8 +545,8 @@ static const struct operation_row queue_action_operation = {
     .value = "the queue; with `id`, 1 is the queue of the job",
     .answer =
         "with pause, resume, and redrive `known`: false if the queue had no job and no settings, as "
-        "if its name is misspelled. With redrive also `count`, and `more`: true if others may "
-        "exist; send the command again. With `ids`, `count`, and `skipped`: the number of jobs that do "
+        "if its name is misspelled. A `note` then names the queues that have jobs. With redrive also "
+        "`count`, and `more`: true if others may exist; send the command again. With `ids`, `count`, and `skipped`: the number of jobs that do "
         "not exist or whose state does not allow the action. An error: 125 (not found) no such job "
         "exists in the queue; 2 (invalid) the state of the job does not allow the action",
     .fields = look_after_fields,
@@ -560,7 +598,7 @@ static truce_status run_limit(struct operation_call *call, const void *arg, bson
         status = truce__operation_queue(call, NULL, 0, &handle, error);
     if (status)
         return status;
-    known = queue_is_known(call, name);
+    known = truce__operation_queue_is_known(call, name, reply);
     status = truce_queue_limit(handle->thing, &limits, error);
     truce__operation_give(call, handle);
     if (!status)
@@ -574,8 +612,8 @@ static const struct operation_row limit_operation = {
     .target = "queue",
     .value = "the queue",
     .answer =
-        "`known`: false if the queue had no job and no settings, as if its name is misspelled. "
-        "Without any field, the queue has no limits. The limits hold for all processes, and take "
+        "`known`: false if the queue had no job and no settings, as if its name is misspelled. A "
+        "`note` then names the queues that have jobs. Without any field, the queue has no limits. The limits hold for all processes, and take "
         "effect within a second",
     .fields = limit_fields,
     .size = sizeof(struct limit_given),

@@ -16,6 +16,11 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
 /* Returns the queue of that name. */
 struct handle *truce__operation_queue_named(struct operation_call *call, const char *name,
                                             const char *worker, int64_t lease_ms);
+/* Returns whether the queue has a job or settings; true if this cannot be found out soon. If it has
+ * none, appends a `note` with the names of the queues that have live or dead jobs, if any exist. A
+ * queue needs no declaration, so a misspelled name is the name of another queue. */
+bool truce__operation_queue_is_known(const struct operation_call *call, const char *name,
+                                     bson_t *reply);
 /* Appends a job without the fields that belong to truce. `token` is that of a claim, or NULL. */
 void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
                                  bson_t *reply);

@@ -798,6 +798,13 @@ TEST(adds_finds_and_manages_jobs)
         {"{truceClaim: 'mail'}", 0, "status", "\"not found\""},
         {"{truceQueue: 'mail', action: 'resume'}", 0, "known", "true"},
         {"{truceQueue: 'mial', action: 'redrive'}", 0, "known", "false"},
+        {"{truceQueue: 'mial', action: 'redrive'}", 0, "note",
+         "\"the queue \\\"mial\\\" has no jobs; these queues have: \\\"mail\\\"\""},
+        {"{truceClaim: 'mial', check: true}", 0, "note",
+         "\"the queue \\\"mial\\\" has no jobs; these queues have: \\\"mail\\\"\""},
+        {"{truceClaim: 'mial'}", 0, "note", NULL},
+        {"{truceClaim: 'mail', check: true}", 0, "note", NULL},
+        {"{truceClaim: 'mial', check: true, $db: 'empty'}", 0, "note", NULL},
         {"{truceQueue: 'mial', action: 'pause'}", 0, "known", "false"},
         {"{truceQueue: 'mial', action: 'resume'}", 0, "known", "true"},
     };

@@ -173,6 +173,8 @@ class Database {
             };
             throw ofReply(details, "", { status: "conflict" });
         }
+        if (reply.note !== undefined && document.truceClaim === undefined)
+            process.emitWarning(reply.note, "TruceWarning"); // a worker logs that of its claim
         return reply;
     }
 
@@ -322,11 +324,16 @@ class Database {
     /* ---- jobs ---- */
 
     async claimJobs(queue, options) {
+        return (await this._claimJobs(queue, options)).jobs;
+    }
+
+    /* Returns also the note of the reply. */
+    async _claimJobs(queue, options) {
         const began = Date.now();
-        const { jobs: documents = [] } = await this.claim(queue, options);
+        const { jobs: documents = [], note } = await this.claim(queue, options);
         const jobs = documents.map((document) => new Job(this, queue, document));
         telemetry.claimed(queue, jobs, began);
-        return jobs;
+        return { jobs, note };
     }
 
     /* ---- all pages of a reply ---- */

@@ -460,6 +460,8 @@ export interface ClaimOptions {
   leaseMS?: Duration;
   /** the name of the worker, for people */
   worker?: string;
+  /** if no job came, check whether the queue has any jobs, including jobs that ended */
+  check?: boolean;
 }
 
 /** The options of heartbeat. */
@@ -1146,10 +1148,11 @@ export interface CommitOperations<R, M = R> {
    * queue: the queue; with `id`, 1 is the queue of the job
    *
    * Reply: with pause, resume, and redrive `known`: false if the queue had no job and no settings,
-   * as if its name is misspelled. With redrive also `count`, and `more`: true if others may exist;
-   * send the command again. With `ids`, `count`, and `skipped`: the number of jobs that do not
-   * exist or whose state does not allow the action. An error: 125 (not found) no such job exists in
-   * the queue; 2 (invalid) the state of the job does not allow the action
+   * as if its name is misspelled. A `note` then names the queues that have jobs. With redrive also
+   * `count`, and `more`: true if others may exist; send the command again. With `ids`, `count`, and
+   * `skipped`: the number of jobs that do not exist or whose state does not allow the action. An
+   * error: 125 (not found) no such job exists in the queue; 2 (invalid) the state of the job does
+   * not allow the action
    */
   queue(queue: string | 1, options: QueueOptions): R;
 
@@ -1547,9 +1550,9 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
   /**
    * Limits how many jobs of a queue run at once, or begin in a period.
    *
-   * Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled.
-   * Without any field, the queue has no limits. The limits hold for all processes, and take effect
-   * within a second
+   * Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled. A
+   * `note` then names the queues that have jobs. Without any field, the queue has no limits. The
+   * limits hold for all processes, and take effect within a second
    */
   queueLimit(queue: string, options?: QueueLimitOptions): R;
 
@@ -1558,7 +1561,8 @@ export interface Operations<R, M = R> extends CommitOperations<R, M> {
    *
    * Reply: `jobs`: each the job's document with `token`, which together with `_id` identifies the
    * claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not found": no
-   * job came, or the queue is paused
+   * job came, or the queue is paused; with `check`, a `note` if the queue has no jobs, as if its
+   * name is misspelled
    */
   claim(queue: string, options?: ClaimOptions): R;
 

@@ -95,7 +95,7 @@ module.exports = {
   queueLimit: { command: "truceQueueLimit", target: "queue", again: true, writes: true,
     options: ["running", "rate", "perMS", "pool"] },
   claim: { command: "truceClaim", target: "queue", writes: true, options: ["most", "waitMS",
-    "leaseMS", "worker"] },
+    "leaseMS", "worker", "check"] },
   heartbeat: { command: "truceHeartbeat", target: "queue", again: true, writes: true,
     options: ["id", "token", "progress"] },
   done: { command: "truceDone", target: "queue", again: true, commit: true, writes: true,

@@ -24,6 +24,7 @@ class Worker {
     #running = new Map(); // job -> its promise
     #ended;
     #stopping = false;
+    #checks = true; // whether the next claim checks the name of the queue
 
     constructor(database, queue, handler, options) {
         const given = checked(options, OPTIONS, "Worker");
@@ -169,13 +170,18 @@ class Worker {
     async #claim(free) {
         const { leaseMS, waitMS, untilEmpty, name, logger } = this.#options;
         const wait = untilEmpty ? 0 : waitMS;
+        const check = this.#checks || undefined;
+        this.#checks = false;
         try {
-            return await this.#database.claimJobs(this.queue, {
+            const { jobs, note } = await this.#database._claimJobs(this.queue, {
                 most: Math.min(free, CLAIM_MAX),
                 waitMS: wait,
                 leaseMS,
                 worker: name,
+                check,
             });
+            if (note !== undefined) logger.warn(`${this.#name}: got no job: ${note}`);
+            return jobs;
         } catch (error) {
             if (!isTemporary(error)) throw error;
             logger.warn(`${this.#name}: could not claim a job: ${error.message}`);

@@ -7,6 +7,7 @@ Replies are the documents of the server without `ok`, `$clusterTime`, and `opera
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import (
     TYPE_CHECKING,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_logger = logging.getLogger("truce")
 _TRIES = 4
 _TRANSACTION_SECONDS = 120
 
@@ -108,6 +110,8 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             text = reply.get("reason", "another write conflicts with this one")
             details = {"errmsg": text, "code": 112, **reply}
             raise errors.of_reply(details, "", status="conflict")
+        if "note" in reply and "truceClaim" not in document:  # a worker logs that of its claim
+            _logger.warning("%s", reply["note"])
         return NotFoundReply(reply) if reply.get("status") == "not found" else reply
 
     async def _run(self, document: Document, again: bool) -> Reply:
@@ -301,15 +305,20 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         worker: Optional[str] = None,
     ) -> List[AsyncJob]:
         """Claims the next jobs as objects, with the options of `claim`."""
-        began = _telemetry.now()
-        reply = await self.claim(
+        jobs, _ = await self._claim_jobs(
             queue, most=most, wait_ms=wait_ms, lease_ms=lease_ms, worker=worker
         )
+        return jobs
+
+    async def _claim_jobs(self, queue: str, **options: Any) -> Tuple[List[AsyncJob], Optional[str]]:
+        """Returns also the note of the reply."""
+        began = _telemetry.now()
+        reply = await self.claim(queue, **options)
         jobs = [AsyncJob(self, queue, document) for document in reply.get("jobs", [])]
         for job in jobs:
             job.log.debug("job %s of queue %s was claimed", job.id, queue)
         _telemetry.claimed(queue, jobs, began)
-        return jobs
+        return jobs, reply.get("note")
 
     # ---- all pages of a reply ----
 

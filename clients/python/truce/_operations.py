@@ -323,10 +323,11 @@ class CommitOperations(Runs[R]):
         limit: with redrive: the maximum number of jobs; absent: 1,000 (1 to 2147483647)
 
         Reply: with pause, resume, and redrive `known`: false if the queue had no job and no
-        settings, as if its name is misspelled. With redrive also `count`, and `more`: true if
-        others may exist; send the command again. With `ids`, `count`, and `skipped`: the number of
-        jobs that do not exist or whose state does not allow the action. An error: 125 (not found)
-        no such job exists in the queue; 2 (invalid) the state of the job does not allow the action
+        settings, as if its name is misspelled. A `note` then names the queues that have jobs. With
+        redrive also `count`, and `more`: true if others may exist; send the command again. With
+        `ids`, `count`, and `skipped`: the number of jobs that do not exist or whose state does not
+        allow the action. An error: 125 (not found) no such job exists in the queue; 2 (invalid) the
+        state of the job does not allow the action
         """
 
     @operation("truceDone", again=True)
@@ -1341,8 +1342,8 @@ class Operations(CommitOperations[R]):
             own
 
         Reply: `known`: false if the queue had no job and no settings, as if its name is misspelled.
-        Without any field, the queue has no limits. The limits hold for all processes, and take
-        effect within a second
+        A `note` then names the queues that have jobs. Without any field, the queue has no limits.
+        The limits hold for all processes, and take effect within a second
         """
 
     @operation("truceClaim", again=False)
@@ -1354,6 +1355,7 @@ class Operations(CommitOperations[R]):
         wait_ms: Optional[Duration] = None,
         lease_ms: Optional[Duration] = None,
         worker: Optional[str] = None,
+        check: Optional[bool] = None,
     ) -> R:
         """Claims the next ready jobs, and can wait for one.
 
@@ -1363,10 +1365,12 @@ class Operations(CommitOperations[R]):
         lease_ms: the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000
             (100 to 86400000)
         worker: the name of the worker, for people
+        check: if no job came, check whether the queue has any jobs, including jobs that ended
 
         Reply: `jobs`: each the job's document with `token`, which together with `_id` identifies
         the claim, `attempt`, and `epoch`, a fencing token that increases with each claim. "not
-        found": no job came, or the queue is paused
+        found": no job came, or the queue is paused; with `check`, a `note` if the queue has no
+        jobs, as if its name is misspelled
         """
 
     @operation("truceHeartbeat", again=True)

@@ -24,10 +24,16 @@ def worker_name() -> str:
 
 
 def check_worker(
-    database: Any, queue: Any, handler: Any, concurrency: Any, lease_ms: Any
+    database: Any, queue: Any, handler: Any, concurrency: Any, lease_ms: Any, *, is_async: bool
 ) -> None:
     if not hasattr(database, "claim_jobs"):
         raise TypeError(f"the first argument of Worker must be a database of truce, not {database!r}")
+    if hasattr(database, "__aenter__") != is_async:
+        other, own = ("truce.", "truce.aio.") if is_async else ("truce.aio.", "truce.")
+        raise TypeError(
+            f"{own}Worker needs a database of {own}open or {own}connect, and not of {other}open or "
+            f"{other}connect, whose worker is {other}Worker"
+        )
     if not isinstance(queue, str):
         raise TypeError(f"the queue must be a string, not {queue!r}")
     if not callable(handler):
@@ -91,7 +97,7 @@ class Worker(WorkerLog):
         until_empty: ends the worker when the queue has no ready job
         name: the worker's name in the jobs
         """
-        check_worker(database, queue, handler, concurrency, lease_ms)
+        check_worker(database, queue, handler, concurrency, lease_ms, is_async=False)
         if inspect.iscoroutinefunction(handler):
             raise TypeError(_IS_COROUTINE)
         self.queue = queue
@@ -108,6 +114,7 @@ class Worker(WorkerLog):
         self._lock = threading.Lock()
         self._jobs: Set[Job] = set()
         self._working = 0
+        self._checks = True  # whether the next claim checks the name of the queue
         self._error: Optional[BaseException] = None
 
     # ---- start and end ----
@@ -200,9 +207,14 @@ class Worker(WorkerLog):
                 self._ended.set()
 
     def _claim(self) -> Optional[Job]:
+        check, self._checks = self._checks or None, False
         try:
-            jobs = self._database.claim_jobs(
-                self.queue, wait_ms=self._wait_ms, lease_ms=self._lease_ms, worker=self._name
+            jobs, note = self._database._claim_jobs(
+                self.queue,
+                wait_ms=self._wait_ms,
+                lease_ms=self._lease_ms,
+                worker=self._name,
+                check=check,
             )
         except errors.TruceError as error:
             if not errors.is_temporary(error):
@@ -210,6 +222,8 @@ class Worker(WorkerLog):
             self._log(logging.WARNING, "could not claim a job: %s", error)
             self._stop.wait(_RETRY_SECONDS)
             return None
+        if note:
+            self._log(logging.WARNING, "got no job: %s", note)
         return jobs[0] if jobs else None
 
     def _run_job(self, job: Job) -> None:

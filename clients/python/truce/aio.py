@@ -127,7 +127,7 @@ class Worker(WorkerLog):
         name: Optional[str] = None,
     ) -> None:
         """The options are those of `truce.Worker`."""
-        check_worker(database, queue, handler, concurrency, lease_ms)
+        check_worker(database, queue, handler, concurrency, lease_ms, is_async=True)
         self.queue = queue
         self._database = database
         self._handler = handler
@@ -137,6 +137,7 @@ class Worker(WorkerLog):
         self._until_empty = until_empty
         self._name = name or worker_name()
         self._stop = False
+        self._checks = True  # whether the next claim checks the name of the queue
         self._jobs: Set[Job] = set()
         self._tasks: Set["asyncio.Task[None]"] = set()
 
@@ -201,17 +202,19 @@ class Worker(WorkerLog):
             task.result()
 
     async def _claim(self, most: int) -> List[Job]:
+        check, self._checks = self._checks or None, False
         claim = asyncio.ensure_future(
-            self._database.claim_jobs(
+            self._database._claim_jobs(
                 self.queue,
                 most=min(most, 1000),
                 wait_ms=self._wait_ms,
                 lease_ms=self._lease_ms,
                 worker=self._name,
+                check=check,
             )
         )
         try:
-            return await asyncio.shield(claim)
+            jobs, note = await asyncio.shield(claim)
         except errors.TruceError as error:
             if not errors.is_temporary(error):
                 raise
@@ -219,9 +222,13 @@ class Worker(WorkerLog):
             await asyncio.sleep(_RETRY_SECONDS)
             return []
         except asyncio.CancelledError:
-            for job in await claim:  # it may have claimed jobs
+            claimed, _ = await claim  # it may have claimed jobs
+            for job in claimed:
                 await job._requeue()
             raise
+        if note:
+            self._log(logging.WARNING, "got no job: %s", note)
+        return jobs
 
     async def _run_job(self, job: Job) -> None:
         self._jobs.add(job)

@@ -255,6 +255,19 @@ func TestAWorkerRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestAWorkerNamesOtherQueues(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "mail", M{"n": 0})
+		var log bytes.Buffer
+		w := truce.Worker{DB: db, Queue: "mial", UntilEmpty: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Handler: func(context.Context, *truce.Job) (any, error) { return nil, nil }}
+		must(t, w.Run(ctx))
+		same(t, strings.Count(log.String(), "level=WARN"), 1)
+		found := strings.Contains(log.String(), `msg="truce: no job" queue=mial note="the queue \"mial\" has no jobs; these queues have: `)
+		same(t, found, true)
+	})
+}
+
 func TestAWorkerLogs(t *testing.T) {
 	db := file(t)
 	enqueue(t, db, "logged", M{"n": 0}, M{"n": 1}, M{"n": 2}, M{"n": 3})

@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { once as one } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -750,6 +751,15 @@ async function checkJobs(db) {
       ...ids.flatMap((id, n) => [`debug job ${id} of queue logged was claimed`, ends[n].replace("{}", `job ${id} of queue logged`)]),
       "info worker w1 of queue logged: ended",
     ]);
+    lines.length = 0;
+    await new Worker(db, "loged", work, { untilEmpty: true, name: "w3", logger }).run();
+    const warned = lines.filter((line) => line.startsWith("warn"));
+    assert.equal(warned.length, 1, lines);
+    assert.match(warned[0], /^warn worker w3 of queue loged: got no job: the queue "loged" has no jobs; these queues have: .*"logged"/);
+    const noted = one(process, "warning");
+    assert.equal((await db.queue("loged", { action: "redrive" })).known, false);
+    const [warning] = await noted;
+    assert.match(`${warning.name}: ${warning.message}`, /^TruceWarning: the queue "loged" has no jobs/);
     lines.length = 0;
     await new Worker(db, "nothing", work, { waitMS: 50, name: "w2", logger }).start().stop();
     assert.ok(lines.includes("info worker w2 of queue nothing: stopping; waiting for 0 jobs"), lines);

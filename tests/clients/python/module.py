@@ -256,6 +256,8 @@ def check_documents(db):
         ("seconds with a fraction", TypeError, lambda: db.enqueue("q", payload={}, delay_ms=5.5)),
         ("a time in seconds with a fraction", TypeError, lambda: db.commit(key="k", key_time=1767225600.5)),
         ("a coroutine function", TypeError, lambda: truce.Worker(db, "q", asyncio.sleep)),
+        ("a database for asyncio", TypeError, lambda: truce.Worker(aio.connect(pymongo.AsyncMongoClient()), "q", print)),
+        ("a database that blocks", TypeError, lambda: aio.Worker(db, "q", print)),
         ("a lease that is a string", ValueError, lambda: truce.Worker(db, "q", print, lease_ms="5s")),
         ("a null character", truce.Invalid, lambda: truce.open("a\0b")),
         ("a null character in a database", (truce.Invalid, pymongo.errors.InvalidName), lambda: type(db)(db._transport, "a\0b").queues()),
@@ -792,6 +794,15 @@ def check_logs(db):
             pass
     lines = [text for _, text, _ in records]
     check("a stop", "worker w2 of queue nothing stopping; waiting for 0 jobs" in lines, lines)
+    with Records() as records:
+        truce.Worker(db, "loged", work, until_empty=True, name="w3").run()
+    text = 'worker w3 of queue loged got no job: the queue "loged" has no jobs; these queues have: '
+    warned = [text for level, text, _ in records if level == "WARNING"]
+    check("a misspelled queue", len(warned) == 1 and warned[0].startswith(text) and '"logged"' in warned[0], records)
+    with Records() as records:
+        replies = [db.queue_action("loged", action="redrive"), db.queue_action("logged", action="redrive")]
+    check("an action on it", [reply["known"] for reply in replies] == [False, True] and len(records) == 1, replies)
+    check("its note is logged", records[0][0] == "WARNING" and records[0][1] == replies[0]["note"], records)
     with Records() as records:
         raises("a wrong lease", truce.Invalid, truce.Worker(db, "logged", work, lease_ms=1, until_empty=True).run)
     check("a worker that ends by an error", records[-1][0] == "ERROR" and " ended: " in records[-1][1], records)

@@ -135,6 +135,16 @@ async def check_worker(db):
     await db.enqueue("plain", payload={"n": 1})
     await aio.Worker(db, "plain", lambda job: {"n": job.payload["n"]}, until_empty=True).run()
     check("a plain function runs once", [(x["state"], x["result"]) async for x in db.iterate_jobs("plain")] == [("done", {"n": 1})])
+    warned = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warned.append(record.getMessage())
+    logger, level = logging.getLogger("truce"), logging.getLogger("truce").level
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    await aio.Worker(db, "mial", work, until_empty=True).run()
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    check("a misspelled queue", len(warned) == 1 and 'the queue "mial" has no jobs; these queues have: ' in warned[0], warned)
     began = asyncio.Event()
 
     async def hold(job):
