@@ -595,3 +595,25 @@ TEST(messages_name_the_path_and_the_value)
     CHECK(strstr(updated.message, "a.b.c") != NULL);
     CHECK(strstr(updated.message, "text") != NULL);
 }
+
+TEST(suggests_the_nearest_operator)
+{
+    static const struct {
+        const char *update, *message;
+    } cases[] = {
+        {"{'$icn': {'n': 1}}", "unknown update operator '$icn': did you mean '$inc'?"},
+        {"{'$sett': {'n': 1}}", "unknown update operator '$sett': did you mean '$set'?"},
+        {"{'$multiply': {'n': 1}}",
+         "unknown update operator '$multiply': expected an operator such as $set, $inc, $push, or "
+         "$unset"},
+        {"{'$set': {'n': 1}, 'm': 1}",
+         "unknown update operator 'm': an update has either operators or fields, not both"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct updated updated = {.update = cases[i].update, .before = "{'_id': 1}"};
+
+        CHECK_UPDATE_CODE(9, &updated);
+        CHECK_TEXT(cases[i].message, updated.message);
+    }
+}

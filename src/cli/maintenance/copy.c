@@ -7,13 +7,13 @@
 
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "base/plural.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
 #include "cli/core/snapshot_option.h"
-#include "cli/core/suggestion.h"
 #include "store/reserved_names.h"
 
 #define COLLECTIONS_MAX 1000
@@ -96,7 +96,7 @@ static int open_to(struct copying *copying)
 /* Refuses a collection that does not exist, and suggests a similar name. */
 static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
 {
-    struct cli_guess guess = {0};
+    struct nearest_word guess = {0};
     bson_t collections;
     bson_iter_t iter, name;
     bool listed = !truce_collection_list(copying->from, &(truce_list_options){.unmeasured = true},
@@ -112,7 +112,7 @@ static int copy_refuse_name(const struct copying *copying, const bson_error_t *e
     }
     for (bson_iter_init(&iter, &collections); listed && guess.word && bson_iter_next(&iter);) {
         if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
-            cli_guess(&guess, bson_iter_utf8(&name, NULL));
+            truce__nearest_word_offer(&guess, bson_iter_utf8(&name, NULL));
     }
     code = guess.best ? cli_say(copying->cli, CLI_NO, "%s; did you mean \"%s\"?", error->message,
                                 guess.best)

@@ -539,6 +539,22 @@ static truce_status add_operation(struct update_parser *parser, struct update_no
     return status;
 }
 
+static truce_status parse_refuse_operator(const char *name, bson_error_t *error)
+{
+    const char *nearest = *name == '$' ? truce__update_operator_near(name) : NULL;
+
+    if (*name != '$')
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "unknown update operator '%s': an update has either operators or "
+                             "fields, not both",
+                             name);
+    return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                         nearest ? "unknown update operator '%s': did you mean '%s'?"
+                                 : "unknown update operator '%s': expected an operator such as "
+                                   "%s",
+                         name, nearest ? nearest : "$set, $inc, $push, or $unset");
+}
+
 truce_status truce__update_parse(struct update_parser *parser, struct update_node *root,
                                  struct value update, bson_error_t *error)
 {
@@ -551,10 +567,7 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
         if (parser->depth && strcmp(each.key, "$query") == 0)
             continue;
         if (!operator)
-            return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "unknown update operator '%s': an update has either operators or "
-                                 "fields, not both",
-                                 each.key);
+            return parse_refuse_operator(each.key, error);
         if (each.value.type != BSON_TYPE_DOCUMENT)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
                                  "%s takes a document of fields, not %s", each.key,

@@ -284,6 +284,8 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
 uint32_t truce__update_digits(uint32_t number);
 uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
 
+/* Returns the operator whose name is nearest to an unknown one, which begins with $, or NULL. */
+const char *truce__update_operator_near(const char *name);
 /* Returns the operator of that name, or NULL (update_operators.c). */
 const struct update_operator *truce__update_operator_find(const char *name);
 /* Removes the field at the source of a $rename; not in the table, because users cannot write it. */

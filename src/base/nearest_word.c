@@ -1,0 +1,51 @@
+#include "base/nearest_word.h"
+
+#include <string.h>
+
+#define WORD_MAX 40
+
+/* Returns the number of edits between two words. A swap of neighbours counts as one edit (optimal
+ * string alignment). */
+static int nearest_word_distance(const char *a, const char *b)
+{
+    int rows[WORD_MAX + 1][WORD_MAX + 1];
+    int m = (int)strlen(a), n = (int)strlen(b);
+
+    for (int i = 0; i <= m; i++)
+        rows[i][0] = i;
+    for (int j = 0; j <= n; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= m; i++) {
+        for (int j = 1; j <= n; j++) {
+            int best = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+
+            if (rows[i - 1][j] + 1 < best)
+                best = rows[i - 1][j] + 1;
+            if (rows[i][j - 1] + 1 < best)
+                best = rows[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                rows[i - 2][j - 2] + 1 < best)
+                best = rows[i - 2][j - 2] + 1;
+            rows[i][j] = best;
+        }
+    }
+    return rows[m][n];
+}
+
+void truce__nearest_word_offer(struct nearest_word *nearest, const char *candidate)
+{
+    size_t length = strlen(nearest->word);
+    int edits;
+
+    if (length > WORD_MAX || strlen(candidate) > WORD_MAX)
+        return;
+    edits = nearest_word_distance(nearest->word, candidate);
+    if (length > 1 && !strncmp(candidate, nearest->word, length))
+        edits = 1; /* The beginning of a word. */
+    if (edits > (int)(length + 2) / 3)
+        return;
+    if (nearest->best && edits >= nearest->distance)
+        return;
+    nearest->best = candidate;
+    nearest->distance = edits;
+}

@@ -1,0 +1,15 @@
+#ifndef TRUCE_BASE_NEAREST_WORD_H
+#define TRUCE_BASE_NEAREST_WORD_H
+
+/* The candidate that is nearest to a mistyped word, for messages: did you mean "find"? */
+
+/* `best` is NULL if no candidate is near. The words are borrowed. */
+struct nearest_word {
+    const char *word, *best;
+    int distance;
+};
+
+/* Replaces nearest->best if the candidate is nearer to nearest->word. */
+void truce__nearest_word_offer(struct nearest_word *nearest, const char *candidate);
+
+#endif
