@@ -55,10 +55,12 @@ static const struct cli_option *config_find_in(const struct cli_option *table, c
     return NULL;
 }
 
-static void config_list_names(const struct cli_option *table, bson_string_t *names)
+/* Appends the names of a table that `listed` does not have. */
+static void config_list_names(const struct cli_option *table, const struct cli_option *listed,
+                              bson_string_t *names)
 {
     for (; table && table->name; table++) {
-        if (of_files(table)) {
+        if (of_files(table) && !config_find_in(listed, table->name)) {
             bson_string_append(names, names->len ? ", " : "");
             bson_string_append(names, table->name);
         }
@@ -67,11 +69,12 @@ static void config_list_names(const struct cli_option *table, bson_string_t *nam
 
 static int config_unknown(const struct config *config, const char *name)
 {
+    const struct cli_option *own = cli_command_options(config->cli->command);
     bson_string_t *names = bson_string_new(NULL);
     bool shown = strlen(name) <= SHOWN_MAX;
 
-    config_list_names(cli_command_options(config->cli->command), names);
-    config_list_names(cli_common_options, names);
+    config_list_names(own, NULL, names);
+    config_list_names(cli_common_options, own, names);
     config_wrong(config, "unknown option%s%s%s: expected one of %s", shown ? " \"" : "",
                  shown ? name : "", shown ? "\"" : "", names->str);
     bson_string_free(names, true);

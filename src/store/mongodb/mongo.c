@@ -363,29 +363,40 @@ static void read_hello(const bson_t *hello, struct mongo_server *server)
         server->deployment = MONGO_SHARDED;
 }
 
+/* Appends the hosts of the URI that the reason does not name: ", at a:1, b:2". */
+static void append_hosts(const mongoc_uri_t *uri, const char *reason, bson_string_t *text)
+{
+    const mongoc_host_list_t *host = mongoc_uri_get_hosts(uri);
+    bool first = true;
+
+    for (; host; host = host->next) {
+        if (strstr(reason, host->host_and_port))
+            continue;
+        bson_string_append_printf(text, "%s%.200s", first ? ", at " : ", ", host->host_and_port);
+        first = false;
+    }
+}
+
 /* Reports that no server was reached, with the hosts and the time. */
 static truce_status report_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
                                    const bson_error_t *caught, bson_error_t *error)
 {
     const bson_t none = BSON_INITIALIZER;
-    const mongoc_host_list_t *host = mongoc_uri_get_hosts(uri);
     double seconds = (double)(truce__clock_monotonic_ns() - begun_ns) / 1e9;
-    char *what, *longer;
+    bson_string_t *text;
     bson_error_t why;
     truce_status status;
 
     if (caught->domain != MONGOC_ERROR_SERVER_SELECTION)
         return truce__mongo_failed(MONGO_READ, "find a server", &none, caught, error);
-    what = bson_strdup_printf("no server was reached in %.1f s, at %.200s", seconds,
-                              host ? host->host_and_port : "no address");
-    for (host = host ? host->next : NULL; host; host = host->next) {
-        longer = bson_strdup_printf("%s, %s", what, host->host_and_port);
-        bson_free(what);
-        what = longer;
-    }
-    status = truce__mongo_failed(MONGO_READ, what, &none, caught, &why);
-    bson_free(what);
-    return truce__fail(status, error, "%.420s (check that it runs, and its address)", why.message);
+    status = truce__mongo_failed(MONGO_READ, "", &none, caught, &why); /* ": REASON" */
+    text = bson_string_new(NULL);
+    bson_string_append_printf(text, "no server was reached in %.1f s", seconds);
+    append_hosts(uri, why.message, text);
+    bson_string_append(text, why.message);
+    (void)truce__fail(status, error, "%.420s (check that it runs, and its address)", text->str);
+    bson_string_free(text, true);
+    return status;
 }
 
 /* Finds the server that accepts writes. */
