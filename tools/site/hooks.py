@@ -124,9 +124,13 @@ def recipe_languages(directory, page):
 
 def mark_recipes(markdown, directory):
     """Adds a column to the tables of recipes: the languages of each recipe."""
-    markdown = re.sub(r"^(\| .* \| recipe \|)\n\| --- \| --- \|$", r"\1 code |\n| --- | --- | --- |", markdown, flags=re.M)
     row = re.compile(r"^(\| .* \| \[[^\]]+\]\(([^)#]+\.md)\) \|)$", re.M)
-    return row.sub(lambda match: f"{match[1]} {recipe_languages(directory, match[2])} |", markdown)
+
+    def marked(table):
+        rows = row.sub(lambda match: f"{match[1]} {recipe_languages(directory, match[2])} |", table[2])
+        return f"{table[1]} code |\n| --- | --- | --- |\n{rows}"
+
+    return re.sub(r"^(\| .* \| recipe \|)\n\| --- \| --- \|\n((?:\|.*\n)+)", marked, markdown, flags=re.M)
 
 
 def command_page(program):
