@@ -8,7 +8,7 @@
  */
 const errors = require("./errors.js");
 const { methodOf } = require("./failure.js");
-const { printed } = require("./options.js");
+const { printed, textOf } = require("./options.js");
 const rows = require("./operations.js");
 
 const UNKNOWN_ERROR = 8;
@@ -29,8 +29,7 @@ function errorOf(document, signal) {
     const name = Object.keys(document)[0];
     if (!writes(document, name)) return signal.reason;
     const target = typeof document[name] === "string" ? ` of ${printed(document[name])}` : "";
-    const reason = signal.reason?.message ?? signal.reason;
-    const message = `${methodOf(name)}${target}: ${reason}: it may take effect or not`;
+    const message = `${methodOf(name)}${target}: ${textOf(signal.reason)}: it may take effect or not`;
     return new errors.OutcomeUnknown(message, { code: UNKNOWN_ERROR, cause: signal.reason });
 }
 

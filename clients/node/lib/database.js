@@ -154,8 +154,10 @@ class Database {
                 break;
             } catch (error) {
                 const lost = error instanceof errors.Unreachable;
+                // The driver has searched for a server during its whole timeout.
+                const away = error.cause?.name === "MongoServerSelectionError";
                 const repeats =
-                    lost ||
+                    (lost && !away) ||
                     (error instanceof errors.TruceError &&
                         error.hasErrorLabel("RetryableWriteError"));
                 if (!again || !repeats || left === 0 || this.#session) throw error;

@@ -1,27 +1,14 @@
 "use strict";
 /* A claimed job. */
-const { inspect, types } = require("node:util");
+const { types } = require("node:util");
 const { changesOf } = require("./changes.js");
 const errors = require("./errors.js");
 const { consoleLogger } = require("./logger.js");
-const { checked, duration } = require("./options.js");
+const { checked, duration, textOf } = require("./options.js");
 const telemetry = require("./telemetry.js");
 
 const END = ["database"];
 const FAIL = ["delayMS", "database"];
-
-const TEXT_MAX = 65536; // the store keeps less
-
-/* Returns the text of what a handler threw, which can be anything. */
-function textOf(error) {
-    try {
-        const text = error instanceof Error ? error.message || error.name : error;
-        const shown = typeof text === "object" ? inspect(text) : String(text);
-        return shown.slice(0, TEXT_MAX).replaceAll("\0", "\\0"); // the store refuses zero bytes
-    } catch {
-        return "the handler threw a value that cannot be printed";
-    }
-}
 
 /* Returns the stack of an error, or its text. */
 function stackOf(error) {

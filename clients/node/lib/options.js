@@ -1,6 +1,6 @@
 "use strict";
 /* The check of options: an unknown option is an error, not ignored. */
-const types = require("node:util").types;
+const { inspect, types } = require("node:util");
 
 /* Returns the number of letters to insert, remove, or replace to make one text of the other. */
 function distance(left, right) {
@@ -155,6 +155,19 @@ function printed(value) {
     return typeof value === "string" ? JSON.stringify(value) : String(value);
 }
 
+const TEXT_MAX = 65536; // the store keeps less
+
+/* Returns the text of what was thrown, which can be anything. */
+function textOf(error) {
+    try {
+        const text = error instanceof Error ? error.message || error.name : error;
+        const shown = typeof text === "object" ? inspect(text) : String(text);
+        return shown.slice(0, TEXT_MAX).replaceAll("\0", "\\0"); // the store refuses zero bytes
+    } catch {
+        return "a value that cannot be printed";
+    }
+}
+
 /* Converts points in time to milliseconds, which commands take. */
 function milliseconds(value) {
     if (!(value instanceof Date)) return value;
@@ -183,4 +196,5 @@ module.exports = {
     milliseconds,
     printed,
     similar,
+    textOf,
 };

@@ -488,6 +488,11 @@ async function checkSignals(db) {
       abort.abort();
       outcomes.push(...(await Promise.allSettled(calls)));
     }
+    for (const reason of [Symbol("a"), Object.create(null), undefined]) { // anything can be a reason
+      const abort = new AbortController(), call = db.withSignal(abort.signal).collection("middle").insertOne({});
+      abort.abort(reason);
+      await raises(truce.OutcomeUnknown, () => call);
+    }
     for (const { status, reason } of outcomes)
       if (status === "rejected") // AbortError: it has not begun
         assert.ok(reason.name === "AbortError" || (reason instanceof truce.OutcomeUnknown && reason.cause.name === "AbortError"), reason);
@@ -611,7 +616,7 @@ async function checkJobs(db) {
     const jobs = (await all(db.iterateJobs("thrown"))).sort((a, b) => a.payload.n - b.payload.n);
     assert.deepEqual(jobs.map((job) => job.state), thrown.map(() => "delayed"));
     assert.deepEqual(jobs.map((job) => job.errors[0].text.slice(0, 12)), ["undefined", "null", "5", "text", "Symbol(a)",
-      "[Object: nul", "{ code: 7 }", "{ toString: ", "the handler ", "{ a: 1 }", "Symbol(b)", "stack", "zero\\0byte",
+      "[Object: nul", "{ code: 7 }", "{ toString: ", "a value that", "{ a: 1 }", "Symbol(b)", "stack", "zero\\0byte",
       "xxxxxxxxxxxx", "mine", "another call"]);
   });
   await check("calls that a handler does not await", async () => {
@@ -954,6 +959,16 @@ async function checkServer() {
       assert.doesNotMatch(wrong.message, /secret/);
     }
     await raises(TypeError, () => truce.connect());
+    // The driver has searched for its whole timeout, so the search is not repeated.
+    let sent = 0;
+    const client = { connect() {}, db: () => ({ async command({ truceHelp }) {
+      if (truceHelp) return { ok: 1 };
+      sent++;
+      throw Object.assign(new Error("no server"), { name: "MongoServerSelectionError" });
+    } }) };
+    const alone = await truce.connect(client);
+    await raises(truce.Unreachable, () => alone.queues());
+    assert.equal(sent, 1);
   });
 }
 
