@@ -3,6 +3,7 @@ package truce
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -118,6 +119,15 @@ func (c *Collection) command(name string, writes bool) *command {
 	return made
 }
 
+// sort appends the order of the documents.
+func (d *document) sort(sort any) {
+	if many := reflect.ValueOf(sort); many.Kind() == reflect.Map && many.Len() > 1 {
+		d.refuse(fmt.Sprintf("Sort must be a bson.D, because a %T of several keys has no order", sort))
+		return
+	}
+	d.value("sort", sort)
+}
+
 // filter appends a filter. Like the driver, it refuses nil: bson.D{} matches all documents.
 func (d *document) filter(name string, filter any) {
 	if filter == nil {
@@ -179,7 +189,7 @@ func (c *Collection) Find(ctx context.Context, filter any, opts ...FindOptions) 
 	made := c.command("find", false)
 	made.filter("filter", filter)
 	made.value("projection", o.Projection)
-	made.value("sort", o.Sort)
+	made.sort(o.Sort)
 	made.number("skip", o.Skip)
 	made.number("limit", o.Limit)
 	made.number("batchSize", o.BatchSize)
@@ -199,7 +209,7 @@ func (c *Collection) FindOne(
 	made.again, made.quick = true, true
 	made.filter("filter", filter)
 	made.value("projection", o.Projection)
-	made.value("sort", o.Sort)
+	made.sort(o.Sort)
 	made.number("skip", o.Skip)
 	made.value("hint", o.Hint)
 	made.putNumber("limit", 1)
@@ -448,7 +458,7 @@ func (c *Collection) modifyWith(
 	made.filter("query", filter)
 	made.update("update", update, replace)
 	made.value("fields", o.Projection)
-	made.value("sort", o.Sort)
+	made.sort(o.Sort)
 	made.flag("upsert", o.Upsert)
 	made.value("arrayFilters", o.ArrayFilters)
 	made.flag("new", o.ReturnAfter)
@@ -481,7 +491,7 @@ func (c *Collection) FindOneAndDelete(
 	made.filter("query", filter)
 	made.putFlag("remove", true)
 	made.value("fields", o.Projection)
-	made.value("sort", o.Sort)
+	made.sort(o.Sort)
 	return c.modify(ctx, made)
 }
 
@@ -495,9 +505,13 @@ func (c *Collection) CreateIndex(
 	if err != nil {
 		return "", err
 	}
-	if many, is := keys.(bson.M); is && len(many) > 1 {
+	if many := reflect.ValueOf(keys); many.Kind() == reflect.Map && many.Len() > 1 {
 		return "", fail(ErrInvalid, 2,
-			"the keys of an index must be a bson.D, because a bson.M has no order")
+			fmt.Sprintf("the keys of an index must be a bson.D, because a %T has no order", keys))
+	}
+	if o.ExpireAfter != nil && *o.ExpireAfter%time.Second != 0 {
+		return "", fail(ErrInvalid, 2,
+			fmt.Sprintf("invalid ExpireAfter %v: expected whole seconds", *o.ExpireAfter))
 	}
 	raw, err := marshal(keys)
 	if err != nil {

@@ -58,6 +58,8 @@ type Database struct {
 	name      string
 	transport transport
 	session   session
+	// The calls of a transaction; nil: none.
+	scope *scope
 	// Claims that run.
 	claims *sync.WaitGroup
 	// Runs after each operation and each transaction that succeeded, for tests. nil: none.
@@ -222,6 +224,10 @@ func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, er
 	if err != nil {
 		return nil, err
 	}
+	if err := db.scope.begin(); err != nil {
+		return nil, err
+	}
+	defer db.scope.end()
 	request = db.traced(ctx, c.name, request)
 	if c.name == "truceClaim" && ctx.Done() != nil && s == nil {
 		return db.claim(ctx, c, request)
@@ -391,11 +397,14 @@ func (db *Database) Watch(
 
 // Transact runs the calls of a function in one transaction: all take effect, or none if the
 // function returns an error. After a conflict with other writes, the function runs again. Use only
-// `tx` in it, and do not keep it.
+// `tx` in it, and wait for each call: a call after the end of the function fails.
 func (db *Database) Transact(ctx context.Context, work func(tx *Database) error) error {
 	if db.session != nil {
 		return fail(ErrInvalid, 2, "transactions cannot be nested: use the database that the "+
 			"function of the outer transaction received")
+	}
+	if ctx == nil || work == nil {
+		return fail(ErrInvalid, 2, "Transact needs a context and a function")
 	}
 	end := time.Now().Add(transactionLimit)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -419,11 +428,69 @@ func (db *Database) transactOnce(ctx context.Context, work func(tx *Database) er
 	if err != nil {
 		return err
 	}
-	defer db.transport.end(ctx, s)
 	tx := *db
 	tx.session = s
+	tx.scope = newScope()
+	defer func() {
+		tx.scope.close()
+		db.transport.end(ctx, s)
+	}()
 	if err := work(&tx); err != nil {
 		return err
 	}
+	if running := tx.scope.close(); running > 0 {
+		return fail(ErrInvalid, 2, fmt.Sprintf("%d calls were still running at the end of the "+
+			"transaction, which changed nothing: wait for each call in its function", running))
+	}
 	return db.transport.commit(ctx, s)
+}
+
+// A scope has the calls of one transaction. A call after the end of its function would begin another
+// transaction, which no one commits. Without a transaction, it is nil.
+type scope struct {
+	mutex   sync.Mutex
+	changed *sync.Cond
+	running int
+	closed  bool
+}
+
+func newScope() *scope {
+	s := &scope{}
+	s.changed = sync.NewCond(&s.mutex)
+	return s
+}
+
+func (s *scope) begin() error {
+	if s == nil {
+		return nil
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.closed {
+		return fail(ErrInvalid, 2, "the transaction has ended: wait for each call in its function")
+	}
+	s.running++
+	return nil
+}
+
+func (s *scope) end() {
+	if s == nil {
+		return
+	}
+	s.mutex.Lock()
+	s.running--
+	s.changed.Broadcast()
+	s.mutex.Unlock()
+}
+
+// close refuses further calls, waits for those that run, and returns how many did.
+func (s *scope) close() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.closed = true
+	running := s.running
+	for s.running > 0 {
+		s.changed.Wait()
+	}
+	return running
 }

@@ -109,10 +109,11 @@ func (d *document) flag(name string, flag bool) {
 
 // milliseconds rounds up, so that a short duration does not become zero.
 func milliseconds(duration time.Duration) int64 {
-	if duration > 0 {
-		return int64((duration + time.Millisecond - 1) / time.Millisecond)
+	rounded := duration.Milliseconds()
+	if duration > 0 && duration%time.Millisecond > 0 {
+		rounded++
 	}
-	return duration.Milliseconds()
+	return rounded
 }
 
 func (d *document) putDuration(name string, duration time.Duration) {

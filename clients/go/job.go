@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -160,11 +161,22 @@ func (j *Job) fail(ctx context.Context, cause error, delay *time.Duration) error
 	return err
 }
 
-func textOf(cause error) string {
+// The store keeps less of the text of an error.
+const textMax = 65536
+
+// textOf returns the text of an error, which may be a nil pointer, as the store accepts it.
+func textOf(cause error) (text string) {
+	defer func() {
+		if caught := recover(); caught != nil {
+			text = fmt.Sprintf("an error of the type %T, whose method Error panics: %v", cause, caught)
+		}
+	}()
 	if cause == nil || cause.Error() == "" {
 		return "failed"
 	}
-	return cause.Error()
+	text = cause.Error()
+	text = strings.ToValidUTF8(text[:min(len(text), textMax)], "\uFFFD")
+	return strings.ReplaceAll(text, "\x00", `\0`)
 }
 
 // Snooze requeues the job for later. The attempt does not count.

@@ -126,14 +126,14 @@ func (l *library) call(database string, request bson.Raw, deadline uint32) (bson
 func (l *library) command(
 	ctx context.Context, database string, c *command, request bson.Raw, s session,
 ) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, notBegun(ctx, c.call())
+	}
 	if s != nil {
 		request = s.(*libraryTransaction).extend(request)
 	}
 	if ctx.Done() == nil {
 		return l.call(database, request, 0)
-	}
-	if ctx.Err() != nil {
-		return nil, notBegun(ctx, c.call())
 	}
 	deadline := deadlineOf(ctx)
 	if c.quick && s == nil && (deadline == 0 || deadline > quickMS) {

@@ -2,6 +2,7 @@ package truce
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,7 +36,17 @@ func makeSortedRegistry() *bson.Registry {
 	registry := bson.NewRegistry()
 	registry.RegisterKindEncoder(reflect.Map, bson.ValueEncoderFunc(encodeMap))
 	registry.RegisterKindEncoder(reflect.Struct, bson.ValueEncoderFunc(encodeStruct))
+	registry.RegisterInterfaceEncoder(reflect.TypeFor[error](), bson.ValueEncoderFunc(refuseError))
 	return registry
+}
+
+// refuseError encodes no error: most of them have no exported field, so package bson writes {}.
+func refuseError(_ bson.EncodeContext, w bson.ValueWriter, value reflect.Value) error {
+	kind := value.Kind()
+	if (kind == reflect.Interface || kind == reflect.Pointer) && value.IsNil() {
+		return w.WriteNull()
+	}
+	return fmt.Errorf("an error (%v) is not a value of BSON: store its text", value.Type())
 }
 
 // encodeMap encodes a map as package bson does, and sorts the fields.

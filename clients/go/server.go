@@ -17,6 +17,9 @@ import (
 // How long a call waits for a server to connect to, if neither the URI nor an option says so.
 const selectionTimeout = 10 * time.Second
 
+// The largest request that a server accepts.
+const requestMax = 48000000
+
 // lastError finds the cause in an error of the driver that describes the whole topology.
 var lastError = regexp.MustCompile(`Last error: (.*?) \}`)
 
@@ -67,6 +70,11 @@ func (v *server) command(
 ) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, notBegun(ctx, c.call())
+	}
+	if len(request) > requestMax { // the server would close the connection
+		message := fmt.Sprintf("%s: the request has %d bytes, more than the maximum of %d",
+			c.call(), len(request), requestMax)
+		return nil, fail(ErrLimit, 10334, message)
 	}
 	if database == "" {
 		database = "test"

@@ -60,8 +60,10 @@ type running struct {
 	ended  sync.WaitGroup
 }
 
-func (w *Worker) check() error {
+func (w *Worker) check(ctx context.Context) error {
 	switch {
+	case ctx == nil:
+		return fail(ErrInvalid, 2, "the context is nil: use context.Background()")
 	case w.DB == nil:
 		return fail(ErrInvalid, 2, "the worker has no DB: set Worker.DB to the database of the queue")
 	case w.DB.session != nil:
@@ -98,7 +100,7 @@ func (p problems) WithGroup(name string) slog.Handler { return problems{p.Handle
 // nil, or the error of a claim, for example if a login lacks a role. Use signal.NotifyContext to
 // stop at a signal.
 func (w *Worker) Run(ctx context.Context) error {
-	if err := w.check(); err != nil {
+	if err := w.check(ctx); err != nil {
 		return err
 	}
 	r := &running{Worker: *w, active: map[*Job]bool{}}
@@ -265,10 +267,22 @@ func (r *running) work(ctx context.Context, job *Job) {
 	})
 }
 
-// report reports the end of a job, and logs what it cannot report: then the lease ends.
+// report reports the end of a job, and logs what it cannot report: then the lease ends. The methods
+// of a result and of an error may panic.
 func (r *running) report(ctx context.Context, job *Job, result any, err error) {
 	log := job.log
-	if errors.Is(err, ErrSuspended) {
+	defer func() {
+		caught := recover()
+		if caught == nil {
+			return
+		}
+		log.Error("truce: the result of a handler panicked", "panic", caught, "stack",
+			string(debug.Stack()))
+		if failed := job.Fail(ctx, fmt.Errorf("panic: %v", caught)); failed != nil {
+			log.Warn("truce: the failure of a job was not stored", "error", failed)
+		}
+	}()
+	if errors.Is(err, ErrSuspended) && job.Ended() {
 		return
 	}
 	if job.Lost() {
