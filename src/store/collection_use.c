@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "base/limits.h"
 #include "base/status.h"
 #include "store/reserved_names.h"
 
@@ -54,12 +55,63 @@ static truce_status use_find(truce_store *store, const struct pattern_use *use,
     return status;
 }
 
+/* The collections next to X in which patterns keep more of its documents. */
+static const struct companion {
+    const char *suffix, *what;
+} companions[] = {
+    {REVISIONS_SUFFIX, "earlier versions of its documents"},
+    {GUARDS_SUFFIX, "watermarks of its elements"},
+};
+
+/* Sets `*exists` if the collection has documents. */
+static truce_status use_has_documents(truce_store *store, const char *collection, bool *exists,
+                                      bson_error_t *error)
+{
+    bson_t any = BSON_INITIALIZER, found;
+    truce_status status = truce_find_one(store, collection, &any, NULL, &found, error);
+
+    *exists = !status;
+    bson_destroy(&found);
+    bson_destroy(&any);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status use_refuse_companion(const char *collection, const char *companion,
+                                         const struct companion *kind, bson_error_t *error)
+{
+    return truce__refuse(
+        CODE_ILLEGAL_OPERATION, error,
+        "\"%.120s\" has %s in \"%.120s\", and both belong together: export them and import them "
+        "under other names, or drop \"%.120s\" first",
+        collection, kind->what, companion, companion);
+}
+
+/* Refuses X if X.revisions has documents, and X.revisions if X has. */
+static truce_status use_check_companion(truce_store *store, const char *collection,
+                                        const struct companion *kind, bson_error_t *error)
+{
+    size_t length = strlen(collection), size = strlen(kind->suffix);
+    bool is_companion = length > size && !strcmp(collection + length - size, kind->suffix),
+         exists = false;
+    char *other = is_companion ? bson_strndup(collection, length - size)
+                               : bson_strdup_printf("%s%s", collection, kind->suffix);
+    truce_status status = strlen(other) > TRUCE_COLLECTION_NAME_MAX
+                              ? TRUCE_OK
+                              : use_has_documents(store, other, &exists, error);
+
+    if (!status && exists)
+        status = is_companion ? use_refuse_companion(other, collection, kind, error)
+                              : use_refuse_companion(collection, other, kind, error);
+    bson_free(other);
+    return status;
+}
+
 truce_status truce__collection_check_unused(truce_store *store, const char *collection,
                                             bson_error_t *error)
 {
     char name[USER_SHOWN];
 
-    if (truce__reserved(collection))
+    if (truce__reserved_place(collection))
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
                              "%s is reserved for truce: it cannot be renamed or replaced",
                              collection);
@@ -75,6 +127,12 @@ truce_status truce__collection_check_unused(truce_store *store, const char *coll
                 "%.200s has %s \"%s\", which would not find it under another name: export and "
                 "import its contents, or remove the pattern's record first",
                 collection, use->what, name);
+    }
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
+        truce_status status = use_check_companion(store, collection, &companions[i], error);
+
+        if (status)
+            return status;
     }
     return TRUCE_OK;
 }

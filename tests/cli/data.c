@@ -229,6 +229,19 @@ TEST(collections_of_patterns_are_not_renamed_or_replaced)
                 test_fail(__FILE__, __LINE__, "%s: %d, %s", used[k], c->code, c->err);
         }
     }
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "posts", "{_id: 1}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "posts.revisions", "{_id: 1}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "entries.guards", "{_id: 1}");
+    ANSWERS(2, "", "\"posts\" has earlier versions of its documents in \"posts.revisions\"",
+            "collections", "rename", "posts", "t");
+    ANSWERS(2, "", "drop \"posts.revisions\" first", "collections", "rename", "posts.revisions",
+            "t");
+    ANSWERS(2, "", "\"posts\" has earlier", "collections", "rename", "s", "posts.revisions",
+            "--replace");
+    ANSWERS(2, "", "\"entries\" has watermarks", "collections", "rename", "s", "entries");
+    ANSWERS(0, "renamed t.guards\n", NULL, "collections", "rename", "entries.guards", "t.guards");
+    ANSWERS(2, "", "@config.transactions is reserved", "collections", "rename", "s",
+            "@config.transactions");
     ANSWERS(0, "renamed a\n", NULL, "collections", "rename", "s", "a");
     ANSWERS(0, "renamed a.b.c\n", NULL, "collections", "rename", "a", "a.b.c");
 }

@@ -453,6 +453,19 @@ TEST(many_statements_are_kept_in_one_record)
 }
 
 /* Removes old records, in steps that read a few each. */
+/* A repeated statement would be executed again. */
+TEST(refuses_to_rename_the_records_of_statements)
+{
+    begin();
+    expect_code(numbered("'insert': 'c', 'documents': [{'_id': 1}]", A, 1), 0);
+    expect_code("{'renameCollection': 'config.transactions', 'to': 'config.old', '$db': 'admin'}",
+                73);
+    expect_code("{'renameCollection': 'test.c', 'to': 'config.transactions', 'dropTarget': true, "
+                "'$db': 'admin'}",
+                73);
+    end();
+}
+
 TEST(old_records_are_swept_in_steps)
 {
     struct session_sweep sweep = {0};

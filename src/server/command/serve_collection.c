@@ -14,6 +14,7 @@
 #include "store/collection_use.h"
 #include "store/decorators/database_view.h"
 #include "store/file/file.h"
+#include "store/reserved_names.h"
 
 /* ---- collections ----------------------------------------------------------------------------- */
 
@@ -479,13 +480,18 @@ static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_
                                  truce__type_name((uint8_t)given->value_type));
 }
 
-/* Checks that no pattern of its database uses the collection. */
-static truce_status collection_check_unused(struct call *call, const char *ns, bson_error_t *error)
+/* Checks that the collection is not the server's own, and that no pattern of its database uses
+ * it. */
+static truce_status collection_check_unused(struct call *call, const char *ns, const char *place,
+                                            bson_error_t *error)
 {
     char database[DATABASE_NAME_MAX + 1];
     truce_store *view;
     truce_status status;
 
+    if (truce__reserved_place(place))
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "%s is reserved for truce: it cannot be renamed or replaced", ns);
     snprintf(database, sizeof database, "%.*s", (int)strcspn(ns, "."), ns);
     view = truce__database_open(call->server->store, call->server->database, database);
     status = truce__collection_check_unused(view, ns + strlen(database) + 1, error);
@@ -521,9 +527,9 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = collection_check_same(call, ns, &rename, error);
     if (!status)
-        status = collection_check_unused(call, ns, error);
+        status = collection_check_unused(call, ns, from, error);
     if (!status)
-        status = collection_check_unused(call, rename.to, error);
+        status = collection_check_unused(call, rename.to, to, error);
     if (status)
         return status;
     status = truce_collection_rename(call->server->store, from, to, drop, error);
