@@ -232,37 +232,46 @@ static void server_give_up(struct server *server)
     server_free(server);
 }
 
-/* Checks and sets the name of the replica set, and the address that its clients connect to. */
-static truce_status name_set(struct server *server, const struct server_options *options,
-                             bson_error_t *error)
+/* Checks the name of the replica set, and the address that its clients connect to. */
+static truce_status check_set(const struct server_options *options, bson_error_t *error)
 {
     const char *set = options->replica_set;
-    bool is_six = strchr(server_address(options), ':') != NULL;
 
     if (!set)
         return options->advertise
                    ? truce__fail(TRUCE_INVALID, error, "an advertised address needs a replica set")
                    : TRUCE_OK;
-    if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
-        return truce__fail(TRUCE_INVALID, error,
-                           "--replica-set is not supported by this store, because it cannot record "
-                           "retryable writes");
-    if (!set[0] || strlen(set) >= sizeof server->set ||
+    if (!set[0] || strlen(set) >= sizeof((struct server *)NULL)->set ||
         strspn(set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
             strlen(set))
         return truce__fail(TRUCE_INVALID, error,
                            "invalid name of a replica set \"%.80s\": expected letters, digits, - _ "
                            "and ., at most %zu",
-                           set, sizeof server->set - 1);
-    if (options->advertise &&
-        (!strchr(options->advertise, ':') || strlen(options->advertise) >= sizeof server->me))
+                           set, sizeof((struct server *)NULL)->set - 1);
+    if (options->advertise && (!strchr(options->advertise, ':') ||
+                               strlen(options->advertise) >= sizeof((struct server *)NULL)->me))
         return truce__fail(TRUCE_INVALID, error, "invalid address \"%.80s\": expected HOST:PORT",
                            options->advertise);
-    snprintf(server->set, sizeof server->set, "%s", set);
     if (!options->advertise && options->port == SERVER_NO_PORT)
         return truce__fail(TRUCE_INVALID, error,
                            "a replica set without a port needs the address that its clients "
                            "connect to: --advertise HOST:PORT");
+    return TRUCE_OK;
+}
+
+/* Sets the name of the replica set, and the address that its clients connect to. */
+static truce_status name_set(struct server *server, const struct server_options *options,
+                             bson_error_t *error)
+{
+    bool is_six = strchr(server_address(options), ':') != NULL;
+
+    if (!options->replica_set)
+        return TRUCE_OK;
+    if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
+        return truce__fail(TRUCE_INVALID, error,
+                           "--replica-set is not supported by this store, because it cannot record "
+                           "retryable writes");
+    snprintf(server->set, sizeof server->set, "%s", options->replica_set);
     if (options->advertise)
         snprintf(server->me, sizeof server->me, "%s", options->advertise);
     else
@@ -301,6 +310,8 @@ static truce_status check_options(const struct server_options *options, bson_err
     truce_status status =
         truce__database_name_check(options->database ? options->database : OWN_DATABASE, error);
 
+    if (!status)
+        status = check_set(options, error);
     return status ? status : check_tls(&options->tls, error);
 }
 

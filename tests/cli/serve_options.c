@@ -80,6 +80,16 @@ TEST(a_server_that_cannot_start_creates_no_store)
     CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--tls-certificate", path)->code, ==,
               2);
     CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--database", "a/b")->code, ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--replica-set", "a/b")->code, ==, 2);
+    CHECK_INT(
+        RUN(NULL, NULL, "serve", path, "--port", "0", "--replica-set", "rs", "--advertise", "x")
+            ->code,
+        ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--archive", "s3://")->code, ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--archive-sync")->code, ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--archive", "/proc/none")->code, ==,
+              3);
+    CHECK_INT(RUN(NULL, NULL, "serve", path, "--port", "0", "--consume", path)->code, ==, 2);
     CHECK(access(path, F_OK) != 0);
     close(taken);
 }

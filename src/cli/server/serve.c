@@ -319,7 +319,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     truce_store *store;
     bson_error_t error;
     truce_status status;
-    int code;
+    int code = CLI_DONE;
 
     /* The database of a file is the server's matter, because the file has other ones, too. */
     if (!strncmp(uri, "mongodb", 7))
@@ -330,6 +330,11 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
         status = server_check_new(options, &error); /* A refused call creates no file. */
         if (status)
             return serve_refused(cli, status, &error);
+        code = serve_consume_check(cli, options->database ? options->database : OWN_DATABASE);
+        if (!code)
+            code = serve_archive_check(cli, uri);
+        if (code)
+            return code;
     }
     status = truce_store_open(uri, &store_options, &store, &error);
     if (status)

@@ -48,11 +48,11 @@ const struct server_sync_target *serve_archive_sync_target(const struct serve_ar
     return archive && archive->options.sync ? &archive->sync_target : NULL;
 }
 
-/* Reads --archive-sync and --archive-sync-timeout. */
+/* Reads --archive-sync and --archive-sync-timeout. `store` is NULL if they are only checked. */
 static bool serve_archive_read_sync(const struct cli *cli, truce_store *store,
                                     struct serve_archive *archive)
 {
-    struct engine *engine = truce__file_engine_or_null(store);
+    struct engine *engine = store ? truce__file_engine_or_null(store) : NULL;
     int64_t timeout_ms;
 
     if (!cli_duration(cli, "archive-sync-timeout", 1, 3600000, SYNC_TIMEOUT_MS, &timeout_ms))
@@ -63,7 +63,7 @@ static bool serve_archive_read_sync(const struct cli *cli, truce_store *store,
         return !cli_text(cli, "archive-sync-timeout");
     }
     truce__archive_sync_init(&archive->sync, timeout_ms);
-    archive->durable = &engine->durable;
+    archive->durable = engine ? &engine->durable : NULL;
     archive->options.sync = &archive->sync;
     archive->sync_target =
         (struct server_sync_target){serve_archive_ready, serve_archive_wait, archive};
@@ -114,13 +114,12 @@ static void serve_archive_free(struct serve_archive *archive)
     bson_free(archive);
 }
 
-int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, struct log *log,
-                        struct serve_archive **archive)
+/* Reads the options, and opens the target. Without --archive, `*archive` is NULL. */
+static int serve_archive_open(struct cli *cli, truce_store *store, const char *uri,
+                              struct serve_archive **archive)
 {
     const char *name = cli_text(cli, "archive"), *path = cli_store_path(uri);
     struct serve_archive *made;
-    bson_error_t error;
-    truce_status status;
     int code;
 
     *archive = NULL;
@@ -132,14 +131,42 @@ int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, st
         return cli_usage(cli, "--archive needs a store in a file, not \"%s\"", uri);
     made = bson_malloc0(sizeof *made);
     made->path = bson_strdup(path);
-    made->log = log;
     made->options =
         (struct archive_options){.stop = &made->stop, .event = serve_archive_report, .arg = made};
     code = cli_archive_options(cli, "archive-", &made->options) &&
                    serve_archive_read_sync(cli, store, made)
                ? cli_target_open(cli, name, true, &made->target)
                : CLI_USAGE;
-    status = code ? TRUCE_OK : truce__archive_store_id(store, made->id, &error);
+    if (code)
+        serve_archive_free(made);
+    else
+        *archive = made;
+    return code;
+}
+
+int serve_archive_check(struct cli *cli, const char *uri)
+{
+    struct serve_archive *archive;
+    int code = serve_archive_open(cli, NULL, uri, &archive);
+
+    if (archive)
+        serve_archive_free(archive);
+    return code;
+}
+
+int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, struct log *log,
+                        struct serve_archive **archive)
+{
+    struct serve_archive *made;
+    bson_error_t error;
+    truce_status status;
+    int code = serve_archive_open(cli, store, uri, &made);
+
+    *archive = NULL;
+    if (!made)
+        return code;
+    made->log = log;
+    status = truce__archive_store_id(store, made->id, &error);
     if (status)
         code = cli_error(cli, "--archive", status, &error);
     if (!code && pthread_create(&made->thread, NULL, serve_archive_run, made))

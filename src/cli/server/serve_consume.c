@@ -119,7 +119,7 @@ static const struct cli_command *serve_consume_command(void)
 }
 
 /* Refuses options of truce consume that a server cannot have. */
-static int serve_consume_check(const struct cli *cli)
+static int serve_consume_allow(const struct cli *cli)
 {
     static const char *const allowed[] = {"url",         "into",       "map",      "id",
                                           "consumer",    "workers",    "batch",    "linger",
@@ -152,7 +152,7 @@ static int serve_consume_read(const struct cli *cli, const char *path, const cha
     bson_init(&consumer->call.map);
     code = cli_config_read(file, path);
     if (!code)
-        code = serve_consume_check(file);
+        code = serve_consume_allow(file);
     if (!code && !consume_options_read(file, &consumer->call))
         code = cli_say(
             cli, CLI_USAGE,
@@ -165,14 +165,17 @@ static int serve_consume_read(const struct cli *cli, const char *path, const cha
 
         if (status)
             return cli_error(file, path, status, &error);
-        consumer->store = truce__database_open(consumer->store, own, database);
-        consumer->is_view = true;
+        consumer->is_view = consumer->store != NULL;
+        if (consumer->store)
+            consumer->store = truce__database_open(consumer->store, own, database);
     }
     return code;
 }
 
-int serve_consume_begin(const struct cli *cli, truce_store *store, const char *own, struct log *log,
-                        struct serve_consume **consume)
+/* Reads the files of --consume. `store` is NULL if they are only checked. Without files, `*consume`
+ * is NULL. */
+static int serve_consume_open(const struct cli *cli, truce_store *store, const char *own,
+                              struct serve_consume **consume)
 {
     struct serve_consume *made;
     const char *path;
@@ -185,7 +188,6 @@ int serve_consume_begin(const struct cli *cli, truce_store *store, const char *o
         return cli_usage(cli, "--consume and --archive-sync exclude each other: messages would be "
                               "acknowledged before they are archived");
     made = bson_malloc0(sizeof *made);
-    made->log = log;
     for (int i = 0; !code && (path = cli_texts(cli, "consume", i)); i++) {
         if (i == SERVE_CONSUME_FILES_MAX) {
             code = cli_usage(cli, "--consume is given more than %d times, which is the maximum",
@@ -195,8 +197,33 @@ int serve_consume_begin(const struct cli *cli, truce_store *store, const char *o
         made->consumers[made->count].store = store;
         code = serve_consume_read(cli, path, own, &made->consumers[made->count++]);
     }
-    if (!code)
-        code = serve_consume_start(cli, made);
+    if (code)
+        serve_consume_end(made);
+    else
+        *consume = made;
+    return code;
+}
+
+int serve_consume_check(const struct cli *cli, const char *own)
+{
+    struct serve_consume *consume;
+    int code = serve_consume_open(cli, NULL, own, &consume);
+
+    serve_consume_end(consume);
+    return code;
+}
+
+int serve_consume_begin(const struct cli *cli, truce_store *store, const char *own, struct log *log,
+                        struct serve_consume **consume)
+{
+    struct serve_consume *made;
+    int code = serve_consume_open(cli, store, own, &made);
+
+    *consume = NULL;
+    if (!made)
+        return code;
+    made->log = log;
+    code = serve_consume_start(cli, made);
     if (code)
         serve_consume_end(made);
     else
