@@ -48,6 +48,9 @@ struct target {
     char *name;
     /* The pause between two calls of has_after, which a service charges for. */
     int check_ms;
+    /* A call found that the name leads to another directory now. The archiver checks that this one
+     * has its last segment, and then sets the flag to false. */
+    bool renewed;
 };
 
 /* Opens a directory. If the directory is missing, it is created if `create` is true; otherwise the

@@ -223,6 +223,39 @@ static truce_status check_same(struct archiver *archiver, const char *name, bson
         archiver->target->name, name);
 }
 
+/* If the target is another directory now, checks that it has the last segment. A foreign archive
+ * would be damaged otherwise, and no restore would find the commits from here on. */
+static truce_status archiver_check_target(struct archiver *archiver, bson_error_t *error)
+{
+    const struct segment_name last = {archiver->head.generation, archiver->head.sequence,
+                                      archiver->head.kind};
+    struct segment *segment;
+    struct buffer bytes = {0};
+    char name[SEGMENT_NAME_BYTES];
+    truce_status status = TRUCE_OK;
+    bool same;
+
+    if (!archiver->target->renewed)
+        return TRUCE_OK;
+    if (last.sequence) {
+        segment = bson_malloc(sizeof *segment);
+        status = truce__archive_read(archiver->target, &last, NULL, &bytes, segment, error);
+        same = !status && !memcmp(segment->hash, archiver->hash, sizeof segment->hash);
+        bson_free(segment);
+        truce__buffer_release(&bytes);
+        if (status && status != TRUCE_CORRUPT)
+            return status;
+        truce__segment_name(&last, name);
+        if (!same)
+            return truce__fail(TRUCE_CORRUPT, error,
+                               "\"%s\" is another directory now, without the segment %s of this "
+                               "archive: start the archiver again to begin a new archive in it",
+                               archiver->target->name, name);
+    }
+    archiver->target->renewed = false;
+    return TRUCE_OK;
+}
+
 /* Puts the segment that is pending. After a failure it stays pending, because the target may have
  * stored it: the next put has the same bytes. */
 static truce_status put_pending(struct archiver *archiver, bson_error_t *error)
@@ -231,10 +264,15 @@ static truce_status put_pending(struct archiver *archiver, bson_error_t *error)
     int64_t began_ns = truce__clock_monotonic_ns();
     char name[SEGMENT_NAME_BYTES];
     truce_status status;
+    int tries = 0;
 
     truce__segment_name(&(struct segment_name){head->generation, head->sequence, head->kind}, name);
-    status = archiver->target->calls->put(archiver->target, name, archiver->bytes.bytes,
-                                          archiver->bytes.size, error);
+    do { /* a put that finds another directory writes nothing */
+        status = archiver_check_target(archiver, error);
+        if (!status)
+            status = archiver->target->calls->put(archiver->target, name, archiver->bytes.bytes,
+                                                  archiver->bytes.size, error);
+    } while (status == TRUCE_IO && archiver->target->renewed && !tries++);
     if (status == TRUCE_DUPLICATE)
         status = check_same(archiver, name, error);
     archiver->target_failed = status == TRUCE_IO;
@@ -565,6 +603,8 @@ static truce_status archiver_check_alone(struct archiver *archiver, bson_error_t
     archiver->checked_ns = now_ns;
     /* invariant 4 */
     status = archiver->target->calls->has_after(archiver->target, name, &found, error);
+    if (!status)
+        status = archiver_check_target(archiver, error);
     /* The next put reports a target that does not work. */
     if (status)
         return status == TRUCE_IO ? TRUCE_OK : status;
@@ -872,6 +912,7 @@ static truce_status load_head(struct archiver *archiver, bson_error_t *error)
 
     if (status)
         return status;
+    archiver->target->renewed = false;
     if (list.count)
         status = truce__archive_read(archiver->target, &list.names[list.count - 1], NULL,
                                      &archiver->bytes, &archiver->segment, error);

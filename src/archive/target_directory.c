@@ -10,9 +10,9 @@
  *  2. put returns after all of this, also if the name exists. A new directory is synced in the
  *     directory above it first.
  *
- * A crash leaves a hidden file, which the next archiver removes. If the directory was removed and
- * the path leads to another one now, an archiver continues only if the other one has its
- * generation. It was perhaps mounted again.
+ * A crash leaves a hidden file, which the next archiver removes. If the path leads to another
+ * directory now, an archiver continues there only if this one has its last segment: it was perhaps
+ * mounted again. A put that finds the other directory therefore fails, and writes nothing.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -91,6 +91,7 @@ static bool directory_renew(struct target_directory *target)
     close(target->directory);
     target->directory = found;
     target->durable[0] = 0;
+    target->base.renewed = true;
     return true;
 }
 
@@ -151,18 +152,8 @@ static truce_status directory_put(struct target *target, const char *name, const
     int folder = open_folder(directory_of(target), name);
     bool fine;
 
-    if (folder < 0 && errno == ENOENT && directory_renew(directory_of(target))) {
-        char generation[9];
-
-        snprintf(generation, sizeof generation, "%.8s", name);
-        folder =
-            openat(directory_of(target)->directory, generation, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (folder < 0 && errno == ENOENT)
-            return truce__fail(TRUCE_CORRUPT, error,
-                               "\"%s\" is another directory now, without generation %s: start the "
-                               "archiver again to begin a new archive in it",
-                               target->name, generation);
-    }
+    if (folder < 0 && errno == ENOENT && directory_renew(directory_of(target)))
+        return truce__fail(TRUCE_IO, error, "\"%s\" is another directory now", target->name);
     fine = folder >= 0 && write_new(folder, name + 9, bytes, size);
     if (folder >= 0)
         fine = directory_close(folder, fine);
@@ -296,6 +287,7 @@ static truce_status directory_has_after(struct target *target, const char *name,
     char text[SEGMENT_NAME_BYTES];
 
     *found = false;
+    (void)directory_renew(directory_of(target));
     truce_assert(truce__segment_name_parse(name, &next));
     next.sequence++;
     for (next.kind = SEGMENT_BASE; next.kind <= SEGMENT_END; next.kind++) {

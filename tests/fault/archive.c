@@ -497,6 +497,72 @@ TEST(ends_if_the_directory_is_replaced_and_then_begins_again)
     world_close();
 }
 
+/* The directory is replaced by the archive of another store, which has the same generation, while the
+ * archiver runs: it must not put a segment there. */
+static void check_replaced(const char *replace)
+{
+    bson_error_t error;
+    char *command;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    command = bson_strdup_printf("cp -r '%s' '%s.other' && cp -r '%s' '%s.own'", world.archive,
+                                 world.archive, world.archive, world.archive);
+    CHECK_INT(system(command), ==, 0);
+    bson_free(command);
+    /* The other archive has one segment less. */
+    command = bson_strdup_printf("rm '%s.other'/00000001/0000000003.*", world.archive);
+    CHECK_INT(system(command), ==, 0);
+    bson_free(command);
+    archiver_start(world.target);
+    REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
+    command =
+        bson_strdup_printf(replace, world.archive, world.archive, world.archive, world.archive);
+    CHECK_INT(system(command), ==, 0);
+    bson_free(command);
+    REQUIRE(insert_one(6, 10));
+    pthread_join(world.thread, NULL);
+    CHECK_STATUS(TRUCE_CORRUPT, world.status, world.error);
+    CHECK(strstr(world.error.message, "is another directory now, without the segment") != NULL);
+    command = bson_strdup_printf("test $(find '%s' -type f | wc -l) = 2", world.archive);
+    CHECK_INT(system(command), ==, 0);
+    bson_free(command);
+    world_close();
+}
+
+TEST(ends_if_a_removed_directory_is_replaced_by_another_archive)
+{
+    check_replaced("rm -r '%s' && mv '%s.other' '%s'");
+}
+
+TEST(ends_if_a_moved_directory_is_replaced_by_another_archive)
+{
+    check_replaced("mv '%s' '%s.moved' && mv '%s.other' '%s'");
+}
+
+/* The same archive in another directory, for example mounted again. */
+TEST(continues_in_a_directory_that_has_the_same_archive)
+{
+    bson_error_t error;
+    char *command;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    archiver_start(world.target);
+    REQUIRE(wait_for_event(ARCHIVE_CONTINUES, 1));
+    command =
+        bson_strdup_printf("cp -r '%s' '%s.own' && rm -r '%s' && mv '%s.own' '%s'", world.archive,
+                           world.archive, world.archive, world.archive, world.archive);
+    CHECK_INT(system(command), ==, 0);
+    bson_free(command);
+    REQUIRE(insert_one(6, 10));
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    CHECK_INT(restored_last(), ==, 6);
+    CHECK(verifies());
+    world_close();
+}
+
 /* A commit that is longer than a segment is restored wholly or not at all. */
 TEST(restores_a_commit_of_several_segments)
 {
