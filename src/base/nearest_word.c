@@ -1,8 +1,17 @@
 #include "base/nearest_word.h"
 
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define WORD_MAX 40
+
+static bool nearest_word_letters_equal(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
 
 /* Returns the number of edits between two words. A swap of neighbours counts as one edit (optimal
  * string alignment). */
@@ -17,14 +26,14 @@ static int nearest_word_distance(const char *a, const char *b)
         rows[0][j] = j;
     for (int i = 1; i <= m; i++) {
         for (int j = 1; j <= n; j++) {
-            int best = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            int best = rows[i - 1][j - 1] + !nearest_word_letters_equal(a[i - 1], b[j - 1]);
 
             if (rows[i - 1][j] + 1 < best)
                 best = rows[i - 1][j] + 1;
             if (rows[i][j - 1] + 1 < best)
                 best = rows[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                rows[i - 2][j - 2] + 1 < best)
+            if (i > 1 && j > 1 && nearest_word_letters_equal(a[i - 1], b[j - 2]) &&
+                nearest_word_letters_equal(a[i - 2], b[j - 1]) && rows[i - 2][j - 2] + 1 < best)
                 best = rows[i - 2][j - 2] + 1;
             rows[i][j] = best;
         }
@@ -40,7 +49,7 @@ void truce__nearest_word_offer(struct nearest_word *nearest, const char *candida
     if (length > WORD_MAX || strlen(candidate) > WORD_MAX)
         return;
     edits = nearest_word_distance(nearest->word, candidate);
-    if (length > 1 && !strncmp(candidate, nearest->word, length))
+    if (length > 1 && !strncasecmp(candidate, nearest->word, length))
         edits = 1; /* The beginning of a word. */
     if (edits > (int)(length + 2) / 3)
         return;
@@ -48,4 +57,13 @@ void truce__nearest_word_offer(struct nearest_word *nearest, const char *candida
         return;
     nearest->best = candidate;
     nearest->distance = edits;
+}
+
+const char *truce__nearest_word_hint(const struct nearest_word *nearest,
+                                     char hint[NEAREST_WORD_HINT_MAX])
+{
+    hint[0] = '\0';
+    if (nearest->best)
+        snprintf(hint, NEAREST_WORD_HINT_MAX, ": did you mean '%s'?", nearest->best);
+    return hint;
 }

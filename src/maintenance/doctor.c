@@ -833,6 +833,14 @@ static bool is_at_work(truce_store *store, const char *queue)
                                            BCON_DATE_TIME(now_ms - RECENT_MS), "}"));
 }
 
+/* Returns the name as advice shows it: a name that a shell would split or expand is QUEUE. */
+static const char *queues_shown(const char *queue)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:";
+
+    return *queue && !queue[strspn(queue, plain)] ? queue : "QUEUE";
+}
+
 static void queues_check_queue(struct doctor *doctor, truce_store *store, const bson_t *figures)
 {
     const char *queue = truce__doctor_text(figures, "queue", "");
@@ -842,25 +850,32 @@ static void queues_check_queue(struct doctor *doctor, truce_store *store, const 
                      truce__doctor_number(figures, "waiting", 0) +
                      truce__doctor_number(figures, "blocked", 0),
             waited_ms = truce__doctor_number(figures, "oldest_ms", 0);
+    const char *shown = queues_shown(queue);
+    char advice[200 + 2 * QUEUE_NAME_BYTES_MAX];
 
-    if (dead)
-        truce__doctor_report(
-            doctor, DOCTOR_WARNING, "dead-letters", queue,
-            "find the reason (truce queue list QUEUE --state dead), then truce queue "
-            "redrive or discard",
-            "%s", PLURAL(dead, "job is a dead letter", "jobs are dead letters"));
-    if (truce__doctor_flag(figures, "paused", false) && ready + others)
-        truce__doctor_report(doctor, DOCTOR_NOTE, "paused-queue", queue, "truce queue resume QUEUE",
+    if (dead) {
+        snprintf(
+            advice, sizeof advice,
+            "find the reason (truce queue list %s --state dead), then truce queue redrive %s, or "
+            "truce queue discard ID",
+            shown, shown);
+        truce__doctor_report(doctor, DOCTOR_WARNING, "dead-letters", queue, advice, "%s",
+                             PLURAL(dead, "job is a dead letter", "jobs are dead letters"));
+    }
+    if (truce__doctor_flag(figures, "paused", false) && ready + others) {
+        snprintf(advice, sizeof advice, "truce queue resume %s", shown);
+        truce__doctor_report(doctor, DOCTOR_NOTE, "paused-queue", queue, advice,
                              "the queue is paused, and %s ready, %lld delayed, waiting or blocked",
                              PLURAL(ready, "job is", "jobs are"), (long long)others);
-    else if (ready && waited_ms > LATE_MS && !is_at_work(store, queue))
+    } else if (ready && waited_ms > LATE_MS && !is_at_work(store, queue)) {
+        snprintf(advice, sizeof advice, "start a worker (truce work --queue %s)", shown);
         truce__doctor_report(
-            doctor, DOCTOR_WARNING, "idle-queue", queue,
-            "start a worker (truce work --queue QUEUE)",
+            doctor, DOCTOR_WARNING, "idle-queue", queue, advice,
             "%s ready, the oldest for %s. None is running, and none has ended in the "
             "last %s",
             PLURAL(ready, "job is", "jobs are"), PLURAL(waited_ms / 60000, "minute", "minutes"),
             PLURAL(RECENT_MS / 60000, "minute", "minutes"));
+    }
 }
 
 static truce_status doctor_check_queues(struct doctor *doctor, truce_store *store,

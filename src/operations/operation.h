@@ -22,6 +22,7 @@
  *  4. Only operations that say so run in a transaction or as a part of a commit.
  */
 #include "base/limits.h"
+#include "base/nearest_word.h"
 #include "base/status.h"
 #include "base/time_check.h"
 #include "operations/request_fields.h"
@@ -155,6 +156,8 @@ extern const struct operation_group truce__operation_groups[];
 
 /* Returns the row of that name, or NULL. */
 const struct operation_row *truce__operation_named(const char *name);
+/* Offers the operations as candidates for a mistyped name: "truceEnque", or "enque" of a package. */
+void truce__operation_nearest(struct nearest_word *nearest);
 /* Runs the operation call->row. */
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error);
 /* Appends `status` and labels to the reply of a failed operation. `code` is the code of the

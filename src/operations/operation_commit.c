@@ -141,9 +141,6 @@ static truce_status commit_check_commit(struct operation_call *call,
                              "the changes of a commit must be an array, not %s",
                              truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *changes = truce__field_view(call->arena, &call->target);
-    if (bson_empty(*changes))
-        return truce__refuse(CODE_INVALID_LENGTH, error,
-                             "the commit has no changes: the array is empty");
     if (given->key && !given->keyTime)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'key' needs 'keyTime': the time when the request was made, in "
@@ -154,6 +151,9 @@ static truce_status commit_check_commit(struct operation_call *call,
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'leave' needs 'key': a later call reads the result by its key");
+    if (bson_empty(*changes))
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "the commit has no changes: add at least one, such as an insert");
     if (given->journal && call->transaction)
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,

@@ -74,11 +74,15 @@ static const struct operation_row *help_named(const char *name)
 static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error)
 {
     const struct operation_row *row = help_named(name);
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
 
-    if (!row)
-        return truce__refuse(CODE_COMMAND_NOT_FOUND, error,
-                             "'%.80s' is not an operation: the help without a name lists them",
-                             name);
+    if (!row) {
+        truce__operation_nearest(&nearest);
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "'%.80s' is not an operation%s", name,
+                             nearest.best ? truce__nearest_word_hint(&nearest, hint)
+                                          : ": the help without a name lists them");
+    }
     BCON_APPEND(reply, "name", BCON_UTF8(row->name), "help", BCON_UTF8(row->help), "value",
                 BCON_UTF8(row->value));
     if (row->target)

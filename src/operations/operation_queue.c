@@ -175,8 +175,14 @@ void truce__job_kept(const struct job_kept *given, truce_job_options *options)
                                    .tags = given->tags};
 }
 
-void truce__job_timed(const struct job_timed *given, truce_job_options *options)
+truce_status truce__job_timed(const struct job_timed *given, truce_job_options *options,
+                              bson_error_t *error)
 {
+    if (!given->laneRate != !given->lanePerMS)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'laneRate' and 'lanePerMS' must be given together");
+    if (given->laneRate && !given->lane)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "'laneRate' needs 'lane'");
     truce__job_kept(&given->kept, options);
     options->delay_ms = given->delayMS;
     options->run_at_ms = given->runAtMS;
@@ -186,6 +192,7 @@ void truce__job_timed(const struct job_timed *given, truce_job_options *options)
     options->lane_per_ms = (uint32_t)given->lanePerMS;
     options->failure =
         (truce_job_failure)truce__operation_word(given->failure, truce__job_failures);
+    return TRUCE_OK;
 }
 
 /* ---- truceEnqueue ---------------------------------------------------------------------------- */
@@ -275,7 +282,10 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
 static truce_status queue_read_job(struct operation_call *call, const struct enqueue_given *given,
                                    truce_job_options *options, bson_error_t *error)
 {
-    truce__job_timed(&given->timed, options);
+    truce_status status = truce__job_timed(&given->timed, options, error);
+
+    if (status)
+        return status;
     options->unique = given->unique;
     options->unique_payload = given->uniquePayload;
     options->unique_period_ms = given->uniquePeriodMS;

@@ -45,7 +45,9 @@ extern const char *const truce__job_failures[];
 
 /* Fills options; all others are zero. */
 void truce__job_kept(const struct job_kept *given, truce_job_options *options);
-void truce__job_timed(const struct job_timed *given, truce_job_options *options);
+/* Does the same, and refuses a part of the rate of a lane. */
+truce_status truce__job_timed(const struct job_timed *given, truce_job_options *options,
+                              bson_error_t *error);
 
 #define JOB_KEPT_FIELDS                                                                            \
     {GIVEN(job_kept, priority, FIELD_NUMBER),                                                      \

@@ -3,6 +3,8 @@
 
 #include "operations/operation.h"
 
+#define PREFIX_BYTES 5 /* "truce" */
+
 const struct operation_group truce__operation_groups[] = {
     {"Help", "help", help_operations},
     {"Commits, requests, and sequences", "commit", commit_operations},
@@ -22,11 +24,25 @@ const struct operation_group truce__operation_groups[] = {
 
 const struct operation_row *truce__operation_named(const char *name)
 {
-    if (strncmp(name, "truce", 5) != 0)
+    if (strncmp(name, "truce", PREFIX_BYTES) != 0)
         return NULL;
     for (const struct operation_group *group = truce__operation_groups; group->title; group++)
         for (const struct operation_row *const *at = group->rows; *at; at++)
             if (!strcmp((*at)->name, name))
                 return *at;
     return NULL;
+}
+
+void truce__operation_nearest(struct nearest_word *nearest)
+{
+    bool has_prefix = !strncmp(nearest->word, "truce", PREFIX_BYTES);
+
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++) {
+            const char *candidate = (*at)->name + (has_prefix ? 0 : PREFIX_BYTES);
+
+            truce__nearest_word_offer(nearest, candidate);
+            if (nearest->best == candidate)
+                nearest->best = (*at)->name;
+        }
 }

@@ -78,9 +78,10 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
                              truce__type_name((uint8_t)bson_iter_type(at)));
     status = truce__operation_nested(call, truce__field_view(call->arena, at), flow_job_fields,
                                      &given, error);
+    if (!status)
+        status = truce__job_timed(&given.timed, options, error);
     if (status)
         return status;
-    truce__job_timed(&given.timed, options);
     *job = (truce_flow_job){.name = given.name, .payload = given.payload, .options = options};
     status = flow_read_after(call, given.after, job, error);
     if (status)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/nearest_word.h"
 #include "base/status.h"
 #include "bson/number.h"
 #include "bson/value.h"
@@ -236,6 +237,21 @@ bool truce__fields_strict(const bson_t *request)
     return bson_iter_init_find(&strict, request, "apiStrict") && truce__field_truth(&strict);
 }
 
+/* Returns CODE 40415 for a field that the table lacks, and names the nearest one. */
+static truce_status fields_refuse_unknown(const struct fields_reading *reading,
+                                          const struct field *fields, const char *name,
+                                          bson_error_t *error)
+{
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (; fields->name; fields++)
+        if (fields->type != FIELD_IGNORED && fields->type != FIELD_PLAIN)
+            truce__nearest_word_offer(&nearest, fields->name);
+    return truce__refuse(40415, error, "unknown field '%.80s' of '%.80s'%s", name, reading->command,
+                         truce__nearest_word_hint(&nearest, hint));
+}
+
 static uint64_t fields_bit(const struct field *fields, const struct field *field)
 {
     truce_assert(field - fields < 64);
@@ -262,8 +278,7 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
             continue; /* Several drivers send absent fields as null. */
         if (!field->name) {
             if (!reading->whole || !fields_is_common(bson_iter_key(&at)))
-                status = truce__refuse(40415, error, "unknown field '%.80s' of '%.80s'",
-                                       bson_iter_key(&at), reading->command);
+                status = fields_refuse_unknown(reading, fields, bson_iter_key(&at), error);
             continue;
         }
         if (given & fields_bit(fields, field))

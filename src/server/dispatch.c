@@ -14,12 +14,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "operations/operation.h"
 #include "query/expression/expression.h"
 #include "server/admin/slow_command_log.h"
 #include "server/admin/top.h"
 #include "server/command/handlers.h"
 #include "store/collection_alias.h"
 #include "store/reserved_names.h"
+
+static truce_status dispatch_refuse_unknown(const struct command_table *commands, const char *name,
+                                            bson_error_t *error)
+{
+    struct nearest_word nearest = {.word = name};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (const struct command *at = commands->commands; at && at->name; at++)
+        if (at->need.kind != NEED_TESTS)
+            truce__nearest_word_offer(&nearest, at->name);
+    truce__operation_nearest(&nearest);
+    return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'%s", name,
+                         truce__nearest_word_hint(&nearest, hint));
+}
 
 static truce_status dispatch_find(struct call *call, bson_error_t *error)
 {
@@ -32,7 +47,7 @@ static truce_status dispatch_find(struct call *call, bson_error_t *error)
     name = bson_iter_key(&call->value);
     call->command = call->server->commands->find(name);
     if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
-        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'", name);
+        return dispatch_refuse_unknown(call->server->commands, name, error);
     return BSON_ITER_HOLDS_UTF8(&call->value)
                ? truce__text_check(&call->value, CODE_INVALID_NAMESPACE, error)
                : TRUCE_OK;

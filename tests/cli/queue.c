@@ -49,9 +49,10 @@ TEST(stores_the_options_of_a_job)
     ANSWERS(2, "", "live, kept, or unclaimed", "queue", "add", "mail", "{}", "--unique", "k",
             "--unique-scope", "once");
     ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--unique-scope", "kept");
-    ANSWERS(2, "", "rate", "queue", "add", "mail", "{}", "--lane", "a", "--lane-rate", "5");
-    ANSWERS(2, "", "set a lane", "queue", "add", "mail", "{}", "--lane-rate", "5", "--lane-per",
-            "1s");
+    ANSWERS(2, "", "--lane-rate and --lane-per must be given together", "queue", "add", "mail",
+            "{}", "--lane", "a", "--lane-rate", "5");
+    ANSWERS(2, "", "--lane-rate needs --lane", "queue", "add", "mail", "{}", "--lane-rate", "5",
+            "--lane-per", "1s");
     ANSWERS(2, "", "--pool needs", "queue", "limit", "mail", "--pool", "smtp");
 }
 
@@ -277,6 +278,7 @@ TEST(a_paused_queue_gives_nothing)
     ANSWERS(0, "paused mail\n", NULL, "queue", "pause", "mail");
     ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
     ANSWERS(0, "\"paused\": true, \"ready\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "truce queue resume mail", NULL, "doctor");
     ANSWERS(0, "resumed mail\n", NULL, "queue", "resume", "mail");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
 }

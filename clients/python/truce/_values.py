@@ -120,7 +120,11 @@ def snake_case(wire: str) -> str:
 
 
 def _named(function: Any, shown: str) -> Any:
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    parameters = inspect.signature(function).parameters.values()
+    known = [one.name for one in parameters if one.name != "self"]
+    is_open = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    by_place = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
+    by_name = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
 
     @functools.wraps(function)
     def call(*values: Any, **options: Any) -> Any:
@@ -128,6 +132,12 @@ def _named(function: Any, shown: str) -> Any:
             return function(*values, **options)
         except TypeError:
             unknown = next((name for name in options if name not in known), None)
+            if unknown is None and len(values) > len(by_place) and not is_open:
+                needed = [f"{one.name}=..." for one in by_name if one.default is one.empty]
+                names = needed or [f"{one.name}=..." for one in by_name[:3]]
+                names[:0] = [name for name in by_place if name != "self"]
+                text = f"{shown}() takes its options by name: {shown}({', '.join(names)})"
+                raise TypeError(text) from None
             if unknown is None:
                 raise
         plain = {snake_case(name): name for name in known}

@@ -298,13 +298,15 @@ static truce_status job_check_options(const truce_job_options *options, bson_err
         return truce__fail(TRUCE_INVALID, error,
                            "invalid `lane_width` %u: it needs a lane, and may be at most %d",
                            options->lane_width, INT32_MAX);
-    if (options->lane_rate > INT32_MAX || !options->lane_rate != !options->lane_per_ms ||
-        (options->lane_rate && !options->lane))
+    if (!options->lane_rate != !options->lane_per_ms)
         return truce__fail(
             TRUCE_INVALID, error,
-            "invalid rate of a lane, %u jobs in %u ms (lane \"%s\"): set a lane, a number of "
-            "jobs, and a period in ms",
-            options->lane_rate, options->lane_per_ms, options->lane ? options->lane : "");
+            "`lane_rate` and `lane_per_ms` must be given together: a number of jobs, "
+            "and a period in milliseconds");
+    if (options->lane_rate > INT32_MAX || (options->lane_rate && !options->lane))
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid `lane_rate` %u: it needs a lane, and may be at most %d",
+                           options->lane_rate, INT32_MAX);
     if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error,
                            "the metadata has %u bytes, more than the maximum of %d",

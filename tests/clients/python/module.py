@@ -123,7 +123,18 @@ def check_commits(db):
     raises("an unknown change", truce.Invalid, lambda: db.commit_changes([{"dance": 1}]))
     raises("an unknown option of a commit", TypeError, lambda: db.commit(kye="k"))
     raises("an unknown option", TypeError, lambda: db.sequence("s", steps=1))
+    error = raises("options by place", TypeError, lambda: db.signal("q", ObjectId(), "paid", {}))
+    check("it shows the call", str(error) == "signal() takes its options by name: signal(queue, id=..., name=...)", error)
+    raises("an error within a call", truce.Invalid, lambda: db.signal("q", id=ObjectId(), name="paid", event=5))
     raises("an unknown field", truce.Invalid, lambda: db.command({"truceSequence": "s", "steps": 1}))
+    error = raises("a misspelled field", truce.Invalid, lambda: db.command({"truceSequence": "s", "tkae": 1}))
+    check("it names the field", str(error).endswith("did you mean 'take'?"), error)
+    error = raises("a misspelled field in a list", truce.Invalid, lambda: db.ledger_post("b", id="x", entries=[{"acount": "a", "value": 1}]))
+    check("it names that field", "did you mean 'account'?" in str(error), error)
+    error = raises("a misspelled operation", truce.TruceError, lambda: db.help("enque"))
+    check("it names the method", str(error).endswith("did you mean 'enqueue'?"), error)
+    error = raises("a rate without its period", truce.Invalid, lambda: db.enqueue("q", payload={}, lane="a", lane_rate=3))
+    check("it names both options", str(error) == "'lane_rate' and 'lane_per_ms' must be given together", error)
     raises("an unknown command", truce.Invalid, lambda: db.command({"truceNothing": 1}))
 
 
