@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "tests/support/test.h"
 #include "truce/copy.h"
+#include "truce/cron.h"
 #include "truce/queue.h"
 #include "truce/set.h"
 #include "truce/snapshot.h"
@@ -443,6 +444,81 @@ TEST(every_call_of_a_claim_has_a_deadline_by_default)
     truce_job_free(job);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_queue_claim_wait(queue, 1, &job, &error), error);
     CHECK_INT(calls, >, 4);
+    CHECK_INT(without, ==, 0);
+    CHECK_INT(truce__deadline(), ==, 0);
+    store->ops = below;
+    truce_queue_free(queue);
+    truce_store_close(store);
+    bson_destroy(payload);
+}
+
+static void watch_add(truce_queue *queue, truce_job_added *added)
+{
+    bson_t *payload = test_bson("{'to': 'ada'}");
+    bson_error_t error;
+
+    CHECK_OK(truce_queue_add(queue, NULL, payload, NULL, added, &error), error);
+    bson_destroy(payload);
+}
+
+static void watch_end(truce_queue *queue, int how)
+{
+    truce_job_added added;
+    truce_job *job = NULL;
+    bson_error_t error;
+    bson_t *progress = test_bson("{'n': 1}");
+
+    watch_add(queue, &added);
+    CHECK_OK(truce_queue_claim(queue, &job, &error), error);
+    CHECK_OK(truce_job_extend(job, &error), error);
+    CHECK_OK(truce_job_progress(job, progress, &error), error);
+    CHECK_OK(how == 0   ? truce_job_done(job, NULL, NULL, &error)
+             : how == 1 ? truce_job_fail(job, NULL, "no", 600000, &error)
+             : how == 2 ? truce_job_snooze(job, NULL, 600000, &error)
+                        : truce_job_discard(job, NULL, "bad", &error),
+             error);
+    truce_job_free(job);
+    bson_destroy(progress);
+}
+
+TEST(every_call_of_a_queue_has_a_deadline_by_default)
+{
+    bson_t *payload = test_bson("{'to': 'ada'}"), document;
+    const bson_t *payloads[] = {payload, payload};
+    const truce_queue_limits limits = {.running = 1000};
+    truce_job_added added;
+    truce_queue *queue;
+    bson_error_t error;
+    uint32_t count;
+
+    REQUIRE(open_filled("memory:"));
+    below = store->ops;
+    watched = *below;
+    watched.bulk = watched_bulk;
+    watched.find = watched_find;
+    watched.find_and_modify = watched_modify;
+    store->ops = &watched;
+    calls = without = 0;
+    queue = truce_queue_new(store, &(truce_queue_options){.queue = "mail", .attempts_max = 1});
+    for (int how = 0; how < 4; how++)
+        watch_end(queue, how);
+    CHECK_OK(truce_queue_redrive(queue, 0, &count, &error), error);
+    CHECK_OK(truce_queue_add_many(queue, payloads, 2, NULL, NULL, &error), error);
+    watch_add(queue, &added);
+    CHECK_OK(truce_queue_get(queue, NULL, &added.id, &document, &error), error);
+    bson_destroy(&document);
+    CHECK_OK(truce_queue_signal(queue, NULL, &added.id, "paid", NULL, &error), error);
+    CHECK_OK(truce_queue_cancel(queue, NULL, &added.id, &error), error);
+    CHECK_OK(truce_queue_retry(queue, NULL, &added.id, &error), error);
+    CHECK_OK(truce_queue_discard(queue, NULL, &added.id, &error), error);
+    CHECK_OK(truce_queue_pause(queue, &error), error);
+    CHECK_OK(truce_queue_resume(queue, &error), error);
+    CHECK_OK(truce_queue_limit(queue, &limits, &error), error);
+    CHECK_OK(truce_cron_set(queue, "nightly", "0 3 * * *", payload, NULL, &error), error);
+    CHECK_OK(truce_cron_pause(store, "nightly", &error), error);
+    CHECK_OK(truce_cron_remove(store, "nightly", &error), error);
+    CHECK_INT(count, ==, 1);
+    CHECK_INT(calls, >, 40);
     CHECK_INT(without, ==, 0);
     CHECK_INT(truce__deadline(), ==, 0);
     store->ops = below;

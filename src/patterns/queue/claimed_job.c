@@ -181,7 +181,7 @@ static void done_inside(truce_job *const *jobs, const bson_t *const *results, si
 truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *result,
                             bson_error_t *error)
 {
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     truce_status status = result ? truce__document_check(result, "result", error) : TRUCE_OK;
     enum fate fate = FATE_OPEN;
@@ -434,7 +434,7 @@ static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson
 truce_status truce_job_fail(truce_job *job, truce_commit *commit, const char *text,
                             int64_t delay_ms, bson_error_t *error)
 {
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_FAIL, .text = text, .delay_ms = delay_ms};
 
@@ -446,7 +446,7 @@ truce_status truce_job_fail(truce_job *job, truce_commit *commit, const char *te
 truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t delay_ms,
                               bson_error_t *error)
 {
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_SNOOZE, .delay_ms = delay_ms};
 
@@ -461,7 +461,7 @@ truce_status truce_job_snooze(truce_job *job, truce_commit *commit, int64_t dela
 truce_status truce_job_discard(truce_job *job, truce_commit *commit, const char *text,
                                bson_error_t *error)
 {
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     struct ending ending = {job, END_DISCARD, .text = text};
 
@@ -541,7 +541,7 @@ truce_status truce_job_progress(truce_job *job, const bson_t *progress, bson_err
 {
     RETURN_IF_NULL(progress, error);
 
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     truce_status status = truce__document_check(progress, "progress", error);
 

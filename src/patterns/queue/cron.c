@@ -201,7 +201,7 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
                             const bson_t *payload, const truce_cron_options *options,
                             bson_error_t *error)
 {
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     static const truce_cron_options defaults;
     static const char *const next[] = {"next", NULL};

@@ -66,7 +66,7 @@ static void lease_append_end(bson_t *set, const truce_job *job, const bson_t *do
 
 truce_status truce_job_extend(truce_job *job, bson_error_t *error)
 {
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
 
     return truce__job_set_mine(job, lease_append_end, NULL, error);

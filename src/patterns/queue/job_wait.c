@@ -132,7 +132,7 @@ truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_
 {
     RETURN_IF_NULL(name, error);
 
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     struct waiting waiting = {.job = job, .name = name, .ms = ms};
     int64_t until_ms;
@@ -217,7 +217,7 @@ truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms
     RETURN_EMPTY_IF_NULL(name, event, error);
     RETURN_EMPTY_IF_NULL(came, event, error);
 
-    DEADLINE_SCOPE(job->queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(job->queue));
     WAIT_LIMIT_SCOPE();
     struct waiting waiting = {
         .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
@@ -313,7 +313,7 @@ truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const 
     RETURN_IF_NULL(id, error);
     RETURN_IF_NULL(name, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     bson_t empty = BSON_INITIALIZER;
     struct signalling signalling = {queue, id, name, event ? event : &empty};

@@ -186,6 +186,13 @@ static void queue_forget(truce_queue *queue)
         atomic_store(times[i], 0);
 }
 
+uint32_t truce__queue_deadline_ms(const truce_queue *queue)
+{
+    uint32_t otherwise = queue->store->deadline_ms ? queue->store->deadline_ms : COMMIT_DEADLINE_MS;
+
+    return queue->deadline_ms ? queue->deadline_ms : otherwise;
+}
+
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)
 {
     truce_status status =

@@ -76,6 +76,9 @@ struct truce_job {
     atomic_int_fast64_t checked_ns;
 };
 
+/* Returns the deadline of a call on one job, or of a claim, also if the options have none. Such a call
+ * takes several calls of the store, and each of them would wait for a silent server. */
+uint32_t truce__queue_deadline_ms(const truce_queue *queue);
 /* Returns the refusal of the options, or ensures the indexes. Every call begins with it. */
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error);
 truce_status truce__queue_indexes(truce_store *store, bson_error_t *error);

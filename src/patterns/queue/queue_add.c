@@ -676,7 +676,7 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
                              const truce_job_options *options, truce_job_added *added,
                              bson_error_t *error)
 {
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     static const truce_job_options defaults;
     truce_job_added own;
@@ -757,7 +757,7 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
     if (count)
         RETURN_IF_NULL(payloads, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     static const truce_job_options defaults;
     int64_t now_ms = truce__clock_wall_ms();

@@ -1192,21 +1192,13 @@ static truce_status claim_none(const truce_queue *queue, bson_error_t *error)
     return truce__fail(TRUCE_NOT_FOUND, error, why, queue->name);
 }
 
-/* A claim takes several calls of the store, and each of them would wait for a silent server. */
-static uint32_t claim_deadline_ms(const truce_queue *queue)
-{
-    uint32_t otherwise = queue->store->deadline_ms ? queue->store->deadline_ms : COMMIT_DEADLINE_MS;
-
-    return queue->deadline_ms ? queue->deadline_ms : otherwise;
-}
-
 truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job **jobs,
                                     size_t *count, bson_error_t *error)
 {
     RETURN_IF_NULL(jobs, error);
     RETURN_IF_NULL(count, error);
 
-    DEADLINE_SCOPE(claim_deadline_ms(queue));
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     truce_status status = truce__queue_ready(queue, error);
 

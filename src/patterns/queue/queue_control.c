@@ -121,7 +121,7 @@ truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const 
 {
     RETURN_IF_NULL(id, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     return control_run(queue, commit, id, CANCEL, error);
 }
@@ -131,7 +131,7 @@ truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const b
 {
     RETURN_IF_NULL(id, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     return control_run(queue, commit, id, RETRY, error);
 }
@@ -141,7 +141,7 @@ truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const
 {
     RETURN_IF_NULL(id, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     return control_run(queue, commit, id, DISCARD, error);
 }
@@ -166,7 +166,7 @@ truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bso
     RETURN_IF_NULL(document, error);
     RETURN_EMPTY_IF_NULL(id, document, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     struct getting getting = {queue, id, document};
     truce_status status;
@@ -190,7 +190,11 @@ static truce_status control_gather_dead(truce_queue *queue, uint32_t limit, bson
     truce_find_options options = {.sort = sort, .projection = projection, .limit = limit};
     truce_cursor *cursor = NULL;
     const bson_t *found = NULL;
-    truce_status status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
+    truce_status status = truce__queue_ready(queue, error);
+
+    if (!status)
+        status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
 
     while (!status && *count < limit) {
         bson_value_t id;
@@ -212,16 +216,14 @@ static truce_status control_gather_dead(truce_queue *queue, uint32_t limit, bson
 truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *count,
                                  bson_error_t *error)
 {
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(queue->deadline_ms); /* Without one, each retry has its own. */
     WAIT_LIMIT_SCOPE();
     uint32_t most = limit && limit < REDRIVE_MAX ? limit : REDRIVE_MAX, found = 0;
     bson_oid_t *ids = bson_malloc(most * sizeof *ids);
-    truce_status status = truce__queue_ready(queue, error);
+    truce_status status = control_gather_dead(queue, most, ids, &found, error);
 
     if (count)
         *count = 0;
-    if (!status)
-        status = control_gather_dead(queue, most, ids, &found, error);
     for (uint32_t i = 0; !status && i < found; i++) {
         status = truce_queue_retry(queue, NULL, &ids[i], error);
         if (!status && count)
@@ -247,14 +249,14 @@ static truce_status control_set_paused(truce_queue *queue, bool paused, bson_err
 
 truce_status truce_queue_pause(truce_queue *queue, bson_error_t *error)
 {
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     return control_set_paused(queue, true, error);
 }
 
 truce_status truce_queue_resume(truce_queue *queue, bson_error_t *error)
 {
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     return control_set_paused(queue, false, error);
 }

@@ -263,7 +263,7 @@ static truce_status limiter_set_in(truce_commit *commit, void *arg, bson_error_t
 truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *limits,
                                bson_error_t *error)
 {
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     static const truce_queue_limits none;
     struct limiting limiting = {limits ? limits : &none};

@@ -531,7 +531,7 @@ truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const b
 {
     RETURN_IF_NULL(id, error);
 
-    DEADLINE_SCOPE(queue->deadline_ms);
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     WAIT_LIMIT_SCOPE();
     struct closing closing = {queue, id, truce_id_oid(id)};
     truce_status status = truce__queue_ready(queue, error);
