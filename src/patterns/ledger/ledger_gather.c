@@ -61,14 +61,25 @@ static bool gather_is_part(int64_t value, int64_t whole)
     return whole < 0 ? value < 0 && value >= whole : value > 0 && value <= whole;
 }
 
-static truce_status gather_refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
+static truce_status gather_refuse_part(const struct draft *draft, const truce_ledger_entry *entry,
+                                       bson_error_t *error)
 {
+    char amount[TRUCE_LEDGER_AMOUNT];
+    struct ledger_change change;
+    int digits = 0;
+
+    if (!entry->account || !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
+        return truce__fail(TRUCE_INVALID, error,
+                           "account \"%s\" has no entry in the transaction that `of` names: a part "
+                           "of a transaction cannot add an account",
+                           entry->account ? entry->account : "");
+    if (truce_ledger_digits(draft->plan->ledger, change.currency, &digits, NULL))
+        digits = 0;
     return truce__fail(
         TRUCE_INVALID, error,
-        "the entry of %" PRId64
-        " for account \"%s\" exceeds the amount of that account in the transaction, or has the "
-        "opposite sign",
-        entry->value, entry->account ? entry->account : "");
+        "the entry of %s %s for account \"%s\" exceeds the amount of that account in the "
+        "transaction, or has the opposite sign",
+        truce_ledger_show(entry->value, digits, amount), change.currency, entry->account);
 }
 
 /* Checks that each given entry is of an account of the transaction, and each account occurs
@@ -83,7 +94,7 @@ static truce_status gather_check_parts(const struct draft *draft, bson_error_t *
 
         if (!entry->account ||
             !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
-            return gather_refuse_part(entry, error);
+            return gather_refuse_part(draft, entry, error);
         if (truce__ledger_entry(given, entry->account) != entry)
             return truce__fail(TRUCE_INVALID, error, "account \"%s\" occurs twice in the entries",
                                entry->account);
@@ -118,7 +129,7 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
         if (settles && !draft->part)
             planned->change.value = change.value;
         else if (entry && !gather_is_part(entry->value, change.value))
-            return gather_refuse_part(entry, error);
+            return gather_refuse_part(draft, entry, error);
         else if (entry)
             planned->change.value = entry->value;
         if (entry)
@@ -152,7 +163,7 @@ static truce_status gather_part_reversed(struct draft *draft, bson_error_t *erro
 
         status = gather_total(&draft->settled, given->entries[i].account, &total, error);
         if (!status && (total == INT64_MIN || !gather_is_part(given->entries[i].value, -total)))
-            status = gather_refuse_part(&given->entries[i], error);
+            status = gather_refuse_part(draft, &given->entries[i], error);
     }
     return status;
 }
