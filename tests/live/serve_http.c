@@ -255,6 +255,12 @@ TEST(foreign_hosts_and_pages_are_refused)
                                         "Sec-Fetch-Site: cross-site\r\n",
                                         "Sec-Fetch-Site: same-site\r\n",
                                         "Sec-Fetch-Site: \r\n"};
+    /* A proxy may use the other one. */
+    static const char *const twice[] = {
+        "Host: localhost\r\nHost: evil.example\r\n",
+        "Host: localhost:80\r\nOrigin: http://localhost:80\r\nOrigin: http://evil.example\r\n",
+        "Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n", "Content-Length: 2\r\n",
+        "Authorization: Bearer a\r\nauthorization: Bearer b\r\n"};
     char *longest = bson_malloc0(1000);
 
     open_store("memory:");
@@ -269,6 +275,10 @@ TEST(foreign_hosts_and_pages_are_refused)
     memcpy(longest, "Host: ", 6);
     memcpy(longest + 900, "\r\n", 2);
     HTTP_CHECK("POST", "/v1/shop/ping", longest, "{}", 421, NULL);
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++)
+        HTTP_CHECK("POST", "/v1/shop/ping", twice[i], "{}", 400, "is given twice");
+    HTTP_CHECK("POST", "/v1/shop/ping", "Transfer-Encoding: chunked\r\n", "{}", 400,
+               "exclude each other");
     HTTP_CHECK("GET", "/v1/openapi.json", hosts[0], NULL, 421, NULL);
     HTTP_CHECK("GET", "/v1/shop/watch", pages[0], NULL, 403, NULL);
     bson_free(longest);
@@ -904,6 +914,8 @@ TEST(refuses_parameters_that_a_watch_or_an_operation_does_not_have)
     HTTP_CHECK("GET", "/v1/shop/watch?%ff=c", NULL, NULL, 400, "unknown parameter:");
     HTTP_CHECK("GET", "/v1/shop/watch?notify=c&x", NULL, NULL, 400, "unknown parameter x");
     HTTP_CHECK("GET", "/v1/shop/watch?collection=c&collection=d", NULL, NULL, 400, "twice");
+    HTTP_CHECK("GET", "/v1/shop/watch?notify=c%00d", NULL, NULL, 400, "zero byte");
+    HTTP_CHECK("GET", "/v1/shop/watch?collection=c%00d", NULL, NULL, 400, "zero byte");
     HTTP_CHECK("POST", "/v1/shop/truceSequence?take=3", NULL, "{\"sequence\": \"n\"}", 400,
                "in the body");
     HTTP_CHECK("POST", "/v1/shop/ping?", NULL, "{}", 200, NULL);

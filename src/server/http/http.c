@@ -357,6 +357,48 @@ static bool http_opens_screen(struct MHD_Connection *c, const char *url)
            !MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
 }
 
+/* Headers that a request has once at most. If a proxy used the first of two, and this server the
+ * other one, they would disagree about who sent a request, or where it ends. */
+static const char *const http_single[] = {
+    "Host", "Origin", "Sec-Fetch-Site", "Content-Length", "Transfer-Encoding", "Authorization"};
+
+#define SINGLE_COUNT (sizeof http_single / sizeof *http_single)
+
+static enum MHD_Result http_count_header(void *arg, enum MHD_ValueKind kind, const char *name,
+                                         const char *value)
+{
+    unsigned *counts = arg;
+
+    (void)kind;
+    (void)value;
+    for (size_t i = 0; i < SINGLE_COUNT; i++)
+        counts[i] += !strcasecmp(name, http_single[i]);
+    return MHD_YES;
+}
+
+/* Returns whether the headers have one meaning. If not, a reply was sent, and MHD closes the
+ * connection. */
+static bool http_check_headers(struct MHD_Connection *c, enum MHD_Result *result)
+{
+    unsigned counts[SINGLE_COUNT] = {0};
+    char message[80];
+
+    (void)MHD_get_connection_values(c, MHD_HEADER_KIND, http_count_header, counts);
+    for (size_t i = 0; i < SINGLE_COUNT; i++) {
+        if (counts[i] < 2)
+            continue;
+        snprintf(message, sizeof message, "the header %s is given twice", http_single[i]);
+        *result = http_bad(c, message);
+        return false;
+    }
+    if (MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length") &&
+        MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Transfer-Encoding")) {
+        *result = http_bad(c, "Content-Length and Transfer-Encoding exclude each other");
+        return false;
+    }
+    return true;
+}
+
 /* Returns whether the request may continue. If not, a reply was sent. */
 static bool http_check_source(const struct http *http, struct MHD_Connection *c, const char *url,
                               enum MHD_Result *result)
@@ -521,7 +563,8 @@ static bool http_begin(struct http *http, struct http_connection *own, struct MH
 {
     bool screen = http_screen_has(url);
 
-    if (!http_check_client(http, own, c, result) || !http_check_source(http, c, url, result))
+    if (!http_check_client(http, own, c, result) || !http_check_headers(c, result) ||
+        !http_check_source(http, c, url, result))
         return false;
     if (screen ? !http_begin_screen(c, method, exchange, result)
                : !http_route(http, c, url, method, exchange, result) ||

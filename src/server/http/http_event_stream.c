@@ -377,9 +377,10 @@ struct watch_parameters {
     char wrong[160];
 };
 
-/* Refuses unknown and repeated parameters of the URL. */
+/* Refuses unknown and repeated parameters of the URL, and values with a zero byte, which the string
+ * functions would cut off. */
 static enum MHD_Result watch_check_parameter(void *arg, enum MHD_ValueKind kind, const char *name,
-                                             const char *value)
+                                             size_t name_size, const char *value, size_t value_size)
 {
     static const char *const names[] = {"collection", "pipeline", "resumeAfter"};
     struct watch_parameters *parameters = arg;
@@ -388,7 +389,10 @@ static enum MHD_Result watch_check_parameter(void *arg, enum MHD_ValueKind kind,
     bool is_printed = strlen(name) <= 60 && bson_utf8_validate(name, strlen(name), false);
 
     (void)kind;
-    (void)value;
+    if (strlen(name) != name_size || (value && strlen(value) != value_size)) {
+        snprintf(parameters->wrong, sizeof parameters->wrong, "a parameter has a zero byte");
+        return MHD_NO;
+    }
     if (!strcmp(name, "notify"))
         return MHD_YES;
     while (i < count && strcmp(name, names[i]) != 0)
@@ -410,7 +414,7 @@ enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connecti
 {
     struct watch_parameters parameters = {0};
 
-    (void)MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, watch_check_parameter, &parameters);
+    (void)MHD_get_connection_values_n(c, MHD_GET_ARGUMENT_KIND, watch_check_parameter, &parameters);
     if (parameters.wrong[0])
         return http_bad(c, parameters.wrong);
     if (MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "notify"))
