@@ -29,6 +29,7 @@
 #include "base/null.h"
 #include "commit/metadata_cache.h"
 #include "patterns/set/set.h"
+#include "store/known_names.h"
 #include "store/store.h"
 
 /* A source is read in pieces of 2^18 numbers. */
@@ -340,22 +341,21 @@ static truce_status check_source(const truce_set *set, const char *source, bson_
     return TRUCE_OK;
 }
 
-#define NAMES_SHOWN 180 /* A message has 500 bytes. */
-
 static truce_status source_refuse(const truce_set *set, const char *source,
                                   const struct source_list *list, bson_error_t *error)
 {
-    bson_string_t *names = bson_string_new("");
-    size_t i;
+    struct known_names names;
 
-    for (i = 0; i < list->count && names->len < NAMES_SHOWN; i++)
-        bson_string_append_printf(names, "%s\"%.80s\"", i ? ", " : "", list->sources[i].name);
-    (void)truce__fail(
-        TRUCE_NOT_FOUND, error,
-        "set \"%.80s\" has no source \"%.80s\"%s%s%s; a new source is announced first "
-        "(truce_set_source_start, `truce set start`)",
-        set->id, source, i ? ": expected " : "", names->str, i < list->count ? ", ..." : "");
-    bson_string_free(names, true);
+    truce__known_names_begin(&names);
+    for (size_t i = 0; i < list->count && truce__known_names_add(&names, list->sources[i].name);
+         i++)
+        continue;
+    (void)truce__fail(TRUCE_NOT_FOUND, error,
+                      "set \"%.*s\" has no source \"%.*s\"%s%s; a new source is announced first "
+                      "(truce_set_source_start, `truce set start`)",
+                      KNOWN_NAME_SHOWN, set->id, KNOWN_NAME_SHOWN, source,
+                      names.count ? ": expected " : "", names.text->str);
+    truce__known_names_end(&names);
     return TRUCE_NOT_FOUND;
 }
 

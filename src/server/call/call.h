@@ -157,6 +157,10 @@ bool call_is_strict(const struct call *call);
  * InvalidUUID (207), 40414, or 40415 for another form. */
 truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
                             bson_error_t *error);
+/* Refuses a field of an option, or of a stage, that is not one of the names, with this code. A
+ * misspelled one would have no effect. */
+truce_status call_check_name(uint32_t code, const char *option, const bson_iter_t *field,
+                             const char *const *names, bson_error_t *error);
 /* Computes the server's id of a session: with a login it depends on the user, too, so users
  * cannot use each other's sessions. */
 void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],

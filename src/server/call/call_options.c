@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest_word.h"
 #include "base/sha256.h"
 #include "bson/refuse_value.h"
 #include "bson/value.h"
@@ -44,16 +45,20 @@ static void options_keep_members(struct call *call, const bson_iter_t *w)
     bson_destroy(concern);
 }
 
-/* Refuses a field of an option that is not one of the names. A misspelled one would weaken a
- * concern. */
-static truce_status options_check_name(const char *option, const bson_iter_t *field,
-                                       const char *const *names, bson_error_t *error)
+truce_status call_check_name(uint32_t code, const char *option, const bson_iter_t *field,
+                             const char *const *names, bson_error_t *error)
 {
-    while (*names && strcmp(bson_iter_key(field), *names) != 0)
-        names++;
-    return *names ? TRUCE_OK
-                  : truce__refuse(40415, error, "unknown field '%.80s' of '%s'",
-                                  bson_iter_key(field), option);
+    struct nearest_word nearest = {.word = bson_iter_key(field)};
+    char hint[NEAREST_WORD_HINT_MAX];
+
+    for (const char *const *name = names; *name; name++) {
+        if (!strcmp(bson_iter_key(field), *name))
+            return TRUCE_OK;
+    }
+    while (*names)
+        truce__nearest_word_offer(&nearest, *names++);
+    return truce__refuse(code, error, "unknown field '%.80s' of '%s'%s", bson_iter_key(field),
+                         option, truce__nearest_word_hint(&nearest, hint));
 }
 
 /* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch
@@ -66,7 +71,7 @@ static truce_status options_check_concern(const bson_iter_t *field, bson_error_t
     const char *name = bson_iter_key(field);
     bool document = BSON_ITER_HOLDS_DOCUMENT(field), text = BSON_ITER_HOLDS_UTF8(field);
     int64_t number;
-    truce_status status = options_check_name("writeConcern", field, names, error);
+    truce_status status = call_check_name(40415, "writeConcern", field, names, error);
 
     if (status || BSON_ITER_HOLDS_NULL(field))
         return status;
@@ -152,7 +157,7 @@ truce_status call_read_lsid(struct call_session *session, const bson_iter_t *val
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
         return truce__field_wrong_type(value, "a document", error);
     for (at = field; !status && bson_iter_next(&at);)
-        status = options_check_name("lsid", &at, names, error);
+        status = call_check_name(40415, "lsid", &at, names, error);
     if (status)
         return status;
     if (!bson_iter_find(&field, "id"))
@@ -240,7 +245,7 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
     if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
         return truce__field_wrong_type(value, "a document", error);
     while (bson_iter_next(&field)) {
-        status = options_check_name("readConcern", &field, names, error);
+        status = call_check_name(40415, "readConcern", &field, names, error);
         if (!status && !strcmp(bson_iter_key(&field), "level"))
             status = options_check_level(&field, error);
         if (status)

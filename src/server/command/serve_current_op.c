@@ -239,20 +239,14 @@ static truce_status current_op_check_options(const bson_t *asked, bson_error_t *
 {
     static const char *const options[] = {"allUsers",     "idleConnections", "idleCursors",
                                           "idleSessions", "localOps",        "truncateOps",
-                                          "backtrace",    "targetAllNodes"};
+                                          "backtrace",    "targetAllNodes",  NULL};
+    truce_status status = TRUCE_OK;
     bson_iter_t at;
 
     (void)bson_iter_init(&at, asked);
-    while (bson_iter_next(&at)) {
-        size_t i = 0;
-
-        while (i < sizeof options / sizeof *options && strcmp(bson_iter_key(&at), options[i]) != 0)
-            i++;
-        if (i == sizeof options / sizeof *options)
-            return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "unknown option '%.80s' of $currentOp", bson_iter_key(&at));
-    }
-    return TRUCE_OK;
+    while (!status && bson_iter_next(&at))
+        status = call_check_name(CODE_FAILED_TO_PARSE, "$currentOp", &at, options, error);
+    return status;
 }
 
 static truce_status current_op_list(struct call *call, const bson_t *asked, bson_t *documents,
