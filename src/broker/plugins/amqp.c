@@ -407,20 +407,57 @@ static truce_status amqp_find_offset(struct amqp *amqp, struct broker_message *m
         amqp->queue);
 }
 
-/* Reads a frame that is not a delivery. */
-static truce_status amqp_read_other(struct amqp *amqp, bson_error_t *error)
+static truce_status amqp_unexpected(struct amqp *amqp, const amqp_frame_t *frame,
+                                    bson_error_t *error)
 {
-    struct timeval timeout = {.tv_sec = AMQP_TIMEOUT_S};
-    amqp_frame_t frame;
-    int code = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &timeout);
+    if (frame->frame_type == AMQP_FRAME_METHOD)
+        return amqp_method_refusal(amqp, &frame->payload.method, error);
+    amqp->broken = true;
+    return plugin_fail(TRUCE_IO, error, "RabbitMQ sent an unexpected frame of the type %d",
+                       frame->frame_type);
+}
 
-    if (code == AMQP_STATUS_TIMEOUT)
-        return TRUCE_OK;
-    if (code)
-        return amqp_library_error(amqp, code, "the connection to RabbitMQ failed", error);
-    return frame.frame_type == AMQP_FRAME_METHOD
-               ? amqp_method_refusal(amqp, &frame.payload.method, error)
-               : TRUCE_OK;
+/* Reads the frames of a message, whose properties stay in the memory of the connection. Free the
+ * body. amqp_read_message() is not used: it copies the properties, and fails at a header with an
+ * empty name, so that the message would come again for ever. */
+static truce_status amqp_read_content(struct amqp *amqp, amqp_message_t *message,
+                                      bson_error_t *error)
+{
+    size_t size = 0, room = 0;
+    uint64_t left = 0;
+    bool first = true;
+
+    while (first || left) {
+        struct timeval timeout = {.tv_sec = AMQP_TIMEOUT_S};
+        amqp_frame_t frame;
+        int code = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &timeout);
+        amqp_bytes_t part;
+
+        if (code)
+            return amqp_library_error(amqp, code, "the connection to RabbitMQ failed", error);
+        if (frame.frame_type != (first ? AMQP_FRAME_HEADER : AMQP_FRAME_BODY))
+            return amqp_unexpected(amqp, &frame, error);
+        if (first) {
+            const amqp_basic_properties_t *properties = frame.payload.properties.decoded;
+
+            message->properties = *properties;
+            left = frame.payload.properties.body_size;
+            first = false;
+            continue;
+        }
+        part = frame.payload.body_fragment;
+        if (part.len > left)
+            return amqp_unexpected(amqp, &frame, error);
+        if (part.len > room - size) {
+            room = 2 * room > size + part.len ? 2 * room : size + part.len;
+            message->body.bytes = bson_realloc(message->body.bytes, room);
+        }
+        memcpy((char *)message->body.bytes + size, part.bytes, part.len);
+        size += part.len;
+        left -= part.len;
+    }
+    message->body.len = size;
+    return TRUCE_OK;
 }
 
 static truce_status amqp_plugin_receive(void *arg, int timeout_ms, struct broker_message **message,
@@ -428,24 +465,34 @@ static truce_status amqp_plugin_receive(void *arg, int timeout_ms, struct broker
 {
     struct amqp *amqp = arg;
     struct timeval timeout = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000};
-    amqp_envelope_t envelope;
-    amqp_rpc_reply_t reply;
+    amqp_envelope_t envelope = {0};
+    const amqp_basic_deliver_t *delivery;
+    amqp_frame_t frame;
+    truce_status status;
+    int code;
 
     *message = NULL;
     amqp_maybe_release_buffers(amqp->connection);
-    reply = amqp_consume_message(amqp->connection, &envelope, &timeout, 0);
-    if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
-        *message = amqp_message_make(&envelope);
-        amqp_destroy_envelope(&envelope);
-        return amqp_find_offset(amqp, *message, error);
-    }
-    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
-        reply.library_error == AMQP_STATUS_TIMEOUT)
+    code = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &timeout);
+    if (code == AMQP_STATUS_TIMEOUT)
         return TRUCE_OK;
-    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
-        reply.library_error == AMQP_STATUS_UNEXPECTED_STATE)
-        return amqp_read_other(amqp, error);
-    return amqp_check(amqp, reply, "the connection to RabbitMQ failed", error);
+    if (code)
+        return amqp_library_error(amqp, code, "the connection to RabbitMQ failed", error);
+    if (frame.frame_type != AMQP_FRAME_METHOD ||
+        frame.payload.method.id != AMQP_BASIC_DELIVER_METHOD)
+        return amqp_unexpected(amqp, &frame, error);
+    delivery = frame.payload.method.decoded;
+    envelope.delivery_tag = delivery->delivery_tag;
+    envelope.redelivered = delivery->redelivered;
+    envelope.exchange = delivery->exchange;
+    envelope.routing_key = delivery->routing_key;
+    status = amqp_read_content(amqp, &envelope.message, error);
+    if (!status) {
+        *message = amqp_message_make(&envelope);
+        status = amqp_find_offset(amqp, *message, error);
+    }
+    bson_free(envelope.message.body.bytes);
+    return status;
 }
 
 static truce_status amqp_plugin_acknowledge(void *arg, struct broker_message *const *messages,
