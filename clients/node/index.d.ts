@@ -240,7 +240,10 @@ export interface Where {
     where?: Filter;
 }
 
-/** The changes of a commit. Each method adds a change and returns its number. */
+/**
+ * The changes of a commit. Each method adds a change and returns its number. After the end of the
+ * function that gets them, each method throws Invalid.
+ */
 export interface Changes extends CommitOperations<number> {}
 export declare class Changes {
     readonly list: Document[];

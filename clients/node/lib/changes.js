@@ -1,8 +1,10 @@
 "use strict";
 /* The changes of a commit: documents by the methods here, operations by their own names. */
+const errors = require("./errors.js");
 const { addOperations } = require("./operations_base.js");
 const {
     checkValues,
+    checkCount,
     checked,
     checkDefined,
     checkDocument,
@@ -19,19 +21,39 @@ const WITH = {
     change: ["old and new values", "{n: [1, 2]}"],
 };
 
+/* Throws the error of a change that comes after the changes were sent: it would be lost. */
+function throwLate(method) {
+    throw new errors.Invalid(
+        `a change was added after the end of the function of ${method}: await each call in it ` +
+            "(forEach does not wait for an async function: use for...of)",
+    );
+}
+
 /* Each method adds a change and returns its number. */
 class Changes {
     list = [];
+    /* The method whose function has ended. */
+    #ended;
 
     /* The operations call it. */
     _run(document) {
+        if (this.#ended) throwLate(this.#ended);
         return this.list.push(document);
+    }
+
+    /* The function of `method` has ended: further changes are errors. */
+    _end(method) {
+        this.#ended = method;
     }
 
     #add(kind, collection, fields, options) {
         checkText(collection, `the collection of ${kind}`);
         const { where } = checked(options, WHERE, kind);
         const what = `${kind} in ${collection}`;
+        if (options !== undefined && "where" in options && where === undefined)
+            throw new TypeError(
+                `the option where of ${what} is undefined: give it a condition, or omit it`,
+            );
         if ("id" in fields && fields.id === undefined)
             throw new TypeError(`the _id of ${what} is undefined`);
         checkDefined(fields.id, `the _id of ${what}`);
@@ -78,14 +100,27 @@ class Changes {
     }
 }
 
+/* Refuses arguments that a method does not have, such as a condition of insert. */
+for (const kind of ["insert", "update", "replace", "remove", "require", "hold", "missing", "change"]) {
+    const add = Changes.prototype[kind];
+    Changes.prototype[kind] = function (...given) {
+        checkCount(kind, given, add.length);
+        return add.apply(this, given);
+    };
+}
+
 addOperations(Changes.prototype, (row) => row.commit);
 
 /* Returns the changes that `fill(changes)` adds. */
 async function changesOf(fill, method) {
     checkFunction(fill, `the first argument of ${method}`);
     const changes = new Changes();
-    await fill(changes);
+    try {
+        await fill(changes);
+    } finally {
+        changes._end(method);
+    }
     return changes.list;
 }
 
-module.exports = { Changes, changesOf };
+module.exports = { Changes, changesOf, throwLate };

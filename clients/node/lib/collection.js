@@ -33,11 +33,13 @@ const INDEX = [
     "collation",
 ];
 
-const filterOf = (filter, method) =>
-    checkDefined(
-        checkDocument(filter ?? {}, `the filter of ${method}`, "{_id: 1}"),
-        `the filter of ${method}`,
-    );
+/* Checks a filter. One that is undefined is usually a variable without a value. */
+function filterOf(filter, method) {
+    const what = `the filter of ${method}`;
+    if (filter === undefined || filter === null)
+        throw new TypeError(`${what} is ${filter}: give it a value, or {} for all documents`);
+    return checkDefined(checkDocument(filter, what, "{_id: 1}"), what);
+}
 
 function checkUpdate(update, method) {
     const stages = Array.isArray(update)
@@ -102,6 +104,7 @@ class Collection {
     /* ---- reading ---- */
 
     find(filter, options) {
+        if (arguments.length === 0) filter = {};
         const { sort, ...given } = checked(options, FIND, "find");
         const command = { find: this.collectionName, filter: filterOf(filter, "find"), ...given };
         if (sort !== undefined) command.sort = sortOf(sort);
@@ -109,6 +112,7 @@ class Collection {
     }
 
     async findOne(filter, options) {
+        if (arguments.length === 0) filter = {};
         const command = () => this.#findOneCommand(filter, options);
         if (filter?._id !== undefined) {
             const plain = options === undefined ? filter : undefined;
@@ -132,6 +136,7 @@ class Collection {
     }
 
     async countDocuments(filter, options) {
+        if (arguments.length === 0) filter = {};
         const given = checked(options, COUNT, "countDocuments");
         const query = filterOf(filter, "countDocuments");
         return (await this.#run({ count: this.collectionName, query, ...given })).n;
@@ -142,6 +147,7 @@ class Collection {
     }
 
     async distinct(key, filter, options) {
+        if (arguments.length < 2) filter = {};
         const given = checked(options, DISTINCT, "distinct");
         const query = filterOf(filter, "distinct");
         return (await this.#run({ distinct: this.collectionName, key, query, ...given })).values;
@@ -309,7 +315,9 @@ class Collection {
         const given = checked(options, MERGE_OPTIONS, "merge");
         checkDocument(document, "the first argument of merge", '{_id: 1, title: "..."}');
         checkValues(document, "the first argument of merge");
-        return mergeJson(this.#database, this.collectionName, document, given);
+        return this.#database._several(() =>
+            mergeJson(this.#database, this.collectionName, document, given),
+        );
     }
 
     /* ---- indexes ---- */

@@ -9,7 +9,7 @@ const { setMaxListeners } = require("node:events");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { abortable } = require("./abort.js");
 const { ObjectId } = require("./bson.js");
-const { changesOf } = require("./changes.js");
+const { changesOf, throwLate } = require("./changes.js");
 const { Collection } = require("./collection.js");
 const { ChangeStream, Cursor, asyncDispose } = require("./cursor.js");
 const errors = require("./errors.js");
@@ -101,11 +101,25 @@ class Database {
     }
 
     close() {
-        return this.#transport.close();
+        const { running } = this.#transport;
+        // A transaction would wait for its own end.
+        if (this.#session || running.size === 0) return this.#transport.close();
+        return Promise.all(running).then(() => this.#transport.close());
     }
 
-    [asyncDispose]() {
-        return this.close();
+    /* Runs a method that makes several calls, such that `close` waits for all of them. The returned
+     * promise gets no handler here, such that an error which the caller ignores is not hidden. */
+    async _several(method) {
+        const { running } = this.#transport;
+        let ended;
+        const end = new Promise((resolve) => (ended = resolve));
+        running.add(end);
+        try {
+            return await method();
+        } finally {
+            running.delete(end);
+            ended();
+        }
     }
 
     /* ---- commands ---- */
@@ -172,8 +186,9 @@ class Database {
                 errmsg: reply.reason ?? "another write conflicts with this one",
                 code: 112,
                 ...reply,
+                status: "conflict", // the operation itself has completed: "ok"
             };
-            throw ofReply(details, "", { status: "conflict" });
+            throw ofReply(details, "");
         }
         if (reply.note !== undefined && document.truceClaim === undefined)
             process.emitWarning(reply.note, "TruceWarning"); // a worker logs that of its claim
@@ -261,7 +276,11 @@ class Database {
 
     /* ---- commits and transactions ---- */
 
-    async commit(fill, options) {
+    commit(fill, options) {
+        return this._several(() => this.#commit(fill, options));
+    }
+
+    async #commit(fill, options) {
         const given = checked(options, COMMIT, "commit");
         if (given.key !== undefined && given.keyTime === undefined)
             throw new TypeError(
@@ -286,7 +305,11 @@ class Database {
         };
     }
 
-    async transact(function_) {
+    transact(function_) {
+        return this._several(() => this.#transact(function_));
+    }
+
+    async #transact(function_) {
         checkFunction(function_, "the argument of transact");
         if (this.#session) throw new TypeError("transact cannot be used within a transaction");
         for (let tried = 0; ; tried++) {
@@ -409,12 +432,20 @@ class Database {
 
     /* ---- trees ---- */
 
-    async edit(tree, fill, options) {
+    edit(tree, fill, options) {
+        return this._several(() => this.#edit(tree, fill, options));
+    }
+
+    async #edit(tree, fill, options) {
         const given = checked(options, EDIT, "edit");
         checkFunction(fill, "the second argument of edit");
         const { token: base = "new" } = await this.treeRead(tree, { limit: 1 });
         const edit = new Edit();
-        await fill(edit);
+        try {
+            await fill(edit);
+        } finally {
+            edit._end();
+        }
         return this.treePublish(tree, {
             ...given,
             changes: edit.changes,
@@ -429,15 +460,25 @@ addOperations(Database.prototype, () => true);
 /* Changes of a tree, published together. */
 class Edit {
     changes = [];
+    #ended = false;
 
-    put(item) {
-        this.changes.push({ put: item });
+    /* The function of the edit has ended: further changes are errors. */
+    _end() {
+        this.#ended = true;
+    }
+
+    #add(change) {
+        if (this.#ended) throwLate("edit");
+        this.changes.push(change);
         return this;
     }
 
+    put(item) {
+        return this.#add({ put: item });
+    }
+
     remove(id) {
-        this.changes.push({ remove: id });
-        return this;
+        return this.#add({ remove: id });
     }
 }
 

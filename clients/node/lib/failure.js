@@ -64,7 +64,8 @@ function ofReply(reply, command, { status = reply.status, cause } = {}) {
         if (kind === undefined) {
             kind = WrongServer;
             message += `: this is not truce, or a version without ${command}`;
-        } else {
+        } else if (command !== "truceHelp") {
+            // The help says so of the operation in its argument.
             const meant = similar(command, COMMANDS);
             message = `unknown command "${command}"`;
             if (meant) message += `: did you mean "${meant}"?`;

@@ -109,13 +109,13 @@ class Job {
     /* Registers a call of the handler, and returns its promise. The promise gets no handler here,
      * such that an error which the handler ignores is not hidden. */
     #begun(call) {
-        const promise = (async () => {
+        const promise = this.#database._several(async () => {
             try {
                 return await call;
             } finally {
                 this.#calls.delete(promise);
             }
-        })();
+        });
         this.#calls.add(promise);
         return promise;
     }

@@ -1,6 +1,13 @@
 "use strict";
 /* The methods of the table of operations, for the database and for the lists of changes. */
-const { checkValues, checked, checkDefined, duration, milliseconds } = require("./options.js");
+const {
+    checkCount,
+    checkValues,
+    checked,
+    checkDefined,
+    duration,
+    milliseconds,
+} = require("./options.js");
 const rows = require("./operations.js");
 
 /* The options that select documents. */
@@ -12,7 +19,7 @@ function commandOf(method, row, target, options) {
     const document = { [row.command]: target ?? 1 };
     for (const name of Object.keys(given)) {
         if (SELECTS.has(name)) checkDefined(given[name], `the option ${name} of ${method}`);
-        if (row.times?.includes(name)) document[name] = milliseconds(given[name]);
+        if (row.times?.includes(name)) document[name] = milliseconds(name, given[name]);
         else if (name.endsWith("MS")) document[name] = duration(name, given[name]);
         else document[name] = checkValues(given[name], `the option ${name} of ${method}`);
     }
@@ -40,8 +47,7 @@ function addOperations(prototype, includes) {
         const function_ = function (...given) {
             const [target, options] = row.target ? given : [undefined, ...given];
             const most = (row.target ? 1 : 0) + (row.options ? 1 : 0);
-            if (given.length > most)
-                throw new TypeError(`${method} has at most ${most} arguments, not ${given.length}`);
+            checkCount(method, given, most);
             if (row.target) checkTarget(method, row, target);
             const document = commandOf(method, row, target, options);
             const again =

@@ -65,6 +65,12 @@ function checked(options, known, method) {
     return given;
 }
 
+/* Throws a TypeError if a call has more arguments than its method. */
+function checkCount(method, given, most) {
+    if (given.length > most)
+        throw new TypeError(`${method} has at most ${most} arguments, not ${given.length}`);
+}
+
 function checkText(value, what) {
     if (typeof value !== "string" || value === "")
         throw new TypeError(`${what} must be a string that is not empty, not ${printed(value)}`);
@@ -152,7 +158,8 @@ function checkDefined(value, what) {
 }
 
 function printed(value) {
-    return typeof value === "string" ? JSON.stringify(value) : String(value);
+    if (typeof value === "string") return JSON.stringify(value);
+    return typeof value === "object" && value !== null ? inspect(value) : String(value);
 }
 
 const TEXT_MAX = 65536; // the store keeps less
@@ -168,23 +175,35 @@ function textOf(error) {
     }
 }
 
-/* Converts points in time to milliseconds, which commands take. */
-function milliseconds(value) {
-    if (!(value instanceof Date)) return value;
-    const time = value.getTime();
-    if (Number.isNaN(time))
-        throw new TypeError("invalid date: expected a valid Date or milliseconds");
-    return time;
+const isNumber = (value) =>
+    typeof value === "number" || typeof value === "bigint" || value?._bsontype !== undefined;
+
+/* Converts a point in time to milliseconds, which commands take. */
+function milliseconds(name, value) {
+    if (types.isDate(value)) {
+        const time = value.getTime();
+        if (Number.isNaN(time))
+            throw new TypeError(`${name} is an invalid Date: give it a valid one, or milliseconds`);
+        return time;
+    }
+    if (isNumber(value)) return value;
+    const hint = typeof value === "string" ? `: use new Date(${printed(value)})` : "";
+    throw new TypeError(
+        `${name} must be a Date or milliseconds since 1970, not ${printed(value)}${hint}`,
+    );
 }
 
-/* Refuses a point in time where a command takes a duration. */
+/* Refuses a point in time, or a string, where a command takes a duration. */
 function duration(name, value) {
-    if (value instanceof Date)
+    if (types.isDate(value))
         throw new TypeError(`${name} must be a duration in milliseconds, not a Date`);
+    if (!isNumber(value))
+        throw new TypeError(`${name} must be a duration in milliseconds, not ${printed(value)}`);
     return value;
 }
 
 module.exports = {
+    checkCount,
     checkValues,
     checked,
     checkDefined,

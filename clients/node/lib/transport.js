@@ -7,6 +7,7 @@
  *     begin({transaction})                   returns a session: one of cursors, or a transaction
  *     commit(session), end(session)
  *     close()
+ *     running                                promises of the ends of methods that make several calls
  *
  * In process, findNow(database, collection, filter, command) returns the document of a find by _id
  * at once.
@@ -50,6 +51,7 @@ class Transaction {
 
 class NativeTransport {
     #store;
+    running = new Set();
 
     constructor(store) {
         this.#store = store;
@@ -95,6 +97,7 @@ class NativeTransport {
 
 class ServerTransport {
     #client;
+    running = new Set();
     #owned;
     /* The commands of each session with a transaction: the driver would begin it twice. */
     #calls = new WeakMap();

@@ -98,6 +98,73 @@ async function checkCommits(db) {
       assert.ok((await raises(TypeError, () => db.commit(() => {}, wrong))).message.includes(text));
     await raises(TypeError, () => db.commitChanges({ dance: 1 }));
   });
+  await check("changes after the end of the function", async () => {
+    const pages = db.collection("late pages");
+    await pages.insertMany([{ _id: 1 }, { _id: 2 }]);
+    let list;
+    const late = [];
+    const added = (c) => {
+      list = c;
+      late.push((async () => {
+        await pages.find({ _id: 1 }).toArray();
+        c.update("late pages", 1, { $set: { n: 1 } });
+      })());
+    };
+    assert.deepEqual((await db.commit(added)).inserted, []);
+    for (const call of [() => late[0], () => list.enqueue("q", {}), () => list.insert("late pages", {})]) {
+      const { message } = await raises(truce.Invalid, call);
+      assert.match(message, /after the end of the function of commit: await each call in it \(forEach/);
+    }
+    assert.deepEqual(await pages.find().toArray(), [{ _id: 1 }, { _id: 2 }]);
+    await db.enqueue("late", { payload: {} });
+    const [job] = await db.claimJobs("late");
+    await job.step("one", (c) => void (list = c));
+    assert.match((await raises(truce.Invalid, () => list.remove("late pages", 1))).message, /of step: await/);
+    await raises(RangeError, () => job.commit((c) => {
+      list = c;
+      throw new RangeError("no");
+    }));
+    assert.match((await raises(truce.Invalid, () => list.remove("late pages", 1))).message, /of commit: await/);
+    await job.done();
+    let edit;
+    await db.edit("late tree", async (one) => (edit = one).put({ itemId: 1 }), { collection: "late items", parent: "up" });
+    assert.match((await raises(truce.Invalid, () => edit.remove(1))).message, /of edit: await/);
+    await pages.drop();
+  });
+  await check("arguments that have no value, or no meaning", async () => {
+    const kept = db.collection("kept");
+    await kept.insertMany([{ _id: 1 }, { _id: 2 }]);
+    for (const filter of [[], [undefined], [null]])
+      for (const method of ["deleteOne", "deleteMany", "findOneAndDelete"]) {
+        const { message } = await raises(TypeError, () => kept[method](...filter));
+        assert.equal(message, `the filter of ${method} is ${filter[0]}: give it a value, or {} for all documents`);
+      }
+    for (const method of ["updateOne", "updateMany", "findOneAndUpdate"])
+      await raises(TypeError, () => kept[method](undefined, { $set: { n: 1 } }));
+    for (const method of ["replaceOne", "findOneAndReplace"]) await raises(TypeError, () => kept[method](undefined, {}));
+    for (const method of ["find", "findOne", "countDocuments"])
+      await raises(TypeError, async () => kept[method](undefined));
+    await raises(TypeError, () => kept.distinct("_id", undefined));
+    assert.deepEqual(await kept.distinct("_id"), [1, 2]);
+    assert.deepEqual([await kept.findOne(), await kept.countDocuments()], [{ _id: 1 }, 2]);
+    for (const [text, fill] of [
+      ["the option where of remove in kept is undefined", (c) => c.remove("kept", 1, { where: undefined })],
+      ["insert has at most 2 arguments, not 3", (c) => c.insert("kept", { _id: 3 }, { where: { n: 1 } })],
+      ["missing has at most 2 arguments, not 3", (c) => c.missing("kept", 3, {})],
+      ["update has at most 4 arguments, not 5", (c) => c.update("kept", 1, { $set: { n: 1 } }, {}, {})],
+    ]) assert.ok((await raises(TypeError, () => db.commit(fill))).message.startsWith(text));
+    assert.deepEqual(await kept.find().toArray(), [{ _id: 1 }, { _id: 2 }]);
+    await kept.drop();
+  });
+  await check("times and durations", async () => {
+    for (const [text, call] of [
+      ['keyTime must be a Date or milliseconds since 1970, not "2026-01-01": use new Date("2026-01-01")',
+        () => db.commit((c) => c.missing("x", 1), { key: "k", keyTime: "2026-01-01" })],
+      ["runAtMS is an invalid Date", () => db.enqueue("q", { payload: {}, runAtMS: new Date("never") })],
+      ["runAtMS must be a Date or milliseconds since 1970, not { n: 1 }", () => db.enqueue("q", { runAtMS: { n: 1 } })],
+      ['delayMS must be a duration in milliseconds, not "5 s"', () => db.enqueue("q", { payload: {}, delayMS: "5 s" })],
+    ]) assert.ok((await raises(TypeError, call)).message.startsWith(text));
+  });
   await check("unknown options, fields, and commands", async () => {
     const error = await raises(TypeError, () => db.sequence("s", { taek: 1 }));
     assert.match(error.message, /unknown option "taek" of sequence: did you mean "take"/);
@@ -123,6 +190,7 @@ async function checkCommits(db) {
     await raises(truce.Invalid, () => db.command({ truceSequence: "s", steps: 1 }));
     const unknown = await raises(truce.Invalid, () => db.command({ truceEnqueu: 1 }));
     assert.match(unknown.message, /unknown command "truceEnqueu": did you mean "truceEnqueue"/);
+    assert.match((await raises(truce.Invalid, () => db.help("enqueu"))).message, /'enqueu' .*did you mean 'enqueue'/);
     await raises(truce.Invalid, () => db.command({ truceNothing: 1 }));
     const numbers = db.collection("wide");
     for (const n of [2n ** 63n, -(2n ** 63n) - 1n]) {
@@ -428,7 +496,7 @@ async function checkRevisions(db) {
     const mine = (await db.revision("posts", { get: 1 })).document;
     assert.equal((await db.revision("posts", { save: { ...mine, title: "b" }, version: 1, base: mine })).version, 2);
     const error = await raises(truce.Conflict, () => db.revision("posts", { save: { ...mine, n: 5 }, version: 1, base: mine }));
-    assert.equal(error.reply.version, 2);
+    assert.deepEqual([error.reply.version, error.reply.status], [2, "conflict"]);
     assert.equal(error.message, 'document 1 of "posts" has version 2, and this change is based on version 1');
     const merged = await db.revision("posts", { merge: { ...mine, n: 5 }, version: 1, base: mine });
     assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
@@ -862,6 +930,7 @@ async function checkInProcess(folder) {
   const file = path.join(folder, "school.truce");
   const db = await truce.open(file, { database: "school" });
   await checkAll(db);
+  await checkClose(db, () => truce.open(file, { database: "school" }));
   await db.close();
   await check("a closed store", async () => {
     await raises(truce.Invalid, () => db.queues());
@@ -897,10 +966,30 @@ async function checkInProcess(folder) {
   });
 }
 
+/* `open` returns another connection to the store of `db`. */
+async function checkClose(db, open) {
+  await check("a commit that the program does not await before the end", async () => {
+    const own = await open();
+    const one = own.commit((c) => void c.insert("unawaited commits", { _id: 1 }));
+    const other = own.commit(async (c) => {
+      await own.collection("accounts").findOne({ _id: "none" }, {});
+      c.insert("unawaited commits", { _id: 2 });
+    });
+    const failed = raises(RangeError, () => own.commit(async () => {
+      throw new RangeError("no");
+    }));
+    await own.close();
+    await Promise.all([one, other, failed]);
+    assert.equal(await db.collection("unawaited commits").countDocuments(), 2);
+    await raises(truce.Invalid, () => own.commit((c) => void c.insert("unawaited commits", { _id: 3 })));
+  });
+}
+
 async function checkServer() {
   const database = "module_" + randomUUID().slice(0, 8);
   const db = await truce.connect(uri, { database });
   await checkAll(db);
+  await checkClose(db, () => truce.connect(uri, { database }));
   await check("watch", async () => {
     const watched = db.collection("watched"), stream = watched.watch([], { maxAwaitTimeMS: 100 });
     assert.equal(await stream.tryNext(), null);
