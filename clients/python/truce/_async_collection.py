@@ -34,6 +34,10 @@ def _ordered(keys: Optional[Sort]) -> Optional[Dict[str, Any]]:
     return dict(keys)
 
 
+def _filter(filter: Optional[Document]) -> Document:
+    return {} if filter is None else checked_document(filter, "filter")
+
+
 def _check_writes(reply: Reply) -> Reply:
     """Raises the first error of the writes that failed one by one."""
     failed = reply.get("writeErrors")
@@ -227,7 +231,7 @@ class AsyncCollection:
             projection = {name: 1 for name in projection}
         command = {
             "find": self.name,
-            "filter": filter or {},
+            "filter": _filter(filter),
             "projection": projection,
             "sort": _ordered(sort),
             "skip": skip,
@@ -265,10 +269,10 @@ class AsyncCollection:
         )
 
     async def count_documents(self, filter: Optional[Document] = None) -> int:
-        return int((await self._command({"count": self.name, "query": filter or {}}))["n"])
+        return int((await self._command({"count": self.name, "query": _filter(filter)}))["n"])
 
     async def distinct(self, key: str, filter: Optional[Document] = None) -> List[Any]:
-        command = {"distinct": self.name, "key": key, "query": filter or {}}
+        command = {"distinct": self.name, "key": key, "query": _filter(filter)}
         return list((await self._command(command))["values"])
 
     async def aggregate(

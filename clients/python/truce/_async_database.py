@@ -31,7 +31,7 @@ from bson import ObjectId
 from . import _telemetry, errors
 from ._async_collection import AsyncChangeStream, AsyncCollection
 from ._async_job import AsyncJob
-from ._commit_list import CommitList
+from ._commit_list import CommitList, late
 from ._operations import Operations
 from ._transport import AsyncServerTransport, AsyncTransport
 from ._values import (
@@ -108,8 +108,9 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         reply.pop("operationTime", None)
         if "outcome" in reply and reply["outcome"] == "conflict":
             text = reply.get("reason", "another write conflicts with this one")
-            details = {"errmsg": text, "code": 112, **reply}
-            raise errors.of_reply(details, "", status="conflict")
+            # The operation itself has completed: its status is "ok".
+            details = {"errmsg": text, "code": 112, **reply, "status": "conflict"}
+            raise errors.of_reply(details, "")
         if "note" in reply and "truceClaim" not in document:  # a worker logs that of its claim
             _logger.warning("%s", reply["note"])
         return NotFoundReply(reply) if reply.get("status") == "not found" else reply
@@ -481,12 +482,12 @@ class AsyncCommit(CommitList):
         return self
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
-        if kind is None and self.changes:
+        if self._end(kind) and self.changes:
             await self.run()
 
     async def run(self) -> None:
         """Applies the changes now."""
-        self._used = True
+        self._send()
         command = {"truceCommit": self.changes, **without_none(self._options)}
         again = self._options["key"] is not None
         reply = await self._database._run(command, again)
@@ -511,6 +512,7 @@ class AsyncEdit:
         self._tree = tree
         self._options = options
         self._base = "new"
+        self._ended = False
 
     async def __aenter__(self) -> AsyncEdit:
         current = await self._database.tree_read(self._tree, limit=1)
@@ -519,12 +521,18 @@ class AsyncEdit:
 
     def put(self, item: Document) -> None:
         """Adds or replaces an item: a whole one, with its itemId."""
-        self.changes.append({"put": item})
+        self._add({"put": item})
 
     def remove(self, id: Any) -> None:
-        self.changes.append({"remove": id})
+        self._add({"remove": id})
+
+    def _add(self, change: Document) -> None:
+        if self._ended:
+            raise late("edit")
+        self.changes.append(change)
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
+        self._ended = True
         if kind is not None:
             return
         command = {

@@ -251,12 +251,12 @@ class AsyncJobCommit(CommitList):
         return self
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
-        if kind is None:
+        if self._end(kind):
             await self.run()
 
     async def run(self) -> None:
         """Applies the changes now, and ends the job."""
-        self._used = True
+        self._send()
         if not self.changes:
             await self._job.done(self.result)
             return
@@ -268,6 +268,8 @@ class AsyncJobStep(CommitList):
     Changes that take effect once in all attempts of a job. After the end, `earlier` says whether an
     earlier attempt has completed the step, and `result` is the stored result.
     """
+
+    _what = "step"
 
     def __init__(self, job: AsyncJob, name: str, result: Optional[Document]) -> None:
         super().__init__()
@@ -281,12 +283,12 @@ class AsyncJobStep(CommitList):
         return self
 
     async def __aexit__(self, kind: Optional[type], *_: object) -> None:
-        if kind is None:
+        if self._end(kind):
             await self.run()
 
     async def run(self) -> None:
         """Completes the step now."""
-        self._used = True
+        self._send()
         reply = await self._job._database.job_step(
             self._job.queue,
             id=self._job.id,

@@ -4,8 +4,14 @@ from __future__ import annotations
 import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from . import errors
 from ._operations import CommitOperations
 from ._values import Document, named_options, without_none
+
+
+def late(what: str) -> errors.Invalid:
+    """Returns the error of a change that comes after the changes were sent: it would be lost."""
+    return errors.Invalid(f"a change was added after the end of the {what}: add it within `with`", 2)
 
 
 @named_options
@@ -14,13 +20,18 @@ class CommitList(CommitOperations[int]):
     A list of changes: of documents, by the methods here, and operations, by their own names.
 
     `where` is a condition (a filter) on the document. If the document does not match, the commit
-    raises Refused and changes nothing. If the document does not exist, it raises NotFound.
+    raises Refused and changes nothing. If the document does not exist, it raises NotFound. A change
+    that is added after the end of `with`, or after run(), raises Invalid.
     """
+
+    _what = "commit"
 
     def __init__(self) -> None:
         self.changes: List[Document] = []
         # Whether the list was sent, or `with` began.
         self._used = False
+        # Whether the list was sent, or `with` ended.
+        self._ended = False
 
     def __del__(self) -> None:
         if self.changes and not self._used:
@@ -28,8 +39,20 @@ class CommitList(CommitOperations[int]):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _run(self, document: Dict[str, Any], again: bool) -> int:
+        if self._ended:
+            raise late(self._what)
         self.changes.append(document)
         return len(self.changes)
+
+    def _end(self, kind: Optional[type]) -> bool:
+        """Ends `with`. Returns whether the changes must be applied: the block raised nothing, and did
+        not call run()."""
+        applies = kind is None and not self._ended
+        self._ended = True
+        return applies
+
+    def _send(self) -> None:
+        self._used = self._ended = True
 
     def _add(self, **change: Any) -> int:
         return self._run(without_none(change), again=False)

@@ -54,6 +54,8 @@ def duration_milliseconds(name: str, value: Optional[Duration]) -> Optional[int]
 
 
 def _check_whole(name: str, value: Any, other: str) -> None:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be {other} or a number of milliseconds, not {value!r}")
     if isinstance(value, float) and not value.is_integer():
         raise TypeError(f"{name} must be {other} or a whole number of milliseconds, not {value!r}")
 

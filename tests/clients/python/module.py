@@ -5,6 +5,7 @@
 """
 import asyncio
 import base64
+import contextlib
 import datetime
 import gc
 import json
@@ -93,6 +94,7 @@ def check_commits(db):
 
     raises("the block raises", KeyError, raising)
     check("a block that raises changes nothing", db["accounts"].find_one("a") is not None)
+    check_late_changes(db)
     when = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
     for earlier in (False, True):
         with db.commit(key="k", key_time=when, leave={"receipt": 1}) as c:
@@ -136,6 +138,39 @@ def check_commits(db):
     error = raises("a rate without its period", truce.Invalid, lambda: db.enqueue("q", payload={}, lane="a", lane_rate=3))
     check("it names both options", str(error) == "'lane_rate' and 'lane_per_ms' must be given together", error)
     raises("an unknown command", truce.Invalid, lambda: db.command({"truceNothing": 1}))
+
+
+def check_late_changes(db):
+    with db.commit() as c:
+        c.insert("late", {"_id": 1})
+    with db.edit("late tree", collection="late items") as edit:
+        edit.put({"itemId": 1})
+    sent = db.commit()
+    sent.update("late", 1, {"$inc": {"n": 1}})
+    sent.run()
+    db.enqueue("late", payload={})
+    (job,) = db.claim_jobs("late")
+    with job.step("one") as step:
+        pass
+    with contextlib.suppress(KeyError), job.commit() as raised:
+        raise KeyError("no")
+    for what, late in [
+        ("commit", lambda: c.remove("late", 1)),
+        ("commit", lambda: c.enqueue("q", payload={})),
+        ("commit", lambda: sent.remove("late", 1)),
+        ("step", lambda: step.remove("late", 1)),
+        ("commit", lambda: raised.remove("late", 1)),
+        ("edit", lambda: edit.remove(1)),
+    ]:
+        error = raises("a change after the end", truce.Invalid, late)
+        check("it says so", f"after the end of the {what}" in str(error), error)
+    with db.commit() as c:
+        c.update("late", 1, {"$inc": {"n": 1}})
+        c.run()
+    check("a commit that ran within `with` runs once", db["late"].find_one(1)["n"] == 2)
+    with job.commit() as c:
+        c.run()
+    check("the same with a job", job.ended)
 
 
 def check_unused_commits(db):
@@ -258,6 +293,14 @@ def check_documents(db):
         ("a replacement with operators", ValueError, lambda: people.replace_one({"_id": 1}, {"$set": {"n": 5}})),
         ("no filter of an update", TypeError, lambda: people.update_one(None, {"$set": {"n": 5}})),
         ("no filter of a deletion", TypeError, lambda: people.find_one_and_delete(None)),
+        ("None as the filter of a deletion", TypeError, lambda: people.delete_many(None)),
+        ("None as the filter of an update", TypeError, lambda: people.update_many(None, {"$set": {"n": 1}})),
+        ("None as the filter of a replacement", TypeError, lambda: people.replace_one(None, {"n": 1})),
+        ("a list as a filter", TypeError, lambda: people.find([])),
+        ("a text as a filter", TypeError, lambda: people.count_documents("")),
+        ("a number as a filter", TypeError, lambda: people.distinct("n", 0)),
+        ("a text as a time", TypeError, lambda: db.commit(key="k", key_time="2026-01-01")),
+        ("a text as a duration", TypeError, lambda: db.enqueue("q", payload={}, delay_ms="5 s")),
         ("no document", TypeError, lambda: people.insert_one(None)),
         ("a document in place of a list", TypeError, lambda: people.insert_many({"n": 5})),
         ("no queue", TypeError, lambda: db.claim(None)),
@@ -350,6 +393,7 @@ def check_revisions(db):
     check("saved", db.revision("posts", save=theirs, version=1, base=mine)["version"] == 2)
     edited = dict(mine, n=5)
     error = raises("a late save", truce.Conflict, lambda: db.revision("posts", save=edited, version=1, base=mine))
+    check("its status", (error.status, error.details["status"]) == ("conflict", "conflict"), error.details)
     check("the current version", error.details["version"] == 2)
     check("both versions in the message",
           str(error) == 'document 1 of "posts" has version 2, and this change is based on version 1', error)
@@ -902,8 +946,8 @@ def check_in_process(folder):
         check("it ends early", time.monotonic() - began < 200)
         signal.signal(signal.SIGALRM, before)
         check("a claim waits", db.claim("none", wait_ms=600)["jobs"] == [])
-        for wait in (-1, 600_001, "5"):
-            raises("a wrong time to wait", truce.Invalid, lambda: db.claim("none", wait_ms=wait))
+        for wait, kind in ((-1, truce.Invalid), (600_001, truce.Invalid), ("5", TypeError)):
+            raises("a wrong time to wait", kind, lambda: db.claim("none", wait_ms=wait))
     raises("no such file", truce.NotFound, lambda: truce.open(os.path.join(folder, "none"), must_exist=True))
     error = raises("a server for open", truce.Invalid, lambda: truce.open("mongodb://ada:secret@127.0.0.1/x"))
     check("it names connect, and not the password", "connect" in str(error) and "secret" not in str(error), error)

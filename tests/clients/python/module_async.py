@@ -81,6 +81,17 @@ async def check_database(db):
     await raises("an unknown option", TypeError, lambda: db.claim("mail", wait=1))
     replies = await asyncio.gather(*(db.sequence("orders", take=1) for _ in range(100)))
     check("many at a time", sorted(one["first"] for one in replies) == list(range(1, 101)))
+    async with db.commit() as c:
+        c.insert("late", {"_id": 1})
+
+        async def add(n):
+            await db["late"].count_documents()
+            await asyncio.sleep(0.01)
+            c.insert("late", {"_id": n})
+
+        late = asyncio.create_task(add(2))
+    await raises("a change of a task that the block does not await", truce.Invalid, lambda: late)
+    check("it changed nothing", await db["late"].count_documents() == 1)
     async with db.edit("site", collection="pages") as edit:
         edit.put({"itemId": "home"})
     check("edit", edit.version == 1 and [x["itemId"] async for x in db.iterate_tree("site")] == ["home"])
