@@ -314,6 +314,23 @@ static void operation_name_failure(truce_status status, bson_error_t *error)
     }
 }
 
+/* Adds that the database is empty, if it is another one than the store's own: a misspelled name in
+ * the URI of a client is the name of another database. */
+static void operation_name_empty_database(const struct operation_call *call, bson_error_t *error)
+{
+    const truce_list_options options = {.unmeasured = true};
+    bson_t collections;
+    size_t length = strlen(error->message);
+
+    if (call->transaction || !strcmp(call->database, call->own_database))
+        return;
+    if (!truce_collection_list(call->store, &options, &collections, NULL) &&
+        bson_empty(&collections))
+        snprintf(error->message + length, sizeof error->message - length,
+                 ": the database \"%.64s\" is empty", call->database);
+    bson_destroy(&collections);
+}
+
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error)
 {
     const struct operation_row *row = call->row;
@@ -326,6 +343,8 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
     if (!status) {
         operation_enter_database(call);
         status = row->run(call, given, reply, error);
+        if (status == TRUCE_NOT_FOUND && row->ways & OPERATION_STRICT)
+            operation_name_empty_database(call, error);
         handles_give(call->handles, call->view);
     }
     truce_deadline_end(before);

@@ -789,6 +789,12 @@ TEST(adds_finds_and_manages_jobs)
          "\"not found\""},
         {"{truceQueue: 1, action: 'cancel', id: " JOB_1 ", $db: 'school'}", 125, "errmsg",
          "\"the job 0123456789abcdef01234567 does not exist\""},
+        {"{truceCommit: [{update: 'events', id: 'concert', with: {$inc: {n: 1}}}], $db: 'scholo'}",
+         125, "errmsg",
+         "\"document \\\"concert\\\" of \\\"events\\\" does not exist: the database "
+         "\\\"scholo\\\" is empty\""},
+        {"{truceCommit: [{update: 'events', id: 'concert', with: {$inc: {n: 1}}}]}", 125, "errmsg",
+         "\"document \\\"concert\\\" of \\\"events\\\" does not exist\""},
         {"{truceQueue: 'mail', action: 'cancel'}", 72},
         {"{truceQueue: 'mail', action: 'pause', id: " JOB_1 "}", 72},
         {"{truceQueue: 'mail', action: 'dance'}", 2},
