@@ -23,6 +23,19 @@ const requestMax = 48000000
 // lastError finds the cause in an error of the driver that describes the whole topology.
 var lastError = regexp.MustCompile(`Last error: (.*?) \}`)
 
+// question returns the question that a user should ask after a failure to connect.
+func question(cause string) string {
+	switch {
+	case strings.Contains(cause, "certificate"):
+		return "does this client know the CA of the certificate (tlsCAFile)?"
+	case strings.Contains(cause, "tls: "), cause == "EOF": // the server closed a TLS handshake
+		return "does this server use TLS (truce serve --tls-certificate)?"
+	case strings.Contains(cause, "reset by peer"):
+		return "is truce serve running there, and does it require TLS (tls=true)?"
+	}
+	return "is truce serve running there?"
+}
+
 // server runs commands through MongoDB's driver.
 type server struct {
 	client *mongo.Client
@@ -138,8 +151,8 @@ func serverError(ctx context.Context, err error, c *command) error {
 		}
 		message := c.call() + ": nothing was sent: " + err.Error()
 		if found := lastError.FindStringSubmatch(err.Error()); found != nil {
-			message = fmt.Sprintf("%s: nothing was sent: no server is available (%s): "+
-				"is truce serve running there?", c.call(), found[1])
+			message = fmt.Sprintf("%s: nothing was sent: no server is available (%s): %s",
+				c.call(), found[1], question(found[1]))
 		}
 		cause := errors.Join(ctx.Err(), err)
 		return &Error{Class: ErrUnreachable, Message: message, cause: cause, noServer: true}

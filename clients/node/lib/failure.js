@@ -91,6 +91,17 @@ function useMethodNames(error) {
 const CLOSED = /^Mongo(ClientClosed|NotConnected|TopologyClosed)/;
 const DISCONNECTED = /^Mongo(Network|ServerSelection|Topology|PoolCleared|ServerClosed)/;
 
+/* Returns the question that a user should ask after this failure to connect. */
+function question(cause) {
+    if (/certificate/i.test(cause))
+        return "does this client know the CA of the certificate (tlsCAFile)?";
+    if (/\b(TLS|SSL)\b/i.test(cause))
+        return "does this server use TLS (truce serve --tls-certificate)?";
+    if (/ECONNRESET|connection \d+ to \S+ closed/.test(cause))
+        return "is truce serve running there, and does it require TLS (tls: true)?";
+    return "is truce serve running there?";
+}
+
 /* Returns the error for one of the driver. Errors of other kinds are returned as they are. */
 function ofDriver(error, command) {
     if (error instanceof TruceError || !error?.name?.startsWith("Mongo")) return error;
@@ -101,7 +112,7 @@ function ofDriver(error, command) {
     if (DISCONNECTED.test(error.name)) {
         const isAway = error.name === "MongoServerSelectionError";
         const message = isAway
-            ? `no server is available (${error.message}): is truce serve running there?`
+            ? `no server is available (${error.message}): ${question(error.message)}`
             : error.message;
         return new Unreachable(message, { labels: [...(error.errorLabels ?? [])], cause: error });
     }

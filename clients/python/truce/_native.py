@@ -256,7 +256,11 @@ class NativeStore:
 
     def command(self, database: Optional[str], document: Mapping[str, Any]) -> Dict[str, Any]:
         """Runs a command. An error is raised as an exception of its status."""
-        status, data = self._call(database, bson.encode(document, False, self._codec))
+        try:
+            request = bson.encode(document, False, self._codec)
+        except errors.ENCODER_ERRORS as error:
+            raise errors.of_encoder(error, document) from error
+        status, data = self._call(database, request)
         if status:
             raise self._failure(status, data, next(iter(document)))
         return bson.decode(data, self._codec)
@@ -292,7 +296,11 @@ class NativeStore:
         if not options and type(filter) is dict and len(filter) == 1 and "_id" in filter:
             request = self._by_id(collection, filter["_id"])
         if request is None:
-            request = bson.encode(find_one_command(collection, filter, options), False, codec)
+            document = find_one_command(collection, filter, options)
+            try:
+                request = bson.encode(document, False, codec)
+            except errors.ENCODER_ERRORS as error:
+                raise errors.of_encoder(error, document) from error
         status, data = self._call(database, request)
         if status:
             raise self._failure(status, data, "find")

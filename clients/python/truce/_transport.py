@@ -22,6 +22,7 @@ from typing import (
     TypeVar,
 )
 
+import bson
 import pymongo
 from bson import Binary, Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -119,6 +120,17 @@ class _Claims:
 # ---- in process ----------------------------------------------------------------------------------
 
 
+def _check_encodable(document: Document, session: Any, client: Any) -> None:
+    """In a transaction, encodes the command before pymongo does: after an error in its encoder, pymongo
+    considers the transaction begun, and the server does not know it."""
+    if session is None or not session.in_transaction:
+        return
+    try:
+        bson.encode(document, False, client.codec_options)
+    except errors.ENCODER_ERRORS as error:
+        raise errors.of_encoder(error, document) from error
+
+
 class _Transaction:
     """A transaction in process: the fields that its commands carry."""
 
@@ -131,12 +143,16 @@ class _Transaction:
         self.open = True
         self.used = False
 
-    def take(self) -> Mapping[str, Any]:
-        if not self.open:  # its next command would begin another transaction
+    def run(self, call: Callable[[Document], T]) -> T:
+        """Runs a command with the fields of the transaction."""
+        if not self.open:  # the command would begin another transaction
             raise errors.Invalid("the transaction has ended: make its calls before its end")
-        fields = self.fields if self.used else {**self.fields, "startTransaction": True}
-        self.used = True
-        return fields
+        used, self.used = self.used, True
+        try:
+            return call(self.fields if used else {**self.fields, "startTransaction": True})
+        except errors.InvalidValue:
+            self.used = used  # it was not sent
+            raise
 
 
 class NativeTransport:
@@ -145,8 +161,9 @@ class NativeTransport:
 
     def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
         if session is not None:
-            document = {**document, **session.take()}
-        elif "waitMS" in document:
+            reply: Reply = session.run(lambda fields: self._store.command(database, {**document, **fields}))
+            return reply
+        if "waitMS" in document:
             wait = document["waitMS"]
             if isinstance(wait, int) and _WAIT_MS < wait <= _LONGEST_WAIT_MS:
                 return self._wait(database, document)
@@ -168,9 +185,13 @@ class NativeTransport:
         options: Document,
         session: Any,
     ) -> Optional[Reply]:
-        if session is not None:
-            options = {**options, **session.take()}
-        return self._store.find_one(database, collection, filter, options)
+        find_one = self._store.find_one
+        if session is None:
+            return find_one(database, collection, filter, options)
+        found: Optional[Reply] = session.run(
+            lambda fields: find_one(database, collection, filter, {**options, **fields})
+        )
+        return found
 
     def begin(self, *, transaction: bool) -> Any:
         return _Transaction() if transaction else None
@@ -278,10 +299,13 @@ class ServerTransport:
         self._owned = owned
 
     def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
+        _check_encodable(document, session, self.client)
         try:
             return dict(self.client[database or "test"].command(dict(document), session=session))
         except (PyMongoError, DocumentTooLarge) as error:
             raise errors.of_pymongo(error, next(iter(document))) from error
+        except errors.ENCODER_ERRORS as error:
+            raise errors.of_encoder(error, document) from error
 
     def find_one(
         self,
@@ -333,11 +357,14 @@ class AsyncServerTransport:
     async def _send(
         self, database: Optional[str], document: Document, session: Any = None
     ) -> Reply:
+        _check_encodable(document, session, self.client)
         try:
             found = self.client[database or "test"]
             return dict(await found.command(dict(document), session=session))
         except (PyMongoError, DocumentTooLarge) as error:
             raise errors.of_pymongo(error, next(iter(document))) from error
+        except errors.ENCODER_ERRORS as error:
+            raise errors.of_encoder(error, document) from error
 
     async def find_one(
         self,

@@ -4,9 +4,15 @@ is pymongo's OperationFailure, too, with `code`, `details`, and labels.
 """
 from __future__ import annotations
 
+import datetime
+import decimal
+import enum
 import re
-from typing import Any, Dict, List, Mapping, Optional, Type
+import uuid
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Type
 
+import bson
+from bson.errors import InvalidDocument
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
@@ -191,6 +197,73 @@ _BY_CODE: Dict[Optional[int], Type[TruceError]] = {
 }
 
 
+class InvalidValue(Invalid, InvalidDocument):
+    """A document has a value or a name of a field that BSON does not have, for example a set. It is
+    pymongo's InvalidDocument, too."""
+
+
+# The errors of pymongo's encoder.
+ENCODER_ERRORS = (InvalidDocument, ValueError, OverflowError)
+_REMEDIES: Tuple[Tuple[Any, str], ...] = (
+    ((set, frozenset), "use a list"),
+    (decimal.Decimal, "use bson.Decimal128"),
+    (datetime.date, "use a datetime with a time zone"),
+    (datetime.timedelta, "use a number"),
+    (enum.Enum, "use its value"),
+    (uuid.UUID, "use bson.Binary.from_uuid, or the option codec_options"),
+)
+
+
+def _encoder_error(value: Any) -> Optional[str]:
+    try:
+        bson.encode(value)
+    except ENCODER_ERRORS as error:
+        return str(error)
+    return None
+
+
+def _find_unencodable(value: Any, error: str, path: str) -> Optional[Tuple[str, Any, bool]]:
+    """Returns the path of the value or key that causes the error of the encoder, the value or key,
+    and whether it is a key."""
+    children: Iterable[Tuple[Any, Any]]
+    if isinstance(value, Mapping):
+        children = value.items()
+        for key in value:
+            if _encoder_error({key: None}) == error:
+                return path, key, True
+    elif isinstance(value, (list, tuple)):
+        children = enumerate(value)
+    else:
+        return (path, value, False) if _encoder_error({"": value}) == error else None
+    for name, child in children:
+        found = _find_unencodable(child, error, f"{path}.{name}" if path else str(name))
+        if found is not None:
+            return found
+    return None
+
+
+def of_encoder(error: Exception, document: Mapping[str, Any]) -> Exception:
+    """Returns the exception for a document that pymongo cannot encode. It names the field. The error
+    itself is returned if the field is not found."""
+    found = _find_unencodable(document, str(error), "")
+    if found is None:
+        return error
+    path, value, is_key = found
+    if path.startswith("truceCommit"):
+        path = path.replace("truceCommit", "changes", 1)
+    kind = type(value).__name__
+    if is_key:
+        return InvalidValue(f"the field {value!r} of '{path}' must be a string without null characters", 2)
+    remedy = next((text for types, text in _REMEDIES if isinstance(value, types)), None)
+    if isinstance(value, int):
+        text = f"the field '{path}' is an integer of more than 8 bytes: {value}"
+    elif remedy is None:
+        text = f"the field '{path}' is a {kind} that BSON cannot contain: {error}"
+    else:
+        text = f"the field '{path}' is a {kind}, which BSON does not have: {remedy}"
+    return InvalidValue(text, 2)
+
+
 # A field in quotes, or an operation.
 _FIELD = re.compile(r"(?<=')[a-z]+(?:[A-Z]+[a-z]*)+(?=')")
 _OPERATION = re.compile(r"\btruce(?=[A-Z])\w+")
@@ -225,6 +298,17 @@ def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = 
     return error
 
 
+def _question(cause: str) -> str:
+    """Returns the question that a user should ask after this failure to connect."""
+    if "CERTIFICATE" in cause.upper():
+        return "does this client know the CA of the certificate (tlsCAFile)?"
+    if "SSL" in cause:
+        return "does this server use TLS (truce serve --tls-certificate)?"
+    if "reset by peer" in cause or "connection closed" in cause:
+        return "is truce serve running there, and does it require TLS (tls=True)?"
+    return "is truce serve running there?"
+
+
 def of_pymongo(error: Exception, command: str) -> Exception:
     """Returns the exception for an error of pymongo. Other errors than those of commands and
     connections are returned as they are."""
@@ -239,7 +323,7 @@ def of_pymongo(error: Exception, command: str) -> Exception:
         made: TruceError = of_reply(details, command)
     elif isinstance(error, ServerSelectionTimeoutError):
         cause = str(error).partition(", Timeout: ")[0]  # without the topology
-        made = Unreachable(f"no server is available ({cause}): is truce serve running there?")
+        made = Unreachable(f"no server is available ({cause}): {_question(cause)}")
     elif isinstance(error, ConnectionFailure):
         made = Unreachable(str(error))
     elif isinstance(error, ConfigurationError) and "wire version" in str(error):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -174,6 +175,19 @@ func TestGoroutinesShareADatabase(t *testing.T) {
 		same(t, ok(db.Collection("things").CountDocuments(ctx, M{}))(t), 320)
 		same(t, len(list(t, db.IterateJobs(ctx, "things", truce.JobsOptions{}), "state")), 320)
 	})
+}
+
+func TestTLSAtAServerWithoutIt(t *testing.T) {
+	address := os.Getenv("TRUCE_TEST_CLIENT_URI")
+	if address == "" {
+		t.Skip("TRUCE_TEST_CLIENT_URI is not set")
+	}
+	plain := ok(truce.Connect(address + "&tls=true&serverSelectionTimeoutMS=3000"))(t)
+	_, err := plain.Queues(ctx)
+	if e := fails(t, err, truce.ErrUnreachable); !strings.HasSuffix(e.Message, "does this server use TLS (truce serve --tls-certificate)?") {
+		t.Fatal(e)
+	}
+	must(t, plain.Close())
 }
 
 // A call to a server that does not exist ends soon, with the cause, and without repeated tries.

@@ -1038,6 +1038,11 @@ async function checkServer() {
     const away = "mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50";
     const lost = await raises(truce.Unreachable, () => truce.connect(away));
     assert.match(lost.message, /127\.0\.0\.1:9.*is truce serve running there/);
+    const secure = new URL(uri);
+    secure.searchParams.set("tls", "true");
+    secure.searchParams.set("serverSelectionTimeoutMS", "3000");
+    const plain = await raises(truce.Unreachable, () => truce.connect(secure.href));
+    assert.match(plain.message, /does this server use TLS \(truce serve --tls-certificate\)\?$/);
     for (const [what, hint] of [["127.0.0.1", /mongodb:/], ["x.truce", /truce\.open/], ["memory:", /truce\.open/]]) {
       const wrong = await raises(TypeError, () => truce.connect(what));
       assert.match(wrong.message, hint);

@@ -7,6 +7,8 @@ import asyncio
 import base64
 import contextlib
 import datetime
+import decimal
+import enum
 import gc
 import json
 import logging
@@ -22,6 +24,7 @@ import warnings
 
 import pymongo
 import truce
+from bson.errors import InvalidDocument
 from bson import Decimal128, Int64, ObjectId, json_util
 from pymongo.errors import ConfigurationError
 from truce import aio, testing
@@ -908,7 +911,7 @@ def check_testing(db):
 def check_all(db):
     for part in (check_commits, check_unused_commits, check_classes, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
                  check_revisions, check_forms, check_sync, check_money, check_trees, check_jobs, check_workers,
-                 check_steps, check_logs, check_testing, check_revision_handles, check_queue_handles, check_ledger_handles):
+                 check_steps, check_logs, check_values, check_testing, check_revision_handles, check_queue_handles, check_ledger_handles):
         part(db)
 
 
@@ -996,6 +999,40 @@ def check_private(program):
     check("it has the reason", "no-such-option" in str(error), error)
 
 
+def check_unreachable():
+    for cause, question in (
+        ("SSL handshake failed: [SSL: UNEXPECTED_EOF_WHILE_READING]", "does this server use TLS"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate", "the CA of the certificate"),
+        ("[Errno 104] Connection reset by peer", "does it require TLS"),
+        ("[Errno 111] Connection refused", "is truce serve running there?"),
+    ):
+        error = truce.errors.of_pymongo(pymongo.errors.ServerSelectionTimeoutError(f"h:1: {cause}, Timeout: 1s"), "x")
+        check(f"the question after {cause}", isinstance(error, truce.Unreachable) and question in str(error), error)
+
+
+def check_values(db):
+    class Color(enum.Enum):
+        RED = 1
+
+    for value, what in (
+        ({1, 2}, "a set"), (decimal.Decimal("1.5"), "a Decimal"), (datetime.date(2026, 1, 1), "a date"),
+        (datetime.timedelta(1), "a timedelta"), (uuid.uuid4(), "a UUID"), (Color.RED, "a Color"), (2**70, "an integer of more than"),
+        ("\ud800", "a str that BSON cannot contain"), ({1: 2}, None),
+    ):
+        for path, call in (
+            ("payload.order.v", lambda: db.enqueue("q", payload={"n": 1, "order": {"v": value}})),
+            ("documents.0.v", lambda: db["values"].insert_one({"v": value})),
+            ("filter.v", lambda: db["values"].find_one({"v": value})),
+        ):
+            error = raises(f"{value!r} in {path}", truce.InvalidValue, call)
+            text = f"the field '{path}' is {what}" if what else f"the field 1 of '{path}'"
+            check("it is named", str(error).startswith(text) and isinstance(error, InvalidDocument), error)
+    with db.transaction() as tx:
+        raises("a value in a transaction", truce.Invalid, lambda: tx["values"].insert_one({"v": {1}}))
+        tx["values"].insert_one({"_id": 1, "v": [1]})
+    check("the transaction continues", db["values"].find_one(1) == {"_id": 1, "v": [1]})
+
+
 def check_server():
     database = "module_" + uuid.uuid4().hex[:8]
     with truce.connect(uri, database) as db:
@@ -1044,6 +1081,8 @@ def check_server():
 
 
 check("versions", truce.library_version() == truce.__version__, truce.library_version())
+where = "an error"
+check_unreachable()
 where = "in process"
 with tempfile.TemporaryDirectory() as folder:
     check_in_process(folder)
