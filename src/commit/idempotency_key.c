@@ -71,7 +71,7 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
                                   bson_error_t *error)
 {
     bson_t own = BSON_INITIALIZER;
-    bool same;
+    bool same, has_changes;
 
     if (commit->options.input)
         truce__names_append(&own, "input", commit->options.input);
@@ -80,10 +80,16 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
     bson_destroy(&own);
     if (same)
         return TRUCE_OK;
-    return truce__fail(TRUCE_DUPLICATE, error,
-                       "the key \"%s\" was used before for a commit with different changes; a new "
-                       "request needs a new key",
-                       commit->options.key);
+    /* The operation gives the changes as the input if its caller gives none. */
+    has_changes = commit->options.input && bson_has_field(commit->options.input, "changes");
+    return truce__fail(
+        TRUCE_DUPLICATE, error,
+        has_changes
+            ? "the key \"%s\" was used before for a commit with different changes: a new request "
+              "needs a new key, and a request whose repetitions compute other values needs 'input'"
+            : "the key \"%s\" was used before for a commit with a different input: a "
+              "new request needs a new key",
+        commit->options.key);
 }
 
 /* A caller that stores the time of its request may round it. */

@@ -132,7 +132,7 @@ static void document_explain_conflict(const struct operation_call *call,
                                       bson_error_t *error)
 {
     struct value id = truce__value_field(truce__value_document(&result->document), "_id", 3);
-    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[120] = "";
+    char shown[120], text[CONFLICT_TEXT_MAX], now[40] = "does not exist", based[160] = "";
     bson_t mine;
     int length;
 
@@ -144,7 +144,9 @@ static void document_explain_conflict(const struct operation_call *call,
     if (number == result->version)
         snprintf(based, sizeof based, ", but another program changed it without a new version");
     else if (number == TRUCE_REVISION_NEW)
-        snprintf(based, sizeof based, ", and this change inserts a new document");
+        snprintf(based, sizeof based,
+                 ", and this change inserts a new document: to change the stored one, give the "
+                 "version that you read");
     else if (!number && result->version == TRUCE_REVISION_NEW)
         snprintf(based, sizeof based,
                  ", and version 0 is for stored documents without a number: a new document has no "
@@ -157,12 +159,12 @@ static void document_explain_conflict(const struct operation_call *call,
     length = snprintf(text, sizeof text, "document %s of \"%.80s\" %s%s",
                       truce__value_show(id, shown, sizeof shown),
                       bson_iter_utf8(&call->target, NULL), now, based);
-    if (document_lacks_base(&result->conflict))
-        snprintf(text + length, sizeof text - (size_t)length,
-                 ", which is no longer stored: to merge, give 'base', or save "
-                 "with 'keep'");
-    else
+    if (!document_lacks_base(&result->conflict))
         document_show_paths(&result->conflict, text, length);
+    else if (number > 0)
+        snprintf(text + length, sizeof text - (size_t)length,
+                 "%s: to merge, give 'base', or save with 'keep'",
+                 number == result->version ? "" : ", which is no longer stored");
     (void)truce__fail(TRUCE_CONFLICT, error, "%s", text);
 }
 

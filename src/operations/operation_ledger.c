@@ -243,6 +243,22 @@ static const struct field entry_fields[] = {GIVEN(entry_given, account, FIELD_TE
                                             GIVEN(entry_given, value, FIELD_WHOLE),
                                             {0}};
 
+/* The message names the unit, which is missing for 12.50 and "12.50". */
+static truce_status operation_ledger_check_amount(const bson_t *entry, bson_error_t *error)
+{
+    bson_iter_t at;
+    int64_t whole;
+    char text[60];
+
+    if (!bson_iter_init_find(&at, entry, "value") || BSON_ITER_HOLDS_NULL(&at) ||
+        truce__field_to_whole(&at, &whole))
+        return TRUCE_OK;
+    return truce__refuse(truce__field_is_number(&at) ? CODE_BAD_VALUE : CODE_TYPE_MISMATCH, error,
+                         "'value' must be a whole number of the currency's smallest unit, such as "
+                         "1250 for 12.50, not %s",
+                         truce__value_show(truce__value_of_iter(&at), text, sizeof text));
+}
+
 static truce_status operation_ledger_read_entry(struct operation_call *call, const bson_iter_t *at,
                                                 truce_ledger_entry *entry, bson_error_t *error)
 {
@@ -253,7 +269,9 @@ static truce_status operation_ledger_read_entry(struct operation_call *call, con
     if (!BSON_ITER_HOLDS_DOCUMENT(at))
         return truce__element_wrong_type("entries", at, "a document", error);
     document = truce__field_view(call->arena, at);
-    status = truce__operation_fields(call, document, entry_fields, &given, error);
+    status = operation_ledger_check_amount(document, error);
+    if (!status)
+        status = truce__operation_fields(call, document, entry_fields, &given, error);
     if (!status && !given.account)
         status = truce__refuse(
             40414, error, "an entry has no 'account': expected {account: NAME, value: AMOUNT}");

@@ -84,9 +84,12 @@ TEST(identifies_diffs_by_a_key)
     for (int i = 0; i < 2; i++)
         ANSWERS(0, i ? "committed earlier\n" : "committed\n", NULL, DIFFS, "commit", "apply",
                 "--key", "k", "--key-time", "1700000000000");
-    ANSWERS(1, "", "the key \"k\" was used before", NULL, "commit", "apply",
-            "{\"collection\": \"data\", \"changes\": {\"red\": {}}}", "--key", "k", "--key-time",
-            "1700000000000");
+    ANSWERS(
+        1, "",
+        "the key \"k\" was used before for a commit with different changes: a new request needs a "
+        "new key, and a request whose repetitions compute other values needs --input",
+        NULL, "commit", "apply", "{\"collection\": \"data\", \"changes\": {\"red\": {}}}", "--key",
+        "k", "--key-time", "1700000000000");
 }
 
 #define UNDER(key) "--key", key, "--key-time", "1700000000000"

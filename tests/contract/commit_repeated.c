@@ -237,7 +237,9 @@ static void sends_twice(const struct setting *setting, const struct twin_part *p
     twin.input = other;
     twin.meets = false;
     CHECK_STATUS(TRUCE_DUPLICATE, send(&twin, &earlier, &error), error);
-    CHECK(strstr(error.message, "the key \"order 17\" was used before"));
+    CHECK(strstr(error.message,
+                 "the key \"order 17\" was used before for a commit with a different "
+                 "input: a new request needs a new key"));
     clean_up(&twin);
     bson_destroy(other);
     bson_destroy(input);

@@ -512,7 +512,8 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
          "reason",
          "\"document 1 of \\\"posts\\\" has version 2, and this change is based on version 1\""},
         {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}}", 0, "reason",
-         "\"document 1 of \\\"posts\\\" has version 2, and this change inserts a new document\""},
+         "\"document 1 of \\\"posts\\\" has version 2, and this change inserts a new document: to "
+         "change the stored one, give the version that you read\""},
         {"{truceRevision: 'posts', save: {_id: 2, title: 'a', n: 5}, version: 1}", 0, "reason",
          "\"document 2 of \\\"posts\\\" does not exist, and this change is based on version 1\""},
         {"{truceRevision: 'posts', save: {_id: 2, title: 'a', n: 5}, version: 0}", 0, "reason",
@@ -545,6 +546,9 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
         {"{truceRevision: 'unkept', merge: {_id: 1, a: 1, b: 2}, version: 1}", 0, "reason",
          "\"document 1 of \\\"unkept\\\" has version 2, and this change is based on version 1, which is "
          "no longer stored: to merge, give 'base', or save with 'keep'\""},
+        {"{truceRevision: 'unkept', merge: {_id: 1, a: 1, b: 2}, version: 0}", 0, "reason",
+         "\"document 1 of \\\"unkept\\\" has version 2, and this change names version 0: give the "
+         "version that you read\""},
         {"{truceConflicts: 'posts'}", 0, "conflicts.0.collection", "\"posts\""},
         {"{truceConflicts: 'posts', $db: 'school'}", 0, "conflicts", "[]"},
         {"{truceConflicts: 'posts', conflict: " NOBODYS "}", 0, "status", "\"not found\""},
@@ -692,7 +696,9 @@ TEST(money_is_posted_once_and_never_overdrawn)
     static const struct step steps[] = {
         {"{truceLedgerOpen: 'bank', currency: 'EUR'}", 72},
         {"{truceLedgerOpen: 'bank', currency: 'EUR', digits: 19}", 2},
-        {OPEN("account: 'cash'"), 2, "status", "\"invalid\""},
+        {OPEN("account: 'cash'"), 2, "errmsg",
+         "\"unknown currency \\\"EUR\\\": declare it first with its number of decimal digits, for "
+         "example by 'digits' when you open an account\""},
         {OPEN("digits: 2, account: 'cash', min: 0"), 0},
         {OPEN("digits: 2, account: 'cash', min: 0"), 0},
         {OPEN("digits: 3"), 11000},
@@ -704,8 +710,15 @@ TEST(money_is_posted_once_and_never_overdrawn)
         {POST("2", MOVE("cash", "world", "1001")), 146, "status", "\"limit reached\""},
         {POST("2", MOVE("cash", "nobody", "1")), 125, "status", "\"not found\""},
         {POST("2", "entries: [{account: 'cash', value: -5}, {account: 'world', value: 4}]"), 2},
-        {POST("2", "entries: [{account: 'cash', value: -0.5}, {account: 'world', value: 0.5}]"), 2},
-        {POST("2", "entries: [{account: 'cash', value: '5'}]"), 14},
+        {POST("2", "entries: [{account: 'cash', value: -0.5}, {account: 'world', value: 0.5}]"), 2,
+         "errmsg",
+         "\"'value' must be a whole number of the currency's smallest unit, such as 1250 for 12.50, "
+         "not -0.5\""},
+        {POST("2", "entries: [{account: 'cash', value: '5'}]"), 14, "errmsg",
+         "\"'value' must be a whole number of the currency's smallest unit, such as 1250 for 12.50, "
+         "not \\\"5\\\"\""},
+        {POST("2", "expiresMS: 4102444800000, " MOVE("world", "cash", "1000")), 2, "errmsg",
+         "\"only a pending transaction can expire\""},
         {POST("2", "entries: [{value: 5}]"), 40414},
         {POST("2", "entries: [{account: 'cash', nothing: 5}]"), 40415},
         {POST("2", "entries: [5]"), 14},

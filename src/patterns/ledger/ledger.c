@@ -599,8 +599,8 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
         return status;
     return truce__fail(
         TRUCE_NOT_FOUND, error,
-        "unknown currency \"%s\": declare it with its number of decimal digits first "
-        "(truce_ledger_currency, or `digits` when an account is opened)",
+        "unknown currency \"%s\": declare it first with its number of decimal digits, for example by "
+        "'digits' when you open an account",
         code);
 }
 

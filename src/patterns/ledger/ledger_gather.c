@@ -360,8 +360,7 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
         return truce__fail(TRUCE_INVALID, error,
                            "a pending transaction is always voided as a whole: omit the entries");
     if (given->expires_ms && given->kind != TRUCE_LEDGER_PENDING)
-        return truce__fail(TRUCE_INVALID, error,
-                           "`expires_ms` is allowed only for a pending transaction");
+        return truce__fail(TRUCE_INVALID, error, "only a pending transaction can expire");
     if ((given->expires_ms && truce__time_check("expires_ms", given->expires_ms, error)) ||
         (given->effective_ms > 0 && truce__time_check("effective_ms", given->effective_ms, error)))
         return TRUCE_INVALID;

@@ -1096,8 +1096,9 @@ static truce_status set_out(struct change_stream *watch,
 
     if (!status && !state.spec.table)
         status = truce__refuse(40573, error,
-                               "The $changeStream stage is only supported where there is a feed of "
-                               "changes: start truce serve with --feed-keep 24h");
+                               "The $changeStream stage is only supported by a store in a file "
+                               "that has a feed of changes: start truce serve with --feed-keep "
+                               "24h");
     if (status)
         return status;
     watch->scope.file = state.file;
@@ -1201,7 +1202,9 @@ truce_status change_stream_new(truce_store *store, const struct change_stream_op
         status = compile_stages(made, options->stages, error);
     if (!status && !made->engine && !made->passed)
         status = truce__refuse(40573, error,
-                               "The $changeStream stage is only supported by a store in a file");
+                               "The $changeStream stage is only supported by a store in a file "
+                               "that has a feed of changes: start truce serve with --feed-keep "
+                               "24h");
     if (!status && !made->passed)
         status = set_out(made, options, error);
     if (status) {

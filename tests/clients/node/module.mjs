@@ -948,6 +948,10 @@ async function checkInProcess(folder) {
       { database: "a\0b" }])
       await raises(TypeError, () => truce.open("memory:", options));
     for (const name of [undefined, "", 1, "a\0b", "mongodb://127.0.0.1"]) await raises(TypeError, () => truce.open(name));
+    const memory = await truce.open("memory:");
+    const none = await raises(truce.Invalid, () => memory.watch().next());
+    assert.match(none.message, /by a store in a file that has a feed of changes: start truce serve with --feed-keep/);
+    await memory.close();
     const wrong = await truce.open("memory:", { database: "a b" });
     const error = await raises(truce.Invalid, () => wrong.queues());
     assert.match(error.message, /a b/);
