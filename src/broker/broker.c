@@ -83,6 +83,9 @@ static truce_status address_read_path(char *text, struct broker_address *address
             return truce__fail(
                 TRUCE_INVALID, error,
                 "invalid path of the URL at \"%.80s\": write special characters as %%XX", text);
+        if (!bson_utf8_validate(text, strlen(text), false))
+            return truce__fail(TRUCE_INVALID, error,
+                               "invalid path of the URL: its characters must be those of UTF-8");
         address->path[address->path_count++] = text;
         text = next;
     }
@@ -120,6 +123,9 @@ static truce_status address_read_host(char *text, struct broker_address *address
             return truce__fail(TRUCE_INVALID, error, "invalid host in the URL: \"]\" is missing");
     }
     port = address_split(text, ':');
+    if (!*address->host)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the URL has no host: expected amqp://HOST/QUEUE or kafka://HOST/TOPIC");
     if (!port)
         return TRUCE_OK;
     number = strtol(port, &end, 10);

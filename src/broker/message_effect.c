@@ -15,6 +15,7 @@
 #include "patterns/change_list/change_list.h"
 #include "patterns/sequence/sequence.h"
 #include "patterns/set/set.h"
+#include "query/input_check.h"
 #include "store/reserved_names.h"
 #include "truce/queue.h"
 #include "truce/revision.h"
@@ -138,17 +139,56 @@ static void effect_target_handle_free(struct effect_handle *handle)
 
 /* ---- the mapping ----------------------------------------------------------------------------- */
 
+/* The fields of a change, with the verb as the first one; NULL ends them. */
+static const char *const set_fields[] = {"set", "operation", "key", "element",
+                                         "seq", "source",    NULL};
+static const char *const upsert_fields[] = {"upsert", "with", "version", NULL};
+static const char *const merge_fields[] = {"merge", "with", "version", NULL};
+
 static const struct effect_verb_row {
     const char *scheme, *verb;
     /* The default mapping, as name and value pairs; NULL ends it. */
     const char *fields[6];
+    /* All fields. NULL: the change list checks them. */
+    const char *const *allowed;
 } target_verbs[] = {
-    {"set", "set", {"operation", "$body.operation", "seq", "$body.sequence_number", NULL}},
-    {"queue", "enqueue", {"with", "$body", NULL}},
-    {"upsert", "upsert", {"with", "$body", NULL}},
-    {"merge", "merge", {"with", "$body.document", "version", "$body.version", NULL}},
-    {"post", "post", {"id", "$body.id", "with", "$body.entries", NULL}},
+    {"set",
+     "set",
+     {"operation", "$body.operation", "seq", "$body.sequence_number", NULL},
+     set_fields},
+    {"queue", "enqueue", {"with", "$body", NULL}, NULL},
+    {"upsert", "upsert", {"with", "$body", NULL}, upsert_fields},
+    {"merge", "merge", {"with", "$body.document", "version", "$body.version", NULL}, merge_fields},
+    {"post", "post", {"id", "$body.id", "with", "$body.entries", NULL}, NULL},
 };
+
+static truce_status effect_check_fields(const bson_t *change, const char *const *allowed,
+                                        bson_error_t *error)
+{
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, change);
+    while (bson_iter_next(&at)) {
+        int i = 0;
+
+        while (allowed[i] && strcmp(allowed[i], bson_iter_key(&at)) != 0)
+            i++;
+        if (!allowed[i])
+            return truce__fail(TRUCE_INVALID, error, "unknown field '%.80s' of a change of '%s'",
+                               bson_iter_key(&at), allowed[0]);
+    }
+    return TRUCE_OK;
+}
+
+/* Checks the collection of an upsert or a merge. A message must not write the documents of a queue
+ * or of another pattern: the commit of an effect may change them. */
+static truce_status effect_check_collection(const char *name, bson_error_t *error)
+{
+    if (truce__reserved(name))
+        return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is reserved for truce",
+                           name);
+    return truce__collection_name_check(name, error);
+}
 
 /* Appends the default `key` and `element` of a set: {student_id: "$body.student_id"}, {name:
  * "$body.name"}. */
@@ -198,7 +238,14 @@ static truce_status effect_target_make_change(struct effect_target *target,
     for (int i = 0; verb->fields[i]; i += 2)
         if (!bson_has_field(map, verb->fields[i]))
             BSON_APPEND_UTF8(change, verb->fields[i], verb->fields[i + 1]);
-    if (strcmp(verb->verb, "set") != 0)
+    if (verb->allowed) {
+        status = effect_check_fields(change, verb->allowed, error);
+        if (status)
+            return status;
+    }
+    if (verb->allowed == upsert_fields || verb->allowed == merge_fields)
+        return effect_check_collection(name, error);
+    if (verb->allowed != set_fields)
         return TRUCE_OK;
     status = effect_target_handle_of(target, HANDLE_SET, name, &set, error);
     if (!status)
@@ -307,24 +354,6 @@ static const char *effect_verb(const bson_t *change, const char *verb)
                : NULL;
 }
 
-static truce_status effect_check_fields(const bson_t *change, const char *const *allowed,
-                                        bson_error_t *error)
-{
-    bson_iter_t at;
-
-    (void)bson_iter_init(&at, change);
-    while (bson_iter_next(&at)) {
-        int i = 0;
-
-        while (allowed[i] && strcmp(allowed[i], bson_iter_key(&at)) != 0)
-            i++;
-        if (!allowed[i])
-            return truce__fail(TRUCE_INVALID, error, "unknown field '%.80s' of a change of '%s'",
-                               bson_iter_key(&at), allowed[0]);
-    }
-    return TRUCE_OK;
-}
-
 static struct value effect_field(const bson_t *change, const char *name)
 {
     return truce__value_field(truce__value_document(change), name, strlen(name));
@@ -423,11 +452,9 @@ static truce_status effect_read_set(const struct effect_handle *handle, const bs
                                     truce_set_operation *operation, bson_t *key, bson_t *element,
                                     const char **sequence, bson_error_t *error)
 {
-    static const char *const allowed[] = {"set", "operation", "key", "element",
-                                          "seq", "source",    NULL};
     struct value of_key = effect_field(change, "key");
     struct value of_element = effect_field(change, "element");
-    truce_status status = effect_check_fields(change, allowed, error);
+    truce_status status = effect_check_fields(change, set_fields, error);
 
     *operation = (truce_set_operation){.key = key, .element = element};
     *sequence = NULL;
@@ -486,12 +513,13 @@ static truce_status effect_read_version(const bson_t *document, const char *path
 
 static truce_status effect_check_upsert(const bson_t *change, bson_error_t *error)
 {
-    static const char *const allowed[] = {"upsert", "with", "version", NULL};
     struct value path = effect_field(change, "version");
     bson_t with;
     int64_t version;
-    truce_status status = effect_check_fields(change, allowed, error);
+    truce_status status = effect_check_fields(change, upsert_fields, error);
 
+    if (!status)
+        status = effect_check_collection(effect_verb(change, "upsert"), error);
     if (!status)
         status = effect_read_with(change, true, &with, error);
     if (status || path.type == VALUE_MISSING)
@@ -503,11 +531,12 @@ static truce_status effect_check_upsert(const bson_t *change, bson_error_t *erro
 
 static truce_status effect_check_merge(const bson_t *change, bson_error_t *error)
 {
-    static const char *const allowed[] = {"merge", "with", "version", NULL};
     bson_t with;
     int64_t version;
-    truce_status status = effect_check_fields(change, allowed, error);
+    truce_status status = effect_check_fields(change, merge_fields, error);
 
+    if (!status)
+        status = effect_check_collection(effect_verb(change, "merge"), error);
     if (!status)
         status = effect_read_with(change, true, &with, error);
     return status ? status : effect_read_version(change, "version", &version, error);

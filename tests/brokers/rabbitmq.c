@@ -233,6 +233,7 @@ TEST(refuses_an_invalid_url_and_names_the_reason)
     refuses_path("TRUCE_TEST_AMQP", "no-host/mail", 1, "vhost no-host not found");
     refuses_path("TRUCE_TEST_AMQP", "mail?nope=1", 2, "unknown option \"nope\"");
     refuses_path("TRUCE_TEST_AMQP", "", 2, "a URL with a queue");
+    refuses_path("TRUCE_TEST_AMQP", "mail?cacert=/nowhere", 2, "\"cacert\" of the URL is for TLS");
     refuses(wrong, 2, "ACCESS_REFUSED");
     refuses_path("TRUCE_TEST_AMQPS", "mail", 2, "is not trusted");
     refuses_path("TRUCE_TEST_AMQPS", "mail?cacert=/nowhere", 2, "cannot read the CA file");

@@ -330,6 +330,25 @@ TEST(a_commit_that_fails_is_halved_down_to_its_bad_message)
     case_end(&c);
 }
 
+/* A publisher chooses the collection, and must not reach the documents of truce. */
+TEST(a_message_cannot_write_the_documents_of_truce)
+{
+    struct consume_case c;
+
+    case_begin(&c, "commit", "[{'upsert': '$body.to', 'with': '$body.it'}]", false);
+    fake_broker_put("{'to': 'things', 'it': {'_id': 1}}", "a", 0);
+    fake_broker_put("{'to': 'truce_queue', 'it': {'_id': 1, 'state': 'ready'}}", "b", 0);
+    fake_broker_put("{'to': 'truce_inbox', 'it': {'_id': 1}}", "c", 0);
+    case_run_ok(&c);
+    CHECK_INT(c.counts.applied, ==, 1);
+    CHECK_INT(c.counts.rejected, ==, 2);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 0);
+    CHECK_INT(count_json(c.store, "truce_inbox", "{'_id': 1}"), ==, 0);
+    CHECK_INT(count_json(c.store, "truce_rejects", "{'reason': {'$regex': 'reserved for truce'}}"),
+              ==, 2);
+    case_end(&c);
+}
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 TEST(rejects_a_message_without_an_id)
@@ -589,6 +608,13 @@ TEST(wrong_options_are_refused)
         {"queue:", NULL, NULL, "invalid target"},
         {"set:students", NULL, NULL, "invalid set"},
         {"commit", NULL, NULL, "needs a mapping"},
+        {"upsert:$things", NULL, NULL, "has a $ in it"},
+        {"upsert:system.x", NULL, NULL, "is reserved"},
+        {"upsert:truce_queue", NULL, NULL, "\"truce_queue\" is reserved for truce"},
+        {"merge:truce_inbox", NULL, NULL, "\"truce_inbox\" is reserved for truce"},
+        {"upsert:things", "{'_id': '$body.id'}", NULL,
+         "unknown field '_id' of a change of 'upsert'"},
+        {"merge:things", "{'base': 1}", NULL, "unknown field 'base'"},
         {"queue:mail", "{'with': {'$expr': {'$nope': 1}}}", NULL, "of the mapping"},
         {"queue:mail", NULL, "body.id", "invalid id"},
     };

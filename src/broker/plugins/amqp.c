@@ -152,17 +152,23 @@ static bool amqp_has(const char *const *list, const char *text)
 static truce_status amqp_check_options(const struct broker_address *address, bson_error_t *error)
 {
     static const char *const known[] = {"cacert", "cert", "key", "routing_key", "stream", NULL};
+    static const char *const tls[] = {"cacert", "cert", "key", NULL};
     static const char *const begins[] = {"first", "last", "next", "no", NULL};
     const char *stream = amqp_option(address, "stream");
     bson_iter_t at;
 
     (void)bson_iter_init(&at, address->query);
-    while (bson_iter_next(&at))
+    while (bson_iter_next(&at)) {
         if (!amqp_has(known, bson_iter_key(&at)))
             return plugin_fail(TRUCE_INVALID, error,
                                "unknown option \"%.80s\" of the URL: expected cacert, cert, key, "
                                "routing_key, or stream",
                                bson_iter_key(&at));
+        if (amqp_has(tls, bson_iter_key(&at)) && strcmp(address->scheme, "amqps") != 0)
+            return plugin_fail(TRUCE_INVALID, error,
+                               "the option \"%s\" of the URL is for TLS: write amqps://",
+                               bson_iter_key(&at));
+    }
     if (stream && !amqp_has(begins, stream))
         return plugin_fail(TRUCE_INVALID, error,
                            "invalid option \"stream=%.80s\" of the URL: expected first, last, "
