@@ -337,7 +337,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_find(truce_ledger *ledger,
 /* Calls `function` once for every transaction of one consistent snapshot (as in
  * truce_ledger_balances), as stored. The order is that of booking, and each transaction follows
  * its predecessors on all its accounts. Posting the transactions in this order creates the same
- * book. */
+ * book, except that a pending transaction that has expired in the meantime is refused. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_walk(truce_ledger *ledger,
                                                            truce_ledger_document_function *function,
                                                            void *arg, bson_error_t *error);
