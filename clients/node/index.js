@@ -79,6 +79,16 @@ function nameIn(uri) {
     return decodeURIComponent(found?.[1] ?? "") || "test";
 }
 
+/* Returns a client of the driver. Its errors of options are no errors of the server. */
+function makeClient(uri, options) {
+    const { MongoClient } = loadDriver();
+    try {
+        return new MongoClient(uri, options);
+    } catch (error) {
+        throw new TypeError(`connect: ${error.message}`, { cause: error });
+    }
+}
+
 async function connect(server, options) {
     const { database, ...given } = options ?? {};
     const isUri = typeof server === "string" && /^mongodb(\+srv)?:\/\//.test(server);
@@ -93,7 +103,7 @@ async function connect(server, options) {
     if (!isUri) checked(options, ["database"], "connect with a MongoClient");
     if (isUri && !/[?&]serverSelectionTimeoutMS=/i.test(server))
         given.serverSelectionTimeoutMS ??= SELECTION_MS;
-    const client = isUri ? new (loadDriver().MongoClient)(server, given) : server;
+    const client = isUri ? makeClient(server, given) : server;
     const made = new Database(
         new ServerTransport(client, isUri),
         database ?? (isUri ? nameIn(server) : "test"),

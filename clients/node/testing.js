@@ -16,7 +16,7 @@ const path = require("node:path");
 const { createInterface } = require("node:readline");
 const { isDeepStrictEqual } = require("node:util");
 const truce = require("./index.js");
-const { checked, checkFunction } = require("./lib/options.js");
+const { checked, checkFunction, printed } = require("./lib/options.js");
 const telemetry = require("./lib/telemetry.js");
 
 const NOT_BEGUN = ["ready", "delayed", "waiting", "blocked"];
@@ -121,6 +121,10 @@ async function enqueued(db, queue, options) {
 
 async function assertEnqueued(db, queue, options) {
     const { payload = {}, count } = checked(options, ["payload", "count"], "assertEnqueued");
+    if (count !== undefined && !(Number.isInteger(count) && count >= 0))
+        throw new TypeError(
+            `the option count of assertEnqueued must be an integer from 0, not ${printed(count)}`,
+        );
     const found = await enqueued(db, queue, { payload });
     if (count === undefined ? found.length > 0 : found.length === count) return found;
     const others = (await enqueued(db, queue)).map((job) => job.payload ?? {});

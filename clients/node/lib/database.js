@@ -293,8 +293,6 @@ class Database {
             );
         const changes = await changesOf(fill, "commit");
         const results = new Map();
-        if (changes.length === 0)
-            return { earlier: false, result: undefined, inserted: [], results };
         const reply = await this.commitChanges(changes, given);
         for (const { change, ...result } of reply.results ?? []) results.set(change, result);
         return {

@@ -91,6 +91,7 @@ async function checkCommits(db) {
     for (const [text, wrong] of [
       ["change 1: jobStep cannot", () => db.commitChanges([{ truceJobStep: "q" }])],
       ["the commit has no changes", () => db.commitChanges([])],
+      ["the commit has no changes", () => db.commit(() => {})],
       ['change 1: update of "x" needs update operators', () => db.commitChanges([{ update: "x", id: 1 }])],
       ['has one after "a"', () => db.collection("a\0b").insertOne({})],
     ]) assert.ok((await raises(truce.Invalid, wrong)).message.includes(text));
@@ -105,10 +106,12 @@ async function checkCommits(db) {
     const late = [];
     const added = (c) => {
       list = c;
+      c.insert("late others", { _id: 1 });
       late.push((async () => {
         await pages.find({ _id: 1 }).toArray();
         c.update("late pages", 1, { $set: { n: 1 } });
       })());
+      late[0].catch(() => {}); // it may reject before the commit ends
     };
     assert.deepEqual((await db.commit(added)).inserted, []);
     for (const call of [() => late[0], () => list.enqueue("q", {}), () => list.insert("late pages", {})]) {
@@ -888,6 +891,7 @@ async function checkTesting(db) {
     const error = await raises(assert.AssertionError, () => assertEnqueued(db, "inline", { payload: { to: "eve" } }));
     assert.match(error.message, /bob/);
     await raises(assert.AssertionError, () => assertEnqueued(db, "inline", { count: 1 }));
+    await raises(TypeError, () => assertEnqueued(db, "inline", { count: "2" }));
     assert.equal(await runJobs(db, "inline", (job) => ({ n: job.payload.n })), 1);
     assert.deepEqual((await db.jobs("inline", { state: "done" })).jobs.map((job) => job.result), [{ n: 1 }]);
     await db.enqueue("inline", { payload: {} });
@@ -1047,6 +1051,8 @@ async function checkServer() {
     secure.searchParams.set("serverSelectionTimeoutMS", "3000");
     const plain = await raises(truce.Unreachable, () => truce.connect(secure.href));
     assert.match(plain.message, /does this server use TLS \(truce serve --tls-certificate\)\?$/);
+    const misspelled = await raises(TypeError, () => truce.connect(away, { serverSelectonTimeoutMS: 5 }));
+    assert.match(misspelled.message, /^connect: option serverselectontimeoutms is not supported/);
     for (const [what, hint] of [["127.0.0.1", /mongodb:/], ["x.truce", /truce\.open/], ["memory:", /truce\.open/]]) {
       const wrong = await raises(TypeError, () => truce.connect(what));
       assert.match(wrong.message, hint);
