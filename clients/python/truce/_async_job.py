@@ -213,21 +213,27 @@ class AsyncJob:
             self.log.warning("job %s of queue %s: %s", self.id, self.queue, error)
 
     async def _failed(self, error: Exception) -> None:
-        if isinstance(error, errors.Suspended):
+        if isinstance(error, errors.Suspended) and self.ended:
             return
         _telemetry.failed(error)
-        if isinstance(error, errors.Expired) and (self.lost or not self.ended):
-            self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
-            self.ended = True
-            return
         text = error_text(error)
-        self._log_end(logging.ERROR, f"failed: {text}", error)
+        # The error may be that of the job, or of another call of the handler: the report shows it.
+        may_be_lost = isinstance(error, errors.Expired) and (self.lost or not self.ended)
+        if not may_be_lost:
+            self._log_end(logging.ERROR, f"failed: {text}", error)
         if self.ended:
             return
         try:
             await self._end("truceFail", error=text)
         except errors.TruceError as why:  # its lease ends
-            self.log.warning("job %s of queue %s: %s", self.id, self.queue, why)
+            if may_be_lost and isinstance(why, errors.Expired):
+                self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
+                self.ended = True
+            else:
+                self.log.warning("job %s of queue %s: %s", self.id, self.queue, why)
+        else:
+            if may_be_lost:
+                self._log_end(logging.ERROR, f"failed: {text}", error)
 
     async def _requeue(self) -> None:
         if self.ended or self.lost:

@@ -108,12 +108,22 @@ def result_document(result: Any) -> Optional[Document]:
     return result if result is None or isinstance(result, Mapping) else {"value": result}
 
 
+_ERROR_MAX = 65536  # the store keeps less
+
+
 def error_text(error: object) -> str:
-    """Returns the text that is stored of an error: as in the last line of a traceback."""
+    """
+    Returns the text that is stored of an error: as in the last line of a traceback. It has no
+    null characters and no surrogates, which BSON cannot contain.
+    """
+    try:
+        text = str(error)[:_ERROR_MAX]
+    except Exception as why:
+        text = f"an error without a text: {type(why).__name__}"
     if isinstance(error, BaseException):
-        name, text = type(error).__name__, str(error)
-        return f"{name}: {text}" if text else name
-    return str(error)
+        name = type(error).__name__
+        text = f"{name}: {text}" if text else name
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
 def snake_case(wire: str) -> str:

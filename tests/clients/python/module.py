@@ -640,6 +640,28 @@ def check_trees(db):
     check("status", db.tree("site")["current"] == 8)
 
 
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def check_raised(db):
+    """A job fails whatever its handler raises, and the worker continues."""
+    raised = [Silent(), ValueError("zero\0byte"), OSError("file \udcff"), ValueError("x" * 49000000),
+              truce.Expired("another call", 125, {"status": "expired"}), truce.Suspended("mine")]
+
+    def work(job):
+        raise raised[job.payload["n"]]
+
+    db.enqueue("raised", payloads=[{"n": n} for n in range(len(raised))])
+    truce.Worker(db, "raised", work, until_empty=True).run()
+    jobs = {x["payload"]["n"]: x for x in db.iterate_jobs("raised")}
+    check("each of them fails", [jobs[n]["state"] for n in range(len(raised))] == ["delayed"] * len(raised), jobs)
+    texts = [jobs[n]["errors"][0]["text"][:30] for n in range(len(raised))]
+    check("their texts", texts == ["Silent: an error without a tex", "ValueError: zero\\0byte", "OSError: file \\udcff",
+                                   "ValueError: " + "x" * 18, "Expired: another call", "Suspended: mine"], texts)
+
+
 def check_jobs(db):
     id = ObjectId()
     check("enqueue", db.enqueue("mail", payload={"n": 0}, id=id)["id"] == id)
@@ -667,6 +689,7 @@ def check_jobs(db):
     check("a result", jobs[0]["result"] == {"n": 0} and jobs[4]["progress"] == {"percent": 50}, jobs[4])
     check("a commit and its job", db["letters"].find_one(1) and jobs[1]["result"] == {"sent": True})
     check("an error", "ValueError: a bad payload" == jobs[3]["errors"][0]["text"])
+    check_raised(db)
     db.enqueue("forgetful", payloads=[{"step": False}, {"step": True}, {"step": True}])
     with db.claim_jobs("forgetful")[0] as job:
         job.commit().insert("letters", {"_id": "forgotten"})
