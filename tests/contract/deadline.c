@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/deadline.h"
 #include "base/status.h"
+#include "tests/support/no_sleep.h"
 #include "tests/support/test.h"
 #include "truce/copy.h"
 #include "truce/cron.h"
@@ -525,6 +526,59 @@ TEST(every_call_of_a_queue_has_a_deadline_by_default)
     truce_queue_free(queue);
     truce_store_close(store);
     bson_destroy(payload);
+}
+
+/* Answers nothing until the deadline. */
+static truce_status silent_bulk(truce_store *inner, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    int64_t left_ms = (truce__deadline() - truce__clock_monotonic_ns()) / 1000000;
+
+    (void)inner, (void)writes, (void)options;
+    note();
+    memset(outcomes, 0, count * sizeof *outcomes);
+    truce__clock_sleep_ms(left_ms > 0 ? left_ms + 1 : 1);
+    return truce__fail(TRUCE_UNKNOWN, error, "no reply");
+}
+
+TEST(waits_once_for_a_silent_server_when_it_ends_many_jobs)
+{
+    enum { JOBS = 20 };
+    truce_status statuses[JOBS];
+    truce_job *jobs[JOBS];
+    bson_error_t error;
+    truce_queue *queue;
+    int64_t begun_ns;
+    size_t count;
+
+    no_sleep_begin();
+    REQUIRE(open_filled("memory:"));
+    store->capabilities &= ~(uint64_t)TRUCE_CAN_REWRITE;
+    queue = truce_queue_new(store, &(truce_queue_options){.queue = "mail"});
+    for (int i = 0; i < JOBS; i++)
+        watch_add(queue, NULL);
+    CHECK_OK(truce_queue_claim_many(queue, JOBS, jobs, &count, &error), error);
+    REQUIRE(count == JOBS);
+    below = store->ops;
+    watched = *below;
+    watched.bulk = silent_bulk;
+    store->ops = &watched;
+    calls = without = 0;
+    begun_ns = truce__clock_monotonic_ns();
+    CHECK_STATUS(TRUCE_UNKNOWN, truce_queue_done_many(queue, jobs, count, NULL, statuses, &error),
+                 error);
+    CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, 45000);
+    CHECK_INT(calls, >=, JOBS);
+    CHECK_INT(without, ==, 0);
+    store->ops = below;
+    for (int i = 0; i < JOBS; i++) {
+        CHECK(statuses[i] != TRUCE_OK);
+        truce_job_free(jobs[i]);
+    }
+    truce_queue_free(queue);
+    truce_store_close(store);
+    truce__environment_use(NULL);
 }
 
 /* ---- constants and patterns ------------------------------------------------------------------ */

@@ -199,6 +199,7 @@ truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *
 static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, size_t count,
                                     const bson_t *const *results, bson_error_t *error)
 {
+    DEADLINE_SCOPE(truce__queue_deadline_ms(queue));
     truce_status status = truce__queue_ready(queue, error);
 
     if (!status && count > JOB_CLAIMS_MAX)
@@ -215,6 +216,20 @@ static truce_status done_check_many(truce_queue *queue, truce_job *const *jobs, 
     return status;
 }
 
+#define LATE_MS 20 /* The deadline of a job after the store was silent for a whole one. */
+
+/* Ends one of several jobs. Sets `*late` if the store did not answer by the deadline. The next jobs
+ * then do not wait for it again. */
+static truce_status done_one_of_many(truce_job *job, const bson_t *result, bool *late,
+                                     bson_error_t *error)
+{
+    DEADLINE_SCOPE(*late ? LATE_MS : truce__queue_deadline_ms(job->queue));
+    truce_status status = job_done_in(job, NULL, result, error);
+
+    *late = status && truce__clock_monotonic_ns() >= truce__deadline();
+    return status;
+}
+
 truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, size_t count,
                                    const bson_t *const *results, truce_status *statuses,
                                    bson_error_t *error)
@@ -226,6 +241,7 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
     WAIT_LIMIT_SCOPE();
     truce_status first = done_check_many(queue, jobs, count, results, error);
     enum fate *fates;
+    bool late = false;
 
     if (first || !count)
         return first;
@@ -236,7 +252,8 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
         truce_status status = TRUCE_OK;
 
         if (fates[i] == FATE_OPEN)
-            status = job_done_in(jobs[i], NULL, results ? results[i] : NULL, first ? NULL : error);
+            status =
+                done_one_of_many(jobs[i], results ? results[i] : NULL, &late, first ? NULL : error);
         if (statuses)
             statuses[i] = status;
         first = first ? first : status;
