@@ -128,13 +128,25 @@ func (d *document) sort(sort any) {
 	d.value("sort", sort)
 }
 
-// filter appends a filter. Like the driver, it refuses nil: bson.D{} matches all documents.
+// filter appends the filter of a read. Like the driver, it refuses nil: bson.D{} matches all documents.
+// A nil map or slice is an empty one, as everywhere in Go.
 func (d *document) filter(name string, filter any) {
-	if filter == nil {
+	if value := reflect.ValueOf(filter); filter == nil || value.Kind() == reflect.Pointer && value.IsNil() {
 		d.refuse("the filter is nil: bson.D{} matches all documents")
 		return
 	}
 	d.value(name, filter)
+}
+
+// selection appends the filter of a write. It also refuses a nil map or slice, which is usually a
+// variable without a value, and would select all documents.
+func (d *document) selection(name string, filter any) {
+	value := reflect.ValueOf(filter)
+	if kind := value.Kind(); (kind == reflect.Map || kind == reflect.Slice) && value.IsNil() {
+		d.refuse(fmt.Sprintf("the filter is a nil %T: bson.D{} matches all documents", filter))
+		return
+	}
+	d.filter(name, filter)
 }
 
 // update appends operators or a pipeline, or a document to replace with.
@@ -362,7 +374,7 @@ func (c *Collection) change(
 	made := c.command("update", true)
 	array := made.begin(bson.TypeArray, "updates")
 	one := made.begin(bson.TypeEmbeddedDocument, "0")
-	made.filter("q", filter)
+	made.selection("q", filter)
 	made.update("u", update, replace)
 	made.flag("multi", multi)
 	made.flag("upsert", o.Upsert)
@@ -414,7 +426,7 @@ func (c *Collection) remove(
 	made := c.command("delete", true)
 	array := made.begin(bson.TypeArray, "deletes")
 	one := made.begin(bson.TypeEmbeddedDocument, "0")
-	made.filter("q", filter)
+	made.selection("q", filter)
 	made.putNumber("limit", limit)
 	made.end(one)
 	made.end(array)
@@ -455,7 +467,7 @@ func (c *Collection) modifyWith(
 		return &SingleResult{err: err}
 	}
 	made := c.command("findAndModify", true)
-	made.filter("query", filter)
+	made.selection("query", filter)
 	made.update("update", update, replace)
 	made.value("fields", o.Projection)
 	made.sort(o.Sort)
@@ -488,7 +500,7 @@ func (c *Collection) FindOneAndDelete(
 		return &SingleResult{err: err}
 	}
 	made := c.command("findAndModify", true)
-	made.filter("query", filter)
+	made.selection("query", filter)
 	made.putFlag("remove", true)
 	made.value("fields", o.Projection)
 	made.sort(o.Sort)

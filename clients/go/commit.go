@@ -20,12 +20,14 @@ type Changes struct {
 type Change struct {
 	d     *document
 	reply Reply
+	// The options of an operation, for the names in its errors.
+	options any
 }
 
 // If adds a condition, a filter on the document. If the document does not match, the commit fails
 // with ErrRefused and changes nothing. If it does not exist, the class is ErrNotFound.
 func (c *Change) If(filter any) *Change {
-	c.d.value("if", filter)
+	c.d.selection("if", filter)
 	return c
 }
 
@@ -116,6 +118,15 @@ func (c *Changes) appendTo(d *document, name string) {
 	d.end(array)
 }
 
+// withNames replaces names in the message of an error (errors.go).
+func (c *Changes) withNames(err error, options any) error {
+	all := []any{options}
+	for _, change := range c.list {
+		all = append(all, change.options)
+	}
+	return withNames(err, all...)
+}
+
 // assign gives each operation its reply.
 func (c *Changes) assign(reply Reply) {
 	for _, one := range reply.Documents("results") {
@@ -182,7 +193,7 @@ func (c *Commit) Run(ctx context.Context) (*CommitResult, error) {
 	made.options(&o)
 	reply, err := c.db.run(ctx, made)
 	if err != nil {
-		return nil, err
+		return nil, c.withNames(err, &o)
 	}
 	c.assign(reply)
 	result := &CommitResult{Earlier: reply.Bool("earlier"), Result: reply.Document("result")}

@@ -218,6 +218,9 @@ func (db *Database) watch(
 	if err != nil {
 		return nil, err
 	}
+	if err := checkDuration("MaxAwaitTime", o.MaxAwaitTime); err != nil {
+		return nil, err
+	}
 	made := newCommand("aggregate", false, false)
 	made.textOrOne("aggregate", collection)
 	array := made.begin(bson.TypeArray, "pipeline")

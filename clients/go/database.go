@@ -120,8 +120,9 @@ func checkPath(path string) error {
 	return fail(ErrInvalid, 2, message)
 }
 
-// Connect returns the database of `truce serve` that a URI names ("test" without one):
-// mongodb://HOST/DATABASE. The first call connects. If no server answers within 10 seconds
+// Connect returns the database of `truce serve` that a URI names: mongodb://HOST/DATABASE. It is the
+// name that --database gives the store, or test. If the URI names none, calls fail until Use names
+// one. Another name is a new, empty database, as in MongoDB. The first call connects. If no server answers within 10 seconds
 // (serverSelectionTimeoutMS in the URI), it fails with ErrUnreachable. Options are those of
 // MongoDB's driver; do not set a timeout of operations there, because contexts have deadlines.
 func Connect(uri string, opts ...*options.ClientOptions) (*Database, error) {

@@ -107,6 +107,17 @@ func (d *document) flag(name string, flag bool) {
 	}
 }
 
+// checkDuration refuses a duration that is not zero and below one millisecond: it is usually a
+// number that lacks its unit.
+func checkDuration(name string, duration time.Duration) error {
+	if duration == 0 || duration.Abs() >= time.Millisecond {
+		return nil
+	}
+	return fail(ErrInvalid, 2, fmt.Sprintf(
+		"%s is %v, which is below one millisecond: write for example %d * time.Second", name, duration,
+		int64(duration.Abs())))
+}
+
 // milliseconds rounds up, so that a short duration does not become zero.
 func milliseconds(duration time.Duration) int64 {
 	rounded := duration.Milliseconds()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -206,12 +207,41 @@ func replyError(reply bson.Raw, name string, status Class) *Error {
 // The names of operations in messages.
 var operationName = regexp.MustCompile(`\btruce([A-Z]\w*)`)
 
-// withMethodNames replaces the names of operations in the message by those of methods.
-func withMethodNames(err error) error {
-	if e, is := err.(*Error); is && e.Class == ErrInvalid {
+// The names of fields in messages: 'leaseMS'.
+var quotedName = regexp.MustCompile("['`]([a-z]\\w*)['`]")
+
+// withNames replaces the names of operations in the message of an error by those of methods, and the
+// names of fields by those of the structs of options: pointers to structs, or nil.
+func withNames(err error, options ...any) error {
+	e, is := err.(*Error)
+	if !is {
+		return err
+	}
+	if e.Class == ErrInvalid {
 		e.Message = operationName.ReplaceAllString(e.Message, "$1")
 	}
+	e.Message = quotedName.ReplaceAllStringFunc(e.Message, func(quoted string) string {
+		for _, one := range options {
+			if shown := shownName(one, quoted[1:len(quoted)-1]); shown != "" {
+				return shown
+			}
+		}
+		return quoted
+	})
 	return err
+}
+
+// shownName returns the name of the field of a struct of options; "" if it has no such field.
+func shownName(options any, name string) string {
+	if options == nil {
+		return ""
+	}
+	for _, field := range optionFieldsOf(reflect.TypeOf(options).Elem()) {
+		if field.name == name {
+			return field.shown
+		}
+	}
+	return ""
 }
 
 // hasLabel returns whether the error is a command's error with the label.

@@ -273,7 +273,7 @@ func (c *JobCommit) Run(ctx context.Context) error {
 		made.options(&o)
 		reply, err := c.job.db.run(ctx, made)
 		c.assign(reply)
-		return err
+		return c.withNames(err, &o)
 	})
 }
 
@@ -309,7 +309,7 @@ func (s *JobStep) Run(ctx context.Context) error {
 	reply, err := s.job.db.run(ctx, made)
 	if err != nil {
 		s.job.see(err)
-		return err
+		return s.withNames(err, &o)
 	}
 	s.assign(reply)
 	s.Earlier, s.Result = reply.Bool("earlier"), reply.Document("result")

@@ -67,6 +67,9 @@ func openLibrary(path string, o OpenOptions) (transport, error) {
 			message := fmt.Sprintf("invalid %s %v: from 0 to 49 days", name, value)
 			return nil, fail(ErrInvalid, 2, message)
 		}
+		if err := checkDuration(name, value); err != nil {
+			return nil, err
+		}
 	}
 	if o.CacheMB < 0 || o.CacheMB > math.MaxInt32 {
 		return nil, fail(ErrInvalid, 2, fmt.Sprintf(

@@ -66,11 +66,11 @@ func formOf(document any) (bson.D, error) {
 	var err error
 	switch document := document.(type) {
 	case []byte:
-		err = bson.UnmarshalExtJSON(document, false, &sent)
+		err = readJSON(document, &sent)
 	case string:
-		err = bson.UnmarshalExtJSON([]byte(document), false, &sent)
+		err = readJSON([]byte(document), &sent)
 	case json.RawMessage:
-		err = bson.UnmarshalExtJSON(document, false, &sent)
+		err = readJSON(document, &sent)
 	case bson.D:
 		return document, nil
 	default:
@@ -83,6 +83,15 @@ func formOf(document any) (bson.D, error) {
 		return nil, fail(ErrInvalid, 2, fmt.Sprintf("the document of Merge: %v", err))
 	}
 	return sent, nil
+}
+
+// readJSON reads Extended JSON. The errors of package bson have no position.
+func readJSON(text []byte, document *bson.D) error {
+	var wrong *json.SyntaxError
+	if err := json.Unmarshal(text, new(json.RawMessage)); errors.As(err, &wrong) {
+		return fmt.Errorf("%w at byte %d of %d of the JSON", err, wrong.Offset, len(text))
+	}
+	return bson.UnmarshalExtJSON(text, false, document)
 }
 
 func fieldOf(d bson.D, name string) (any, bool) {

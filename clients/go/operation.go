@@ -37,7 +37,7 @@ func (db *Database) operate(
 	if err == nil && reply.Status() == string(ErrNotFound) {
 		err = notFound(o.name, reply)
 	}
-	return reply, withMethodNames(err)
+	return reply, withNames(err, options)
 }
 
 // operate adds an operation to the commit.
@@ -45,7 +45,9 @@ func (c *Changes) operate(name string, target, options any) *Change {
 	d := newDocument()
 	d.putValue(name, target)
 	d.options(options)
-	return c.add(d)
+	change := c.add(d)
+	change.options = options
+	return change
 }
 
 // orOne returns the target, or 1 for an empty one.
@@ -61,6 +63,8 @@ func orOne(target string) any {
 type optionField struct {
 	name   string
 	always bool
+	// The name of the field of the struct.
+	shown string
 }
 
 // The fields of a struct of options by its type.
@@ -73,7 +77,7 @@ func optionFieldsOf(kind reflect.Type) []optionField {
 	fields := make([]optionField, kind.NumField())
 	for i := range fields {
 		name, rest, _ := strings.Cut(kind.Field(i).Tag.Get("truce"), ",")
-		fields[i] = optionField{name, rest == "always"}
+		fields[i] = optionField{name, rest == "always", kind.Field(i).Name}
 	}
 	optionFields.Store(kind, fields)
 	return fields
@@ -87,13 +91,14 @@ func (d *document) options(options any) {
 	value := reflect.ValueOf(options).Elem()
 	for i, field := range optionFieldsOf(value.Type()) {
 		if given := value.Field(i); field.always || !given.IsZero() {
-			d.option(field.name, given.Addr().Interface())
+			d.option(field, given.Addr().Interface())
 		}
 	}
 }
 
 // option appends the value that a pointer has the address of.
-func (d *document) option(name string, pointer any) {
+func (d *document) option(field optionField, pointer any) {
+	name := field.name
 	switch value := pointer.(type) {
 	case *string:
 		d.putText(name, *value)
@@ -104,9 +109,9 @@ func (d *document) option(name string, pointer any) {
 	case **int64:
 		d.putNumber(name, **value)
 	case *time.Duration:
-		d.putDuration(name, *value)
+		d.optionDuration(field, *value)
 	case **time.Duration:
-		d.putDuration(name, **value)
+		d.optionDuration(field, **value)
 	case *time.Time:
 		if !value.IsZero() { // not all zero times are zero structs
 			d.putNumber(name, value.UnixMilli())
@@ -118,4 +123,11 @@ func (d *document) option(name string, pointer any) {
 	default:
 		panic(fmt.Sprintf("%s: options of type %T", name, pointer))
 	}
+}
+
+func (d *document) optionDuration(field optionField, duration time.Duration) {
+	if err := checkDuration(field.shown, duration); err != nil && d.err == nil {
+		d.err = err
+	}
+	d.putDuration(field.name, duration)
 }

@@ -34,7 +34,8 @@ func pages[Options any](
 	}
 }
 
-// IterateJobs returns all jobs of a queue, the oldest first. Limit is the size of a page.
+// IterateJobs returns all jobs of a queue, the oldest first. Limit is the size of a page. Reply reads a
+// field of a row, as of those of the other iterators: truce.Reply(job).Text("state").
 func (db *Database) IterateJobs(
 	ctx context.Context, queue string, o JobsOptions,
 ) iter.Seq2[bson.Raw, error] {

@@ -77,7 +77,8 @@ func (r Reply) first() bson.Raw {
 	return bson.Raw(document[:size:size])
 }
 
-// Documents returns an array of documents; nil if the field does not exist.
+// Documents returns an array of documents; nil if the field does not exist. Reply reads a field of
+// one: truce.Reply(document).Int("number").
 func (r Reply) Documents(path ...string) []bson.Raw {
 	array, is := r.Lookup(path...).ArrayOK()
 	if !is {

@@ -64,16 +64,13 @@ func FromClient(client *mongo.Client, database string) *Database {
 	return newDatabase(&server{client, false}, database)
 }
 
-// databaseOf returns the database that a URI names, or "test", as MongoDB's shell does.
+// databaseOf returns the database that a URI names, or "".
 func databaseOf(uri string) string {
 	_, rest, _ := strings.Cut(uri, "://")
 	_, rest, _ = strings.Cut(rest, "/")
 	name, _, _ := strings.Cut(rest, "?")
 	if plain, err := url.PathUnescape(name); err == nil {
 		name = plain
-	}
-	if name == "" {
-		return "test"
 	}
 	return name
 }
@@ -89,8 +86,9 @@ func (v *server) command(
 			c.call(), len(request), requestMax)
 		return nil, fail(ErrLimit, 10334, message)
 	}
-	if database == "" {
-		database = "test"
+	if database == "" { // a name of its own would hide the mistake: it is an empty database
+		return nil, fail(ErrInvalid, 73, c.call()+": the URI names no database: expected "+
+			"mongodb://HOST/DATABASE (test, if truce serve has no --database), or call Use")
 	}
 	inner := ctx
 	if c.name == "getMore" {

@@ -1,6 +1,7 @@
 package truce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +81,8 @@ func (w *Worker) check(ctx context.Context) error {
 	case w.Wait < 0 || w.StopTimeout < 0 || w.Lease < 0:
 		return fail(ErrInvalid, 2, "Wait, StopTimeout, and Lease of a worker must not be negative")
 	}
-	return nil
+	return cmp.Or(checkDuration("Wait", w.Wait), checkDuration("StopTimeout", w.StopTimeout),
+		checkDuration("Lease", w.Lease))
 }
 
 // problems is a handler that passes on warnings and errors.

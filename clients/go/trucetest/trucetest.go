@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -68,8 +69,8 @@ type ServerOptions struct {
 	Args []string
 }
 
-// StartServer starts a private `truce serve` on a Unix socket, and returns its URI. The server ends
-// with the test.
+// StartServer starts a private `truce serve` on a Unix socket, and returns its URI, with the
+// database. The server ends with the test.
 func StartServer(t testing.TB, opts ...ServerOptions) string {
 	t.Helper()
 	o := ServerOptions{}
@@ -117,7 +118,20 @@ func StartServer(t testing.TB, opts ...ServerOptions) string {
 		_ = server.Process.Signal(syscall.SIGTERM)
 		_ = server.Wait()
 	})
-	return said.Listening
+	return withDatabase(said.Listening, o.Args)
+}
+
+// withDatabase adds the database to the URI of a server: that of --database, or test.
+func withDatabase(uri string, args []string) string {
+	name := "test"
+	for i, arg := range args {
+		if value, is := strings.CutPrefix(arg, "--database="); is {
+			name = value
+		} else if arg == "--database" && i+1 < len(args) {
+			name = args[i+1]
+		}
+	}
+	return strings.TrimSuffix(uri, "/") + "/" + name
 }
 
 // ---- queues ----

@@ -182,7 +182,7 @@ func TestTLSAtAServerWithoutIt(t *testing.T) {
 	if address == "" {
 		t.Skip("TRUCE_TEST_CLIENT_URI is not set")
 	}
-	plain := ok(truce.Connect(address + "&tls=true&serverSelectionTimeoutMS=3000"))(t)
+	plain := ok(truce.Connect(address + "&tls=true&serverSelectionTimeoutMS=3000"))(t).Use("school")
 	_, err := plain.Queues(ctx)
 	if e := fails(t, err, truce.ErrUnreachable); !strings.HasSuffix(e.Message, "does this server use TLS (truce serve --tls-certificate)?") {
 		t.Fatal(e)
@@ -205,7 +205,7 @@ func TestADeadServerIsReportedWithItsCause(t *testing.T) {
 		}
 	}
 
-	away := ok(truce.Connect(address + "/?serverSelectionTimeoutMS=2000"))(t)
+	away := ok(truce.Connect(address + "/school?serverSelectionTimeoutMS=2000"))(t)
 	began := time.Now()
 	_, err := away.LedgerBalance(ctx, "bank", truce.LedgerBalanceOptions{Account: "cash"})
 	refused(err)
@@ -216,7 +216,7 @@ func TestADeadServerIsReportedWithItsCause(t *testing.T) {
 	prompt(t, began)
 	must(t, away.Close())
 
-	away = ok(truce.Connect(address))(t)
+	away = ok(truce.Connect(address + "/school"))(t)
 	limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	_, err = away.Queues(limited)

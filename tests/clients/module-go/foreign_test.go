@@ -36,7 +36,7 @@ func otherServer(t *testing.T, wireVersion int) string {
 			}()
 		}
 	}()
-	return "mongodb://" + listener.Addr().String() + "/?directConnection=true"
+	return "mongodb://" + listener.Addr().String() + "/school?directConnection=true"
 }
 
 // answerOnce reads a message, OP_QUERY or OP_MSG, and replies.

@@ -505,7 +505,7 @@ func TestOpenRefusesWhatIsWrong(t *testing.T) {
 	_, err = truce.Connect("http://example.org")
 	fails(t, err, truce.ErrInvalid)
 	same(t, ok(truce.Connect("mongodb://127.0.0.1:9/school?directConnection=true"))(t).Name(), "school")
-	away := ok(truce.Connect("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50"))(t)
+	away := ok(truce.Connect("mongodb://127.0.0.1:9/test?directConnection=true&serverSelectionTimeoutMS=50"))(t)
 	_, err = away.Claim(ctx, "q", truce.ClaimOptions{})
 	fails(t, err, truce.ErrUnreachable)
 	fails(t, away.Collection("a").FindOne(ctx, M{}).Err(), truce.ErrUnreachable)

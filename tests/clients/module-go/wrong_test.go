@@ -165,3 +165,101 @@ func TestValuesThatWouldBeOthersAreRefused(t *testing.T) {
 		}
 	})
 }
+
+func TestTypedNilFiltersAndShortDurationsAreRefused(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		kept := db.Collection("kept")
+		_, err := kept.InsertMany(ctx, []any{M{"_id": 1}, M{"_id": 2}})
+		must(t, err)
+		for _, filter := range []any{nil, M(nil), D(nil), map[string]any(nil), (*M)(nil)} {
+			_, err := kept.DeleteMany(ctx, filter)
+			fails(t, err, truce.ErrInvalid)
+			_, err = kept.UpdateMany(ctx, filter, M{"$set": M{"n": 1}})
+			fails(t, err, truce.ErrInvalid)
+			fails(t, kept.FindOneAndDelete(ctx, filter).Err(), truce.ErrInvalid)
+			c := db.Commit(truce.CommitOptions{})
+			c.Remove("kept", 1).If(filter)
+			_, err = c.Run(ctx)
+			fails(t, err, truce.ErrInvalid)
+		}
+		fails(t, kept.FindOne(ctx, (*M)(nil)).Err(), truce.ErrInvalid)
+		same(t, ok(kept.CountDocuments(ctx, M(nil)))(t), 2) // an empty map, as for the driver
+		for _, short := range []time.Duration{5, -5, time.Millisecond - 1} {
+			_, err = db.Enqueue(ctx, "short", truce.EnqueueOptions{Payload: M{}, Delay: short})
+			if e := fails(t, err, truce.ErrInvalid); !strings.Contains(e.Message, "Delay is "+short.String()) ||
+				!strings.Contains(e.Message, "* time.Second") {
+				t.Error(e)
+			}
+			c := db.Commit(truce.CommitOptions{})
+			c.Enqueue("short", truce.EnqueueOptions{Payload: M{}, Keep: &short})
+			_, err = c.Run(ctx)
+			fails(t, err, truce.ErrInvalid)
+			_, err = db.Watch(ctx, nil, truce.ChangeStreamOptions{MaxAwaitTime: short})
+			fails(t, err, truce.ErrInvalid)
+		}
+		worker := truce.Worker{DB: db, Queue: "short", Lease: 30, UntilEmpty: true,
+			Handler: func(context.Context, *truce.Job) (any, error) { return nil, nil }}
+		same(t, fails(t, worker.Run(ctx), truce.ErrInvalid).Message,
+			"Lease is 30ns, which is below one millisecond: write for example 30 * time.Second")
+		_, err = truce.Open("memory:", truce.OpenOptions{Deadline: 5})
+		fails(t, err, truce.ErrInvalid)
+	})
+}
+
+func TestErrorsNameTheFieldsOfGo(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		says := func(err error, class truce.Class, text string) {
+			t.Helper()
+			if e := fails(t, err, class); !strings.Contains(e.Message, text) {
+				t.Errorf("the message is %q, expected %q", e.Message, text)
+			}
+		}
+		_, err := db.Claim(ctx, "q", truce.ClaimOptions{Lease: time.Millisecond})
+		says(err, truce.ErrInvalid, "Lease must be from 100 to")
+		_, err = db.LedgerOpen(ctx, "bank", truce.LedgerOpenOptions{Currency: "USD", Account: "cash"})
+		says(err, truce.ErrInvalid, "by Digits when you open an account")
+		key := truce.CommitOptions{Key: "named", KeyTime: time.Now()}
+		for _, want := range []string{"", "repetitions compute other values needs Input"} {
+			c := db.Commit(key)
+			c.Insert("named", M{"_id": want})
+			if _, err = c.Run(ctx); want == "" {
+				must(t, err)
+			} else {
+				says(err, truce.ErrDuplicate, want)
+			}
+		}
+		c := db.Commit(truce.CommitOptions{})
+		c.Enqueue("q", truce.EnqueueOptions{Payload: M{}, Lane: "a", LaneRate: 3})
+		_, err = c.Run(ctx)
+		says(err, truce.ErrInvalid, "LaneRate and LanePer must be given together")
+		posts := db.Collection("named posts")
+		for n := range 2 {
+			o := truce.RevisionOptions{Save: M{"_id": 1, "n": n}}
+			if n > 0 {
+				o.Version = truce.Ptr[int64](1)
+			}
+			_, err = db.Revision(ctx, posts.Name(), o)
+			must(t, err)
+		}
+		_, err = posts.Merge(ctx, M{"_id": 1, "n": 5}, truce.MergeOptions{Version: 1})
+		says(err, truce.ErrConflict, "to merge, give Base, or save with Keep")
+		_, err = posts.Merge(ctx, M{"_id": 1, "n": 5}, truce.MergeOptions{})
+		if e := fails(t, err, truce.ErrConflict); !strings.HasSuffix(e.Message, "give the version that you read") {
+			t.Error(e)
+		}
+		_, err = posts.Merge(ctx, `{"_id":1,"title":`, truce.MergeOptions{Version: 1})
+		says(err, truce.ErrInvalid, "unexpected end of JSON input at byte 17 of 17")
+	})
+}
+
+func TestAURIWithoutADatabaseIsRefused(t *testing.T) {
+	for _, uri := range []string{"mongodb://127.0.0.1:9", "mongodb://127.0.0.1:9/", "mongodb://127.0.0.1:9/?directConnection=true"} {
+		db := ok(truce.Connect(uri))(t)
+		_, err := db.Collection("x").CountDocuments(ctx, M{})
+		if e := fails(t, err, truce.ErrInvalid); !strings.Contains(e.Message, "the URI names no database: expected mongodb://HOST/DATABASE") {
+			t.Error(e)
+		}
+		same(t, db.Use("school").Name(), "school")
+		must(t, db.Close())
+	}
+}
