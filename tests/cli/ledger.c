@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "server/server.h"
 #include "tests/support/book.h"
 #include "tests/support/command.h"
 #include "tests/support/early_clock.h"
@@ -305,6 +306,31 @@ TEST(a_statement_books_the_release_of_an_expired_amount_if_it_may)
         CHECK(strstr(c->out, "VOID"));
         CHECK(strstr(c->out, "100.50\n"));
     }
+}
+
+TEST(a_user_who_may_only_read_sees_a_statement_of_a_server)
+{
+    struct server_options options = {.auth = true};
+    const struct command *c;
+    struct server *server;
+    truce_store *opened;
+    bson_error_t error = {0};
+    char uri[200];
+
+    begin();
+    c = command_run(TRUCE_CLI, store, "secret-of-bob\n", "user", "add", "bob", "--role",
+                    "read@test", NULL);
+    REQUIRE(c->code == 0);
+    REQUIRE(!truce_store_open(store, NULL, &opened, &error));
+    REQUIRE(!server_start(opened, &options, &server, &error));
+    snprintf(uri, sizeof uri, "mongodb://bob:secret-of-bob@127.0.0.1:%d/test?authSource=admin",
+             server_port(server));
+    c = command_run(TRUCE_CLI, uri, NULL, "ledger", "statement", "book", "people:ada", NULL);
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "100.50"));
+    CHECK_TEXT("", c->err);
+    server_stop(server, 5000);
+    truce_store_close(opened);
 }
 
 TEST(names_the_rules_of_an_account_that_is_already_open)

@@ -196,13 +196,15 @@ static bool open_is_protected(const struct cli *cli)
 }
 
 /* Opens the store. For CLI_STORE_MAY_CHANGE, the store is opened read-only if it cannot be opened
- * for writing, for example because its folder is protected. */
+ * for writing. For example, its folder is protected, or the user of a server has only the role
+ * read. */
 static truce_status open_for(const struct cli *cli, enum cli_store_use use,
                              truce_store_options *options, truce_store **store, bson_error_t *error)
 {
     truce_status status = truce_store_open(cli->uri, options, store, error);
 
-    if (status != TRUCE_IO || use != CLI_STORE_MAY_CHANGE || options->read_only)
+    if (use != CLI_STORE_MAY_CHANGE || options->read_only ||
+        (status != TRUCE_IO && status != TRUCE_INVALID))
         return status;
     options->read_only = true;
     return truce_store_open(cli->uri, options, store, error);
