@@ -30,13 +30,14 @@ static void put(const char *text)
 
 /* ---- a value in a language ------------------------------------------------------------------- */
 
-enum language { PYTHON, NODE };
+enum language { PYTHON, NODE, GO };
 
 static void put_fields(const bson_iter_t *at, enum language language, bool is_array);
 
 static void put_value(const bson_iter_t *at, enum language language)
 {
-    static const char *const truths[][2] = {{"False", "True"}, {"false", "true"}};
+    static const char *const truths[][2] = {
+        {"False", "True"}, {"false", "true"}, {"false", "true"}};
     char text[25];
 
     switch (bson_iter_type(at)) {
@@ -48,7 +49,10 @@ static void put_value(const bson_iter_t *at, enum language language)
         break;
     case BSON_TYPE_OID:
         bson_oid_to_string(bson_iter_oid(at), text);
-        PUT(language == PYTHON ? "ObjectId(\"%s\")" : "new ObjectId(\"%s\")", text);
+        if (language == GO) /* a variable: a literal would be the list of its bytes */
+            put(strncmp(bson_iter_key(at), "truce", 5) ? bson_iter_key(at) : "id");
+        else
+            PUT(language == PYTHON ? "ObjectId(\"%s\")" : "new ObjectId(\"%s\")", text);
         break;
     case BSON_TYPE_DOCUMENT:
     case BSON_TYPE_ARRAY:
@@ -61,10 +65,11 @@ static void put_value(const bson_iter_t *at, enum language language)
 
 static void put_fields(const bson_iter_t *at, enum language language, bool is_array)
 {
+    static const char *const begins[][2] = {{"{", "["}, {"{", "["}, {"bson.D{", "bson.A{"}};
     bool plain, more = false;
     bson_iter_t field;
 
-    put(is_array ? "[" : "{");
+    put(begins[language][is_array]);
     REQUIRE(bson_iter_recurse(at, &field));
     while (bson_iter_next(&field)) {
         const char *key = bson_iter_key(&field);
@@ -72,22 +77,24 @@ static void put_fields(const bson_iter_t *at, enum language language, bool is_ar
         plain = language == NODE && !strpbrk(key, ".- ");
         put(more ? ", " : "");
         if (!is_array)
-            PUT(plain ? "%s: " : "\"%s\": ", key);
+            PUT(language == GO ? "{\"%s\", " : plain ? "%s: " : "\"%s\": ", key);
         put_value(&field, language);
+        put(language == GO && !is_array ? "}" : "");
         more = true;
     }
-    put(is_array ? "]" : "}");
+    put(is_array && language != GO ? "]" : "}");
 }
 
 static void put_example(const char *example, enum language language)
 {
+    static const char *const calls[] = {"db.command(", "await db.command(", "db.RunCommand(ctx, "};
     bson_t whole = BSON_INITIALIZER, command;
     bson_error_t error;
     bson_iter_t at;
 
     REQUIRE(!truce_json_read(example, strlen(example), TRUCE_JSON_TYPED, &command, NULL, &error));
     BSON_APPEND_DOCUMENT(&whole, "c", &command);
-    put(language == PYTHON ? "    db.command(" : "    await db.command(");
+    PUT("    %s", calls[language]);
     REQUIRE(bson_iter_init_find(&at, &whole, "c"));
     put_fields(&at, language, false);
     put(")\n");
@@ -154,13 +161,17 @@ static void put_operation(const struct operation_row *row)
     put_example(row->example, PYTHON);
     put("\nIn Node:\n\n");
     put_example(row->example, NODE);
+    put("\nIn Go:\n\n");
+    put_example(row->example, GO);
 }
 
 static const char introduction[] =
     "# The patterns as commands\n\n"
     "`truce serve` has one command for each operation of a pattern, in addition to MongoDB's commands. A driver of any language\n"
     "sends them with its `command` function; you need not install anything. `{truceHelp: 1}` lists the operations, and\n"
-    "`{truceHelp: \"truceSet\"}` describes one. This page is generated from the same table.\n\n"
+    "`{truceHelp: \"truceSet\"}` describes one. This page is generated from the same table. The examples are for\n"
+    "MongoDB's drivers. In Go, `id`, `token`, and `conflict` are variables of the type `bson.ObjectID`. The packages of truce for\n"
+    "Python, Node, and Go have a method for each operation, for example `db.sequence` and `db.Sequence`.\n\n"
     "**Replies.** Each reply has `status`, the name of the library's status: \"ok\", or \"not found\" if that is a result.\n"
     "Every other status is an error, and has `code` and `codeName`, too.\n\n"
     "| status | code | |\n| --- | --- | --- |\n"
