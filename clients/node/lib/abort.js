@@ -29,7 +29,8 @@ function errorOf(document, signal) {
     const name = Object.keys(document)[0];
     if (!writes(document, name)) return signal.reason;
     const target = typeof document[name] === "string" ? ` of ${printed(document[name])}` : "";
-    const message = `${methodOf(name)}${target}: ${textOf(signal.reason)}: it may take effect or not`;
+    const reason = textOf(signal.reason);
+    const message = `${methodOf(name)}${target}: ${reason}: it may take effect or not`;
     return new errors.OutcomeUnknown(message, { code: UNKNOWN_ERROR, cause: signal.reason });
 }
 

@@ -1,7 +1,7 @@
 "use strict";
 /* Documents: the common methods of MongoDB's driver, in process and through a server alike. */
 const { ObjectId, calculateObjectSize } = require("./bson.js");
-const { Cursor, FindCursor, sortOf } = require("./cursor.js");
+const { checkCounts, Cursor, FindCursor, sortOf } = require("./cursor.js");
 const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
 const { checkValues, checked, checkDefined, checkDocument } = require("./options.js");
@@ -69,6 +69,13 @@ function checkWrites(reply) {
     return reply;
 }
 
+/* Returns the _id of a document, which gets one if it has none. */
+function giveId(document) {
+    if (!(document instanceof Map)) return (document._id ??= new ObjectId());
+    if ((document.get("_id") ?? undefined) === undefined) document.set("_id", new ObjectId());
+    return document.get("_id");
+}
+
 /* Splits documents such that each part fits into one command. */
 function* batchesOf(documents) {
     let batch = [],
@@ -105,7 +112,7 @@ class Collection {
 
     find(filter, options) {
         if (arguments.length === 0) filter = {};
-        const { sort, ...given } = checked(options, FIND, "find");
+        const { sort, ...given } = checkCounts(checked(options, FIND, "find"));
         const command = { find: this.collectionName, filter: filterOf(filter, "find"), ...given };
         if (sort !== undefined) command.sort = sortOf(sort);
         return new FindCursor(this.#database, command);
@@ -123,7 +130,7 @@ class Collection {
     }
 
     #findOneCommand(filter, options) {
-        const { sort, ...given } = checked(options, FIND_ONE, "findOne");
+        const { sort, ...given } = checkCounts(checked(options, FIND_ONE, "findOne"));
         const command = {
             find: this.collectionName,
             filter: filterOf(filter, "findOne"),
@@ -137,7 +144,7 @@ class Collection {
 
     async countDocuments(filter, options) {
         if (arguments.length === 0) filter = {};
-        const given = checked(options, COUNT, "countDocuments");
+        const given = checkCounts(checked(options, COUNT, "countDocuments"));
         const query = filterOf(filter, "countDocuments");
         return (await this.#run({ count: this.collectionName, query, ...given })).n;
     }
@@ -154,7 +161,7 @@ class Collection {
     }
 
     aggregate(pipeline = [], options) {
-        const { batchSize, ...given } = checked(options, AGGREGATE, "aggregate");
+        const { batchSize, ...given } = checkCounts(checked(options, AGGREGATE, "aggregate"));
         if (!Array.isArray(pipeline))
             throw new TypeError("the pipeline of aggregate must be an array of stages");
         for (const stage of pipeline) checkDefined(stage?.$match, "$match of aggregate");
@@ -197,7 +204,7 @@ class Collection {
     }
 
     async #insert(documents, ordered) {
-        for (const document of documents) document._id ??= new ObjectId();
+        const ids = documents.map(giveId);
         let failed;
         for (const batch of batchesOf(documents)) {
             const reply = await this.#run({
@@ -212,7 +219,7 @@ class Collection {
         return {
             acknowledged: true,
             insertedCount: documents.length,
-            insertedIds: Object.fromEntries(documents.map((document, i) => [i, document._id])),
+            insertedIds: Object.fromEntries(ids.map((id, i) => [i, id])),
         };
     }
 

@@ -1,6 +1,7 @@
 "use strict";
 /* The documents of a reply, batch by batch. */
 const { Long } = require("./bson.js");
+const { printed } = require("./options.js");
 
 const isZero = (id) => (typeof id === "object" ? id.isZero() : Number(id) === 0);
 
@@ -147,12 +148,28 @@ class Cursor extends BaseCursor {
     }
 }
 
+const COUNTS = { skip: true, limit: true, batchSize: true, maxTimeMS: true };
+
+/* Refuses what the server would take for 0, which means all: NaN, and a missing value. */
+function checkCount(name, value) {
+    const isNumber = typeof value === "number" && !Number.isNaN(value);
+    if (!isNumber && typeof value !== "bigint" && value?._bsontype === undefined)
+        throw new TypeError(`${name} must be a number, not ${printed(value)}`);
+    return value;
+}
+
+/* Checks the options of a read that are counts. */
+function checkCounts(options) {
+    for (const name in options) if (name in COUNTS) checkCount(name, options[name]);
+    return options;
+}
+
 /* The documents of find, with the driver's methods that refine it before its first use. */
 class FindCursor extends Cursor {
     #set(name, value) {
         if (this._started)
             throw new TypeError(`the cursor was already read: call ${name} before the first read`);
-        this._command[name] = value;
+        this._command[name] = name in COUNTS ? checkCount(name, value) : value;
         return this;
     }
 
@@ -228,6 +245,8 @@ function sortOf(keys, direction = 1) {
     const number = (way) => ({ asc: 1, ascending: 1, desc: -1, descending: -1 })[way] ?? way;
     if (keys === undefined || keys === null) return undefined;
     if (typeof keys === "string") return { [keys]: number(direction) };
+    if (typeof keys !== "object")
+        throw new TypeError(`the sort must be a document, such as {n: 1}, not ${printed(keys)}`);
     if (
         Array.isArray(keys) &&
         keys.length === 2 &&
@@ -240,4 +259,4 @@ function sortOf(keys, direction = 1) {
     );
 }
 
-module.exports = { ChangeStream, Cursor, FindCursor, asyncDispose, sortOf };
+module.exports = { ChangeStream, Cursor, FindCursor, asyncDispose, checkCounts, sortOf };

@@ -1,8 +1,8 @@
 "use strict";
 /*
- * Room for large requests. The BSON library writes every document into one buffer of 17 MB. It loses
- * what does not fit, and reports this in some cases only: it cuts off a string at the end. The
- * buffer therefore has the size of the largest request. Its unused memory costs nothing.
+ * Room for large requests. The BSON library writes every document into one buffer of 17 MB. It
+ * loses what does not fit, and reports this in some cases only: it cuts off a string at the end.
+ * The buffer therefore has the size of the largest request. Its unused memory costs nothing.
  */
 const { calculateObjectSize, setInternalBufferSize } = require("./bson.js");
 const errors = require("./errors.js");

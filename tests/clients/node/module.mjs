@@ -381,9 +381,15 @@ async function checkDocuments(db) {
       () => people.insertMany({}), () => people.findOne({}, { projetion: {} }), () => people.find({}, { limits: 1 }),
       () => people.findOneAndUpdate({}, { $set: {} }, { returnDocument: true }), () => people.createIndex({}),
       () => people.createIndex({ n: 1 }, { uniqe: true }), () => people.aggregate({}), () => people.watch({}),
-      () => db.collection(), () => db.collection(""),
+      () => db.collection(), () => db.collection(""), () => people.find().sort(5), () => people.find({}, { sort: true }),
+      () => people.find().limit(NaN), () => people.find().limit(undefined), () => people.find().limit("3"),
+      () => people.find({}, { skip: NaN }), () => people.findOne({}, { skip: null }), () => people.countDocuments({}, { limit: NaN }),
     ]) await raises(TypeError, call);
     await raises(truce.Invalid, () => people.findOne({ $nothing: 1 }));
+    const { insertedId } = await people.insertOne(new Map([["of", "a map"]]));
+    assert.ok((await people.findOne({ of: "a map" }))._id.equals(insertedId));
+    assert.deepEqual((await people.insertMany([new Map([["_id", "own"]])])).insertedIds, { 0: "own" });
+    await people.deleteMany({ _id: { $in: [insertedId, "own"] } });
     // Values that BSON would store as {}, or as another date.
     for (const [value, why] of [[Promise.resolve(1), /await it/], [new Set([1]), /array/], [new Error("no"), /message/],
       [new ArrayBuffer(1), /Buffer/], [new Date(NaN), /valid one/]])
