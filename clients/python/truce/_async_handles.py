@@ -49,10 +49,15 @@ class AsyncQueue(AsyncBoundQueue):
         End each job: by `with job`, or by its methods. If the loop ends before that, the job is
         requeued. `Worker` runs several jobs at a time, and ends at a signal.
         """
+        check: Optional[bool] = True
         while True:
             try:
-                jobs = await self.claim_jobs(
-                    wait_ms=0 if until_empty else wait_ms, lease_ms=lease_ms, worker=worker
+                jobs, note = await self._database._claim_jobs(
+                    self.name,
+                    wait_ms=0 if until_empty else wait_ms,
+                    lease_ms=lease_ms,
+                    worker=worker,
+                    check=check,
                 )
             except errors.TruceError as error:
                 if not errors.is_temporary(error):
@@ -60,6 +65,9 @@ class AsyncQueue(AsyncBoundQueue):
                 _log.warning("queue %s: could not claim a job: %s", self.name, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            check = None  # only the first claim checks the name of the queue
+            if note:
+                _log.warning("queue %s: got no job: %s", self.name, note)
             if not jobs and until_empty:
                 return
             for job in jobs:

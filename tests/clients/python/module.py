@@ -878,6 +878,9 @@ def check_logs(db):
     with Records() as records:
         truce.Worker(db, "loged", work, until_empty=True, name="w3").run()
     text = 'worker w3 of queue loged got no job: the queue "loged" has no jobs; these queues have: '
+    with Records() as others:
+        check("no job of it", list(db.queue("loged").work(until_empty=True)) == [])
+    check("a loop over it", [level for level, text, _ in others if "these queues have: " in text] == ["WARNING"], others)
     warned = [text for level, text, _ in records if level == "WARNING"]
     check("a misspelled queue", len(warned) == 1 and warned[0].startswith(text) and '"logged"' in warned[0], records)
     with Records() as records:
