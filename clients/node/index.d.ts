@@ -139,7 +139,7 @@ export declare class Database {
     private constructor();
     readonly databaseName: string | undefined;
 
-    /** Waits for the running calls, and closes the store or the connections that `connect` made. */
+    /** Waits for the running calls, also for commits and transactions, and closes the store or the connections that `connect` made. */
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
 
@@ -452,6 +452,11 @@ export declare class FindCursor<T = Document> extends Cursor<T> {
 export declare class ChangeStream extends BaseCursor<Document> {
     /** The token of the last change that was returned, for `resumeAfter` of a new stream. */
     readonly resumeToken: Document | undefined;
+    /**
+     * Returns the next change, or null if none comes within `maxAwaitTimeMS`. The first call starts a
+     * new stream and returns null at once, so that no later change is missed.
+     */
+    tryNext(): Promise<Document | null>;
 }
 
 // ---- jobs ----

@@ -207,10 +207,14 @@ class FindCursor extends Cursor {
 class ChangeStream extends BaseCursor {
     #token;
 
-    constructor(database, command, maxAwaitTimeMS, resumeAfter) {
+    /* It begins now, so no change can be there when it starts. */
+    #isNew;
+
+    constructor(database, command, maxAwaitTimeMS, { resumeAfter, startAfter, startAtOperationTime }) {
         super(database, command);
         this._more.maxTimeMS = maxAwaitTimeMS;
-        this.#token = resumeAfter;
+        this.#token = resumeAfter ?? startAfter;
+        this.#isNew = this.#token === undefined && startAtOperationTime === undefined;
     }
 
     get resumeToken() {
@@ -226,7 +230,13 @@ class ChangeStream extends BaseCursor {
         return this.#returned(await super.next());
     }
 
+    /* The first call starts a new stream, and does not wait: the caller can then look at what it
+     * waits for, and miss no change. */
     async tryNext() {
+        if (this.#isNew && !this._started) {
+            await this._start();
+            return this.#returned(this._batch.pop() ?? null);
+        }
         return this.#returned(await super.tryNext());
     }
 

@@ -238,12 +238,7 @@ class Database {
             pipeline: [{ $changeStream: stage }, ...pipeline],
             cursor: {},
         };
-        return new ChangeStream(
-            this,
-            command,
-            maxAwaitTimeMS,
-            stage.resumeAfter ?? stage.startAfter,
-        );
+        return new ChangeStream(this, command, maxAwaitTimeMS, stage);
     }
 
     async _beginCursor() {

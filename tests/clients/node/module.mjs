@@ -1015,6 +1015,14 @@ async function checkServer() {
       break;
     }
     await stream.next(); // the second document
+    const patient = watched.watch([], { maxAwaitTimeMS: 60000 });
+    const began = Date.now();
+    assert.equal(await patient.tryNext(), null); // starts the stream, and does not wait
+    await watched.insertOne({ _id: 3 });
+    assert.deepEqual((await patient.tryNext()).documentKey, { _id: 3 });
+    assert.ok(Date.now() - began < 60000);
+    await patient.close();
+    await stream.next(); // the third document
     const next = stream.next();
     await stream.close();
     assert.deepEqual([await next, stream.closed], [null, true]);
