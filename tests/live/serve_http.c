@@ -345,6 +345,10 @@ TEST(each_request_runs_as_the_user_of_its_own_header)
     check_as("Authorization: Basic /zr/\r\n", FIND, 401); /* not UTF-8 */
     check_as("Authorization: Basic YWRhOv8=\r\n", FIND, 401);
     check_as("Authorization: Basic Ong=\r\n", FIND, 401);
+    check_as("Authorization: Basic YWRhOmFkYQ==\r\n", FIND, 200);  /* ada:ada */
+    check_as("Authorization: bASIC  YWRhOmFkYQ==\r\n", FIND, 200); /* the same */
+    check_as("Authorization: Basic YWRhOmFkYQB4\r\n", FIND, 401);  /* ada:ada, a zero byte, x */
+    check_as("Authorization: Basic YWRhAHg6YWRh\r\n", FIND, 401);  /* ada, a zero byte, x:ada */
     check_as("Authorization: Digest username=\"ada\"\r\n", FIND, 401);
     HTTP_CHECK("POST", "/v1/school/find", NULL, "{}", 401, "WWW-Authenticate: Basic");
     HTTP_CHECK("POST", "/v1/school/find", NULL, "{}", 401, "WWW-Authenticate: Bearer");

@@ -5,9 +5,11 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "bson/binary_text.h"
 #include "server/auth/login.h"
 
 #define BEARER "Bearer "
+#define BASIC  "Basic "
 
 /* Returns the digest of a header with the database that its user is looked up in. A token
  * belongs to one user, whatever the database. */
@@ -57,17 +59,26 @@ bool http_login_is_valid(struct http_connection *own)
     return true;
 }
 
-static truce_status http_login_basic(struct http_connection *own, struct MHD_Connection *c,
+/* Logs in by the base64 of "NAME:PASSWORD". libmicrohttpd's function for this cuts off both at a zero
+ * byte, and knows the scheme in one spelling only. */
+static truce_status http_login_basic(struct http_connection *own, const char *text,
                                      const char *database, bson_error_t *error)
 {
-    char *password = NULL, *name = MHD_basic_auth_get_username_password(c, &password);
-    truce_status status = login_by_password(&own->connection, database, name ? name : "",
-                                            password ? password : "", error);
+    size_t length, size = 0;
+    char *name, *colon = NULL;
+    truce_status status;
 
-    if (password)
-        scram_wipe(password, strlen(password));
-    MHD_free(name);
-    MHD_free(password);
+    text += strspn(text, " ");
+    length = strlen(text);
+    name = bson_malloc0(length + 1);
+    if (truce__base64_read(text, length, false, (uint8_t *)name, &size) && !memchr(name, 0, size))
+        colon = memchr(name, ':', size);
+    if (colon)
+        *colon = '\0';
+    status = login_by_password(&own->connection, database, colon ? name : "",
+                               colon ? colon + 1 : "", error);
+    scram_wipe(name, length + 1);
+    bson_free(name);
     return status;
 }
 
@@ -76,6 +87,7 @@ truce_status http_login(struct http_connection *own, struct MHD_Connection *c, c
 {
     const char *header = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
     bool bearer = header && !strncasecmp(header, BEARER, strlen(BEARER));
+    bool basic = header && !strncasecmp(header, BASIC, strlen(BASIC));
     uint8_t digest[SHA256_BYTES];
     truce_status status;
 
@@ -93,7 +105,7 @@ truce_status http_login(struct http_connection *own, struct MHD_Connection *c, c
     own->compared_ns = truce__clock_monotonic_ns();
     status =
         bearer ? login_by_token(&own->connection, header + strlen(BEARER), &own->expires_ms, error)
-               : http_login_basic(own, c, database, error);
+               : http_login_basic(own, basic ? header + strlen(BASIC) : "", database, error);
     if (status)
         return status;
     memcpy(own->header, digest, sizeof digest);
