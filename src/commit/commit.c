@@ -267,7 +267,7 @@ bool truce__commit_marks(truce_commit *commit, const char *collection, const bso
     return entry && (entry->token.has_rev || entry->changes_count > 0);
 }
 
-/* Joins the wait queue if other commits wait in it (per_key_lock.c). */
+/* Waits for the lock if another commit holds it (per_key_lock.c). */
 static void queue_up(truce_commit *commit, uint32_t place)
 {
     if (truce__key_lock_busy(commit->locks, place))
@@ -784,7 +784,8 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
             return truce__entry_conflict(entry, "was inserted by another writer under its key",
                                          error);
         }
-        if (status != TRUCE_NOT_FOUND) { /* The refusal did not come from another index. */
+        /* The read failed, so it is unknown which index refused the insert. */
+        if (status != TRUCE_NOT_FOUND) {
             if (error)
                 *error = why;
             return status;

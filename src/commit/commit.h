@@ -36,7 +36,7 @@ struct truce_commit {
     truce_commit *around;
     /* The store could not guard a document that is only read (native_transaction.c, CN6). */
     bool unguarded;
-    /* The journal cannot do what the function does. */
+    /* The next try must not take its documents before the function runs (journal.c, CT3). */
     bool untakeable;
     /* It takes numbers of a sequence, whose other callers ignore intents: the journal refuses
      * it. */

@@ -84,7 +84,8 @@ static truce_status sweep_finish(struct sweep *sweep, const char *collection, co
     sweep->report->finished += worker->ended - before;
     if (!status && worker->ended == before)
         status = TRUCE_LOCKED;
-    /* LOCKED means that a plain write blocks the release, which the check reports */
+    /* LOCKED means that another process marked the commit done first, or that a plain write blocks
+     * the release. The check reports such a write. */
     return status;
 }
 

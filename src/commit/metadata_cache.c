@@ -32,7 +32,8 @@ struct collection {
     const char *of;
     /* One of its indexes is the unique one on `_keys`. */
     bool keyed;
-    /* As read at `read_ns`. */
+    /* The definitions of the indexes, and the validator, as read at `indexes_at_ns`. NULL before
+     * the first read. Owned. */
     bson_t *indexes, *validator;
     /* The _ids of its documents that cached facts depend on (an array). */
     bson_t relied;

@@ -713,8 +713,8 @@ static bool held_by_another(const struct search *search, const bson_t *holder)
            !(truce__intent_commit(holder, &id) && bson_oid_equal(&id, &search->commit->id));
 }
 
-/* Refuses a holder that this commit changes too, unless that one got the key only in this
- * commit. */
+/* Refuses a value that another document of this commit gives up. Returns CONFLICT if that document
+ * got the value after the commit read it, and INVALID otherwise. */
 static truce_status refuse_own(const struct search *search, const struct index_spec *spec,
                                const struct entry *own, const uint8_t *key, size_t size,
                                bson_error_t *error)

@@ -18,11 +18,11 @@ truce_status truce__unique_check(truce_store *store, const struct entry *entry,
 truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
                                 const bson_oid_t *commit, bson_t *stub, bson_error_t *error);
 
-/* Finds the holder of a uniquely indexed value of `after`. Returns OK if none exists, and
- * DUPLICATE if it is a document without an intent. Returns CONFLICT if it is a document that
- * another commit holds; the document is copied to `held`, which the caller initializes and destroys
- * (and which is empty if this commit knows the document otherwise). Returns INVALID if it is a
- * document that this commit changes, too. */
+/* Finds the holder of a uniquely indexed value of `after`. Returns OK if no document has the value,
+ * and DUPLICATE if a document without an intent has it. Returns CONFLICT if another commit holds
+ * the document, which is then copied to `held`. Also returns CONFLICT, with an empty `held`, if a
+ * document of this commit got the value after it was read. Returns INVALID if a document of this
+ * commit gives the value up. The caller initializes and destroys `held`. */
 truce_status truce__unique_holder(truce_commit *commit, const struct entry *entry, bson_t *held,
                                   bson_error_t *error);
 /* Does what truce__unique_holder does, for values that base does not have, after they were

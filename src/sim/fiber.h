@@ -17,7 +17,7 @@ bool truce__fiber_resume(struct fiber *fiber);
 /* Returns to the caller of resume. Must be called inside a fiber. */
 void truce__fiber_yield(void);
 
-/* Returns whether the function has returned. */
+/* Frees a fiber whose function has returned. Its stack is reused. */
 void truce__fiber_free(struct fiber *fiber);
 
 #endif

@@ -83,7 +83,7 @@ struct run {
     int64_t now_ms;
     /* The number of ids drawn outside of clients. */
     uint64_t ids;
-    /* The number of writes that reached the store. */
+    /* The number of writes that reached the store, and of jumps in time. */
     uint64_t changes;
     /* Calls are not scheduled: during the setup and at the end. */
     bool free_running;
@@ -152,7 +152,7 @@ void truce__sim_plain(struct run *run, int place);
 /* Checks the plain writes after each write that reached the store. */
 void truce__sim_plain_observe(struct run *run);
 
-/* ---- environment.c ---- */
+/* ---- hashes ---- */
 
 static inline uint64_t truce__sim_mix(uint64_t a, uint64_t b)
 {

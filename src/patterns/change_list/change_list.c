@@ -193,7 +193,7 @@ static const struct verb {
     bool id, with, guard, reads;
     /* What `with` is, for messages. */
     const char *content;
-    /* NULL means add_change. */
+    /* Adds the change to the commit. If it is NULL, change_list_add_change does so. */
     change_list_add_function *add;
 } verbs[] = {
     {"insert", false, true, false, false, "a document", NULL},

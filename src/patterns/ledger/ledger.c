@@ -21,7 +21,8 @@
  *                `set`: the account's rules from here on
  *
  * A post reads the last number and the state of each account, and inserts the document with the
- * next numbers. If a number is taken, it reads again. Nothing else is ever written.
+ * next numbers. If a number is taken, it reads again. Nothing changes a committed transaction
+ * afterward, except that the hint `open` is removed.
  *
  * Invariants:
  *

@@ -10,7 +10,8 @@
  *
  * Threads whose batch has arrived mostly post again at once. Without a pause, the first of them
  * would lead a batch of its own, and the others would follow together. A leader therefore waits
- * until half of the expected posts have come, for a tenth of a millisecond at most.
+ * until half as many posts wait as the arrived batch and the queue had together, for a tenth of a
+ * millisecond at most.
  *
  * Batches that have no account in common are in flight at the same time: one is planned while
  * another waits for the disk. Accounts are compared by a hash of their names (lanes); two accounts

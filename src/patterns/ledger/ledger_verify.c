@@ -28,7 +28,8 @@
 
 #define VERIFY_WINDOW   1000 /* Numbers that are read together. */
 #define VERIFY_ACCOUNTS 500  /* Accounts that are read together. */
-#define VERIFY_OPEN     200  /* Settled transactions that are searched together. */
+/* The number of pending transactions whose settlement one message searches. */
+#define VERIFY_OPEN 200
 
 /* The parts of a seal, account after account. */
 struct seal {

@@ -40,8 +40,8 @@ struct truce_queue {
     atomic_bool paused, limited, laned, linked;
     /* More delayed jobs are due than the last pass promoted. */
     atomic_bool due_more;
-    /* The last claim found no job. At that time, the first delayed job was due at due_ms; 0 if this
-     * is unknown. */
+    /* The last claim found no job. `due_ms` is the time at which the next delayed job or cron line
+     * was due then, or 0 if it is unknown. */
     atomic_bool quiet;
     atomic_int_fast64_t due_ms;
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns, went_on_ns;

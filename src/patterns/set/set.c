@@ -10,8 +10,8 @@
  * 2. The stored entry of a name is the operation of the highest rank among those applied. Only a
  *    remove at or below `_wm` may be missing, because it was collected.
  * 3. `_wm` never decreases. An operation at or below it changes nothing.
- * 4. There is one document for each key (a unique index), and it is never deleted, because it holds
- *    `_wm`.
+ * 4. There is one document for each key (a unique index). truce never deletes it, because it holds
+ *    `_wm`. If another program deletes the document, older operations are applied again.
  * 5. (The rule of single writes.) A write never changes a document that a commit holds: it treats
  *    that commit as another commit would, and then reads the document again. If a document has a
  *    revision, each change replaces the revision. If it has none, commits compare the document by

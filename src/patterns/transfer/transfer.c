@@ -601,9 +601,9 @@ static bool same_layout(const struct transfer_layout *a, const struct transfer_l
            a->resume_ms == b->resume_ms && a->keep_ms == b->keep_ms;
 }
 
-/* Takes over `layout` if it differs from the present one, and keeps the old one, which other
- * threads may still use. It differs only if the book was dropped and created again. The caller
- * holds the mutex, and releases what is left in *layout. */
+/* Replaces the current layout by `layout` if they differ: at the first call, if the settings were
+ * changed, or if the book was dropped and created again. Keeps the old layout, because other
+ * threads may still read it. The caller holds the mutex, and releases what remains in *layout. */
 static void set_layout(truce_transfers *transfers, struct transfer_layout *layout)
 {
     uint32_t count = transfers->retired_count;

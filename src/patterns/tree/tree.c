@@ -18,10 +18,10 @@
  *     5. Settling k = settled + 1 reads the _ids of the items of (k, its token), THEN the master
  *        again (k is still unsettled), and stamps those _ids with `pub`. THEN it writes
  *        {settled: k - 1} -> {settled: k, without the token}.
- *     6. Collecting raises floor = m <= settled, THEN reads the holds, THEN raises
- *        gone = min(m, lowest hold). Only then it removes items that a version <= gone superseded,
- *        then removals that hide nothing, and items at or below `settled` that were never
- *        published.
+ *     6. Collecting raises floor = m <= settled, THEN reads the holds, THEN raises gone = min(m,
+ *        lowest hold, lowest base of an open edit). Only then it removes items that a version <=
+ *        gone superseded, then removals that hide nothing, and items at or below `settled` that
+ *        were never published.
  *
  * Invariants (models/tree.cpp is the model; its mutants omit these rules one by one):
  *
