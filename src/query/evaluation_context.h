@@ -16,7 +16,7 @@ struct query_context {
     int64_t now_ms;
     /* Makes the timestamps of one millisecond distinct. */
     uint32_t now_ordinal;
-    /* For $sample, or NULL if it is not available. */
+    /* The source of random numbers ($rand, $sample), or NULL if it is not available. */
     struct random *random;
     /* Scratch memory for one document; the caller resets it between documents. */
     struct arena *arena;

@@ -72,7 +72,7 @@
  *  3. A finished table does not change; the data of a test is in its run.
  */
 
-/* Equalities of one path. */
+/* A node with fewer equalities gets no table. */
 #define TABLE_LEAST 16
 
 struct entry {
@@ -80,6 +80,7 @@ struct entry {
     uint32_t child;
 };
 
+/* The equalities of one path: `count` of the table's entries. */
 struct group {
     /* MATCH_GROUP; its path is borrowed, and `extra` is the group itself */
     struct match_node node;

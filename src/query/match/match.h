@@ -53,7 +53,7 @@ enum match_kind {
     MATCH_EXPR,
     /* $jsonSchema, operand as given */
     MATCH_SCHEMA,
-    /* Private to match_parse.c: in no tree. */
+    /* Not in any tree: the node of a group of equalities (match.c). */
     MATCH_GROUP,
 };
 

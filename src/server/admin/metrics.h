@@ -13,8 +13,8 @@
  *     are numbers, of which at most METRICS_CODES_MAX are counted separately. Except for queues and
  *     consumers of brokers: at most METRICS_QUEUES_MAX queues and METRICS_CONSUMERS_MAX consumers
  *     have labels, with escaped names (metrics_text.h).
- *  2. Counting costs an addition or two and never waits. Reading does not wait for a command, and
- *     counts the jobs of the queues by an index.
+ *  2. Counting costs a few atomic additions and never waits. Reading does not wait for a command,
+ *     and counts the jobs of the queues by an index.
  *  3. The port listens on the loopback interface only, as it has no login.
  */
 #include <stdint.h>

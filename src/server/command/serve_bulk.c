@@ -311,7 +311,8 @@ static truce_status bulk_answer(struct call *call, const struct operations *oper
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Explains why a namespace is not valid. */
+/* Gives each statement that has no collection the error of its target, in place of the store's
+ * error. */
 static void bulk_append_views(const struct operations *operations)
 {
     for (uint32_t i = 0; i < operations->count; i++)

@@ -15,7 +15,7 @@
 struct cursor_entry {
     /* 0 until the entry is added. */
     int64_t id;
-    /* A cursor of the store; NULL means that the documents come from `array` or `watch`. */
+    /* A cursor of the store, or NULL if the documents come from `array` or `stream`. */
     truce_cursor *cursor;
     bson_t *array;
     /* The next document of `array`. */

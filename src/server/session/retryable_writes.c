@@ -224,7 +224,7 @@ static uint32_t retryable_size_of(const bson_value_t *value)
         return value->value.v_utf8.len;
     case BSON_TYPE_BINARY:
         return value->value.v_binary.data_len;
-    default: /* No key of an index is larger. */
+    default: /* An _id of any other type is so small that SPARE_BYTES covers it. */
         return 0;
     }
 }

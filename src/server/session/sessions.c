@@ -28,7 +28,7 @@ struct sessions {
     struct session *buckets[BUCKETS];
     int count, running;
     int64_t ordinal;
-    /* Used only by the accepting thread. */
+    /* Used only by the thread that calls sessions_expire. */
     int64_t swept_ns;
     struct session_sweep sweep;
 };
@@ -123,7 +123,7 @@ void sessions_each(struct sessions *sessions,
     pthread_mutex_unlock(&sessions->mutex);
 }
 
-/* Returns whether no call uses the session and it has no running transaction. */
+/* Removes the session from the table and frees it. The mutex must be held. */
 static void sessions_forget(struct sessions *sessions, struct session *session)
 {
     struct session **at = sessions_bucket_of(sessions, session->id);
@@ -136,6 +136,7 @@ static void sessions_forget(struct sessions *sessions, struct session *session)
     bson_free(session);
 }
 
+/* Returns whether no call uses the session and it has no running transaction. */
 static bool sessions_is_idle(const struct session *session)
 {
     return !session->busy && !session->waiting && session->state != SESSION_RUNNING;
@@ -328,7 +329,7 @@ static truce_status sessions_no_such(int64_t number, bson_error_t *error)
                          (long long)number);
 }
 
-/* Returns false if there are too many sessions. */
+/* Sets the session to a running transaction. Returns false if too many transactions are running. */
 static bool sessions_enter(struct sessions *sessions, struct session *session, int64_t number)
 {
     bool enters;
