@@ -3,8 +3,7 @@
 
 /*
  * All maxima and defaults of truce. Input from a peer, a file, or a user never causes an allocation
- * beyond them. Test builds define TRUCE_SMALL_LIMITS, which makes some of them small enough to
- * reach.
+ * beyond them. The comment above a number says what it limits. Times are in milliseconds.
  */
 #define TRUCE_DOCUMENT_BYTES_MAX (16 * 1024 * 1024)
 /* A row of the file. The largest one is an entry of the change feed: the _id, the difference,

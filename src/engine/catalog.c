@@ -213,8 +213,8 @@ static void catalog_append_index(bson_t *list, uint32_t *count, const struct ind
     bson_destroy(&definition);
 }
 
-/* Writes the row of a collection. The index `without` is left out, and `with` is the last one
- * (NULL if none exists). */
+/* Writes the row of a collection without the index `without`. The index `with` replaces the index
+ * with the same id, or is appended if the collection has none. Both may be NULL. */
 static void catalog_describe(const struct collection *collection, const char *name,
                              const struct index *without, const struct index *with, bson_t *row)
 {

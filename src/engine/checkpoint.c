@@ -20,19 +20,21 @@
  *  3. The restart runs under the lock. No process writes then.
  *  4. The file does not change while a process reads it without the log (read_only_reader.c).
  *
- * The restart holds the lock for at most 50 ms, plus the time of the disk. It waits 20 ms for
- * readers of this process, 20 ms for those of others, and moves PAGES_STILL pages. The gate
- * does not stop readers of other processes, and readers of this process may be slow. If a reader
- * blocks the restart, the restart is given up. It is retried a few times after pauses that double,
- * so that a log that has stopped growing is moved, too. Then the next try comes when the WAL has
- * grown by another 16 MB. Long reads (snapshots.c) are not waited for. While one of them blocks,
- * pages are moved up to its position, and the WAL grows until the read ends or is ended.
+ * The restart holds the lock for at most about 60 ms, plus the time of the disk and the wait for an
+ * archiver. It waits 20 ms for readers of this process, 20 ms for those of others, and moves
+ * PAGES_STILL pages, which takes about 20 ms. The gate does not stop readers of other processes,
+ * and readers of this process may be slow. If a reader blocks the restart, the restart is given up.
+ * It is retried a few times after pauses that double, so that a log that has stopped growing is
+ * moved, too. Then the next try comes when the WAL has grown by another 16 MB. Long reads
+ * (snapshots.c) are not waited for. While one of them blocks, pages are moved up to its position,
+ * and the WAL grows until the read ends or is ended.
  *
  * While a process archives the store (log_archive.c), the restart waits under the lock until the
- * archive has the whole log. If this takes too long, the log grows until a later try. The
- * archiver's read transaction pins the log, so no commit begins the log again before that. Each
- * pass therefore waits, without the lock, until the archive has most of the log. The log becomes as
- * long as that of a small file, so that restarts are rare.
+ * archive has the whole log, for ARCHIVE_MS or, for a long log, ARCHIVE_WORST_MS. After that time
+ * the restart is given up, and the log grows until a later try. The archiver's read transaction
+ * pins the log, so no commit begins the log again before that. Each pass therefore waits, without
+ * the lock, until the archive has most of the log. The log becomes as long as that of a small file,
+ * so that restarts are rare.
  *
  * Pages are moved a few at a time, because the syncs of commits queue behind other work of the
  * disk. Moving 16 MB at once delayed all callers by 25 ms, and syncing them in the restart by
@@ -98,7 +100,7 @@ struct checkpoint_op {
     struct write_op base;
     struct readers *readers;
     bool restarted;
-    /* A long read blocked the restart, which therefore delayed no other thread. */
+    /* A long read or the archive blocked the restart, so the restart is not tried again soon. */
     bool pinned;
     int64_t file_pages;
 };

@@ -23,7 +23,8 @@ struct checkpointer {
     pthread_t thread;
     /* The number of completed checkpoints. */
     int64_t done;
-    /* Failed restarts since the last successful one. */
+    /* The number of checkpoints, since the WAL last restarted, that could not restart it because of
+     * readers or writers. A pin or the archive does not count. */
     int refused;
 };
 

@@ -36,7 +36,8 @@ struct engine {
     struct writer writer;
     /* The kinds of operations that this process executes for others, with NULL at the end. */
     const struct delegated_kind *const *kinds;
-    /* The maximum for documents and the writer's pages together. */
+    /* The maximum memory in bytes for documents, the writer's pages, and the pages that the reading
+     * connections share. */
     uint64_t cache_bytes;
     /* NULL if read_only. A view uses that of its engine. */
     struct cache *cache;

@@ -37,8 +37,10 @@
  *  2. `led` is true as long as the queue is not empty.
  *  3. The connection, the catalog, and the scratch memory belong to the leader; the mutex that
  *     passes on the lead orders their use.
- *  4. An operation is DONE only after its commit is on disk, and so is everything that it saw
- *     there. A relaxed operation is DONE after the commit, whatever else is in the group.
+ *  4. An operation that waits for the disk is DONE only after its commit is on disk, and so is
+ *     everything that it saw there. A relaxed operation is DONE after the commit. There is one
+ *     exception: the leader waits for its group, so its own operation is DONE with the group. If
+ *     all operations that are left are early, the group does not wait.
  *  5. An operation that is delegated to another process is executed once: there, or, if it is
  *     returned, here. The result is UNKNOWN in two cases: that process did not reply within
  *     STOPPED_NS after the deadline, or another program truncated the lock file.
@@ -156,7 +158,8 @@ static void cut_queue(struct writer *writer, struct write_op **link)
     *link = NULL;
 }
 
-/* Takes the group of the leader: the operations from the first up to `*last`, exclusive. */
+/* Takes the group of the leader from the queue: all operations up to the first that is `alone`, or
+ * only the leader's own if that is `alone`. */
 static struct write_op *writer_take_group(struct writer *writer)
 {
     struct write_op *first, **link;

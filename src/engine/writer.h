@@ -34,7 +34,8 @@ struct write_op {
     const struct delegated_kind *delegated_kind;
     /* The operation need not wait for the disk. */
     bool relaxed;
-    /* The operation need not wait here: its caller waits for the disk later. */
+    /* The operation returns after its commit, because its caller waits for the disk later. If
+     * another operation of the group waits for the disk, this one waits with it. */
     bool early;
     /* Runs on its own thread, under the lock, without a transaction. */
     bool alone;
@@ -119,9 +120,10 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
                         struct seen *seen);
 void truce__writer_release(struct writer *writer);
 
-/* Returns when the operation is durable (or visible, if relaxed). If `run` failed, returns its
- * status. Fails with LOCKED or TIMEOUT if it did not get its turn before its deadline, and with IO
- * if it was not committed. */
+/* Runs the operation, alone or in a group. Returns when it is durable (or visible, if it is relaxed
+ * or early). If `run` failed, returns its status. Fails with LOCKED or TIMEOUT if the lock was not
+ * acquired before the deadline, and with IO if the operation was not committed. Fails with UNKNOWN
+ * if another process may have executed the operation (writer.c, invariant 5). */
 truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_error_t *error);
 
 /* ---- for operations that run ---------------------------------------------------------------- */

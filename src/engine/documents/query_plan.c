@@ -943,8 +943,8 @@ static int64_t score_of(const struct candidate *candidate, const struct conditio
     return score;
 }
 
-/* Makes a candidate of the plan from an index. A `forced` candidate is used regardless of its
- * score, because of a hint. */
+/* Computes how an index serves the query. The score is 0 if the index may lack documents that
+ * match. With `forced`, because a hint names the index, this is not required. */
 static void candidate_make(const struct index *index, const struct conditions *conditions,
                            const struct sort *sort, bool forced, struct candidate *candidate)
 {

@@ -126,8 +126,8 @@ __attribute__((noinline)) static uint64_t print_of_few(const uint8_t *body, size
     return chunk_print(padded, sizeof padded);
 }
 
-/* Each part is mixed with all parts before it. The last bytes overlap the part before them, so that
- * no part is shorter than 16 bytes. */
+/* Computes the fingerprint of a body of more than CHUNK bytes. Each part is mixed with all parts
+ * before it. The last part has between CHUNK / 2 and CHUNK bytes, so no part is short. */
 __attribute__((noinline)) static uint64_t print_of_many(const uint8_t *body, size_t size)
 {
     uint64_t print = 0;

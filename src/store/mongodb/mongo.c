@@ -518,9 +518,9 @@ static bool may_have_change_streams(const struct mongo_server *server)
            server->wire >= 7; /* 4.0 */
 }
 
-/* Adds the abilities if the server answers that the probe succeeds. A lost answer says nothing, so
- * the probe is repeated. If the server does not answer until the deadline of the opening, the
- * opening fails: the store would otherwise lack abilities that the server has. */
+/* Adds the abilities if the probe succeeds. If the reply is lost, the probe is repeated, at most
+ * PROBES times in all. If the deadline of the opening passes without a reply, the opening fails,
+ * because the store would otherwise lack abilities that the server has. */
 static truce_status find_out(struct mongo_store *store,
                              truce_status (*probe_function)(struct mongo_store *, bson_error_t *),
                              uint32_t abilities, bson_error_t *error)
