@@ -7,10 +7,11 @@
 
 #include "base/assert.h"
 
-/* Most arenas are short-lived and hold little. The first block is small enough for malloc's
- * cache of each thread; the next ones are larger. */
-#define FIRST_BYTES  ((size_t)1000)
-#define BLOCK_BYTES  ((size_t)16 * 1024)
+/* The bytes of the first block and of further blocks. Most arenas are short-lived and small. The
+ * first block is therefore small enough for the cache of malloc, which each thread has. */
+#define FIRST_BYTES ((size_t)1000)
+#define BLOCK_BYTES ((size_t)16 * 1024)
+/* A block is this many times as large as the previous one, up to BLOCK_BYTES. */
 #define BLOCK_GROWTH 4
 
 struct arena_block {
@@ -58,7 +59,8 @@ void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size)
     return copy;
 }
 
-/* Keeps the largest block of the usual sizes. Blocks for one large allocation are freed. */
+/* Frees all blocks but the largest one of at most BLOCK_BYTES. A block for one large allocation is
+ * freed. */
 void truce__arena_empty(struct arena *arena)
 {
     struct arena_block *kept = NULL, *next;

@@ -13,11 +13,11 @@
 struct arena_block;
 
 struct arena {
-    /* The blocks in use, the newest first. */
+    /* The blocks in use, from the newest to the oldest. */
     struct arena_block *first;
-    /* The free part of the newest block. */
+    /* The free part of the newest block: its first byte, and the byte after it. */
     uint8_t *at, *end;
-    /* Allocated since the last reset, in all blocks. */
+    /* The number of bytes allocated since the last reset, in all blocks. */
     size_t bytes;
 };
 
@@ -31,7 +31,7 @@ struct arena {
 void *truce__arena_take(struct arena *arena, size_t size);
 void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size);
 
-/* Frees everything but one block, so that a loop that resets an arena soon needs no malloc. */
+/* Frees everything but one block, so that a loop that resets the arena needs no malloc. */
 void truce__arena_empty(struct arena *arena);
 static inline void truce__arena_reset(struct arena *arena)
 {

@@ -1,12 +1,12 @@
 #ifndef TRUCE_BASE_ASSERT_H
 #define TRUCE_BASE_ASSERT_H
 
-/* Assertions are on in every build. They report only bugs; faults of input, disk, and network are
- * statuses. */
+/* Assertions are on in every build. They detect bugs only. Faults of input, disks, and networks are
+ * reported as statuses. */
 #define truce_assert(condition)                                                                    \
     ((condition) ? (void)0 : truce__assert_failed(#condition, __FILE__, __LINE__, __func__))
 
-/* Prints the condition and its place to standard error, then aborts. */
+/* Prints the condition and its position to standard error, then aborts. */
 _Noreturn void truce__assert_failed(const char *condition, const char *file, int line,
                                     const char *function);
 

@@ -18,31 +18,32 @@
 
 #include "truce/status.h"
 
+/* The number of steps between two checks of the deadline. */
 #define BUDGET_STEPS 4096u
 
 struct budget {
-    /* Steps until the next check. */
+    /* The number of steps until the next check. */
     uint32_t left;
     /* The error code with which the budget ended, or 0 while it has not ended. */
     uint32_t over;
-    /* Monotonic. NULL means no deadline. */
+    /* Returns the monotonic time in nanoseconds. NULL if the budget has no deadline. */
     int64_t (*clock_ns)(void);
-    /* 0 if none exists. */
+    /* The monotonic time at which the budget ends, or 0 for no deadline. */
     int64_t deadline_ns;
-    /* Any thread sets it to 1 to interrupt the call. May be NULL. */
+    /* A flag that any thread sets to 1 to interrupt the call, or NULL. */
     const int *interrupted;
-    /* The same flag of the store below a view. May be NULL. */
+    /* The same flag of the store to which a view belongs, or NULL. */
     const int *above;
-    /* Steps up to the last check. */
+    /* The number of steps before the last check. */
     uint64_t spent;
-    /* Bytes of all stages of a pipeline; memory_max 0: no maximum. */
+    /* The bytes that all stages of a pipeline have, and their maximum or 0 for no maximum. */
     size_t memory, memory_max;
 };
 
 void truce__budget_init(struct budget *budget, int64_t deadline_ns, const int *interrupted);
 
-/* Interrupts every call of this thread, with any budget, once `flag` is 1. Only for work on
- * which no other thread depends. NULL ends this. */
+/* Interrupts every call of this thread, with any budget, once `*flag` is 1. Only for work on which
+ * no other thread depends. NULL ends this. */
 void truce__budget_watch(const int *flag);
 
 /* Checks the deadline and the flags. Returns TIMEOUT with MongoDB's code 50 for the deadline and
@@ -54,7 +55,7 @@ uint64_t truce__budget_spent(const struct budget *budget);
 
 truce_status truce__budget_spend_many(struct budget *budget, uint32_t steps, bson_error_t *error);
 
-/* Counts steps. Returns TIMEOUT if the budget has ended. NULL is a budget without limits. */
+/* Counts steps. Returns TIMEOUT if the budget has ended. If `budget` is NULL, there is no limit. */
 static inline truce_status truce__budget_spend(struct budget *budget, uint32_t steps,
                                                bson_error_t *error)
 {

@@ -41,7 +41,8 @@ static inline void truce__buffer_append_text(struct buffer *buffer, const char *
     truce__buffer_append(buffer, text, strlen(text));
 }
 
-/* Compares by memcmp; a prefix comes before what it is a prefix of. Empty bytes may be NULL. */
+/* Compares bytes as memcmp does. A prefix comes before a longer string. Empty strings may be
+ * NULL. */
 static inline int truce__bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b,
                                        size_t b_size)
 {

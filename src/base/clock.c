@@ -35,10 +35,11 @@ int64_t truce__clock_monotonic_ns(void)
 
 #define BOOT_ID_LENGTH 36
 
-static char clock_boot[BOOT_ID_LENGTH + 1]; /* "": unknown */
+/* The kernel's id of the boot, or "" if it is unknown. */
+static char clock_boot[BOOT_ID_LENGTH + 1];
 
-/* Reads the kernel's id of the boot. A time namespace of its own has another monotonic clock, so a
- * process in one gets no name. */
+/* Reads the kernel's id of the boot. A process in a time namespace of its own has another monotonic
+ * clock, so its clock gets no name. */
 static void clock_read_boot(void)
 {
     static const char initial[] = "time:[4026531834]";

@@ -3,24 +3,25 @@
 
 /*
  * The deadline of the calling thread's current operation. Every call below it ends by then, even if
- * its own options allow more time. A server that does not answer therefore cannot delay a commit
+ * its own options allow more time. A server that does not reply therefore cannot delay a commit
  * beyond the commit's deadline. The deadline is thread-local, so no function has to pass it on.
  */
 #include <stdint.h>
 
-/* Sets the deadline (monotonic, or 0 if none exists). Returns the one before, which the caller
- * restores. */
+/* Sets the deadline to the monotonic time `until_ns`, or removes it if `until_ns` is 0. Returns the
+ * previous deadline, which the caller restores. */
 int64_t truce__deadline_set(int64_t until_ns);
 int64_t truce__deadline(void);
 
-/* Sets the deadline to deadline_ms from now, unless the current one is earlier. 0 changes nothing.
- * Returns the one before. */
+/* Sets the deadline to deadline_ms from now, unless the current one is earlier. If deadline_ms is
+ * 0, changes nothing. Returns the previous deadline. */
 int64_t truce__deadline_narrow(uint32_t deadline_ms);
 
-/* Returns the earlier one of `until_ns` and the current deadline, or 0 if there is neither. */
+/* Returns the earlier of `until_ns` and the current deadline. 0 means no deadline. */
 int64_t truce__deadline_least(int64_t until_ns);
 
-/* The least time for cleaning up after the deadline: enough if no lock is in the way. */
+/* The minimum nanoseconds for cleaning up after the deadline: enough if no lock must be waited
+ * for. */
 #define DEADLINE_LEAST_NS INT64_C(100000000)
 
 void truce__deadline_leave(const int64_t *before_ns);

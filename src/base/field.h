@@ -1,7 +1,7 @@
 #ifndef TRUCE_BASE_FIELD_H
 #define TRUCE_BASE_FIELD_H
 
-/* Reads a field of a document by name. Most of these functions treat a missing field, and a
+/* Functions that read a field of a document by name. Most of them treat a missing field, and a
  * field of another type, as an empty one. */
 #include <stdint.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/limits.h"
 
-/* Returns the string, borrowed from the document; "" if there is no such string. */
+/* Returns the string, borrowed from the document, or "" if the field is not a string. */
 static inline const char *truce__field_text(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -19,7 +19,7 @@ static inline const char *truce__field_text(const bson_t *document, const char *
                : "";
 }
 
-/* Returns the number; 0 if there is no such number. */
+/* Returns the number, or 0 if the field is not a number. */
 static inline int64_t truce__field_number(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -72,7 +72,8 @@ static inline int64_t truce__date_after(int64_t now_ms, int64_t duration_ms)
     return duration_ms > DATE_LAST_MS - now_ms ? DATE_LAST_MS : now_ms + duration_ms;
 }
 
-/* Returns the date in milliseconds, within FIELD_MAX; 0 if there is no such date. */
+/* Returns the date in milliseconds since 1970, within FIELD_MAX, or 0 if the field is not a
+ * date. */
 static inline int64_t truce__field_date(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -82,7 +83,8 @@ static inline int64_t truce__field_date(const bson_t *document, const char *name
                : 0;
 }
 
-/* Returns a count or a duration; a value outside 0 to FIELD_MAX becomes the nearest one inside. */
+/* Returns a count or a duration. A value outside of 0 to FIELD_MAX is changed to the nearest valid
+ * value. */
 static inline int64_t truce__field_count(const bson_t *document, const char *name)
 {
     int64_t count = truce__field_number(document, name);

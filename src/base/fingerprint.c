@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The multipliers of the hash function. */
 #define C1 UINT64_C(0x87c37b91114253d5)
 #define C2 UINT64_C(0x4cf5ad432745937f)
 
@@ -19,7 +20,7 @@ static uint64_t fingerprint_finish(uint64_t word)
     return word ^ word >> 33;
 }
 
-/* Reads little-endian on any machine; `size` is at most 8. */
+/* Reads `size` bytes, at most 8, as a little-endian number on any machine. */
 static uint64_t fingerprint_word_of(const uint8_t *bytes, size_t size)
 {
     uint64_t word = 0;
@@ -29,6 +30,7 @@ static uint64_t fingerprint_word_of(const uint8_t *bytes, size_t size)
     return word;
 }
 
+/* Computes MurmurHash3_x64_128 with seed 0. */
 static struct fingerprint fingerprint_hash(const uint8_t *bytes, size_t size)
 {
     struct fingerprint h = {0};

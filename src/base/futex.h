@@ -9,12 +9,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Sleeps while *word is `seen`, until another thread wakes this one, and for `nanoseconds` at most.
- * May return early. Waking does not access the word, which may be freed by then. */
+/* Sleeps while `*word` is `seen`, until another thread wakes this one, for `nanoseconds` at most.
+ * May return early. A wake-up does not access the word, which may have been freed. */
 void truce__futex_wait(atomic_uint *word, unsigned seen, int64_t nanoseconds);
 void truce__futex_wake(atomic_uint *word, int sleepers_max);
 
-/* Does the same for a word in memory that processes share; this is slower. */
+/* Does the same for a word in memory that processes share, which takes longer. */
 void truce__futex_wait_shared(atomic_uint *word, unsigned seen, int64_t nanoseconds);
 void truce__futex_wake_shared(atomic_uint *word, int sleepers_max);
 

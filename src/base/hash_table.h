@@ -3,8 +3,8 @@
 
 /*
  * A growing hash table from 64-bit hashes to numbers: the index of a user's array of items. The
- * table never sees the items. The user compares them, inline, so a lookup costs what a table
- * written for the type of the items would cost:
+ * table never sees the items. The user compares them, inline, so a lookup takes as long as in a
+ * table that is written for the type of the items:
  *
  *     static uint32_t find_or_add(struct names *names, const char *name)
  *     {
@@ -19,8 +19,8 @@
  *     }
  *
  * It uses open addressing with linear probing and is at most half full. A slot stores 32 bits of
- * the hash next to the number. Most items with another hash are therefore never touched, and
- * growing needs neither the items nor their hashes.
+ * the hash next to the number. A lookup therefore compares few items with another hash, and growing
+ * needs neither the items nor their hashes.
  *
  * Numbers with the same hash are found in any order. Items cannot be removed one by one.
  *
@@ -36,17 +36,18 @@
 struct arena;
 
 struct hash_slot {
+    /* The low 32 bits of the hash. */
     uint32_t hash;
-    /* Plus one, or 0 if the slot is free. */
+    /* The number plus one, or 0 if the slot is free. */
     uint32_t number;
 };
 
 struct hash_table {
     struct arena *arena;
     struct hash_slot *slots;
-    /* Numbers in the table. */
+    /* The count of numbers in the table. */
     uint32_t count;
-    /* The number of slots, a power of two; 0 until the first number is added. */
+    /* The count of slots, which is a power of two, or 0 before the first number is added. */
     uint32_t room;
 };
 
@@ -82,7 +83,7 @@ static inline bool truce__hash_next(struct hash_probe *probe)
     return false;
 }
 
-/* Replaces the number that truce__hash_next found last by another one with the same hash. */
+/* Replaces the number that truce__hash_next found last by another number with the same hash. */
 static inline void truce__hash_replace(struct hash_table *table, const struct hash_probe *probe,
                                        uint32_t number)
 {
@@ -92,7 +93,8 @@ static inline void truce__hash_replace(struct hash_table *table, const struct ha
 /* Makes room for `count` numbers in all, so that adding them does not grow the table. */
 void truce__hash_reserve(struct hash_table *table, uint32_t count);
 
-/* Adds the number without looking for it. It is below UINT32_MAX. */
+/* Adds a number without checking whether the table contains it. The number must be less than
+ * UINT32_MAX. */
 static inline void truce__hash_add(struct hash_table *table, uint64_t hash, uint32_t number)
 {
     uint32_t at;
@@ -106,7 +108,7 @@ static inline void truce__hash_add(struct hash_table *table, uint64_t hash, uint
     table->count++;
 }
 
-/* Returns the bytes that a table with room for `count` numbers takes. */
+/* Returns the number of bytes that a table with room for `count` numbers takes. */
 size_t truce__hash_bytes_needed(uint32_t count);
 
 /* Frees a table that is not in an arena. The table is empty afterwards. */
@@ -114,10 +116,10 @@ void truce__hash_release(struct hash_table *table);
 
 /* ---- hashes --------------------------------------------------------------------------------- */
 
-/* Hashes are for tables in memory: they may differ between versions, and they do not resist an
- * attacker who searches for collisions. */
+/* These hashes are for tables in memory. They may differ between versions, and they do not resist
+ * an attacker who searches for collisions. */
 
-/* Folds the 128-bit product (after wyhash, Wang Yi 2019). */
+/* Combines two numbers by their 128-bit product (after wyhash, Wang Yi 2019). */
 static inline uint64_t truce__hash_mix(uint64_t a, uint64_t b)
 {
     unsigned __int128 product = (unsigned __int128)a * b;

@@ -1,5 +1,6 @@
 #include "base/histogram.h"
 
+/* The base-2 logarithm of HISTOGRAM_PARTS. */
 #define PART_BITS 6
 
 static int histogram_bucket_of(uint64_t ns)
@@ -14,7 +15,7 @@ static int histogram_bucket_of(uint64_t ns)
     return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
 }
 
-/* Returns the middle of the bucket. */
+/* Returns the middle of a bucket in nanoseconds. */
 static uint64_t bucket_ns(int bucket)
 {
     int power = bucket / HISTOGRAM_PARTS - 1;

@@ -5,14 +5,13 @@
  * (truce/hooks.h). */
 #include "truce/hooks.h"
 
-/* The receiver of the messages; all zeros: messages are dropped. */
+/* The receiver of the messages. If all fields are 0, messages are dropped. */
 struct notices {
     void (*tell)(truce_log_level level, const char *message, void *arg);
     void *arg;
 };
 
-/* Returns the receiver of the log messages of a store. `hooks` may be NULL: messages are
- * dropped. */
+/* Returns the receiver of the log messages of a store. If `hooks` is NULL, messages are dropped. */
 struct notices truce__notices_of(const truce_store_hooks *hooks);
 
 /* Logs one message in lower case without a full stop, up to 1,023 bytes. `notices` may be NULL. */

@@ -3,7 +3,7 @@
 
 #include <bson/bson.h>
 
-/* Makes a new ObjectId that no process has made before. In a simulated environment
+/* Creates an ObjectId that no process has created before. In a simulated environment
  * (base/environment.h), it consists of random numbers of the environment. */
 void truce__id_new(bson_oid_t *id);
 

@@ -46,7 +46,7 @@ uint64_t truce__random_next(struct random *random)
 uint64_t truce__random_below(struct random *random, uint64_t bound)
 {
     truce_assert(bound > 0);
-    /* The high half of the 128-bit product has no noticeable bias. */
+    /* The high half of the 128-bit product is uniform enough: its bias is not measurable. */
     return (uint64_t)(((wide)truce__random_next(random) * bound) >> 64);
 }
 

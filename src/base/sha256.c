@@ -42,6 +42,7 @@ static void sha256_spread(const uint8_t block[64], uint32_t words[64])
     }
 }
 
+/* Hashes a block without special instructions (FIPS 180-4, 6.2.2). */
 static void take_block_plain(uint32_t state[8], const uint8_t block[64])
 {
     uint32_t words[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4],
@@ -77,8 +78,8 @@ static void take_block_plain(uint32_t state[8], const uint8_t block[64])
 }
 
 #if defined(__x86_64__)
-/* Uses the instructions of the processor: four rounds at a time, with the state as ABEF and
- * CDGH. */
+/* Hashes a block by instructions of the processor: four rounds at a time, with the state in the
+ * order ABEF and CDGH. */
 __attribute__((target("sha,sse4.1"))) static void take_block_fast(uint32_t state[8],
                                                                   const uint8_t block[64])
 {
@@ -129,10 +130,10 @@ static bool has_instructions(void)
 }
 #endif
 
-/* Asks the processor once, because cpuid is slow. */
+/* Determines once whether the processor has the instructions, because cpuid is slow. */
 static bool is_fast(void)
 {
-    /* 0 if it is not asked yet. */
+    /* 1 if the processor has the instructions, -1 if not, and 0 before this is known. */
     static atomic_int known;
     int now = atomic_load_explicit(&known, memory_order_relaxed);
 

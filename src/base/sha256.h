@@ -13,10 +13,10 @@
 
 struct sha256 {
     uint32_t state[8];
-    /* Bytes so far. */
+    /* The number of bytes that were hashed so far. */
     uint64_t length;
     uint8_t block[64];
-    /* The processor has instructions for it. */
+    /* Whether the processor has instructions for SHA-256. */
     bool fast;
 };
 
@@ -24,7 +24,7 @@ void truce__sha256_begin(struct sha256 *sha);
 void truce__sha256_add(struct sha256 *sha, const void *bytes, size_t size);
 void truce__sha256_end(struct sha256 *sha, uint8_t digest[SHA256_BYTES]);
 
-/* Hashes the bytes at once. */
+/* Computes the digest of bytes in one call. */
 void truce__sha256(const void *bytes, size_t size, uint8_t digest[SHA256_BYTES]);
 
 #endif

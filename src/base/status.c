@@ -87,8 +87,8 @@ truce_status truce__status_of_code(uint32_t code)
     }
 }
 
-/* Writes the escape of the first character, or "" if it needs none. Returns the character's
- * bytes. */
+/* Writes the escape of the first character to `escape`, or "" if it needs none. Returns the number
+ * of bytes of the character. */
 static size_t message_escape(const char *text, size_t length, char escape[12])
 {
     size_t size;

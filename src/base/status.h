@@ -1,7 +1,7 @@
 #ifndef TRUCE_BASE_STATUS_H
 #define TRUCE_BASE_STATUS_H
 
-/* Makes errors inside truce. See truce/status.h for the contract. */
+/* Functions that create errors inside truce. truce/status.h has the contract. */
 #include "base/error_codes.h"
 #include "truce/status.h"
 
@@ -9,17 +9,18 @@
 enum { TRUCE_CODES(TRUCE_CODE) };
 #undef TRUCE_CODE
 
-/* Replaces in a message of `room` bytes every character that a terminal obeys or a reader cannot
- * see by its escape (\u00a0), and every byte that is not UTF-8 by \xff. New lines stay.
- * truce__fail and truce__refuse call it, so it cleans every message that quotes input. */
+/* Cleans a message of `room` bytes. Replaces every character that a terminal obeys or a reader
+ * cannot see by its escape (\u00a0), and every byte that is not UTF-8 by \xff. Keeps new lines.
+ * truce__fail and truce__refuse call it, so every message that quotes input is clean. */
 void truce__message_clean(char *message, size_t room);
 
-/* Fills `error` (when not NULL) with domain TRUCE_ERROR and returns `status`, which is not OK. */
+/* Fills `error`, unless it is NULL, with the domain TRUCE_ERROR. Returns `status`, which is not
+ * OK. */
 truce_status truce__fail(truce_status status, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
-/* Does the same for an error that MongoDB returns too: the domain is TRUCE_ERROR_SERVER, and the
- * code is MongoDB's. Returns the status of the code (truce__status_of_code). */
+/* Does the same for an error that MongoDB has, too: the domain is TRUCE_ERROR_SERVER, and the code
+ * is MongoDB's. Returns the status of the code (truce__status_of_code). */
 truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 

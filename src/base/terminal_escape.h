@@ -33,8 +33,8 @@ static inline int truce__code_hides(uint32_t code)
            (code >= 0xe0000 && code <= 0xe0fff);
 }
 
-/* Returns the number of bytes of the control character at the beginning of `text`, or 0 if there is
- * none. */
+/* Returns the number of bytes of the control character at the beginning of `text`, or 0 if `text`
+ * begins with another character. */
 static inline size_t truce__text_control(const char *text, size_t length)
 {
     size_t size;

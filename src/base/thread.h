@@ -1,12 +1,12 @@
 #ifndef TRUCE_BASE_THREAD_H
 #define TRUCE_BASE_THREAD_H
 
-/* Starts the threads of the library. */
+/* Starts threads of the library. */
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Works as pthread_create. The thread blocks all signals, which belong to the threads of the
- * program. Returns false if the system cannot create a thread. */
+/* Starts a thread as pthread_create does. The thread blocks all signals, which belong to the
+ * threads of the program. Returns false if the system cannot create a thread. */
 bool truce__thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 #endif

@@ -5,15 +5,16 @@
  * Checks the times that callers give, all of which are in milliseconds.
  *
  * A point in time in seconds is a valid number with another meaning: a job runs at once instead of
- * tomorrow. So is a point in time where a duration is expected: a job runs in 57 years instead of in
- * an hour. Therefore every point in time and every long duration that enters the library passes one
- * of these functions.
+ * tomorrow. So is a point in time that is passed as a duration: a job runs in 57 years instead of
+ * in an hour. Therefore every point in time and every long duration that enters the library passes
+ * one of these functions.
  */
 #include <stdint.h>
 
 #include "truce/status.h"
 
-/* The least point in time, 1970-04-26T17:46:40Z. As a number of seconds, it is in the year 2286. */
+/* The least point in time, 1970-04-26T17:46:40Z. The same number of seconds is a time in the year
+ * 2286. */
 #define TIME_LEAST_MS INT64_C(10000000000)
 
 /* The longest duration, 10,000 days. Points in time after 1997 are greater. */

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the number of the first `size` bytes that are whole characters. text[size] is read. */
+/* Returns the number of bytes of the whole characters within the first `size` bytes. Reads
+ * text[size], too. */
 static inline size_t truce__text_whole(const char *text, size_t size)
 {
     while (size && ((unsigned char)text[size] & 0xc0) == 0x80)

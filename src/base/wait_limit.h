@@ -2,14 +2,14 @@
 #define TRUCE_BASE_WAIT_LIMIT_H
 
 /*
- * Limits how often an operation waits without success. A call that makes many calls, and continues
- * when one of them fails, would wait again and again for a lock that a stopped process holds.
- * Within a scope, only the first wait for a lock may take its whole deadline. After it has failed,
- * the other waits of this thread try once.
+ * Limits how often an operation waits without success. An operation that makes many calls, and
+ * continues when one of them fails, would otherwise wait each time for a lock that a stopped
+ * process holds. Within a scope, only the first wait for a lock may take its whole deadline. After
+ * it has failed, the other waits of this thread try once.
  */
 #include <stdbool.h>
 
-/* Begins a scope. Returns the state before, for truce__wait_limit_leave. */
+/* Begins a scope. Returns the previous state, for truce__wait_limit_leave. */
 int truce__wait_limit_enter(void);
 void truce__wait_limit_leave(const int *before);
 

@@ -34,6 +34,7 @@
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
+/* The row table of the catalog, the row of its header, and the first number that is assigned. */
 #define CATALOG      INT64_C(0)
 #define ROW_NEXT     INT64_C(1)
 #define FIRST_NUMBER INT64_C(2)
@@ -173,7 +174,7 @@ truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_e
         status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, kv_body(&header), error);
         if (!status)
             status = truce__kv_version_bump(kv, error);
-        /* The first collection creates the row. */
+        /* The first table of the file creates the row. */
     } else if (status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
     }
@@ -186,7 +187,7 @@ void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UU
     memcpy(uuid, file->bytes, sizeof file->bytes);
     for (int i = 0; i < 4; i++)
         uuid[12 + i] = (uint8_t)((uint64_t)number >> (24 - 8 * i));
-    /* Version 8: a custom format. */
+    /* UUID version 8 (RFC 9562): the bits have a meaning that the application defines. */
     uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80);
     uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
 }
@@ -227,7 +228,7 @@ static void catalog_describe(const struct collection *collection, const char *na
     for (uint32_t i = 0; i < collection->indexes_count; i++) {
         const struct index *index = &collection->indexes[i];
 
-        /* A changed index keeps its position. */
+        /* A changed index keeps its position in the list. */
         if (with && index->id == with->id)
             catalog_append_index(&list, &count, with);
         else if (index != without)
@@ -450,7 +451,8 @@ static struct value catalog_typed_field(struct value document, const char *name,
     return found.type == type ? found : truce__value_missing();
 }
 
-/* Reports the damaged index of the collection with the number `indexes_count`. */
+/* Fails with CORRUPT. The damaged index is the one with the number `indexes_count`, because the
+ * indexes before it have been read. */
 static truce_status catalog_bad_index(const struct collection *collection, const char *reason,
                                       bson_error_t *error)
 {
@@ -490,8 +492,8 @@ static truce_status load_read_index(const struct collection *collection, struct 
     return TRUCE_OK;
 }
 
-/* Reads the indexes of a collection from its row. The index of _id is unique without a field that
- * says so. */
+/* Reads the indexes of a collection from its row. The index of _id is unique, although its entry
+ * has no field `unique`. */
 static truce_status read_indexes(struct value list, struct collection *collection,
                                  bson_error_t *error)
 {

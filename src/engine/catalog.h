@@ -16,43 +16,43 @@
 #include "query/match/match.h"
 
 enum index_state {
-    /* Writers keep it up to date for the documents that they change. It does not contain all
-     * documents yet. */
+    /* Writers add the documents that they change. Existing documents may be missing from the
+     * index. */
     INDEX_BUILDING = 1,
-    /* It contains all documents. If it is unique, existing duplicates are still being searched
-     * for. */
+    /* The index contains all documents. For a unique index, the search for existing duplicates has
+     * not finished. */
     INDEX_CHECKING = 2,
-    /* Queries use it. */
+    /* Queries use the index. */
     INDEX_READY = 3,
 };
 
 struct index {
-    /* The number of its key table. */
+    /* The number of the key table of the index. */
     int64_t id;
     enum index_state state;
-    /* Bit i: the path of field i passed through an array in some document. */
+    /* If bit i is set, the path of field i passed through an array in some document. */
     uint32_t multikey_fields;
     struct index_spec spec;
 };
 
 struct collection {
-    /* The number of its row table. */
+    /* The number of the row table of the collection. */
     int64_t id;
     char *name;
     uint32_t indexes_count;
-    /* The first one is the index of _id. */
+    /* `indexes[0]` is the index of _id. */
     struct index *indexes;
-    /* NULL if none exists. */
+    /* The validator, or NULL if every document is valid. */
     struct match *validator;
-    /* The feed stores its documents before and after a change. */
+    /* Whether the feed stores each document before and after a change. */
     bool images;
 };
 
 /* The feed of changes (change_feed.h). */
 struct feed_spec {
-    /* Its row table, or 0 if there is no feed. */
+    /* The row table of the feed, or 0 if the file has no feed. */
     int64_t table;
-    /* Identifies this feed. */
+    /* The id of this feed, which its resume tokens contain (change_feed.h). */
     bson_oid_t id;
     int64_t keep_ms, keep_bytes;
 };
@@ -60,19 +60,19 @@ struct feed_spec {
 struct catalog {
     atomic_int references;
     uint32_t version;
-    /* Identifies this file and its byte-for-byte copies. It is the id of the feed until a server
-     * has given the file an id. */
+    /* Identifies this file and its byte-for-byte copies. Until a server has given the file an id,
+     * this is the id of the feed. */
     bson_oid_t id;
     bool has_id;
     struct feed_spec feed;
     uint32_t count;
-    /* Sorted by name. */
+    /* The collections, sorted by name. */
     struct collection *collections;
 };
 
 #define UUID_BYTES 16
-/* Computes the UUID of a collection of the file with that id. It is valid while the collection
- * exists. */
+/* Computes the UUID of a collection of the file with that id. The UUID is valid while the
+ * collection exists. */
 void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UUID_BYTES]);
 
 /* Loads the catalog from the snapshot or transaction of `kv`. The caller gets one reference. */
@@ -112,14 +112,16 @@ truce_status truce__catalog_add_index(struct kv *kv, const struct collection *co
                                       int64_t *id, bson_error_t *error);
 truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *collection,
                                        int64_t id, bson_error_t *error);
-/* Changes everything but the keys. `index` has the new values and the existing id. */
+/* Changes every property of an index except its keys. `index` has the new values and the existing
+ * id. */
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
                                          const struct index *index, bson_error_t *error);
 /* Gives the file an id if it has none. */
 truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_error_t *error);
-/* Creates its empty table and returns the number of the table. */
+/* Adds the feed to the catalog. Creates an empty row table and stores its number in
+ * `feed->table`. */
 truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson_error_t *error);
-/* Changes what the feed keeps. Its table and id stay. */
+/* Changes how long the feed keeps entries. The table and the id of the feed do not change. */
 truce_status truce__catalog_change_feed(struct kv *kv, const struct feed_spec *feed,
                                         bson_error_t *error);
 truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *feed,

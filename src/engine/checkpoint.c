@@ -4,8 +4,8 @@
  * A checkpoint under load has two phases:
  *
  *     concurrent    a connection of its own copies pages from the WAL into the file, a few at a
- *                   time, and syncs them, while other threads write and read; repeated as long as
- *                   many pages have been added in the meantime
+ *                   time, and syncs them, while other threads write and read; repeated while many
+ *                   pages are left
  *     restart       the writer, alone and with the reader gate closed, copies the few pages that
  *                   are left, and lets the next commit overwrite the WAL from its beginning;
  *                   overwriting makes commits cheap, so the WAL is not truncated
@@ -67,7 +67,7 @@
 
 /* A checkpoint begins when the WAL has this many pages (16 MB), if the file is larger than that. */
 #define PAGES_FEW 4000
-/* The same for a file of at most 16 MB: a WAL of 64 MB. */
+/* The same for a file of at most 16 MB, whose log may grow to 64 MB. */
 #define PAGES_MAX 16000
 /* The concurrent phase ends when at most this many pages are left. */
 #define PAGES_LEFT 400
@@ -75,33 +75,38 @@
 #define PAGES_STILL 2000
 /* If the WAL has this many pages, writers wait until all of it is moved. */
 #define PAGES_WORST 64000
-#define PASSES_MAX  8
+/* The maximum number of concurrent passes of one checkpoint. */
+#define PASSES_MAX 8
 /* The number of pages that a pass copies between two syncs while writers are active. */
 #define PACE 64
 /* The same if the WAL is longer than PAGES_PACED. */
 #define PACE_LONG   1024
 #define PAGES_PACED (PAGES_MAX + PAGES_FEW)
-/* How long the restart waits for readers of this process, and then for those of other processes. */
+/* The milliseconds that the restart waits for readers of this process, and then for those of other
+ * processes. */
 #define RESTART_MS 20
-/* How long the restart waits for the archiver to archive the rest of the log. */
+/* The milliseconds that the restart waits for the archiver to archive the rest of the log. */
 #define ARCHIVE_MS 200
-/* The same if the log has PAGES_WORST pages. */
+/* The same for a log of PAGES_WORST pages or more. */
 #define ARCHIVE_WORST_MS 1000
-/* The pause before the first retry; it doubles with each retry. */
+/* The pause before the first retry, in milliseconds. It doubles with each retry. */
 #define AGAIN_MS 100
 /* The number of retries. */
 #define AGAIN_MAX 4
-#define TURN_MS   60000
-/* After this time the thread checks whether the store is being closed. */
+/* The milliseconds for which a step waits for the lock. */
+#define TURN_MS 60000
+/* The wait is divided into parts of this length. Between two parts, the thread checks whether the
+ * store is being closed. */
 #define TURN_ONCE_MS 1000
 
 struct checkpoint_op {
-    /* Must be the first field. */
+    /* Must be the first field: the writer passes a pointer to it. */
     struct write_op base;
     struct readers *readers;
     bool restarted;
     /* A long read or the archive blocked the restart, so the restart is not tried again soon. */
     bool pinned;
+    /* The number of pages in the file after the restart. */
     int64_t file_pages;
 };
 
@@ -131,7 +136,8 @@ static truce_status run_mark(struct write_op *base, struct writer *writer, bson_
     return status;
 }
 
-/* Returns how long a restart waits for the archiver. A short log can wait for a better time. */
+/* Returns the milliseconds that a restart waits for the archiver. While the log is short, it is
+ * better to let it grow than to delay the writers. */
 static int archive_ms(const struct lock *lock)
 {
     bool few = truce__pins_log_length(lock) / PIN_PAGE_BYTES < PAGES_WORST;
@@ -139,9 +145,9 @@ static int archive_ms(const struct lock *lock)
     return few ? ARCHIVE_MS : ARCHIVE_WORST_MS;
 }
 
-/* Restarts the WAL in a turn of the writer, with the reader gate closed (invariant 3). Gives up
- * without an error if a pin, the archive, or a reader blocks it; `restarted` and `pinned` report
- * the result. */
+/* Restarts the WAL under the lock, with the reader gate closed (invariant 3). Gives up without an
+ * error if a pin, the archive, or a reader blocks the restart. `restarted` and `pinned` report the
+ * result. */
 static truce_status run_restart(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct checkpoint_op *op = (struct checkpoint_op *)base;
@@ -209,7 +215,7 @@ static truce_status checkpoint_move_concurrently(struct checkpointer *checkpoint
     int before, after, moved = 0;
     truce_status status = checkpoint_run_alone(checkpointer, &mark);
 
-    /* Pages are moved up to the place of the archive. */
+    /* A pass moves only pages that are archived, so the archiver works first. */
     truce__archive_hurry(checkpointer->writer->lock, 0);
     truce__archive_prepare(checkpointer->writer->lock, ARCHIVE_MS);
     before = log_pages(checkpointer);
@@ -293,8 +299,8 @@ static void checkpoint_pause(struct checkpointer *checkpointer, int milliseconds
         pthread_cond_timedwait(&checkpointer->wanted_change, &checkpointer->mutex, &until);
 }
 
-/* Returns whether the WAL is long enough for a checkpoint. If it is not, a caller asked for a
- * checkpoint that was not due. */
+/* Returns whether the WAL is long enough for a checkpoint. The thread may also run because
+ * truce__checkpointer_ask requested a checkpoint of a short WAL. */
 static bool is_long(const struct checkpointer *checkpointer)
 {
     return log_pages(checkpointer) >= atomic_load(&checkpointer->due);
@@ -352,7 +358,8 @@ static void *checkpoint_run_thread(void *arg)
     return NULL;
 }
 
-/* Beginning a snapshot opens the log. */
+/* Begins a snapshot only to open the log: SQLite opens it when a connection reads for the first
+ * time. */
 truce_status truce__checkpointer_open(const char *path, int64_t busy_timeout_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error)
 {

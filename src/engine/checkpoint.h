@@ -11,12 +11,14 @@
 struct checkpointer {
     struct writer *writer;
     struct readers *readers;
-    /* Its own connection. */
+    /* The connection that moves pages. Owned; used by the thread of the checkpointer. */
     struct kv *kv;
+    /* Guards the fields below, except `due`. */
     pthread_mutex_t mutex;
     pthread_cond_t wanted_change;
-    /* A thread is running; the thread should end. */
+    /* `running`: the thread exists. `stop`: the thread must end. */
     bool running, stop;
+    /* A checkpoint was requested and has not ended. */
     bool wanted;
     /* The number of pages in the WAL at which the next checkpoint is due. */
     atomic_int due;
@@ -36,7 +38,7 @@ truce_status truce__checkpointer_open(const char *path, int64_t busy_timeout_ms,
 /* Initialises the checkpointer. The checkpointer takes over the connection `kv`. */
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
                               struct readers *readers, struct kv *kv);
-/* Ends the thread. */
+/* Ends the thread and waits for its end. Closes the connection. */
 void truce__checkpointer_release(struct checkpointer *checkpointer);
 
 /* Asks for a checkpoint if the log, with `wal_pages`, has become long enough for one. Called after

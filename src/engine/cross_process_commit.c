@@ -18,12 +18,14 @@
 #include "base/assert.h"
 #include "engine/writer.h"
 
-/* The operations in one record. Their answers fit, unless many of them are long. */
+/* The maximum number of operations in one record. Their answers usually fit into the record,
+ * too. */
 #define OPERATIONS_MAX 8
-/* How often one turn searches for published writes. Writes that are published during a pass are
- * taken by the next one. */
+/* How often a lock holder searches for published writes in one transaction. A write that is
+ * published during a pass is taken by the next pass. */
 #define PASSES 3
-/* The number of groups that are not published after a refusal. It doubles with each refusal. */
+/* The number of groups that a process does not publish after a refusal. The number doubles with
+ * each further refusal. */
 #define PAUSE_LEAST 8
 #define PAUSE_MOST  1024
 
@@ -110,8 +112,8 @@ bool truce__combine_publish(struct combine *combine, bool relaxed)
     return truce__records_publish(&combine->records, request, relaxed);
 }
 
-/* Fails the operation with UNKNOWN, because its answer in the lock file is damaged. Only a program
- * that writes the lock file by hand can cause this. */
+/* Fails the operation with UNKNOWN, because its answer in the lock file is damaged. Only another
+ * program that writes into the lock file can cause this. */
 static void say_damaged(struct write_op *op)
 {
     op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
@@ -161,7 +163,7 @@ static struct write_op *combine_open_one(struct combine *combine, struct bytes p
     return NULL;
 }
 
-/* Opens all operations of a record, or none. */
+/* Opens all operations of a record. Returns their number, or 0 if one of them is not valid. */
 static size_t combine_open_all(struct combine *combine, struct write_op *ops[OPERATIONS_MAX])
 {
     struct bytes left = {combine->bytes.bytes, combine->bytes.size}, part;
@@ -181,8 +183,8 @@ static size_t combine_open_all(struct combine *combine, struct write_op *ops[OPE
     return count;
 }
 
-/* Executes one operation of another process and appends its answer. `*status` is the failure of the
- * transaction, if there was one. */
+/* Executes one operation of another process and appends its answer. If the operation fails the
+ * transaction, `*status` is the reason. */
 static enum delegated combine_run_one(struct combine *combine, struct writer *writer,
                                       struct write_op *op, truce_status *status,
                                       bson_error_t *error)
@@ -203,8 +205,8 @@ static enum delegated combine_run_one(struct combine *combine, struct writer *wr
 }
 
 /* Executes the operations of another process's record and puts the answer into the record. Marks
- * the record as refused if it cannot be executed here. Fails if changes were made without a whole
- * answer, so that the transaction is rolled back. */
+ * the record as refused if this process cannot execute it. Fails if a part of the record was
+ * executed, so that the transaction is rolled back. */
 static truce_status run_record(struct combine *combine, struct writer *writer, size_t record,
                                bson_error_t *error)
 {
@@ -235,7 +237,7 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
                : truce__fail(TRUCE_LIMIT, error, "a write of another process would take too long");
 }
 
-/* Runs the operations that are published now. */
+/* Runs the operations that are published now. `*taken` is the set of their records. */
 static truce_status run_published(struct combine *combine, struct writer *writer, uint64_t *taken,
                                   bson_error_t *error)
 {

@@ -3,7 +3,8 @@
 
 /*
  * Delegated operations: a process publishes them, and the holder of the lock executes them in its
- * turn (storage/published_records.h). Only the leader of the writer (writer.h) uses this.
+ * own transaction (storage/published_records.h). Only the leader of the writer (writer.h) uses
+ * this.
  */
 #include "engine/storage/published_records.h"
 
@@ -11,45 +12,51 @@ struct write_op;
 struct writer;
 
 enum delegated {
-    /* The answer is complete. */
+    /* The operation was executed, and the answer is complete. */
     DELEGATED_DONE,
-    /* The operation's own process must execute it. Nothing was changed. */
+    /* The process that published the operation must execute it. Nothing was changed. */
     DELEGATED_NOT,
-    /* The same, but a part of the operation was done. */
+    /* The same, but the transaction contains a part of the operation and must be rolled back. */
     DELEGATED_HALF,
 };
 
 /* How operations of one kind are passed between processes (documents/delegated_writes.h). */
 struct delegated_kind {
-    /* Identifies the kind. */
+    /* Identifies the kind in a request. */
     uint8_t letter;
-    /* Writes the operation as bytes. Returns false if no other process can execute it. */
+    /* Appends the operation to `request`. Returns false if no other process can execute it. */
     bool (*pack)(const struct write_op *op, struct buffer *request);
-    /* Makes an operation of another process from bytes. Returns NULL if the bytes are not valid. */
+    /* Creates an operation of another process from its bytes. Returns NULL if the bytes are not
+     * valid. */
     struct write_op *(*open)(void *arg, struct bytes request);
-    /* Appends the answer for the operation's own process. The operation has run. */
+    /* Appends the answer for the process that published the operation. Called after the operation
+     * has run. */
     enum delegated (*answer)(const struct write_op *op, struct buffer *answer);
     void (*close)(struct write_op *op);
-    /* Reads the answer instead of running the operation. Returns false if the bytes are not a valid
-     * answer. */
+    /* Reads the answer into the operation, which has not run in this process. Returns false if the
+     * bytes are not a valid answer. */
     bool (*unpack)(struct write_op *op, struct bytes answer);
 };
 
 struct combine {
     struct records records;
-    /* All kinds, with NULL at the end. NULL means that every process executes its own
+    /* All kinds, with NULL at the end. If `kinds` is NULL, every process executes its own
      * operations. */
     const struct delegated_kind *const *kinds;
     void *arg;
+    /* The operations of a request, and their answers. */
     struct buffer bytes, answer;
     /* The number of operations in the request. */
     unsigned added;
-    /* The number of groups that are not published after a return: in all, and left. */
+    /* After a refusal, the next `pauses` groups are not published. `pause` is the number of groups
+     * that are left of them. */
     unsigned pause, pauses;
 
-    /* This turn has executed delegated operations. */
+    /* Whether this process has taken operations of other processes since it acquired the lock. */
     bool served;
-    /* The records of the transaction, a bit for each. */
+    /* The records of other processes in this transaction, a bit for each. `taken`: all that were
+     * taken. `refused`: those that this process cannot execute. `relaxed`: those that need not wait
+     * for the disk. */
     uint64_t taken, refused, relaxed;
 
     /* The number of records of other processes that this process has committed since the store
@@ -64,11 +71,12 @@ void truce__combine_release(struct combine *combine);
 
 /* ---- for the process whose operations are delegated ----------------------------------------- */
 
-/* Returns whether publishing should be tried now. */
+/* Returns whether the next group may be published. Counts the call against the pause after a
+ * refusal. */
 bool truce__combine_wanted(struct combine *combine);
 
-/* Begin a request, and add an operation to it. Adding returns false if the operation does not fit,
- * or if no other process can execute it. */
+/* Begins a request, and adds an operation to it. Adding returns false if the operation does not fit
+ * into the record, or if no other process can execute it. */
 static inline void truce__combine_begin(struct combine *combine)
 {
     combine->bytes.size = 0;
@@ -99,9 +107,8 @@ static inline void truce__combine_forget(struct combine *combine)
 truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
                                 bson_error_t *error);
 
-/* Answer the requests of a transaction that was committed, or return those of one that failed.
- * Refused requests are returned in both cases. Called after the transaction, under the
- * lock. */
+/* Answers the requests of a transaction that was committed, or returns those of one that failed.
+ * Refused requests are returned in both cases. Called after the transaction, under the lock. */
 void truce__combine_committed(struct combine *combine, uint64_t promise);
 void truce__combine_failed(struct combine *combine);
 

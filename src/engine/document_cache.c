@@ -53,7 +53,7 @@
  * Other processes increment `begun` before their commits (change_notify.c). A process that only
  * reads never holds the lock and cannot know whether another process is inside a commit. Therefore
  * it never uses its cache: `seen` starts as a number that differs from `begun`. If two processes
- * alternate, each empties its cache at the start of its turn, and is as fast as without a cache.
+ * alternate, each empties its cache when it acquires the lock, and is as fast as without a cache.
  *
  * While the cache is full, a document that was read is inserted one time in four: among a million
  * documents, a read then takes 7% less processor time.
@@ -71,10 +71,12 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
+/* The number of parts of the cache, each of which has a mutex. */
 #define SHARDS 64
-/* The approximate size of an entry in bytes; there is a bucket for each. */
+/* The approximate size of an entry in bytes. A shard has one bucket for each entry that fits. */
 #define BUCKET 512
-/* The maximum number of changes of a transaction. With more, the cache is closed. */
+/* The maximum number of changes in a transaction. With more, the cache is closed until the
+ * transaction ends. */
 #define CHANGES_MAX 16384
 /* While a shard is full, one of this many documents that were read displaces others. Inserting a
  * document and evicting another costs time, and a scan would displace all documents in use. */
@@ -85,40 +87,50 @@ struct entry {
     struct entry *next;
     struct entry *newer, *older;
     uint64_t hash;
+    /* The row of the document in the table of its collection. */
     int64_t row;
-    /* NULL if it is unknown, which is possible only while changing. */
+    /* The body, or NULL if it is unknown. It is unknown only while the entry is changing. */
     uint8_t *body;
-    /* Invariant 7. */
+    /* The number of the last transaction that changed the document, or a larger one (invariant
+     * 7). */
     uint64_t since;
     uint32_t body_size, body_room;
     uint32_t name_size, key_size;
+    /* The running transaction has changed the document. */
     bool changing;
-    /* It was used since it was the oldest. */
+    /* A lookup has found the entry since it was added or last moved to the newest end. */
     bool used;
+    /* The name of the collection, then the key of the _id. */
     uint8_t name_and_key[];
 };
 
 struct shard {
     pthread_mutex_t mutex;
+    /* Changes when a document of the shard begins to change (invariant 3). */
     uint64_t version;
-    /* `room` is the maximum of `bytes`. */
+    /* The number and the bytes of the entries, and the maximum of the bytes. */
     size_t count, bytes, room;
-    /* The number of documents that were read while the shard was full. */
+    /* The number of documents that were read while the shard was full. Every ADMITTED_ONE_IN-th is
+     * inserted. */
     unsigned candidates;
-    /* The number of buckets, a power of two, minus one. */
+    /* The number of buckets minus one. The number of buckets is a power of two. */
     uint64_t mask;
     struct entry *newest, *oldest;
-    /* NULL until there is an entry. */
+    /* The hash table, or NULL before the first entry. */
     struct entry **buckets;
 };
 
 struct cache {
+    /* The number of commits that have begun and the promises, which all processes share, and the
+     * counters of the writing connection. */
     const atomic_uint *begun;
     struct lock_promises *promises;
     const struct kv_commits *commits;
+    /* The value of `begun` that this cache has accounted for (invariants 1 and 4). */
     atomic_uint seen;
+    /* The cache is closed until the running transaction ends: no lookup uses it. */
     atomic_bool closed;
-    /* Invariant 7. */
+    /* Transactions that may change the file (invariant 7). */
     atomic_ullong started, ended;
     /* The entries that are changing. Used by the leader. */
     struct entry **changes;
@@ -341,7 +353,7 @@ static bool cache_is_current(const struct cache *cache)
 {
     unsigned seen = atomic_load(&cache->seen), known = atomic_load(&cache->commits->known);
 
-    /* invariant 1 */
+    /* Invariant 1. */
     return !atomic_load(&cache->closed) && seen == atomic_load(cache->begun) &&
            known == atomic_load(cache->commits->now);
 }
@@ -362,7 +374,8 @@ uint64_t truce__cache_promised(const struct cache *cache, const char *collection
     return promised_of(cache, cache_name_of(cache, collection, key).hash);
 }
 
-/* `snapshot`: see invariant 7. */
+/* Also serves truce__cache_get, which needs no snapshot: `snapshot` is then the largest number
+ * (invariant 7). */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_lookup *lookup)
 {
@@ -379,7 +392,7 @@ bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *colle
     lookup->may_fill = cache_is_current(cache);
     if (lookup->may_fill)
         entry = cache_find(shard, &name);
-    /* invariant 2, 3 */
+    /* Invariants 2 and 3. */
     if (entry && entry->changing)
         lookup->may_fill = false;
     else if (entry && entry->since <= snapshot) {
@@ -430,7 +443,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
     if (!lookup->may_fill || body.size > CACHE_BODY_MAX)
         return;
     pthread_mutex_lock(&shard->mutex);
-    /* invariant 3 */
+    /* Invariant 3. */
     if (shard->version == lookup->version && cache_admits(shard, needed) &&
         !cache_find(shard, &name) && cache_make_room(shard, needed))
         cache_put_in(cache, shard, &name, row, body);
@@ -444,7 +457,7 @@ void truce__cache_begin(struct cache *cache, bool foreign)
     unsigned begun = atomic_load(cache->begun);
 
     truce_assert(!cache->changes_count && !atomic_load(&cache->closed));
-    /* invariant 4 */
+    /* Invariant 4. */
     if (atomic_load(&cache->seen) == begun && !foreign)
         return;
     cache_clear(cache);
@@ -511,7 +524,7 @@ void truce__cache_change(struct cache *cache, const char *collection, struct byt
     struct entry *entry;
 
     note_hash(cache, name.hash);
-    /* No miss may fill it. */
+    /* A lookup that missed this document before must not insert it. */
     if (key.size > CACHE_KEY_MAX || atomic_load(&cache->closed))
         return;
     pthread_mutex_lock(&shard->mutex);
@@ -582,8 +595,8 @@ void truce__cache_end(struct cache *cache, bool committed)
 
 #define MB (UINT64_C(1) << 20)
 
-/* Reads the memory limit of the container from a file of its control group. UINT64_MAX: no such
- * limit. */
+/* Reads the memory limit of the container from a file of its control group. Returns UINT64_MAX if
+ * the container has no limit. */
 static uint64_t size_read_limit(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -592,7 +605,7 @@ static uint64_t size_read_limit(const char *path)
 
     if (!file)
         return UINT64_MAX;
-    /* The file may contain "max" instead. */
+    /* The file contains the word "max" if there is no limit. */
     read = fscanf(file, "%llu", &bytes) == 1;
     fclose(file);
     return read ? bytes : UINT64_MAX;

@@ -18,6 +18,7 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/write_lock.h"
 
+/* The maximum bytes of a document, and of the key of an _id, that the cache stores. */
 #define CACHE_BODY_MAX 65536
 #define CACHE_KEY_MAX  1024
 
@@ -34,9 +35,9 @@ void truce__cache_free(struct cache *cache);
 /* ---- readers -------------------------------------------------------------------------------- */
 
 struct cache_lookup {
-    /* If found: the document is durable when this number is (durable.h). */
+    /* If the document was found: it is durable when the commit with this number is (durable.h). */
     uint64_t promised;
-    /* If not found: to be remembered until the file is read. */
+    /* If the document was not found: the version of its shard, which truce__cache_fill compares. */
     uint64_t version;
     bool may_fill;
 };

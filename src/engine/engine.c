@@ -49,10 +49,13 @@
 #include "engine/storage/log_archive.h"
 #include "engine/storage/page_cache.h"
 
-#define DEADLINE_MS   30000
-#define CLOSE_MS      2000
+/* The default time limit of a call, in milliseconds. */
+#define DEADLINE_MS 30000
+/* The maximum milliseconds that closing waits until the log can be moved into the file. */
+#define CLOSE_MS 2000
+/* The milliseconds between two attempts to open a file that is locked. */
 #define OPEN_AGAIN_MS 5
-/* This part of the cache is for pages that the connections that read share. */
+/* The pages that the reading connections share get one part in PAGES_PART of the cache. */
 #define PAGES_PART 8
 
 /* ---- for the other files of the engine ------------------------------------------------------ */
@@ -124,7 +127,7 @@ struct query_context truce__engine_context(struct engine *engine, struct arena *
 
 uint64_t truce__engine_structure(struct engine *engine)
 {
-    /* In a forked child, the call itself is refused. */
+    /* If the call is made in a forked child, the caller's own call reports that. */
     bson_error_t ignored;
 
     if (!engine->locked || truce__engine_usable(engine, &ignored))
@@ -220,8 +223,8 @@ static truce_status open_connection(struct engine *engine, unsigned flags, bool 
     }
 }
 
-/* Recovers after the disk refused a write. No other process may have the store open. The log is
- * written again, and its valid frames count. */
+/* Recovers after the disk refused a write. No other process may have the store open. Writes the log
+ * again and moves its valid frames into the file. */
 static truce_status engine_recover(struct engine *engine, bson_error_t *error)
 {
     truce_status status =
@@ -265,7 +268,8 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
         status = open_connection(engine, flags, &fresh, error);
     if (!status)
         status = truce__log_identity_recovered(&engine->lock, engine->kv, error);
-    if (status && engine->kv) /* It could not read the whole log. */
+    /* If the connection could not read the whole log, it must not remove the log. */
+    if (status && engine->kv)
         truce__kv_checkpoint_on_close(engine->kv, false);
     if (!status && fresh)
         status = engine_create(engine, error);
@@ -349,7 +353,8 @@ static truce_status read_with_the_others(struct engine *engine, bool *wrong, bso
     if (status)
         return status;
     engine->locked = true;
-    /* If the recovery fails, each call reports that the disk refused a write. */
+    /* If the recovery fails, the store stays broken, and each call reports that the disk refused a
+     * write. */
     if (truce__durable_usable(&engine->durable, NULL))
         (void)engine_recover(engine, &ignored);
     status = try_read(engine, &engine->anchor, wrong, error);

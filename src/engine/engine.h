@@ -16,22 +16,24 @@
 
 struct engine {
     char *path;
-    /* The identity of the file, for forked children. */
+    /* The identity of the file, which a forked child must not open (fork_guard.h). */
     struct file_id file;
     bool read_only, relaxed;
-    /* For operations without a deadline of their own. */
+    /* The time that an operation without a deadline of its own may take. */
     uint32_t deadline_ms;
-    /* truce__forks() when the store was opened. */
+    /* The value of truce__forks() when the store was opened. If it differs, the call is in a forked
+     * child. */
     uint32_t forks;
-    /* `lock` is open: always, except for a read-only reader. */
+    /* Whether `lock` is open. It is, except for a read-only reader. */
     bool locked;
     struct lock lock;
     struct durable durable;
-    /* The writer's connection; NULL if read_only. */
+    /* The writer's connection, or NULL for a read-only store. */
     struct kv *kv;
-    /* If read_only: a connection that stays open while the process is present. Without any, SQLite
-     * would empty the index of the log for the next process that opens it; the others would find
-     * it cut (file_identity.c). NULL if the files next to the store are not writable. */
+    /* A read-only store keeps this connection open while its process is present. Without any
+     * connection, SQLite would truncate the index of the log when the next process opens it, and
+     * the other processes would find that (file_identity.c). NULL if the files next to the store
+     * are not writable. */
     struct kv *anchor;
     struct writer writer;
     /* The kinds of operations that this process executes for others, with NULL at the end. */
@@ -39,36 +41,41 @@ struct engine {
     /* The maximum memory in bytes for documents, the writer's pages, and the pages that the reading
      * connections share. */
     uint64_t cache_bytes;
-    /* NULL if read_only. A view uses that of its engine. */
+    /* The cache of documents, or NULL for a read-only store. A view uses the cache of its
+     * engine. */
     struct cache *cache;
-    /* The snapshot of a view, in the numbering of the cache. */
+    /* The number of a view's snapshot (truce__cache_snapshot). */
     uint64_t cache_snapshot;
-    /* A view uses those of its engine. */
+    /* A view uses the hints of its engine. */
     struct hints *hints;
-    /* The valid bodies, for all connections. A view has none of its own. */
+    /* The bodies that were valid, for all connections. NULL in a view, whose connection refers to
+     * the bodies of its engine. */
     struct seen *seen;
-    /* The pages that the connections that read share. A view has none of its own. */
+    /* The pages that the reading connections share. NULL in a view, whose connection refers to the
+     * pages of its engine. */
     struct page_cache *pages;
-    /* A view uses those of its engine. */
+    /* The helper threads. A view uses the threads of its engine. */
     struct helpers *helpers;
-    /* NULL if the files next to the store are writable. */
+    /* How to read without permission to write, or NULL if the files next to the store are
+     * writable. */
     struct read_only_reader *read_only_reader;
     struct readers readers;
     struct snapshots snapshots;
-    /* The counters of changes (change_notify.h) from before the snapshot of a view; NULL:
-     * unknown. */
+    /* The counters of changes (change_notify.h) from before the snapshot of a view, or NULL if they
+     * are unknown. */
     unsigned *changes;
-    /* The snapshot of a view, the only thing that a view closes; NULL means that reads use current
-     * data. */
+    /* The snapshot of a view, which is the only part that closing a view ends. NULL in an engine,
+     * whose reads use current data. */
     struct snapshot *snapshot;
     struct checkpointer checkpointer;
-    /* The flag `interrupted` of the engine that a view belongs to. */
+    /* In a view, the flag `interrupted` of its engine. */
     const int *above;
-    /* The flag of the store, which all long work checks; may be NULL. */
+    /* The interrupt flag of the store, which all long work checks. May be NULL. */
     const int *interrupted;
-    /* Counts calls, for timestamps. */
+    /* The number of calls so far, for the ordinals of timestamps. */
     atomic_uint ordinal;
-    /* Stores sorts that do not fit into memory; NULL if that is not possible. */
+    /* Opens temporary storage for a sort that does not fit into memory. NULL if such a sort must
+     * fail. */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
 };
 
@@ -78,6 +85,7 @@ struct engine {
 truce_status truce__engine_start(const char *path, const truce_store_options *options,
                                  const struct delegated_kind *const *kinds, struct engine **engine,
                                  bson_error_t *error);
+/* Closes the engine or view. In a forked child, frees nothing of an engine. */
 void truce__engine_close(struct engine *engine);
 
 /* Returns a read-only view of the engine: every read of the view uses the same snapshot. It must be

@@ -22,9 +22,12 @@
 #include "base/status.h"
 #include "base/thread.h"
 
+/* The maximum number of free blocks of HELPERS_BLOCK bytes that are kept for later calls. */
 #define BLOCKS_KEPT 12
-#define PAUSE_NS    100000000
-/* Not more than this, and not more than a quarter of the parts. */
+/* After the system has preempted a helper often, no helper starts for this many nanoseconds. */
+#define PAUSE_NS 100000000
+/* A helper ends if the system has preempted it during more than this number of parts of its work,
+ * and during at least a quarter of them. */
 #define DISTURBED_MAX 2
 
 struct task {
@@ -33,10 +36,11 @@ struct task {
 };
 
 struct helpers {
-    /* -1 means as many as there are free processors. */
+    /* The maximum number of helpers, or -1 for the number of idle processors. */
     int number;
-    /* The processors that this process may use. */
+    /* The number of processors that this process may use. */
     unsigned processors;
+    /* The calls that could use helpers and are running, and the helpers that have a task. */
     atomic_uint calls, at_work;
     atomic_llong paused_until_ns;
     /* Guards the fields below. */
@@ -129,8 +133,8 @@ void truce__helpers_leave(struct helpers *helpers)
     atomic_fetch_sub(&helpers->calls, 1);
 }
 
-/* Runs queued tasks, also while the store is being closed: the caller that asked does not wait, but
- * it has handed over its data. */
+/* Runs queued tasks, also while the store is being closed: the caller does not wait for its task,
+ * which may own data. */
 static void *helpers_run_thread(void *arg)
 {
     struct helpers *helpers = arg;
@@ -171,7 +175,8 @@ bool truce__helpers_any(const struct helpers *helpers)
 }
 
 /* Finds a thread for a task, or starts one. Returns false if no thread runs. Called under the
- * mutex. All threads may be about to sleep or between two tasks; then they find the new task. */
+ * mutex. If all threads are about to sleep or between two tasks, they find the new task before they
+ * sleep. */
 static bool find_thread(struct helpers *helpers)
 {
     if (helpers->idle > helpers->queued) {

@@ -15,7 +15,8 @@
 #include "base/buffer.h"
 #include "truce/status.h"
 
-/* The maximum number of helpers: more would saturate the one thread that takes their results. */
+/* The maximum number of helpers. More would only wait for the one thread that takes their
+ * results. */
 #define HELPERS_MAX 3
 
 /* The size of a lent buffer in bytes. */
@@ -23,18 +24,17 @@
 
 struct helpers;
 
-/* Creates the pool of helpers. At most `number` helpers work at the same time. If it is negative,
- * as many work as there are idle processors. */
+/* Creates the pool of helpers. At most `number` helpers work at the same time. If `number` is
+ * negative, the number of idle processors is the limit. */
 struct helpers *truce__helpers_new(int number);
-/* Waits until running tasks have ended. NULL is allowed. */
+/* Waits until the running tasks have ended, and frees the pool. NULL is allowed. */
 void truce__helpers_free(struct helpers *helpers);
 
-/* Reads TRUCE_HELPERS; -1 if it is not set. Fails with INVALID unless it is a number from 0 to
- * HELPERS_MAX. */
+/* Reads the environment variable TRUCE_HELPERS into `*number`, which is -1 if the variable is not
+ * set. Fails with INVALID unless the value is a number from 0 to HELPERS_MAX. */
 truce_status truce__helpers_number(int *number, bson_error_t *error);
 
-/* Begin and end a call that could use helpers. The call counts as one that has a processor for
- * itself. */
+/* Begins and ends a call that could use helpers. The call counts as busy on one processor. */
 void truce__helpers_enter(struct helpers *helpers);
 void truce__helpers_leave(struct helpers *helpers);
 
@@ -43,8 +43,8 @@ bool truce__helpers_any(const struct helpers *helpers);
 /* Calls `run` once, in another thread. Returns false if no helper is available. */
 bool truce__helpers_ask(struct helpers *helpers, void (*run)(void *arg), void *arg);
 
-/* Lends an empty buffer of that size, which must not grow, and takes it back. The memory is used
- * again, so that it need not come from the system each time. */
+/* Lends an empty buffer of HELPERS_BLOCK bytes, which must not grow, and takes it back. The memory
+ * is reused, so it need not come from the system each time. */
 void truce__helpers_lend(struct helpers *helpers, struct buffer *buffer);
 void truce__helpers_take_back(struct helpers *helpers, struct buffer *buffer);
 
@@ -53,7 +53,9 @@ void truce__helpers_take_back(struct helpers *helpers, struct buffer *buffer);
  * starts for a while. `*work` is zeroed at the beginning. */
 struct helper_work {
     bool begun;
+    /* The parts of the helper's work, and those during which the system preempted it. */
     unsigned parts, disturbed;
+    /* The thread's count of preemptions at the last call. */
     long switches;
 };
 bool truce__helpers_go_on(struct helpers *helpers, struct helper_work *work);

@@ -5,20 +5,25 @@
 #include "base/assert.h"
 #include "bson/key_encoding.h"
 
+/* The base-2 logarithm of the number of lines. */
 #define LINE_BITS 13
-/* The slots of a line: a processor loads them at once. */
+/* The number of slots in a line. A line is one cache line of the processor, which is loaded at
+ * once. */
 #define LINE_SLOTS 8
-#define ROW_BITS   40
-#define ROW_MAX    (((int64_t)1 << ROW_BITS) - 1)
+/* The number of low bits of a slot that contain the row. The others contain bits of the hash. */
+#define ROW_BITS 40
+#define ROW_MAX  (((int64_t)1 << ROW_BITS) - 1)
 
-/* The slots of runs: for 16 million documents. */
+/* The base-2 logarithm of the number of runs. With 256 documents in each run, they serve 16 million
+ * documents. */
 #define RUN_BITS 16
-/* Added to the row of step 0, which may be negative. */
+/* Makes the stored row of step 0 positive: a slot contains the row plus this number. */
 #define RUN_ZERO ((int64_t)1 << (ROW_BITS - 1))
+/* A bit of a slot that was stored twice with the same row, and the bits of the hash. */
 #define RUN_SURE ((uint64_t)1 << ROW_BITS)
 #define RUN_MARK (~(RUN_SURE | (uint64_t)ROW_MAX))
 
-/* A megabyte. Its pages are allocated when they are used. */
+/* A megabyte, whose pages are allocated when they are used. */
 struct hints {
     struct line {
         _Alignas(64) atomic_uint_fast64_t slots[LINE_SLOTS];
@@ -87,7 +92,8 @@ static int64_t hints_guess_row(struct hints *hints, uint64_t hash)
     return 0;
 }
 
-/* Replaces the last hint for the document, otherwise uses a free slot, otherwise any. */
+/* Replaces the last hint for the document. If the document has no hint, uses a free slot. If no
+ * slot is free, overwrites one. */
 static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
 {
     struct line *line = hints_line_of(hints, hash);
@@ -108,9 +114,10 @@ static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* The place of an _id in its run, or in the numbers of its table. */
+/* The slot and the step of an _id, in its run or among the numbers of its table. */
 struct run_place {
     atomic_uint_fast64_t *slot;
+    /* The bits of the hash that the slot must have. */
     uint64_t mark;
     int64_t step;
 };
@@ -125,7 +132,8 @@ static struct run_place run_place_of(struct hints *hints, int64_t table, const u
                               .step = step};
 }
 
-/* Returns the number of places: none, only the run, or also the numbers of the table. */
+/* Returns the number of slots for an _id: none, that of its run, or also that of the numbers of its
+ * table. */
 static int run_places_of(struct hints *hints, int64_t table, struct bytes key,
                          struct run_place places[2])
 {
@@ -150,7 +158,7 @@ static int64_t hints_guess_run(const struct run_place *place)
     return (int64_t)(slot & (uint64_t)ROW_MAX) - RUN_ZERO + place->step;
 }
 
-/* Records what the index has found. Returns whether the place now gives this row. */
+/* Records the row that the index has found. Returns whether the slot now gives this row. */
 static bool hints_note_run(const struct run_place *place, int64_t row)
 {
     int64_t first = row - place->step + RUN_ZERO;
@@ -159,7 +167,7 @@ static bool hints_note_run(const struct run_place *place, int64_t row)
     if (row <= 0 || first <= 0 || first > ROW_MAX)
         return false;
     slot = atomic_load_explicit(place->slot, memory_order_relaxed);
-    /* The same row of step 0 as before. */
+    /* The slot already had this row of step 0. */
     if ((slot & ~RUN_SURE) == (place->mark | (uint64_t)first)) {
         atomic_store_explicit(place->slot, slot | RUN_SURE, memory_order_relaxed);
         return true;
@@ -181,9 +189,8 @@ static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
     return id->size == key.size && !memcmp(id->bytes, key.data, key.size);
 }
 
-/* Reads the row that is guessed. Returns false if it does not have the document, and also if the
- * row is damaged, because it may be the row of another one. Returns any other failure in
- * `*status`. */
+/* Reads the guessed row. Returns false if the row does not have the document, and also if the row
+ * is damaged, because it may belong to another document. Returns any other failure in `*status`. */
 static bool hints_follow(struct kv *kv, int64_t table, int64_t row, struct bytes key,
                          struct buffer *id, struct bytes *body, truce_status *status,
                          bson_error_t *error)
@@ -207,7 +214,7 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
     int count;
 
     truce_assert(!id->bytes || id->bytes != key.data);
-    /* A document that is not where its run is has a slot of its own. */
+    /* A document that does not follow the order of its run has a slot of its own. */
     *row = hints_guess_row(hints, hash);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;

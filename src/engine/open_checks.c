@@ -29,10 +29,12 @@
 #include "engine/storage/fork_guard.h"
 #include "engine/storage/kv.h"
 
-/* The limit of the kernel. */
+/* The number of symbolic links that Linux follows in one path. */
 #define LINKS_MAX 40
-#define AGAIN_MS  5
-/* How long to wait for locks of another program, which may be closing the file. */
+/* The milliseconds between two attempts to open a file that another program has locked. */
+#define AGAIN_MS 5
+/* The maximum milliseconds to wait for the locks of another program, which may be closing the
+ * file. */
 #define FOREIGN_MS_MAX 2000
 
 /* ---- the path ------------------------------------------------------------------------------- */
@@ -42,7 +44,7 @@ static truce_status open_checks_cannot(const char *path, bson_error_t *error)
     return truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path, strerror(errno));
 }
 
-/* Returns a name in the directory of `path`, or an absolute one. */
+/* Returns the path of `name` in the directory of `path`, or `name` itself if it is absolute. */
 static char *path_in_same_directory(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
@@ -138,7 +140,8 @@ truce_status truce__open_checks_path(const char *path, bool must_exist, char **r
 
 /* ---- the lock file -------------------------------------------------------------------------- */
 
-/* Returns true for a file that cannot be read: it may have content. */
+/* Returns whether the file has content. Returns true if the file cannot be read, because it may
+ * have content. */
 static bool has_content(const char *path)
 {
     struct stat found;
@@ -146,8 +149,8 @@ static bool has_content(const char *path)
     return stat(path, &found) ? errno != ENOENT : found.st_size > 0;
 }
 
-/* Fails with LOCKED if SQLite says that another process has the database open, perhaps through a
- * lock file that was removed. Tries again for FOREIGN_MS_MAX at most. */
+/* Fails with LOCKED if SQLite reports that another process has the database open, perhaps through a
+ * lock file that was removed. Repeats the attempt for FOREIGN_MS_MAX at most. */
 static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error_t *error)
 {
     int64_t foreign_ns = truce__clock_monotonic_ns() + FOREIGN_MS_MAX * INT64_C(1000000);
@@ -187,7 +190,7 @@ static truce_status open_checks_check_log(const struct lock *lock, const char *p
     return status;
 }
 
-/* Returns true if this cannot be found out. */
+/* Returns whether the file exists. Returns true if this cannot be determined. */
 static bool open_checks_is_there(const char *path)
 {
     struct stat found;

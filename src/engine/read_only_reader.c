@@ -65,7 +65,7 @@ void truce__read_only_free(struct read_only_reader *read_only_reader)
 
 /* ---- checking the files --------------------------------------------------------------------- */
 
-/* Fails with IO if this cannot be determined. */
+/* Finds out whether the log has content. Fails with IO if this cannot be determined. */
 static truce_status read_only_check_log(const struct read_only_reader *read_only_reader, bool *has,
                                         bson_error_t *error)
 {
@@ -101,7 +101,7 @@ static bool read_only_is_same(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* ---- one attempt, under the mutex; false: try again ----------------------------------------- */
+/* ---- one attempt, under the mutex: each function returns false if it must be repeated ------- */
 
 static bool become_live(struct read_only_reader *read_only_reader)
 {

@@ -14,21 +14,22 @@
 struct read_only_reader {
     char *path, *lock_path;
     pthread_mutex_t mutex;
-    /* The lock file; -1 if it is missing or not readable. */
+    /* The descriptor of the lock file, or -1 if the file is missing or not readable. */
     int file;
+    /* Whether snapshots use the log. Otherwise they read the file alone. */
     bool live;
-    /* Changes when older connections become useless. */
+    /* A connection that was opened in an earlier epoch must be opened again. */
     unsigned epoch;
-    /* The number of snapshots of the file alone. */
+    /* The number of snapshots that read the file alone. */
     int resting;
-    /* The file when it was last at rest. */
+    /* The status of the file when a snapshot of the file alone last began. */
     struct stat was;
 };
 
 /* How to open a connection now, and which older connections are still valid. */
 struct read_only_pass {
     unsigned epoch;
-    /* For truce__kv_open. */
+    /* The flags for truce__kv_open. */
     unsigned flags;
 };
 
@@ -36,9 +37,9 @@ struct read_only_reader *truce__read_only_new(const char *path);
 /* Frees the read-only reader. NULL is allowed. */
 void truce__read_only_free(struct read_only_reader *read_only_reader);
 
-/* Begin and end a snapshot of a read-only reader, including the opening of its connection. During a
- * snapshot of the file alone no process changes the file. Fails with LOCKED while a process changes
- * the file, and with CORRUPT if another file has its name. */
+/* Begins and ends a snapshot of a read-only reader, including the opening of its connection. During
+ * a snapshot of the file alone no process changes the file. Fails with LOCKED while a process
+ * changes the file, and with CORRUPT if its name leads to another file. */
 truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
                                     struct read_only_pass *pass, bson_error_t *error);
 void truce__read_only_end(struct read_only_reader *read_only_reader,

@@ -254,12 +254,13 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
 
     if (!reader->kv) {
         status = readers_open_one(readers, reader, error);
-        /* The connection may have opened another log. */
+        /* The new connection may have opened another log than the last check saw, so the next read
+         * checks the files again. */
         atomic_store(&readers->checked_ms, 0);
     }
     if (!status)
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
-    /* This may fail because a file is gone. */
+    /* A file may have been removed or replaced: then that error is reported. */
     if (status)
         return status == TRUCE_IO && durable->lock->page &&
                        truce__file_identity_check(durable->lock, &changed) == TRUCE_CORRUPT
@@ -313,7 +314,7 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
 
 /* ---- connections that rest ------------------------------------------------------------------ */
 
-/* Reads are frequent if one slot has so many of them between two ticks. */
+/* Reads are frequent if one slot serves this number of them between two ticks. */
 #define READS_FREQUENT 64
 
 bool truce__readers_rest(struct readers *readers, struct reader *reader)
@@ -399,7 +400,7 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
 {
     bool mine = readers_take(home);
 
-    /* The connection may not be valid for the next snapshot. */
+    /* A read-only reader closes the connection, which may not be valid for its next snapshot. */
     if (readers->read_only_reader) {
         truce__read_only_end(readers->read_only_reader, &taken->pass);
         close_taken(taken);
@@ -455,7 +456,7 @@ bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns)
             give_all(readers, i);
             return false;
         }
-        /* invariant 6 */
+        /* Invariant 6. */
         readers_wake(&readers->all[i]);
     }
     return true;

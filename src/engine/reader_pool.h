@@ -13,51 +13,60 @@
 #include "engine/read_only_reader.h"
 #include "engine/storage/durable.h"
 
+/* The number of slots. */
 #define READERS_MAX 64
-/* Connections that wait for a slot: so many transactions can begin and end without opening one. */
+/* The maximum number of open connections without a slot. A transaction can begin and end with a
+ * spare connection, without opening one. */
 #define READERS_SPARE 32
 
 struct reader {
-    /* NULL until it is first used. */
+    /* The connection, or NULL until the slot is first used. */
     struct kv *kv;
-    /* The catalog of the last snapshot, or NULL if none exists yet. */
+    /* The catalog of the last snapshot, or NULL before the first one. */
     struct catalog *catalog;
     /* Scratch memory for lookups. */
     struct buffer key, id;
-    /* The pass of the connection and of its snapshot, for a read-only reader. */
+    /* For a read-only reader: the pass in which the connection was opened, or its snapshot
+     * began. */
     struct read_only_pass pass;
-    /* The reads that have ended. */
+    /* The number of reads that have ended on this slot. */
     unsigned ended;
-    /* The slot is free, and its connection rests. */
+    /* The slot is free, and its connection is still in a snapshot. */
     atomic_bool rests;
+    /* A thread or the gate has the slot. */
     atomic_uint taken;
 };
 
 struct readers {
     char *path;
-    /* For truce__kv_open. */
+    /* The flags for truce__kv_open. */
     unsigned flags;
-    /* For truce__kv_open. */
+    /* The busy timeout for truce__kv_open, in milliseconds. */
     int64_t busy_timeout_ms;
     struct durable *durable;
-    /* For truce__kv_sound. */
+    /* The table of valid bodies for truce__kv_sound. */
     struct seen *seen;
-    /* For truce__kv_share. */
+    /* The shared pages for truce__kv_share. */
     struct page_cache *pages;
-    /* NULL if the files next to the store are writable. */
+    /* How to read without permission to write, or NULL if the files next to the store are
+     * writable. */
     struct read_only_reader *read_only_reader;
-    /* At most READERS_MAX. */
+    /* The number of processors, at most READERS_MAX. A row of the pool has as many slots. */
     unsigned processors;
+    /* A futex that changes when a slot becomes free while a thread waits. */
     atomic_uint turn;
+    /* The number of threads that wait for a slot. */
     atomic_uint waiters;
-    /* When the files were last checked (file_identity.h). */
+    /* The time of the last check of the files, in milliseconds (file_identity.h). */
     atomic_llong checked_ms;
-    /* Reads are frequent; connections may rest; a checkpoint is moving pages. */
+    /* `frequent`: reads are frequent. `may_rest`: connections may rest. `moving`: a checkpoint is
+     * moving pages. */
     atomic_bool frequent, may_rest, moving;
+    /* Guards the fields below, except `all`. */
     pthread_mutex_t mutex;
-    /* The last catalog that a reader loaded. Guarded by the mutex. */
+    /* The last catalog that a reader loaded, or NULL. */
     struct catalog *latest;
-    /* Guarded by the mutex, too. */
+    /* Open connections that have no slot. */
     struct kv *spare[READERS_SPARE];
     unsigned spares;
     struct reader all[READERS_MAX];

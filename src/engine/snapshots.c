@@ -17,7 +17,7 @@
  *
  *     it is older than its maximum age, or
  *     more was written since it began than its maximum, or
- *     the log is longer than twice that maximum (and than 256 MB), and all of them have limits
+ *     the log is longer than twice that maximum (and than 256 MB), and no snapshot is unlimited
  *
  * The third condition ends chains of overlapping reads: each is short enough, but together they
  * would keep the log from ever beginning again.
@@ -44,8 +44,9 @@
 #include "base/limits.h"
 #include "base/thread.h"
 
+/* The milliseconds between two checks of the snapshots. */
 #define CHECK_MS 200
-/* A log up to this size may also result without long reads. */
+/* A log may reach this size in bytes even without long reads. */
 #define LOG_LONG (UINT64_C(256) << 20)
 /* The number of checks without snapshots before the thread sleeps. */
 #define IDLE_MAX 25
@@ -86,7 +87,7 @@ void truce__snapshots_release(struct snapshots *snapshots)
 /* ---- ending --------------------------------------------------------------------------------- */
 
 /* Ends the snapshot, if it has not ended, and returns its connection to the pool. `why` is the
- * reason for its owner and the log; "": the owner ends it. Called under the mutex of the
+ * reason for its owner and for the log, or "" if the owner ends it. Called under the mutex of the
  * snapshot. */
 static void snapshots_end(struct snapshot *snapshot, const char *why)
 {
@@ -130,8 +131,8 @@ static const char *snapshots_is_over(struct snapshot *snapshot)
     return snapshot->reason[0] ? snapshot->reason : NULL;
 }
 
-/* Ends all expired snapshots. Called under the mutex of the list. Leaves snapshots in use to their
- * users. */
+/* Ends all expired snapshots, except those in use, which their users check. Called under the mutex
+ * of the list. */
 static void end_what_is_over(struct snapshots *snapshots)
 {
     for (struct snapshot *snapshot = snapshots->first; snapshot; snapshot = snapshot->next) {
@@ -295,7 +296,7 @@ truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *re
     made->since_ms = truce__clock_wall_ms();
     made->log_at = truce__pins_log(snapshots->pins.lock);
     pthread_mutex_init(&made->mutex, NULL);
-    /* Invariant 3. */
+    /* Before the slot becomes free (invariant 3). */
     snapshots_add(snapshots, made);
     wake_thread(snapshots);
     made->home = reader;

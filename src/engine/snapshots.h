@@ -16,36 +16,39 @@
 
 struct snapshots;
 
-/* When a kept snapshot expires. */
+/* The limits after which a kept snapshot expires. */
 struct snapshot_limits {
-    /* The maximum age. It counts once something was written since the beginning; 0:
-     * TRUCE_SNAPSHOT_AGE_MS. */
+    /* The maximum age in milliseconds, or 0 for TRUCE_SNAPSHOT_AGE_MS. A snapshot does not expire
+     * while nothing is written. */
     int64_t age_ms;
-    /* The maximum of bytes written since the beginning; 0 means TRUCE_SNAPSHOT_LOG_BYTES. */
+    /* The maximum number of bytes written to the log since the beginning, or 0 for
+     * TRUCE_SNAPSHOT_LOG_BYTES. */
     uint64_t log;
-    /* It never expires. */
+    /* The snapshot never expires, and the limits above are ignored. */
     bool unlimited;
 };
 
 struct snapshot {
     struct snapshots *all;
-    /* The list, in the order in which the snapshots began. */
+    /* The neighbours in the list, which has the order in which the snapshots began. */
     struct snapshot *next, **link;
     /* Guarded by the mutex of the list. */
     unsigned references;
     struct snapshot_limits limits;
-    /* When it began: monotonic, and wall clock. */
+    /* The time at which the snapshot began: monotonic, and by the wall clock. */
     int64_t since_ns, since_ms;
-    /* truce__pins_log when it began. */
+    /* The value of truce__pins_log when the snapshot began. */
     uint64_t log_at;
 
     /* Guards the fields below. */
     pthread_mutex_t mutex;
-    /* Has no connection if the snapshot was ended. */
+    /* The reader, which has no connection after the snapshot was ended. */
     struct reader reader;
-    /* The slot of the pool that the connection came from. */
+    /* The slot of the pool from which the connection came, and to which it returns if the slot is
+     * empty. */
     struct reader *home;
-    /* The reason why the snapshot was ended, which may be in `reason`. */
+    /* The reason why the snapshot was ended, which may be in `reason`, or "" if its owner ended
+     * it. */
     const char *why;
     char reason[100];
 };
@@ -58,7 +61,10 @@ struct snapshots {
     /* Guards the list. Locked before the mutex of a snapshot. */
     pthread_mutex_t mutex;
     pthread_cond_t change;
+    /* The kept snapshots, the oldest one first. `end` is the pointer that the next one is stored
+     * in. */
     struct snapshot *first, **end;
+    /* The number of kept snapshots, and of those that never expire. */
     unsigned count, unlimited;
     /* The state of the thread that ends expired snapshots. */
     bool running, asleep, stop;
@@ -73,7 +79,7 @@ void truce__snapshots_release(struct snapshots *snapshots);
 /* Makes the thread call truce__readers_tick until no more connections rest. */
 void truce__snapshots_wake(struct snapshots *snapshots);
 
-/* Returns whether fewer snapshots are kept than half of the maximum. */
+/* Returns whether the number of kept snapshots is less than half of the maximum. */
 bool truce__snapshots_room(struct snapshots *snapshots);
 
 /* Keeps the snapshot that the reader is in, and frees the slot of the pool. If `limits` is NULL,
@@ -95,8 +101,9 @@ void truce__snapshot_leave(struct snapshot *snapshot);
 /* Facts about a snapshot. */
 struct snapshot_facts {
     int64_t age_ms;
-    /* Bytes written since it began. */
+    /* The bytes written to the log since the snapshot began. */
     uint64_t log;
+    /* Whether the snapshot was ended, so that its reads fail. */
     bool ended;
 };
 void truce__snapshot_check(struct snapshot *snapshot, struct snapshot_facts *state);

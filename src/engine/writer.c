@@ -17,11 +17,11 @@
  * transaction. It then syncs once for all of them, and wakes each process once. Processes therefore
  * share commits as threads do.
  *
- *     lead     lock free? --yes--> its turn: own group, then operations that other processes have
+ *     lead     lock free? --yes--> run: own group, then operations that other processes have
  *              |                   published; commit; release; wake one process that has published
  *              |                   since, to try the lock
  *              no: published --answered by another process--> done
- *                            --the lock is free, and no process has taken the group--> its turn
+ *                            --the lock is free, and no process has taken the group--> run
  *                            --deadline, or returned--> waits for the lock, as for operations that
  *                                                       no other process can execute
  *
@@ -47,8 +47,8 @@
  *
  * If the transaction of a group fails (the disk is full, one operation found a damaged page), all
  * of it is rolled back. Then each operation is reset and runs in a transaction of its own, so an
- * operation that cannot be done fails alone. A crash at any time leaves the group complete or not
- * at all.
+ * operation that cannot be done fails alone. After a crash at any time, the file contains all
+ * changes of the group or none.
  *
  * Operations check everything that can refuse them before they write, so a refused operation needs
  * no savepoint. An operation of several steps that must be atomic (an atomic bulk) makes its own.
@@ -66,13 +66,15 @@
 #include "engine/storage/log_archive.h"
 #include "engine/storage/snapshot_pins.h"
 
-/* How long a waiter sleeps between two checks for an interrupt. */
+/* The nanoseconds that a waiting thread sleeps between two checks for an interrupt. */
 #define NAP_NS INT64_C(50000000)
-/* How long the leader of a published group sleeps between two checks of the lock. */
+/* The nanoseconds that the leader of a published group sleeps between two checks of the lock. */
 #define PUBLISHED_NAP_NS INT64_C(10000000)
-/* The time after the deadline for which the leader waits for a group that was taken. */
+/* After the deadline, the leader waits for a group that was taken for this many nanoseconds
+ * more. */
 #define STOPPED_NS INT64_C(1000000000)
-/* After the lock has been held for this time, no more operations of other processes are taken. */
+/* After it has held the lock for this many nanoseconds, a leader takes no more operations of other
+ * processes. */
 #define SERVES_NS INT64_C(20000000)
 
 enum { QUEUED, TAKEN, LEADS, DONE };
@@ -149,7 +151,7 @@ static void unlink_op(struct writer *writer, struct write_op *op)
         writer->end = link;
 }
 
-/* Removes everything before the link from the queue. Called under the mutex. */
+/* Removes the operations before the link from the queue. Called under the mutex. */
 static void cut_queue(struct writer *writer, struct write_op **link)
 {
     writer->first = *link;
@@ -206,7 +208,8 @@ static void finish_group(struct write_op *first, struct write_op *own)
     }
 }
 
-/* Finishes the operations that need not wait for the disk. Returns the group without them. */
+/* Finishes the relaxed operations of the group, except `own`, before the group is on disk. Returns
+ * the rest of the group. */
 static struct write_op *finish_relaxed(struct write_op *first, struct write_op *own)
 {
     struct write_op **link = &first;
@@ -234,8 +237,8 @@ static truce_status writer_give_up(struct writer *writer, struct write_op *op, t
 }
 
 /* Checks that the store can be written: its disk has not failed a sync, its files were not
- * replaced, and the records of a dead lock holder are settled. Releases the lock if a check
- * fails. */
+ * replaced, and the records of a dead lock holder are settled. Called when the lock was acquired;
+ * releases it if a check fails. */
 static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_error_t *error)
 {
     truce_status status;
@@ -244,7 +247,7 @@ static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_
     status = truce__durable_usable(writer->durable, error);
     if (!status)
         status = truce__file_identity_check_in_turn(writer->lock, writer->kv, error);
-    /* A checkpoint checks this itself. */
+    /* A checkpoint, which is `alone`, checks this itself. */
     if (!status && !op->alone)
         status = truce__lock_log_usable(writer->lock, error);
     if (!status && !op->alone)
@@ -267,8 +270,8 @@ static truce_status writer_acquire_lock(struct writer *writer, struct write_op *
     return status ? status : begin_turn(writer, op, &op->error);
 }
 
-/* Waits until the group is durable. If this fails, every operation of the group fails: the result
- * of a refused operation also depends on what was stored. */
+/* Waits until the group is durable. If the sync fails, every operation of the group fails, also one
+ * that was refused: its result depends on data that may be lost. */
 static void writer_settle(struct writer *writer, struct write_op *group, uint64_t promised)
 {
     bson_error_t error;
@@ -356,7 +359,7 @@ static int64_t first_deadline(const struct write_op *group)
 }
 
 enum turn {
-    /* The caller waits for the lock. */
+    /* The lock is not held, and the group is in the queue again. */
     NO_TURN,
     /* This process holds the lock. */
     OUR_TURN,
@@ -364,10 +367,10 @@ enum turn {
     DONE_THERE
 };
 
-/* Called when the lock was found free while the group of this process is or was published.
- * Withdraws the group and returns OUR_TURN, with the lock. If another process has taken the group,
- * settles the records of the dead lock holder instead, sets `*settled` if this succeeded, and
- * releases the lock. */
+/* Called when this process has acquired the lock while its group was published. Withdraws the group
+ * and returns OUR_TURN, with the lock. If another process has taken the group, that process died
+ * while it held the lock. Then settles its records, sets `*settled` if this succeeded, and releases
+ * the lock. */
 static enum turn turn_check_records(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
@@ -391,8 +394,8 @@ static void leave_unknown(struct write_op *group)
                         "it did not reply: read the documents to find the outcome");
 }
 
-/* Waits while the group is published: until it is done, its deadline passes, or this process has
- * the lock. */
+/* Waits while the group is published, until one of these holds: another process has executed or
+ * returned it, its deadline has passed, or this process has the lock. */
 static enum turn wait_published(struct writer *writer, struct write_op *group, uint64_t *promise)
 {
     struct records *records = &writer->combine.records;
@@ -455,7 +458,8 @@ static void finish_committed(struct writer *writer, struct write_op *group, stru
     finish_group(group, own);
 }
 
-/* Asks another process to execute the head of the queue, if the lock is not free. */
+/* Publishes the operations at the head of the queue, unless the lock is free, and waits for
+ * them. */
 static enum turn writer_publish(struct writer *writer, struct write_op *op)
 {
     struct write_op *group;
@@ -483,7 +487,7 @@ static enum turn writer_publish(struct writer *writer, struct write_op *op)
 
 /* ---- leading -------------------------------------------------------------------------------- */
 
-/* Runs the group in its turn. */
+/* Runs the group. Called with the lock, which it releases. */
 static truce_status lead_group(struct writer *writer, struct write_op *op)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
@@ -533,7 +537,8 @@ static truce_status writer_lead(struct writer *writer, struct write_op *op)
     return status ? writer_give_up(writer, op, status) : lead_group(writer, op);
 }
 
-/* Handles the deadline of a queued operation. Returns true if it has left the queue. */
+/* Removes the operation from the queue if its deadline has passed before a leader took it. Returns
+ * whether it was removed. */
 static bool left_queue(struct writer *writer, struct write_op *op)
 {
     bool queued;
@@ -546,8 +551,8 @@ static bool left_queue(struct writer *writer, struct write_op *op)
     return queued;
 }
 
-/* Waits until the operation is DONE or LEADS. If its deadline has passed, its state is still
- * QUEUED. */
+/* Waits until the operation is DONE or its thread LEADS. Returns QUEUED if the operation has left
+ * the queue, because its deadline has passed or the call was interrupted. */
 static unsigned writer_follow(struct writer *writer, struct write_op *op)
 {
     unsigned state;

@@ -30,21 +30,26 @@ struct write_op {
      * are to be committed; the operation stores its own result, such as a failed write, elsewhere.
      * Any other status: the transaction is unusable, and nothing of it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
-    /* How another process executes the operation, or NULL if none can. */
+    /* How another process executes the operation, or NULL if only this process can. */
     const struct delegated_kind *delegated_kind;
-    /* The operation need not wait for the disk. */
+    /* The operation returns after its commit and does not wait for the disk. */
     bool relaxed;
     /* The operation returns after its commit, because its caller waits for the disk later. If
      * another operation of the group waits for the disk, this one waits with it. */
     bool early;
-    /* Runs on its own thread, under the lock, without a transaction. */
+    /* The operation needs no transaction. It runs on its own thread, under the lock, as the only
+     * operation of its group. */
     bool alone;
-    /* The time until which it waits for its turn; monotonic. */
+    /* The monotonic time until which the operation waits for the lock or for another leader. */
     int64_t deadline_ns;
 
-    /* Used by the writer. */
+    /* The fields below are used by the writer. */
+
+    /* The next operation of the queue or of the group. */
     struct write_op *next;
+    /* The state (writer.c), a futex. */
     atomic_uint state;
+    /* The result of the operation and its error. */
     truce_status status;
     bson_error_t error;
 };
@@ -56,15 +61,18 @@ struct key_change {
 
 /* The end of the feed of changes after the last transaction (documents/change_feed.c). */
 struct feed_end {
+    /* The fields below describe the end of the feed. Otherwise they are read again before the next
+     * entry is written. */
     bool known;
+    /* The row table of the feed, or 0 if the file has no feed. */
     int64_t table;
     /* The position of the last entry. */
     int64_t last;
     /* The position of the first entry of the running operation, or 0 if it has written none. */
     int64_t first;
-    /* The bytes of all entries that ever existed. */
+    /* The sum of the bytes of all entries that ever existed. */
     int64_t sum;
-    /* The number and the bytes of the entries since something was pruned. */
+    /* The number and the bytes of the entries that were written since entries were last pruned. */
     int64_t fresh;
     int64_t fresh_bytes;
 };
@@ -76,42 +84,51 @@ struct writer {
     struct cache *cache;
     struct hints *hints;
 
-    /* Guards the queue. */
+    /* Guards the queue: the fields `first`, `end`, and `led`. */
     pthread_mutex_t mutex;
     struct write_op *first, **end;
     bool led;
 
-    /* Delegation with other processes. Used by the leader. */
+    /* The state of delegation with other processes. Used by the leader. */
     struct combine combine;
 
-    /* Used by the leader and the operation that it runs. */
-    /* The catalog of this transaction; NULL until it is loaded. */
+    /* The fields up to `serves_until_ns` are used by the leader and by the operation that it
+     * runs. */
+
+    /* The catalog of this transaction, or NULL until it is loaded. */
     struct catalog *catalog;
-    /* The collections to notify after the commit. */
+    /* A bit for each slot of change_notify.h whose waiters are woken after the commit. */
     uint64_t touched[NOTIFY_SLOTS / 64];
+    /* Scratch memory for the keys of the document that is being changed, for each index. */
     struct key_change keys[TRUCE_INDEXES_MAX];
     struct arena arena;
     /* Scratch memory for lookups. */
     struct buffer key, body, id;
-    /* Validators are skipped. */
+    /* Whether the running operation skips validators. */
     bool unvalidated;
     struct feed_end feed;
-    /* Operations of other processes are taken until then. */
+    /* The leader takes no more operations of other processes after this monotonic time. */
     int64_t serves_until_ns;
 
-    /* New entries of the feed get positions after this one. */
+    /* New entries of the feed get positions after this one. Any thread may raise it
+     * (truce__feed_pass). */
     atomic_llong time;
-    /* Statistics since the store was opened, without operations that are alone. */
-    /* `held_ns`: how long the lock was held for them. */
+    /* Statistics since the store was opened, without operations that are alone: the number of
+     * operations and of groups, and the nanoseconds for which the lock was held for them. */
     atomic_ullong operations, groups, held_ns;
 
-    /* Names that collections may not have (documents/collections.h), or NULL if none exists. */
+    /* The names that collections may not have (documents/collections.h), or NULL if every name is
+     * allowed. */
     const struct names *names;
-    /* Returns whether the feed omits the collection; NULL means that it omits none. */
+    /* Returns whether the feed omits the changes of a collection. NULL means that the feed omits
+     * none. */
     bool (*suppressed)(const char *collection);
+    /* Called after each group without the lock, with the number of pages in the log. May be
+     * NULL. */
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
-    /* For tests: the first transaction of every group is rolled back. */
+    /* For tests: the first transaction of every group is rolled back, so that each operation runs
+     * twice. */
     bool rehearses;
 };
 
@@ -129,7 +146,7 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
 /* ---- for operations that run ---------------------------------------------------------------- */
 
 /* Returns the collection as it is in this transaction, valid until the next change of the catalog.
- * NULL (with status OK): it does not exist. */
+ * `*collection` is NULL if the collection does not exist. */
 truce_status truce__writer_collection(struct writer *writer, const char *name,
                                       const struct collection **collection, bson_error_t *error);
 
@@ -140,7 +157,7 @@ truce_status truce__writer_commit(struct writer *writer, bson_error_t *error);
 /* Records that this operation has changed the catalog. */
 void truce__writer_catalog_changed(struct writer *writer);
 
-/* Rolls the savepoint back, and drops cached facts about the changes. */
+/* Rolls the savepoint back, and drops what the caches know about the changes. */
 truce_status truce__writer_undo(struct writer *writer, bson_error_t *error);
 
 /* Looks up the document with that key of its _id, as this transaction sees it. Returns its row and,

@@ -95,7 +95,8 @@ void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson
     bson_destroy(last);
 }
 
-/* Returns the path of the filter with an equality to that id. */
+/* Returns the path for which the filter requires equality to the id `mark`, or NULL. The caller
+ * frees it. */
 static char *find_marked(struct value filter, const bson_oid_t *mark)
 {
     struct fields fields = truce__fields(filter);
@@ -113,8 +114,8 @@ static char *find_marked(struct value filter, const bson_oid_t *mark)
     return found;
 }
 
-/* Returns whether a stage reads another collection. Then each lookup might read all of it, while a
- * single run reads it once. */
+/* Returns whether a stage reads another collection. Each lookup in such a pipeline may read the
+ * whole other collection, which a single run reads once. */
 static bool alias_joins(const bson_t *stages)
 {
     struct fields fields = truce__fields(truce__value_document(stages));

@@ -23,16 +23,17 @@ struct alias {
 struct aliases;
 
 struct aliases *truce__aliases_new(void);
-struct aliases *truce__aliases_hold(struct aliases *aliases); /* NULL is allowed. */
-void truce__aliases_release(struct aliases *aliases);         /* NULL is allowed. */
+struct aliases *truce__aliases_hold(struct aliases *aliases);
+/* Releases a reference. NULL is allowed. */
+void truce__aliases_release(struct aliases *aliases);
 /* Adds an alias. All arguments are copied. */
 void truce__aliases_add(struct aliases *aliases, const char *name, const char *on,
                         const bson_t *stages);
-/* Finds an alias. Returns NULL if the name is a collection's. `aliases` may be NULL. */
+/* Finds an alias. Returns NULL if the name is that of a collection. `aliases` may be NULL. */
 const struct alias *truce__aliases_find(const struct aliases *aliases, const char *name);
 
-/* Sets the aliases of the pipelines that this thread opens after this call; NULL means none. The
- * caller keeps its reference. Returns the previous aliases. */
+/* Sets the aliases of the pipelines that this thread opens after this call. NULL means that the
+ * pipelines have none. The caller keeps its reference. Returns the previous aliases. */
 struct aliases *truce__aliases_use(struct aliases *aliases);
 struct aliases *truce__aliases_used(void);
 
@@ -42,8 +43,8 @@ struct aliases *truce__aliases_used(void);
  * with bson_free. */
 char *truce__alias_path(const struct alias *alias, const char *path);
 
-/* Makes the stages, followed by a $match of `filter` (NULL for none). Initializes the
- * array. */
+/* Builds the stages of the alias, followed by a $match of `filter` unless it is NULL. Always
+ * initializes the array. */
 void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson_t *stages);
 
 #endif

@@ -8,10 +8,12 @@
 #include "base/status.h"
 #include "store/reserved_names.h"
 
+/* The bytes of the name of a user of a collection, with the zero byte. */
 #define USER_SHOWN 200
 
 static const struct pattern_use {
-    /* Its field names the collection; the _id of a set also names the list. */
+    /* The collection with the records of the pattern, the field that names the collection, and a
+     * noun for the message. The _id of a set also names the list. */
     const char *records, *field, *what;
 } pattern_uses[] = {
     {LEDGERS, "_id", "a ledger"},
@@ -33,7 +35,8 @@ static bool use_is_set_of(const char *id, const char *collection)
            !strchr(id + size + 1, '.');
 }
 
-/* Finds the name under which a pattern uses the collection; "": none does. */
+/* Finds the name under which a pattern uses the collection. `name` is "" if the pattern does not
+ * use it. */
 static truce_status use_find(truce_store *store, const struct pattern_use *use,
                              const char *collection, char name[USER_SHOWN], bson_error_t *error)
 {

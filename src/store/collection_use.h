@@ -1,8 +1,9 @@
 #ifndef TRUCE_STORE_COLLECTION_USE_H
 #define TRUCE_STORE_COLLECTION_USE_H
 
-/* The patterns that name a collection in their records. They would not find it under another name:
- * reads would find nothing, and the next write would begin an empty collection. */
+/* Refuses to rename a collection that a pattern names in its records. The pattern would not find
+ * the collection under another name: reads would find nothing, and the next write would begin an
+ * empty collection. */
 #include "truce/store.h"
 
 /* Refuses to rename or to replace a collection of the store that truce reserves or that a pattern

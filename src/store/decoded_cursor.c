@@ -4,9 +4,11 @@
 #include "truce/sys/store.h"
 
 struct decoded_cursor {
-    truce_cursor base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_cursor base;
     truce_cursor *inner;
-    bson_t document; /* The last returned document. */
+    /* The last returned document. */
+    bson_t document;
 };
 
 static truce_status decoded_next(truce_cursor *base, const bson_t **document, bson_error_t *error)

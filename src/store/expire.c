@@ -10,16 +10,20 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
+/* The maximum number of documents that one bulk removes. */
 #define BATCH 500
 
 struct expiring {
     truce_store *store;
-    const bson_t *guard; /* May be NULL. */
+    /* A condition that expired documents must also match, or NULL. */
+    const bson_t *guard;
+    /* The wall clock time, and the numbers of documents that may still be removed and that were
+     * removed. */
     int64_t now_ms, left, removed;
 };
 
-/* Makes {$and: [{path: {$lt: date}}, partial filter?, guard?]}, with a field `_id` if `id` is
- * given. */
+/* Builds {$and: [{path: {$lt: date}}, partial filter?, guard?]}, with a field `_id` if `id` is not
+ * NULL. */
 static void expire_make_filter(const struct expiring *expiring, const char *path, int64_t before_ms,
                                struct value partial, const bson_value_t *id, bson_t *filter)
 {
@@ -149,7 +153,8 @@ static truce_status expire_collection(void *arg, const char *collection, bson_er
     bson_t indexes;
     truce_status status = truce_index_list(expiring->store, collection, &indexes, error);
 
-    if (status == TRUCE_NOT_FOUND) /* Dropped in the meantime. */
+    /* The collection was dropped in the meantime. */
+    if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     for (fields = truce__fields(truce__value_document(&indexes));
          !status && truce__fields_next(&fields);)

@@ -2,7 +2,8 @@
 
 #include "base/status.h"
 
-/* A message has 500 bytes: the name, what else it says, and as many other names as fit in. */
+/* The maximum number of names in a message, and the size of the list after which no name is added.
+ * A message has 500 bytes: the unknown name, its sentence, and as many others as fit. */
 #define NAMES_MAX   10
 #define NAMES_BYTES 180
 

@@ -1,7 +1,7 @@
 #ifndef TRUCE_STORE_KNOWN_NAMES_H
 #define TRUCE_STORE_KNOWN_NAMES_H
 
-/* Names that are recorded in a store, for messages about a name that is not. */
+/* Messages about a name that is not recorded in the store. They list the recorded names. */
 #include "truce/store.h"
 
 /* A list of names in a message: `"book", "cash", ...`. It has the first names that fit. */

@@ -52,7 +52,7 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
     return status;
 }
 
-/* Returns whether the store itself fails, so that continuing is pointless. */
+/* Returns whether the store itself fails, so that the sweep or the check cannot continue. */
 static bool ends_all(truce_status status)
 {
     return status == TRUCE_IO || status == TRUCE_TIMEOUT;
@@ -83,7 +83,7 @@ void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson
     bson_destroy(&finding);
 }
 
-/* Makes the filter without the skipped documents; the caller destroys it. */
+/* Builds the filter without the skipped documents. The caller destroys it. */
 static bson_t *maintenance_exclude_ids(const bson_t *filter, const bson_t *passed)
 {
     bson_t *narrowed = filter ? bson_copy(filter) : bson_new();
@@ -93,7 +93,7 @@ static bson_t *maintenance_exclude_ids(const bson_t *filter, const bson_t *passe
     return narrowed;
 }
 
-/* Collects at most `most` documents; the caller destroys each. */
+/* Collects at most `most` documents. The caller destroys each of them. */
 static truce_status maintenance_gather(struct sweep *sweep, const char *collection,
                                        const bson_t *filter, const bson_t *passed, uint32_t most,
                                        bson_t **found, uint32_t *count, bson_error_t *error)
@@ -122,7 +122,8 @@ struct walk {
     sweep_function *function;
     void *arg;
     uint32_t repaired;
-    bson_t passed; /* An array of _ids. */
+    /* An array of the _ids of documents that were skipped. */
+    bson_t passed;
 };
 
 static void maintenance_pass_over(struct walk *walk, const bson_value_t *id)
@@ -155,7 +156,8 @@ static truce_status maintenance_repair_one(struct walk *walk, const bson_t *docu
     return TRUCE_OK;
 }
 
-/* A batch consists of repaired documents, so documents that cannot be repaired do not use it up. */
+/* The batch counts only documents that were repaired, so documents that cannot be repaired do not
+ * use it up. */
 truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
                                sweep_function *function, void *arg, bson_error_t *error)
 {
@@ -222,7 +224,7 @@ bool truce__check_repairs(const struct check *check, const struct finding *findi
 
     if (!check->repair || !check->only)
         return check->repair;
-    /* invariant MK4 of check.c */
+    /* Invariant MK4 of check.c. */
     if (strcmp(truce__field_text(check->only, "rule"), finding->rule) != 0 ||
         !check_is_at(check, finding->collection, truce__field_text(check->only, "ns")))
         return false;
@@ -276,11 +278,12 @@ truce_status truce__check_each(struct check *check, const char *collection, cons
     return status;
 }
 
+/* A batch ends when it has more bytes. */
 #define BATCH_BYTES ((size_t)16 * 1024 * 1024)
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* Examines a batch of documents: `find` marks the suspects, and `function` checks each of them.
+/* Checks a batch of documents. `find` marks the suspects, and `function` checks each of them.
  * Reports a document that cannot be checked, and continues unless the whole check must end.
  * Destroys the batch. */
 static truce_status check_batch(struct check *check, const char *collection, bson_t **batch,
@@ -372,7 +375,8 @@ static int compare_hashes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Hashes the _id. An equal id of another type only makes a false suspect. */
+/* Hashes the _id. If equal ids of different types have different hashes, the document only becomes
+ * a false suspect. */
 static uint64_t hash_of_id(const bson_t *document)
 {
     return truce__value_hash(truce__value_field(truce__value_document(document), "_id", 3));

@@ -17,16 +17,17 @@
 
 struct sweep {
     truce_store *store;
-    /* Never NULL. */
+    /* The options of the caller, never NULL. */
     const truce_sweep_options *options;
     truce_sweep_report *report;
-    /* The maximum of documents of a kind in a round. */
+    /* The maximum number of documents of a kind that one pass repairs. */
     uint32_t batch;
-    /* Documents that ended before this time are purged; INT64_MIN: none. */
+    /* Documents that ended before this time, in milliseconds since 1970, are purged. INT64_MIN
+     * purges none. */
     int64_t cutoff_ms;
 };
 
-/* Reports to the sweep's caller a document that could not be repaired, with the reason. */
+/* Reports a document that could not be repaired, with the reason, to the caller of the sweep. */
 void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson_value_t *id,
                          truce_status status, const bson_error_t *reason);
 
@@ -36,8 +37,9 @@ typedef truce_status sweep_function(struct sweep *sweep, const char *collection,
 /* Calls the function for each document that matches, until a batch was repaired; then it sets
  * report->more. The documents are collected first, because the function changes them. If the
  * function fails for a document, the failure is reported (except LOCKED: another process works on
- * it, or it is too early), and the document is skipped and not counted. So it does not delay the
- * documents after it. The function returns OK for a document that no longer matches. */
+ * it, or it is too early), and the document is skipped and not counted. A document that always
+ * fails therefore delays no other. The function returns OK for a document that no longer
+ * matches. */
 truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
                                sweep_function *function, void *arg, bson_error_t *error);
 
@@ -45,11 +47,12 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
 
 struct check {
     truce_store *store;
-    /* Rules call truce__check_repairs, which also compares `only`. */
+    /* Whether findings are repaired. Rules call truce__check_repairs, which also compares
+     * `only`. */
     bool repair;
-    /* The only finding to repair: {rule, ns, id?}; NULL means all. */
+    /* The only finding to repair, {rule, ns, id?}, or NULL to repair all. */
     const bson_t *only;
-    /* The database as findings name it; NULL or "" means that of the store. */
+    /* The name of the database in findings. NULL or "" means the database of the store. */
     const char *database;
     truce_finding_function *function;
     void *arg;
@@ -58,8 +61,10 @@ struct check {
 
 struct finding {
     const char *rule, *collection, *text, *repair;
-    const bson_value_t *id;   /* NULL if the finding is about the collection. */
-    const bson_oid_t *commit; /* NULL if none exists. */
+    /* The _id of the document, or NULL if the finding is about the collection. */
+    const bson_value_t *id;
+    /* The commit that the finding is about, or NULL. */
+    const bson_oid_t *commit;
 };
 
 void truce__check_report(struct check *check, const struct finding *finding, bool repaired);
@@ -74,8 +79,8 @@ typedef truce_status check_function(struct check *check, const char *collection,
 truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
                                check_function *function, void *arg, bson_error_t *error);
 
-/* A check that needs other documents reads those of MAINTENANCE_BATCH documents at once. One
- * message for each document would make the check of a server take as many round trips. The function
+/* A check that needs other documents reads those of MAINTENANCE_BATCH documents at once. With one
+ * message for each document, the check of a server would take one round trip for each. The function
  * sets suspect[i] for each document that needs a closer check. That check reads the document again,
  * so a suspicion may be wrong. */
 #define MAINTENANCE_BATCH 500
@@ -90,7 +95,8 @@ truce_status truce__check_suspects(struct check *check, const char *collection,
 
 /* Ids that documents refer to, with the numbers of these documents in their batch. */
 struct maintenance_links {
-    bson_t ids; /* An array. */
+    /* The array of ids, and for each of them the number of the document that refers to it. */
+    bson_t ids;
     uint32_t *owners;
     uint32_t count;
 };
@@ -98,13 +104,14 @@ struct maintenance_links {
 void truce__maintenance_link(struct maintenance_links *links, const bson_value_t *id,
                              uint32_t owner);
 void truce__maintenance_links_release(struct maintenance_links *links);
-/* Suspects each owner of an id for which `to` has no document that matches `filter`. Releases the
- * links. */
+/* Marks each document as a suspect that refers to an id for which `to` has no document that matches
+ * `filter`. Releases the links. */
 truce_status truce__maintenance_follow(struct check *check, const char *to, const bson_t *filter,
                                        struct maintenance_links *links, bool *suspect,
                                        bson_error_t *error);
 
-/* Checks the store itself; an entry of the table in src/maintenance/maintenance_registry.c. */
+/* Checks the store itself. This is the function of an entry in the table of
+ * src/maintenance/maintenance_registry.c. */
 truce_status truce__store_check(struct check *check, bson_error_t *error);
 
 /* ---- both ---- */
@@ -127,10 +134,10 @@ truce_status truce__document_need_id(const char *collection, const bson_t *docum
  * outside of the own database names its database: {ns: "school.students"} for the students of
  * school. */
 struct maintenance_reporter {
-    /* NULL means that findings are not reported. */
+    /* The function that receives findings, or NULL if they are not reported. */
     void (*function)(const bson_t *finding, void *arg);
     void *arg;
-    /* "": the own one. */
+    /* The name of the database, or "" for the own database of the store. */
     const char *database;
     /* The field of a finding that gets the name of the database: "ns". */
     const char *field;
@@ -146,11 +153,11 @@ typedef truce_status check_rules(struct check *check, bson_error_t *error);
 
 struct maintenance_part {
     const char *name;
-    /* About the whole store, not each of its databases. */
+    /* The part concerns the whole store, not each of its databases. */
     bool whole;
-    /* One bounded round; NULL means nothing to recover. */
+    /* One bounded pass of the sweep, or NULL if the part has nothing to recover. */
     sweep_step *sweep;
-    /* Checks everything, and repairs if check->repair; NULL means no rules. */
+    /* Checks everything, and repairs if check->repair is set. NULL if the part has no rules. */
     check_rules *check;
 };
 

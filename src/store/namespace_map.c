@@ -90,7 +90,7 @@ struct naming {
     bson_error_t *error;
 };
 
-/* Maps the names in all stages. `at` is before the first one. */
+/* Maps the names in all stages. `at` is the iterator before the first stage. */
 static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result);
 
 static truce_status places_append_place(const struct naming *naming, const char *database,

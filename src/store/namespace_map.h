@@ -2,7 +2,8 @@
 #define TRUCE_STORE_NAMESPACE_MAP_H
 
 /*
- * The namespace map places the collections of several databases in one store.
+ * The namespace map stores the collections of several databases in one store. The name of a
+ * collection in the store is its place:
  *
  *     database "test", the store's own      students            -> students
  *     any other database, "school"          students            -> @school.students
@@ -21,8 +22,10 @@
 #include "base/limits.h"
 #include "base/status.h"
 
+/* The bytes of the name of a database, as in MongoDB. */
 #define DATABASE_NAME_MAX 63
-#define PLACE_MAX         (TRUCE_PLACE_NAME_MAX + 1)
+/* The size of the name of a collection in the store, with the zero byte. */
+#define PLACE_MAX (TRUCE_PLACE_NAME_MAX + 1)
 /* The views of a database (view_cache.h). */
 #define VIEWS_COLLECTION "system.views"
 
@@ -51,8 +54,8 @@ const char *truce__place_name(const char *own, const char *database, const char 
 void truce__place_database(const char *own, const char *place,
                            char database[DATABASE_NAME_MAX + 1]);
 
-/* Decides for each collection that a pipeline names, besides its input, whether it may be read or
- * (`writes`) written. Any status but OK refuses it. */
+/* Decides for each collection that a pipeline names, besides its input, whether the pipeline may
+ * read it or, with `writes`, write to it. Any status but OK refuses the pipeline. */
 struct place_guard {
     truce_status (*allow)(void *arg, const char *database, const char *collection, bool writes,
                           bson_error_t *error);
@@ -61,7 +64,8 @@ struct place_guard {
 
 /* Maps the names of the collections that a pipeline's stages read and write ($lookup, $graphLookup,
  * $unionWith, $out, $merge, also within $facet) to places. Another database may be named where
- * MongoDB allows it. `guard` NULL allows all. `result` is always initialized. */
+ * MongoDB allows it. If `guard` is NULL, all collections are allowed. Always initializes
+ * `result`. */
 truce_status truce__place_pipeline(const char *own, const char *database, const bson_t *pipeline,
                                    const struct place_guard *guard, bson_t *result,
                                    bson_error_t *error);

@@ -31,26 +31,30 @@
 #include "query/input_check.h"
 #include "store/collection_alias.h"
 
-/* The cost of a document that passes through the pipeline. */
+/* The steps of the budget for each document that passes through the pipeline. */
 #define STEPS_OF_DOCUMENT 256
 
-#define OUT_BATCH         1000
-#define OUT_BATCH_BYTES   (4 * 1024 * 1024)
+/* The maximum number of documents that $out or $merge writes at once, and the number of bytes after
+ * which they are written. */
+#define OUT_BATCH       1000
+#define OUT_BATCH_BYTES (4 * 1024 * 1024)
 
 struct out_state {
-    /* Empty: $out has not begun. */
+    /* The name of the temporary collection, or "" before $out has begun. */
     char temporary[TRUCE_COLLECTION_NAME_MAX + 1];
-    /* It exists, or may exist. */
+    /* Whether the temporary collection exists or may exist. */
     bool created;
-    /* A write ended at the deadline, so there is no time left for removing it. */
+    /* Whether a write ended at the deadline, so that no time is left for removing the temporary
+     * collection. */
     bool late;
+    /* The documents that are not written yet, their number, and their bytes. */
     bson_t *batch[OUT_BATCH];
     size_t count, bytes;
 };
 
 struct pipeline_cursor {
     truce_cursor base;
-    /* The target of writes. */
+    /* The store to which $out and $merge write. */
     truce_store *store;
     /* The snapshot for reads of other collections. The cursor owns it unless it is `store`. */
     truce_store *reads;
@@ -62,11 +66,11 @@ struct pipeline_cursor {
     struct aggregate_environment environment;
     struct budget budget;
     struct out_state out;
-    /* For $merge, from its first document on. */
+    /* The state of $merge, or NULL before its first document. */
     struct merge *merge;
-    /* Writes bypass the validator. */
+    /* Whether writes bypass the validator. */
     bool unvalidated;
-    /* NULL means that every name is a collection's. */
+    /* The aliases, or NULL if every name is that of a collection. */
     struct aliases *aliases;
 };
 
@@ -77,7 +81,7 @@ struct pipeline_cursor {
  * ({into, on, let, whenMatched, whenNotMatched}):
  *
  *     whenMatched      what to do with a document that has equal fields `on`
- *     whenNotMatched   what to do if there is none
+ *     whenNotMatched   what to do if there is no such document
  *
  * One update finds and changes a match. If nothing matched, the document is inserted. If the insert
  * fails with a duplicate key, another writer inserted it in the meantime, and the update runs
@@ -91,7 +95,8 @@ struct pipeline_cursor {
  * missing, null, or an array. The code is 13113 if whenNotMatched is "fail" and nothing matches.
  */
 
-#define ATTEMPTS 10 /* Against other writers of the same key. */
+/* The maximum number of attempts. Another writer of the same key can make an attempt fail. */
+#define ATTEMPTS 10
 
 enum when_matched { MATCHED_REPLACE, MATCHED_KEEP, MATCHED_MERGE, MATCHED_FAIL, MATCHED_PIPELINE };
 enum when_missing { MISSING_INSERT, MISSING_DISCARD, MISSING_FAIL };
@@ -101,8 +106,10 @@ struct merge {
     const char *into;
     const char *on[TRUCE_INDEX_FIELDS_MAX];
     uint32_t on_count;
-    struct value let;      /* The document of `let`, or missing. */
-    struct value pipeline; /* With MATCHED_PIPELINE. */
+    /* The document of `let`, or a missing value. */
+    struct value let;
+    /* The stages of whenMatched, with MATCHED_PIPELINE. */
+    struct value pipeline;
     enum when_matched matched;
     enum when_missing missing;
     bool unvalidated;
@@ -117,7 +124,7 @@ static const char *stage_text_of(struct value value)
     return value.type == BSON_TYPE_UTF8 ? truce__value_text(value, &length) : "";
 }
 
-/* Returns the number of the word in the list, or -1. */
+/* Returns the position of the string in the list, or -1. */
 static int word_number(struct value value, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
@@ -200,7 +207,8 @@ static truce_status stage_parse(const bson_t *stage, struct merge *merge, bson_e
 
 /* ---- the fields of `on` --------------------------------------------------------------------- */
 
-/* Returns whether this defines a unique index over exactly the fields of `on`, in any order. */
+/* Returns whether this is the definition of a unique index over exactly the fields of `on`, in any
+ * order. */
 static bool merge_index_is_unique(const struct merge *merge, struct value definition)
 {
     struct value key = truce__value_field(definition, "key", 3);
@@ -272,7 +280,7 @@ static truce_status stage_make_filter(const struct merge *merge, const bson_t *d
 
 /* ---- the update of a match ------------------------------------------------------------------ */
 
-/* Makes [{$replaceWith: {$mergeObjects: ["$$ROOT", {$literal: document}]}}]. */
+/* Builds [{$replaceWith: {$mergeObjects: ["$$ROOT", {$literal: document}]}}]. */
 static void make_merging(const bson_t *document, bson_t *stages)
 {
     bson_t stage, merge, list, literal;
@@ -289,7 +297,7 @@ static void make_merging(const bson_t *document, bson_t *stages)
     bson_append_document_end(stages, &stage);
 }
 
-/* Makes {name: {$literal: value}, ...} from `let`, or from {new: document}. */
+/* Builds {name: {$literal: value}, ...} from `let`, or from {new: document}. */
 static truce_status make_variables(const struct merge *merge, const bson_t *document,
                                    struct query_context *context, bson_t *variables,
                                    bson_error_t *error)
@@ -329,7 +337,7 @@ static bool stage_is_operator(struct value value)
     return truce__fields_next(&fields) && fields.key[0] == '$';
 }
 
-/* Appends `key`: {$let: {vars: variables, in: value}}. */
+/* Appends the field `key` with the value {$let: {vars: variables, in: value}}. */
 static void append_let(bson_t *parent, const char *key, struct value value, const bson_t *variables)
 {
     bson_t outer, inner;
@@ -342,8 +350,8 @@ static void append_let(bson_t *parent, const char *key, struct value value, cons
     bson_append_document_end(parent, &outer);
 }
 
-/* Appends the fields of $set or $project: wraps expressions, descends into nested fields, and
- * leaves numbers and booleans (inclusion and exclusion) alone. */
+/* Appends the fields of $set or $project. Wraps expressions, descends into nested fields, and does
+ * not change numbers and booleans, which mean inclusion and exclusion. */
 static void append_wrapped(bson_t *parent, struct value container, const bson_t *variables)
 {
     struct fields fields;
@@ -411,7 +419,7 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
 
 /* ---- one document --------------------------------------------------------------------------- */
 
-/* Applies whenMatched to the match. Sets `*found` if there was one. */
+/* Applies whenMatched to the document that matches. Sets `*found` if there is one. */
 static truce_status change_match(const struct merge *merge, const bson_t *filter,
                                  const bson_t *document, struct query_context *context, bool *found,
                                  bson_error_t *error)
@@ -467,7 +475,7 @@ static truce_status merge_write_document(const struct merge *merge, const bson_t
     return status;
 }
 
-/* Returns whether `_id` is one of the fields of `on`. Then a document without one gets an _id
+/* Returns whether `_id` is one of the fields of `on`. If it is, a document without _id gets one
  * before the search. */
 static bool is_on_id(const struct merge *merge)
 {
@@ -482,7 +490,7 @@ static void merge_free(struct merge *merge)
     bson_free(merge);
 }
 
-/* Reads the options, and finds the index. `store` and `stage` are borrowed. With `unvalidated`,
+/* Reads the options and finds the index. `store` and `stage` are borrowed. If `unvalidated` is set,
  * writes bypass the validator. */
 static truce_status merge_new(truce_store *store, const bson_t *stage, bool unvalidated,
                               struct merge **merge, bson_error_t *error)
@@ -739,7 +747,8 @@ static truce_status out_end(struct pipeline_cursor *cursor, const char *collecti
     return status;
 }
 
-/* Writes end with the pipeline's time, too. The caller restores the deadline before. */
+/* Limits writes to the deadline of the pipeline. Returns the previous deadline, which the caller
+ * restores. */
 static int64_t pipeline_begin_write(const struct pipeline_cursor *cursor)
 {
     return truce__deadline_set(truce__deadline_least(cursor->budget.deadline_ns));
@@ -774,7 +783,7 @@ static void out_abandon(struct pipeline_cursor *cursor)
     out_empty(&cursor->out);
     if (cursor->out.temporary[0] && cursor->out.created)
         status = truce_collection_drop(cursor->store, cursor->out.temporary, NULL);
-    /* A failure is ignored: the cursor is closed, or has reported a failure already. */
+    /* A failure is ignored, because the cursor is being closed or has reported another failure. */
     (void)status;
 }
 

@@ -8,8 +8,8 @@
 
 /* Opens a cursor over the stages of `pipeline` from number `first` on, which read `input`. Always
  * takes over pipeline, input, and `reads`. The stages use the store's public functions. $lookup and
- * $unionWith read from `reads`, a view with the snapshot of the input (NULL means the store
- * itself). $out writes a new collection and renames it at the end; $merge updates. With
+ * $unionWith read from `reads`, a view with the snapshot of the input, or from the store itself if
+ * `reads` is NULL. $out writes a new collection and renames it at the end; $merge updates. With
  * options->allow_disk_use, large sorts and groups spill to unnamed temporary files. The backend
  * holds no lock while the cursor is open. */
 truce_status truce__store_pipeline_cursor(truce_store *store, truce_store *reads,

@@ -37,7 +37,7 @@ static const struct reserved table[] = {
     {ARCHIVE_RECORDS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
 };
 
-/* Returns "truce_queue" for "@school.truce_queue". */
+/* Returns the name without its database: "truce_queue" for "@school.truce_queue". */
 static const char *reserved_name_of(const char *place)
 {
     const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;

@@ -12,9 +12,10 @@
 #include <bson/bson.h>
 
 /* Collections. */
-#define COMMITS         "truce_commits"
-#define REQUESTS        "truce_requests"
-#define DISPLACED       "truce_displaced" /* Values that decided commits discarded. */
+#define COMMITS  "truce_commits"
+#define REQUESTS "truce_requests"
+/* Values that decided commits discarded. */
+#define DISPLACED       "truce_displaced"
 #define SEQUENCES       "truce_sequences"
 #define SET_DEFINITIONS "truce_sets"
 #define SET_SOURCES     "truce_sources"
@@ -23,39 +24,44 @@
 #define CONFLICTS       "truce_conflicts"
 #define COPY_RECORDS    "truce_copies"
 #define IMPORTS         "truce_imports"
-#define SET_JOBS        "truce_jobs" /* The jobs of `truce set apply`. */
-#define QUEUE           "truce_queue"
-#define QUEUE_KEYS      "truce_queue_keys"
-#define QUEUE_SETTINGS  "truce_queues"
-#define QUEUE_CRONS     "truce_queue_crons"
-#define QUEUE_LIMITERS  "truce_queue_limiters"
-#define QUEUE_LANES     "truce_queue_lanes"
-/* Ledgers with their currencies. */
+/* The jobs of `truce set apply`. */
+#define SET_JOBS       "truce_jobs"
+#define QUEUE          "truce_queue"
+#define QUEUE_KEYS     "truce_queue_keys"
+#define QUEUE_SETTINGS "truce_queues"
+#define QUEUE_CRONS    "truce_queue_crons"
+#define QUEUE_LIMITERS "truce_queue_limiters"
+#define QUEUE_LANES    "truce_queue_lanes"
+/* The ledgers, with their currencies. */
 #define LEDGERS "truce_ledgers"
-/* Sums of accounts by value date. The collection may be dropped at any time. */
+/* The sums of accounts by value date. The collection may be dropped at any time. */
 #define LEDGER_SUMS "truce_ledger_sums"
-/* Books of transfers, and the current places of things. */
-#define TRANSFERS  "truce_transfers"
-#define SYNC_RULES "truce_sync"       /* The rules of copies. */
-#define TREES      "truce_trees"      /* The masters of trees. */
-#define TREE_EDITS "truce_tree_edits" /* The log of their edits. */
-#define TREE_HOLDS "truce_tree_holds" /* Holds of readers and tags. */
-/* Messages of brokers that were applied, and positions in their logs; messages that could not be
- * applied. */
+/* The books of transfers, and where the transferred things are now. */
+#define TRANSFERS "truce_transfers"
+/* The rules of denormalized copies. */
+#define SYNC_RULES "truce_sync"
+/* One master document for each tree. */
+#define TREES "truce_trees"
+/* The log of the edits of trees. */
+#define TREE_EDITS "truce_tree_edits"
+/* The holds by which readers and tags keep old versions of trees. */
+#define TREE_HOLDS "truce_tree_holds"
+/* The messages of brokers that were applied and the positions in the brokers' logs, and the
+ * messages that could not be applied. */
 #define BROKER_INBOX   "truce_inbox"
 #define BROKER_REJECTS "truce_rejects"
-/* The positions of publishers of changes. */
+/* The positions of the publishers of changes. */
 #define BROKER_OUTBOX "truce_outbox"
-/* The consumers of all processes, with their counts. */
+/* The consumers of all processes, with their counters. */
 #define BROKER_CONSUMERS "truce_consumers"
 #define PROBE            "truce_probe"
 /* The id of the store in its archives. */
 #define ARCHIVE_RECORDS "truce_archive"
 /* The last write of each client session of a server, in the database config. */
 #define SESSION_RECORDS "@config.transactions"
-/* The same of a server in front of MongoDB, in its database. */
+/* The same for a server in front of MongoDB, in the database of the store. */
 #define PASSED_RECORDS "truce_transactions"
-/* The time up to which servers have reserved snapshot times. */
+/* The time up to which servers have reserved times of snapshots. */
 #define CLUSTER_TIME "@config.cluster_time"
 /* The users of a server and their roles, in the database admin. */
 #define USER_RECORDS "@admin.system.users"
@@ -64,31 +70,35 @@
 #define OWN_RECORDS  "@admin.system.version"
 #define OWN_DATABASE "test"
 
-/* Earlier versions of the documents of X are in "X.revisions". */
+/* The collection X.revisions has earlier versions of the documents of X. */
 #define REVISIONS_SUFFIX ".revisions"
-/* The guards of an ordered set in the layout by element, whose elements are in X. */
+/* The collection X.guards has the guards of an ordered set whose elements are in X. */
 #define GUARDS_SUFFIX ".guards"
 
 enum shard_need {
-    /* Any key, or none. */
+    /* The collection may have any shard key. */
     SHARD_FREE,
-    /* Its documents are inserted once and found by _id. */
+    /* The collection must be sharded by _id or not at all: documents are inserted once and found by
+     * _id. */
     SHARD_BY_ID,
-    /* A unique index must span the whole collection. */
+    /* The collection must not be sharded: a unique index must span all of it. */
     SHARD_NEVER,
 };
 
 struct reserved {
     const char *name;
     enum shard_need shards;
-    /* Its documents must not expire by age. Truce removes them when nothing depends on them. */
+    /* Documents of the collection must not expire by age. truce removes them when nothing depends
+     * on them. */
     bool remembers;
-    /* Truce changes its documents one by one and ignores intents, so no commit may hold one. */
+    /* truce changes documents of the collection one by one and ignores intents, so no commit may
+     * write to it. */
     bool outside_commits;
 };
 
 /* Finds a reserved collection. `collection` is a name in a database, or a place in a store with
- * several ("@school.truce_queue"). Returns NULL if the name is the user's. */
+ * several databases ("@school.truce_queue", namespace_map.h). Returns NULL if the name is available
+ * to users. */
 const struct reserved *truce__reserved(const char *collection);
 
 /* Returns whether truce reserves the place, including a server's own records. Change streams do not
@@ -99,8 +109,8 @@ bool truce__reserved_place(const char *place);
  * "X.guards". */
 enum shard_need truce__reserved_shards(const char *collection);
 
-/* Returns whether a command, or a change of a list, is an operation: its first field begins with
- * "truce". */
+/* Returns whether a command, or an element of a list of changes, is an operation of truce: its
+ * first field begins with "truce". */
 bool truce__is_operation(const bson_t *command);
 
 #endif

@@ -17,30 +17,32 @@ static inline bool truce__is_view(const truce_store *store)
 truce_status truce__store_snapshot(truce_store *store, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error);
 
-/* Returns whether nothing can be written. Then intents are not resolved; a held document is shown
- * as it was or will be. */
+/* Returns whether nothing can be written. Then intents are not resolved: a document that a commit
+ * holds is shown as it was before the commit or will be after it. */
 static inline bool truce__is_only_read(const truce_store *store)
 {
     return store->capabilities & (TRUCE_IS_VIEW | TRUCE_IS_READ_ONLY);
 }
 
-/* Fails on a view with INVALID: "cannot insert into people: ...". OK on any other store. */
+/* Fails with INVALID if the store is a view: "cannot insert into people: ...". Returns OK for any
+ * other store. */
 truce_status truce__view_guard(const truce_store *store, const char *what, const char *collection,
                                bson_error_t *error);
 /* Does what truce__view_guard does, for a pipeline that writes. */
 truce_status truce__view_guard_pipeline(const truce_store *store, const bson_t *pipeline,
                                         const char *collection, bson_error_t *error);
 
-/* Ensures an index on a view: OK if it exists with the same definition, else refused. */
+/* Ensures an index on a view: returns OK if the index exists with the same definition, otherwise
+ * fails. */
 truce_status truce__view_index(truce_store *store, const char *collection, const bson_t *index,
                                bson_error_t *error);
 
-/* Sets *there: whether an index with the same definition is in the list. Fails with 85 or 86 if
- * another index conflicts with it. */
+/* Sets `*there` to whether the list has an index with the same definition. Fails with code 85 or 86
+ * if another index conflicts with it. */
 truce_status truce__index_is_among(const bson_t *indexes, const bson_t *index, bool *there,
                                    bson_error_t *error);
 
-/* Returns whether the index is in the list by its name, even if it was modified since
+/* Returns whether the list has an index of that name, even if the index was modified
  * (truce_index_modify). */
 bool truce__index_is_kept(const bson_t *indexes, const bson_t *index);
 

@@ -47,7 +47,7 @@ truce_status truce__handle_usable(const truce_store *store, bool refused,
     return TRUCE_INVALID;
 }
 
-/* Starts a call on a collection. */
+/* Checks the store and the name of the collection at the start of a call. */
 static truce_status store_check_name(const truce_store *store, const char *collection,
                                      bson_error_t *error)
 {
@@ -64,17 +64,19 @@ static truce_status store_check_name(const truce_store *store, const char *colle
  * ends once: with the store if it counts nothing, else with the last of its cursors. The end of the
  * last slot closes the store. */
 
+/* The number of slots that count cursors. */
 #define HOLD_PLACES 16
 enum { HOLD_CLOSED = 1, HOLD_CURSOR = 2 };
 
 struct truce_holds {
     struct {
-        /* Twice the number of cursors, plus 1 once the store was closed. */
+        /* Twice the number of cursors of the slot, plus 1 once the store was closed. */
         uint32_t count;
         uint8_t apart[60];
     } places[HOLD_PLACES];
-    /* Slots that ended. */
+    /* The number of slots that have ended. */
     uint32_t ended;
+    /* Whether the store was closed. */
     bool closed;
 };
 
@@ -129,7 +131,8 @@ static struct truce_holds *holds_of(truce_store *store)
     if (__atomic_compare_exchange_n(&store->holds, &holds, made, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
         return made;
-    bson_free(made); /* Another thread was first. */
+    /* Another thread was first. */
+    bson_free(made);
     return holds;
 }
 
@@ -137,7 +140,8 @@ static struct truce_holds *holds_of(truce_store *store)
 static void store_hold(truce_store *store, truce_cursor *cursor)
 {
     static uint32_t threads;
-    static __thread uint32_t own; /* The thread's slot, plus one. */
+    /* The number of the thread's slot plus 1, or 0 before its first cursor. */
+    static __thread uint32_t own;
 
     if (!own)
         own = 1 + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) % HOLD_PLACES;
@@ -364,7 +368,7 @@ truce_status truce__pass_error(truce_status status, const bson_error_t *caught, 
     return status;
 }
 
-/* Returns {} if no filter was given. */
+/* Returns {} if the caller gave no filter. */
 static const bson_t *filter_or_empty(const bson_t *filter)
 {
     static const bson_t empty = BSON_INITIALIZER;
@@ -464,7 +468,7 @@ void truce_resume(truce_store *store)
     set_interrupted(store, false);
 }
 
-/* An interrupt of the store also ends calls on its views. */
+/* Checks for an interrupt. An interrupt of the store also ends calls on its views. */
 truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error)
 {
     if (__atomic_load_n(&store->interrupted, __ATOMIC_RELAXED) ||
@@ -503,7 +507,8 @@ void truce_deadline_end(int64_t before)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Opens a cursor that ends before its call does, and that does not keep the store open. */
+/* Opens a cursor that is closed before its call returns. Such a cursor need not keep the store
+ * open. */
 static truce_status store_open_cursor(truce_store *store, const char *collection,
                                       const bson_t *filter, const truce_find_options *options,
                                       truce_cursor **cursor, bson_error_t *error)
@@ -793,7 +798,8 @@ uint64_t truce__store_version(truce_store *store)
 {
     bson_error_t ignored;
 
-    /* A call on an interrupted store fails, so its caller must make it. */
+    /* A call on an interrupted store fails. The number is therefore unknown, so that the caller
+     * makes the call. */
     if (!store->ops->version || truce__store_not_inherited(store, NULL) ||
         truce__store_interrupted(store, &ignored))
         return 0;
@@ -802,7 +808,7 @@ uint64_t truce__store_version(truce_store *store)
 
 bool truce__store_sees_drops(const truce_store *store)
 {
-    /* These stores are files or memory of this machine. */
+    /* These stores are files or memory of this machine, which report each drop. */
     return store->capabilities & TRUCE_CAN_COMPARE;
 }
 
@@ -900,7 +906,7 @@ static truce_status check_sort(const truce_store *store, const truce_write *writ
     return truce__check_update_sort(sort, write->options.multi, error);
 }
 
-/* Checks `exact`, whose bytes are only compared. */
+/* Checks the document `exact`. Its bytes are only compared, so it may have any form. */
 static truce_status check_exact(const truce_store *store, const truce_write *write,
                                 bson_error_t *error)
 {
@@ -1001,17 +1007,18 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
 
 /* ---- preparing a bulk ------------------------------------------------------------------------ */
 
-#define PREPARED_FEW 8 /* Writes that need no allocation. */
+/* The maximum number of writes that need no allocation. */
+#define PREPARED_FEW 8
 
-/* The writes as the backend gets them: with filters, and with an _id in each document to insert.
+/* The writes as the backend gets them, with filters, and with an _id in each document to insert.
  * Invalid writes are omitted. */
 struct prepared {
     const truce_store *store;
     truce_write *writes;
-    /* The number of each in the caller's list. */
+    /* For each write, its number in the caller's list. */
     size_t *numbers;
     size_t count;
-    /* Prepared documents, by the number in the caller's list. */
+    /* The prepared documents, each at its number in the caller's list. */
     bson_t *documents;
     truce_write_outcome *outcomes;
     truce_write few_writes[PREPARED_FEW];
@@ -1074,8 +1081,8 @@ static truce_status store_prepare_write(struct prepared *prepared, const truce_w
     return TRUCE_OK;
 }
 
-/* Prepares all writes, or up to the first invalid one unless the bulk is unordered. Returns the
- * number of the first invalid one, or `count`. */
+/* Prepares all writes. Unless the bulk is unordered, ends at the first invalid write. Returns the
+ * number of the first invalid write, or `count`. */
 static size_t prepare_all(struct prepared *prepared, const truce_write *writes, size_t count,
                           const truce_bulk_options *options, truce_write_outcome *outcomes)
 {
@@ -1149,9 +1156,12 @@ static void fill_outcomes(truce_write_outcome *outcomes, size_t count, bool atom
 /* The receipt that the backend gets. Its outcomes are those of the prepared writes; the caller's
  * receipt gets the outcomes of its whole list. */
 struct passed_receipt {
-    truce_receipt base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_receipt base;
+    /* The caller's receipt. */
     truce_receipt *given;
     const struct prepared *prepared;
+    /* The outcomes of the caller's list, and their number. */
     truce_write_outcome *outcomes;
     size_t count;
 };
@@ -1197,7 +1207,7 @@ static truce_status store_run_writes(truce_store *store, const struct prepared *
     for (size_t i = 0; i < prepared->count; i++) {
         truce_write_outcome *outcome = &prepared->outcomes[i];
 
-        /* A failed write did nothing, except for an update of several documents. */
+        /* A write that failed has changed nothing, except for an update of several documents. */
         if (outcome->status && (options->atomic || !prepared->writes[i].options.multi))
             truce_write_result_release(&outcome->result);
         outcomes[prepared->numbers[i]] = *outcome;
@@ -1263,7 +1273,8 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
         status = store_run_writes(store, &prepared, count, options, outcomes, &caught);
     else
         fill_outcomes(outcomes, wrong, true);
-    if (status && wrong < count && !options->unordered) /* A write before it ended the bulk. */
+    /* The bulk ended before the invalid write. */
+    if (status && wrong < count && !options->unordered)
         fill_outcomes(&outcomes[wrong], 1, false);
     if (wrong < count || status)
         status = first_failure(outcomes, count, status, &caught);

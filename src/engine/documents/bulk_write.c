@@ -23,7 +23,7 @@
 #include "engine/documents/read_validation.h"
 #include "query/index/index.h"
 
-/* For a document and its index entries. */
+/* The steps of the budget (base/budget.h) that changing a document and its index entries takes. */
 #define STEPS_OF_CHANGE 64
 
 static truce_status bulk_make(const struct truce_read_checks *checks, struct writer *writer,
@@ -65,7 +65,7 @@ struct step {
     bson_error_t *error;
 };
 
-/* Finds the documents of the write's filter; nothing if the collection does not exist. */
+/* Finds the documents of the write's filter. Finds none if the collection does not exist. */
 static truce_status write_find(const struct step *step, int64_t limit, struct gather *gather)
 {
     struct selection selection = {.selector = &step->compiled->selector,
@@ -96,8 +96,8 @@ static truce_status write_do_insert(const struct step *step)
     return status;
 }
 
-/* Updates the first match, or all matches, of a write; upserts if nothing matches and the write
- * asks for it. */
+/* Updates the first match, or all matches, of a write; upserts if nothing matches and the write has
+ * the option. */
 static truce_status write_do_update(const struct step *step)
 {
     const char *collection = step->write->collection;
@@ -123,7 +123,7 @@ static truce_status write_do_update(const struct step *step)
     return status;
 }
 
-/* Records, after several documents were removed, whether the collection is empty. */
+/* If several documents were removed, records whether the collection is empty now. */
 static truce_status note_emptied(const struct step *step)
 {
     const struct collection *collection;
@@ -233,7 +233,7 @@ static void write_reset_outcomes(struct bulk *bulk, size_t but)
     }
 }
 
-/* Undoes an atomic bulk. */
+/* Undoes the changes of an atomic bulk through its savepoint. */
 static truce_status write_undo(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_status status = truce__writer_undo(writer, error);
@@ -287,7 +287,8 @@ static void reset_bulk(struct write_op *base)
     write_reset_outcomes(bulk, SIZE_MAX);
 }
 
-/* Checks the reads before anything is written, so that a conflict needs no undo. */
+/* Checks the reads of a transaction, or the receipt, before anything is written, so that a conflict
+ * needs no undo. */
 static truce_status bulk_check_reads(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_write_outcome *first = &bulk->outcomes[0];
@@ -348,8 +349,8 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
                        : truce__kv_savepoint_release(writer->kv, error);
 }
 
-/* Gives the failure of the transaction to the writes. Nothing was committed: the first write gets
- * the reason, and the others were not reached. */
+/* Passes the failure of the transaction on to the writes. Nothing was committed: the first write
+ * gets the reason, and the other writes count as not reached. */
 static truce_status write_fail_all(struct bulk *bulk, truce_status status,
                                    const bson_error_t *error)
 {

@@ -7,27 +7,29 @@
 #include "engine/documents/write_receipt.h"
 
 struct bulk {
-    /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
     struct write_op base;
     const truce_write *writes;
     size_t count;
     const truce_bulk_options *options;
-    /* The view of the checks. */
+    /* The view in which the transaction has made the reads that are checked, or NULL if nothing is
+     * checked. */
     const struct engine *view;
     truce_write_outcome *outcomes;
-    /* One for each write of a bulk. */
+    /* The compiled writes, one for each write of the bulk. */
     struct compiled *compiled;
-    /* Used instead for a bulk of one. */
+    /* The compiled write of a bulk that has only one write. It needs no allocation. */
     struct compiled single;
     struct receipt receipt;
     struct budget budget;
     struct query_context context;
-    /* The status of the first write that failed. */
+    /* The status of the first write that failed, and the number of that write. */
     truce_status first;
     size_t first_at;
 };
 
-/* Compiles the writes of the first members, which belong to the caller. */
+/* Compiles the writes of the bulk. The fields before `outcomes` are set by the caller, to whom they
+ * belong. */
 void truce__bulk_init(struct bulk *bulk, struct engine *engine);
 void truce__bulk_release(struct bulk *bulk);
 

@@ -15,7 +15,7 @@
  *
  * Documents are stored in an entry as binaries, so that a document of the maximum nesting depth can
  * be reported like any other. Images (the document before and after a change) are only stored for
- * collections that ask for them (collection.images): they make the entry of an update as large as
+ * collections with this option (collection.images): they make the entry of an update as large as
  * three documents.
  *
  * Invariants:
@@ -51,6 +51,8 @@
 #include "engine/documents/open_documents.h"
 #include "query/index/index_set.h"
 
+/* The number of entries of its own after which a writer prunes the feed, and the maximum rows and
+ * bytes that one step prunes (invariant 6). */
 #define PRUNE_EACH  64
 #define PRUNE_ROWS  256
 #define PRUNE_BYTES (INT64_C(4) * 1024 * 1024)
@@ -108,10 +110,12 @@ struct pruning {
     int64_t too_old_ms, too_much;
     /* The last entry, which is never removed, and the number of bytes that may still be removed. */
     int64_t last, bytes;
+    /* The rows of the entries that this step removes. */
     int64_t rows[PRUNE_ROWS];
     int count;
-    /* `s` of the entry before. */
+    /* The value of `s` in the entry before. */
     int64_t sum;
+    /* Whether entries for another step are left. */
     bool more;
 };
 
@@ -155,8 +159,8 @@ static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, 
     return status;
 }
 
-/* Removes entries that are too old or too many, in one bounded step (invariant 6). Sets `*more` if
- * entries for another step are left. */
+/* Removes entries that are too old or exceed the maximum of bytes, in one bounded step (invariant
+ * 6). Sets `*more` if entries for another step are left. */
 static truce_status feed_prune(struct writer *writer, int64_t *removed, bool *more,
                                bson_error_t *error)
 {
@@ -195,11 +199,11 @@ static void begin_entry(struct writer *writer, enum feed_kind kind, const char *
     const char text[] = {(char)kind, 0};
 
     *position = next_position(writer, now_ms);
-    /* The first entry of the operation may be undone. */
+    /* If the first entry of the operation was undone, this one is the first. */
     if (!end->first || end->last < end->first)
         end->first = *position;
     bson_init(entry);
-    /* Replaced when the size is known. */
+    /* The sum is replaced when the size of the entry is known. */
     BSON_APPEND_INT64(entry, "s", 0);
     BSON_APPEND_DATE_TIME(entry, "w", now_ms);
     BSON_APPEND_UTF8(entry, "o", text);
@@ -304,7 +308,7 @@ truce_status truce__feed_report_fact(struct writer *writer, const struct feed_fa
                                      bson_error_t *error)
 {
     const struct collection *ignored;
-    /* Loading the catalog needs no particular name. */
+    /* The name does not matter: the call only loads the catalog. */
     truce_status status = truce__writer_collection(writer, "", &ignored, error);
     int64_t position;
     bson_t entry;
@@ -510,7 +514,7 @@ static int64_t feed_read_number(const bson_iter_t *at)
     return BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : 0;
 }
 
-/* Returns false if the field is damaged. Skips unknown fields. */
+/* Reads a field of an entry. Returns false if the field is damaged. Skips unknown fields. */
 static bool feed_read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
 {
     const char *name = bson_iter_key(at), *text;
@@ -651,7 +655,7 @@ static truce_status feed_horizon(struct kv *kv, const struct feed_spec *feed, in
 }
 
 struct end_row {
-    /* All but `row` are 0 for the header. */
+    /* The first or the last row of the feed. If it is the header, all fields but `row` are 0. */
     int64_t row, sum, size, wall_ms;
 };
 
@@ -680,8 +684,8 @@ static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool la
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Finds the last entry: its position, and the bytes of all entries that ever existed. Without an
- * entry: the horizon and 0. */
+/* Finds the last entry: its position, and the bytes of all entries that ever existed. If the feed
+ * has no entry, they are the horizon and 0. */
 static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
                               int64_t *sum, bson_error_t *error)
 {
@@ -751,7 +755,7 @@ truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, b
     if (table)
         status = truce__kv_rows_count(reader->kv, table, entries, error);
     if (!status && table)
-        /* The header is not an entry. */
+        /* One of the rows is the header. */
         *entries -= 1;
     truce__engine_read_end(engine, reader);
     return status;
@@ -762,13 +766,15 @@ truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, b
 struct reading {
     feed_take *take;
     void *arg;
+    /* The position up to which everything was taken. */
     int64_t reached;
+    /* The number of entries that may still be passed in this batch. */
     int left;
     bool damaged, stopped;
 };
 
 /* Passes an entry to the caller of a read. Returns false after a batch, at a damaged entry, or if
- * the caller has enough. */
+ * the caller's function stops. */
 static bool feed_read_take_row(void *arg, int64_t row, struct bytes body)
 {
     struct reading *reading = arg;
@@ -842,6 +848,8 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
 
 /* ---- the check ------------------------------------------------------------------------------ */
 
+/* The position and the `s` of the last valid entry, and the position of the first damaged one or
+ * 0. */
 struct checking {
     int64_t last, sum, bad;
 };
@@ -906,16 +914,19 @@ truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson
  *     both documents is not used.
  */
 
+/* The maximum number of removed fields in a document (invariant 2). */
 #define GONE_MAX 256
 
 struct walk {
-    /* `marks` has one byte for each name in the path. */
+    /* The path of the current field. `marks` has one byte for each name in the path (enum mark). */
     struct buffer path, marks;
     /* The number of fields in the path whose names look like array indexes. */
     uint32_t numbers;
+    /* The parts of the result: updatedFields, removedFields, truncatedArrays, and
+     * disambiguatedPaths. */
     bson_t *set, gone, cut, clear;
     uint32_t gone_count, cut_count;
-    /* The maximum size of the three in bytes. */
+    /* The maximum size of the parts in bytes. `too_long` is set if it is exceeded. */
     size_t most;
     bool too_long;
 };
@@ -956,7 +967,8 @@ static bool diff_is_sayable(struct value before, struct value after)
 
 /* ---- reporting ------------------------------------------------------------------------------ */
 
-/* A field; a field that looks like an array index; an array index. */
+/* How a name in a path is meant: a field, a field whose name looks like an array index, or an array
+ * index. */
 enum mark { NAME, NUMBER, PLACE };
 
 static bool looks_like_a_place(const char *name, size_t length)
@@ -971,7 +983,7 @@ static bool looks_like_a_place(const char *name, size_t length)
 static size_t diff_enter(struct walk *walk, const char *name, size_t length, bool place)
 {
     size_t had = walk->path.size;
-    /* The outer document is not an array, so its own fields are never taken for array indexes. */
+    /* The outer document is not an array, so the names of its own fields are never ambiguous. */
     enum mark mark = place ? PLACE : had && looks_like_a_place(name, length) ? NUMBER : NAME;
 
     truce__buffer_append_byte(&walk->marks, (uint8_t)mark);

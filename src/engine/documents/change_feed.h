@@ -7,7 +7,7 @@
  * The feed is a table of the file, and is off until a caller switches it on. The transaction of a
  * change writes its entry, in whatever process, so the feed contains exactly the changes of the
  * file. The position of an entry is a growing number. A follower that has read up to a position
- * asks for the entries after it.
+ * requests the entries after it.
  */
 #include "engine/writer.h"
 
@@ -15,29 +15,31 @@ struct engine;
 
 enum feed_kind {
     FEED_INSERT = 'i',
-    /* Reported by the differences. */
+    /* An update, as the differences that it made. */
     FEED_UPDATE = 'u',
-    /* Reported by the whole document. */
+    /* A replacement, with the whole new document. */
     FEED_REPLACE = 'r',
     FEED_DELETE = 'd',
     /* Changes of a collection as a whole. */
     FEED_DROP = 'c',
     FEED_RENAME = 'n',
-    /* Recorded by the server, which has its own names for databases. */
+    /* A database was dropped. The server writes this entry, because it has its own names for
+     * databases. */
     FEED_DROP_DATABASE = 'b',
-    /* Only in a feed that stores all kinds of entries: */
-    /* A collection was created, by itself or for its first document or index. */
+    /* A collection was created, by itself or for its first document or index. This kind and the
+     * kinds below are only in a feed that stores all kinds of entries. */
     FEED_CREATE = 'k',
-    /* Its options were modified. */
+    /* The options of a collection were modified. */
     FEED_MODIFY = 'm',
     /* An index became ready. */
     FEED_INDEX = 'x',
     FEED_INDEX_DROP = 'y',
 };
 
-/* Waiting for this name as for a collection waits for any new entry. */
+/* A wait for the collection of this name (truce__engine_wait) ends at any new entry. */
 #define FEED_WAKE "truce feed"
-/* A position has the seconds since 1970, and a number within the second. */
+/* A position consists of the seconds since 1970 and, in the low bits, a number within the
+ * second. */
 #define FEED_SECOND_SHIFT 31
 
 static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
@@ -56,13 +58,13 @@ truce_status truce__feed_report(struct writer *writer, const struct collection *
 /* A change of a collection or a database. */
 struct feed_fact {
     enum feed_kind kind;
-    /* `other` is the new name; NULL if none exists. */
+    /* The name of the collection, and its new name or NULL. */
     const char *name, *other;
-    /* The numbers of the collection, and of the one that had the new name before, or 0 if none
-     * exists. */
+    /* The number of the collection, and the number of the collection that had the new name before,
+     * or 0. */
     int64_t number, dropped;
-    /* The new options of a collection or the definition of an index; and the old options. NULL:
-     * neither. */
+    /* The new options of a collection or the definition of an index, and the old options. Each may
+     * be NULL. */
     const bson_t *what, *before;
 };
 
@@ -104,17 +106,17 @@ truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, b
 /* ---- reading entries ------------------------------------------------------------------------ */
 
 struct feed_state {
-    /* Table 0: there is no feed, and all fields below are 0. */
+    /* The settings of the feed. If its table is 0, there is no feed, and all fields below are 0. */
     struct feed_spec spec;
     /* The id of the file (catalog.h). */
     bson_oid_t file;
-    /* Entries at or before it were removed. */
+    /* All entries up to this position were removed. */
     int64_t horizon;
-    /* The position of the last entry, durable; the horizon in an empty feed. */
+    /* The position of the last entry, which is durable, or the horizon if the feed is empty. */
     int64_t last;
-    /* The size of the entries. */
+    /* The size of all entries in bytes. */
     int64_t bytes;
-    /* When the first of them was written, or 0 if the feed is empty. */
+    /* The wall clock time at which the first entry was written, or 0 if the feed is empty. */
     int64_t oldest_ms;
 };
 
@@ -123,31 +125,35 @@ truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *
 /* Counts the entries one by one. */
 truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, bson_error_t *error);
 
-/* An entry, borrowed. */
+/* An entry. All data is borrowed. */
 struct feed_entry {
     int64_t position, wall_ms;
     enum feed_kind kind;
-    /* The operation of the entry before made this change, too. */
+    /* Whether the entry belongs to the operation of the entry before it. */
     bool continues;
-    /* `other`: the new name of a rename. */
+    /* The collection, and the new name of a rename or NULL. */
     const char *collection, *other;
-    /* The numbers of the collection, and of the one that a rename replaced, or 0 if it is not
-     * recorded. */
+    /* The number of the collection, and the number of the collection that a rename replaced. Each
+     * is 0 if it is not recorded. */
     int64_t number, dropped;
-    /* These are empty if the kind has none. */
-    bson_t id; /* {_id: ...} */
-    /* The inserted or replacing document. */
+    /* The documents below are empty if this kind of entry has none. */
+
+    /* {_id: ...} of the changed document. */
+    bson_t id;
+    /* The document that was inserted, or that replaced another. */
     bson_t document;
     /* The result of truce__feed_diff. */
     bson_t diff;
-    /* Facts about a collection or an index, as in feed_fact. */
+    /* The new and the old facts about a collection or an index, as `what` and `before` of struct
+     * feed_fact. */
     bson_t what, had;
-    /* The images, if the collection stores them: before an update, a replacement, or a removal; and
-     * after an update. */
+    /* The images, if the collection stores them: the document before an update, a replacement, or a
+     * removal, and the document after an update. */
     bson_t before, after;
 };
 
-/* Returns false to stop; this entry then counts as not read. Must not call the engine. */
+/* Receives an entry. Returns false to stop; the entry then counts as not read. Must not call the
+ * engine. */
 typedef bool feed_take(void *arg, const struct feed_entry *entry);
 
 /* Reads the entries after `after` of the feed `id`, in one snapshot, until `take` stops or `most`
@@ -161,15 +167,18 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
 /*
  * A resume token is a position as clients see it:
  *
- *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
+ *     01  position (8 bytes, big-endian)  place  id of the feed (12 bytes)
  *
  * The bytes are written in hexadecimal digits, so tokens sort in the order of their positions. The
- * server defines the places (server/session/change_stream.h).
+ * place says which event of the entry was sent last; the server defines it
+ * (server/session/change_stream.h).
  */
-#define FEED_TOKEN_BYTES   22
-#define FEED_TOKEN_TEXT    (2 * FEED_TOKEN_BYTES + 1)
+#define FEED_TOKEN_BYTES 22
+/* The bytes of a token in hexadecimal digits, with the zero byte. */
+#define FEED_TOKEN_TEXT (2 * FEED_TOKEN_BYTES + 1)
+/* The first byte of each token. */
 #define FEED_TOKEN_VERSION 1
-/* The place of a token: the event of the entry was sent. */
+/* The place of a token whose entry has a single event, which was sent. */
 #define FEED_TOKEN_EVENT 1
 
 void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
@@ -178,7 +187,7 @@ void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
 /* Checks the feed for the check of the file. Fails with CORRUPT. */
 truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson_error_t *error);
 
-/* The row of the horizon, which is the first of the table. */
+/* The row of the header with the horizon, which is the first of the table. */
 #define FEED_HEADER INT64_C(1)
 
 #endif

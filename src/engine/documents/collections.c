@@ -39,7 +39,7 @@ static truce_status names_find_document(struct writer *writer, const struct name
 /* Checks, before a collection gets this name, that no view has it (error 166). Writes nothing. */
 static truce_status names_free(struct writer *writer, const char *name, bson_error_t *error)
 {
-    /* A server in this process may set it at any time. */
+    /* A server in this process may set `names` at any time. */
     const struct names *names = __atomic_load_n(&writer->names, __ATOMIC_ACQUIRE);
     struct name_document document;
     bool there = false;
@@ -66,20 +66,18 @@ truce_status truce__names_add_collection(struct writer *writer, const char *name
 
 /* ---- changes of the catalog ----------------------------------------------------------------- */
 
-/* Creates, drops, renames, and lists collections, and drops and changes their indexes. */
-
-/* One change of the catalog as an operation of the writer. */
+/* A change of the catalog as an operation of the writer. */
 struct catalog_op {
-    /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
     struct write_op base;
     truce_status (*change)(struct catalog_op *op, struct writer *writer, bson_error_t *error);
-    /* The collection; and its new name, or the name of an index. */
+    /* The name of the collection, and its new name or the name of an index. */
     const char *name, *other;
     bool drop_target;
     struct budget budget;
-    /* The options that it is created with or gets. */
+    /* The options with which the collection is created, or to which they change. */
     struct collection_options options;
-    /* The result of the change itself. */
+    /* The result of the change. The status of `base` is that of the transaction. */
     truce_status status;
     bson_error_t error;
 };
@@ -255,8 +253,8 @@ static truce_status replace_target(struct catalog_op *op, struct writer *writer,
     return drop_one(writer, target, op->other, error);
 }
 
-/* Renames a collection in the writer's transaction, replaces the target if the caller asks for it,
- * and reports this to the feed. */
+/* Renames a collection in the writer's transaction. Replaces an existing target if `drop_target` is
+ * set, and reports the rename to the feed. */
 static truce_status collections_rename_to(struct catalog_op *op, struct writer *writer,
                                           bson_error_t *error)
 {
@@ -319,7 +317,7 @@ static truce_status collections_identify(struct catalog_op *op, struct writer *w
     if (status || writer->catalog->has_id)
         return status;
     bson_oid_init(&id, NULL);
-    /* The feed's id stays valid. */
+    /* The id of the feed becomes the id of the file. */
     if (writer->catalog->feed.table)
         id = writer->catalog->feed.id;
     status = truce__catalog_identify(writer->kv, &id, error);
@@ -329,7 +327,7 @@ static truce_status collections_identify(struct catalog_op *op, struct writer *w
 
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error)
 {
-    /* Loading the catalog needs no particular name. */
+    /* The name does not matter: the call only loads the catalog. */
     struct catalog_op op = {.change = collections_identify, .name = ""};
     struct reader *reader;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
@@ -435,8 +433,8 @@ truce_status truce__engine_validator(struct engine *engine, const char *name, bs
     if (found)
         bson_concat(validator, truce__match_filter(collection->validator));
     truce__engine_read_end(engine, reader);
-    /* A document may be refused because of a validator, so that must be durable. Without one, only
-     * writes follow, and they reach the disk after what was read here. */
+    /* A document may be refused because of a validator, so the validator must be durable. Without a
+     * validator, only writes follow, and they reach the disk after the data that was read here. */
     return found ? truce__engine_settle(engine, error) : TRUCE_OK;
 }
 
@@ -566,7 +564,7 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
 
 /* ---- changing collections and indexes ------------------------------------------------------- */
 
-/* Appends the old values of the changed options; none for an index without an expiry. */
+/* Appends the old values of the changed options. Appends nothing for an index without an expiry. */
 static void append_index_options(const bson_t *changes, const struct index_spec *spec, bson_t *to)
 {
     if (bson_has_field(changes, "hidden"))
@@ -575,7 +573,7 @@ static void append_index_options(const bson_t *changes, const struct index_spec 
         BSON_APPEND_INT64(to, "expireAfterSeconds", spec->expire_after_s);
 }
 
-/* Makes the changed index; `was` borrows. Refuses an invalid change. */
+/* Makes the changed index `is`, which borrows from `was`. Refuses an invalid change. */
 static truce_status change_index(const struct catalog_op *op, struct writer *writer,
                                  struct index *was, struct index *is, bson_error_t *error)
 {
@@ -627,7 +625,7 @@ static truce_status write_modified(struct catalog_op *op, struct writer *writer,
     return status ? status : collections_set_options(op, writer, error);
 }
 
-/* Changes everything or nothing, and reports it to the feed as one change. */
+/* Makes all changes or none, and reports them to the feed as one change. */
 static truce_status collection_modify(struct catalog_op *op, struct writer *writer,
                                       bson_error_t *error)
 {

@@ -14,8 +14,8 @@ struct name_document {
 };
 
 struct names {
-    /* Returns the document that would define a view of that name; false if there can be none. Fast,
-     * and calls no store. */
+    /* Sets `document` to the document that would define a view of that name. Returns false if no
+     * view can have the name. Must be fast and must not call the store. */
     bool (*document_of)(const struct names *names, const char *name,
                         struct name_document *document);
 };

@@ -4,7 +4,7 @@
  *     pack      each table, one part after the other (vacuum.c): if a part needs fewer pages
  *               afterwards, the step is committed, otherwise rolled back
  *     shrink    free pages are removed from the end of the file
- *     cut       a checkpoint moves the log into the file and cuts the file at its new end
+ *     cut       a checkpoint moves the log into the file and truncates the file at its new end
  *
  * Invariants:
  *  1. A step is one transaction under the lock, of STEP_MS or one part: other threads write in
@@ -17,7 +17,7 @@
  *     the next step waits for a checkpoint. If a read blocks that, the call ends and reports it.
  *
  * Readers that began before a step continue with the old pages in the log and in the file. Only a
- * checkpoint that has moved everything cuts the file, and such a reader prevents it.
+ * checkpoint that has moved everything truncates the file, and such a reader prevents it.
  *
  * Deliberately not done: the catalog's own table, which has few pages.
  */
@@ -27,22 +27,23 @@
 #include "engine/documents/open_documents.h"
 #include "engine/storage/checksum_vfs.h"
 
-/* The time for moving pages. A part takes about as long. */
+/* The milliseconds for which a step moves pages. Packing a part takes about as long. */
 #define STEP_MS 4
-/* The pages between two reads of the clock. */
+/* The number of pages that are moved between two reads of the clock. */
 #define STEP_PAGES 16
-/* The maximum pause after a step. */
+/* The maximum pause after a step in milliseconds. */
 #define PAUSE_MS 20
-/* A part is packed if that saves one page out of this number. */
+/* The packing of a part is committed if it saves at least one of this number of pages. */
 #define WORTH 8
-/* The time to wait for long reads. */
+/* The milliseconds to wait for long reads. */
 #define PINNED_MS 1000
-/* The time to wait for anything else that blocks a checkpoint. */
+/* The milliseconds to wait for anything else that blocks a checkpoint. */
 #define BLOCKED_MS 30000
-#define CHECK_MS   5
+/* The milliseconds between two attempts while something blocks a checkpoint. */
+#define CHECK_MS 5
 
 struct table {
-    /* 0 means the documents. */
+    /* The number of the collection, and the number of its index or 0 for its documents. */
     int64_t collection, index;
 };
 
@@ -51,23 +52,23 @@ struct compaction {
     const truce_compact_options *options;
     truce_compact_report *report;
     struct budget budget;
-    /* In pages. */
+    /* The progress in pages. */
     int64_t done, total;
     struct table *tables;
     /* The number of tables. */
     size_t count;
-    /* Something blocks the compaction. */
+    /* Whether the compaction ends early, because a read or a checkpoint blocks it. */
     bool given_up;
 };
 
 struct step {
-    /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
     struct write_op base;
     const struct table *table;
     struct kv_pack pack;
-    /* The space after the step. */
+    /* The space in the file after the step. */
     struct kv_space space;
-    /* The table was dropped. */
+    /* Whether the table was dropped. */
     bool gone;
 };
 
@@ -83,7 +84,7 @@ static truce_status compaction_find_table(struct step *step, struct writer *writ
 
     if (writer->catalog && writer->catalog->version != version)
         truce__writer_catalog_changed(writer);
-    /* Loading the catalog needs no particular name. */
+    /* The name does not matter: the call only loads the catalog. */
     status = truce__writer_collection(writer, "", &collection, error);
     if (status)
         return status;
@@ -100,7 +101,7 @@ static bool compaction_is_worth_it(const struct kv_pack *pack)
     return pack->emptied > 0 && pack->emptied * WORTH * KV_PAGE_BYTES >= pack->bytes;
 }
 
-/* Packs a part of a table in its own transaction. Rolls back if that would free too little. */
+/* Packs a part of a table in its own transaction. Rolls back if the packing frees too few pages. */
 static truce_status run_pack(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct step *step = (struct step *)base;
@@ -150,7 +151,7 @@ static truce_status compaction_report_progress(struct compaction *compaction, bs
     return truce__budget_check(&compaction->budget, error);
 }
 
-/* Pauses so that a checkpoint can be made. `*waited_ms` is the time waited so far. */
+/* Pauses, so that a checkpoint can be made. `*waited_ms` is the total time of the pauses so far. */
 static truce_status wait_for_checkpoint(struct compaction *compaction, int *waited_ms,
                                         bson_error_t *error)
 {
@@ -178,7 +179,7 @@ static truce_status wait_for_log(struct compaction *compaction, bson_error_t *er
     return status;
 }
 
-/* Takes a step, and leaves other threads as much time as it took. */
+/* Takes a step, and leaves other threads as much time as it took, but at most PAUSE_MS. */
 static truce_status take_step(struct compaction *compaction, struct step *step, bson_error_t *error)
 {
     truce_status status = compaction_report_progress(compaction, error);
@@ -233,7 +234,7 @@ static truce_status pack_table(struct compaction *compaction, const struct table
 }
 
 /* Removes free pages from the end of the file, step by step. Other threads may free pages at the
- * same time. The phase ends when as many pages are gone as were free at its beginning. */
+ * same time. The phase ends when it has removed as many pages as were free at its beginning. */
 static truce_status compaction_shrink(struct compaction *compaction, bson_error_t *error)
 {
     struct step step = {.base.run = run_shrink};
@@ -251,7 +252,7 @@ static truce_status compaction_shrink(struct compaction *compaction, bson_error_
     return status;
 }
 
-/* Returns the pages of the file, used or not. */
+/* Returns the number of pages in the file, used or not. */
 static int64_t pages_there(const struct engine *engine, const struct kv_space *space)
 {
     struct stat found;
@@ -260,7 +261,7 @@ static int64_t pages_there(const struct engine *engine, const struct kv_space *s
     return there > space->pages ? there : space->pages;
 }
 
-/* Waits until a checkpoint has moved the whole log, which cuts the file. */
+/* Waits until a checkpoint has moved the whole log, which truncates the file. */
 static truce_status compaction_cut(struct compaction *compaction, bson_error_t *error)
 {
     struct engine *engine = compaction->engine;

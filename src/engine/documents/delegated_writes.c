@@ -2,9 +2,9 @@
  * Operations that another process executes for this one.
  *
  * They are small and short: a few writes that examine few documents, and whose outcomes always fit
- * into the answer. A write that would examine more stops there (its budget counts the `STEPS` of
- * query/), has changed nothing, and is executed by its own process. Other processes therefore do
- * not wait for it, and a long call ends with its own process when that is interrupted or killed.
+ * into the answer. A write that would examine more documents stops there (its budget counts its
+ * steps), has changed nothing, and is executed by its own process. Other processes therefore do not
+ * wait for it, and a long call ends when its own process is interrupted or killed.
  */
 #include "engine/documents/delegated_writes.h"
 
@@ -15,10 +15,11 @@
 const struct delegated_kind *const truce__delegated_kinds[] = {&truce__delegated_kind_bulk,
                                                                &truce__delegated_kind_modify, NULL};
 
-/* Limits the number of examined documents. */
+/* Limits the number of examined documents: the budget is interrupted at its first check, which
+ * comes after BUDGET_STEPS steps. */
 static void delegated_limit(struct budget *budget, int64_t deadline_ns)
 {
-    /* The budget ends at its first check. */
+    /* The flag of an interrupt, which is always set. */
     static const int enough = 1;
 
     truce__budget_init(budget, deadline_ns, &enough);
@@ -95,7 +96,7 @@ static void delegated_pack_write(bson_t *packed, const truce_write *write)
     }
 }
 
-/* Returns NULL if there is no such part. */
+/* Returns a part of the write, or NULL if the write does not have it. */
 static const bson_t *delegated_part(struct value packed, const char *name, bson_t *made)
 {
     struct value value = truce__value_field(packed, name, 1);
@@ -113,7 +114,7 @@ static int32_t number_field(struct value document, const char *name)
     return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : 0;
 }
 
-/* Checks the write as a store does before it calls its backend. */
+/* Checks the write as the store checks a write before it calls its backend. */
 static bool delegated_is_sound(const truce_write *write, bool atomic)
 {
     const truce_write_options *options = &write->options;
@@ -137,7 +138,7 @@ static bool delegated_is_sound(const truce_write *write, bool atomic)
     return false;
 }
 
-/* Returns false if a store would not pass the write to its backend. */
+/* Reads a write. Returns false if the store would not pass it to its backend. */
 static bool delegated_unpack_write(struct value packed, bool atomic, truce_write *write,
                                    bson_t parts[DELEGATED_PARTS])
 {
@@ -184,7 +185,7 @@ static void pack_error(bson_t *packed, const bson_error_t *error)
     bson_append_document_begin(packed, "e", 1, &reply);
     delegated_pack_number(&reply, "d", error->domain);
     delegated_pack_number(&reply, "c", error->code);
-    /* A message may end within a character. */
+    /* A message may end in the middle of a character, so it is not a valid string. */
     bson_append_binary(&reply, "m", 1, BSON_SUBTYPE_BINARY, (const uint8_t *)error->message,
                        (uint32_t)strlen(error->message));
     bson_append_document_end(packed, &reply);
@@ -227,7 +228,7 @@ static void unpack_error(const bson_t *outcome, bson_error_t *error)
                    (int)length, message ? (const char *)message : "");
 }
 
-/* Checks whether such a write can have the outcome. */
+/* Checks whether a write of this kind can have the outcome. */
 static bool delegated_is_possible(const truce_write *write, const truce_write_outcome *outcome)
 {
     const truce_write_result *result = &outcome->result;
@@ -246,7 +247,7 @@ static bool delegated_is_possible(const truce_write *write, const truce_write_ou
     return write->options.multi || result->matched <= 1;
 }
 
-/* Returns false if such a write cannot have the outcome. */
+/* Reads an outcome. Returns false if the write cannot have it. */
 static bool delegated_unpack_outcome(struct value reply, const truce_write *write,
                                      truce_write_outcome *outcome)
 {
@@ -282,11 +283,12 @@ static bool delegated_unpack_outcome(struct value reply, const truce_write *writ
  *     (zeros are omitted)
  */
 
-/* The outcomes of so many writes, with one message, fit into an answer. */
+/* The maximum number of writes whose outcomes, with one message, fit into an answer. */
 #define WRITES_MAX 8
 
-/* Returns whether the bulk and its results fit in a record. An upsert with a pipeline never fits,
- * because its computed _id may have any length. */
+/* Returns whether a record can contain the bulk and its results. A bulk that checks the reads of a
+ * transaction, has a receipt, or has several unordered writes has no form in a record. An upsert
+ * with a pipeline never fits, because its computed _id may have any length. */
 static bool bulk_is_small(const struct bulk *bulk)
 {
     size_t bytes = 0;
@@ -332,9 +334,10 @@ static bool bulk_pack(const struct write_op *op, struct buffer *request)
     return true;
 }
 
-/* A bulk of another process. */
+/* A bulk that another process has published. */
 struct delegated_bulk {
-    struct bulk bulk; /* Must be the first field. */
+    /* Must be the first field. */
+    struct bulk bulk;
     truce_bulk_options options;
     truce_write writes[WRITES_MAX];
     truce_write_outcome outcomes[WRITES_MAX];
@@ -367,7 +370,7 @@ static bool unpack_bulk(struct value request, struct delegated_bulk *delegated)
     return count;
 }
 
-/* Makes the bulk from the request of another process. Returns NULL if the request is damaged. */
+/* Creates the bulk from the request of another process. Returns NULL if the request is damaged. */
 static struct write_op *open_bulk(void *arg, struct bytes request)
 {
     struct delegated_bulk *delegated;
@@ -397,7 +400,8 @@ static void close_bulk(struct write_op *op)
     bson_free(delegated);
 }
 
-/* Returns whether the bulk ended because it would take too long. Its own process executes it. */
+/* Returns DELEGATED_DONE unless the bulk ended because it would take too long. The process that
+ * published it then executes it. */
 static enum delegated took_long(const struct bulk *bulk)
 {
     if (bulk->budget.over != CODE_INTERRUPTED)
@@ -405,8 +409,8 @@ static enum delegated took_long(const struct bulk *bulk)
     return bulk->first_at && !bulk->options->atomic ? DELEGATED_HALF : DELEGATED_NOT;
 }
 
-/* Writes the outcomes of a bulk for its own process, unless the bulk took so long that its own
- * process must run it. */
+/* Appends the outcomes of a bulk to the answer, unless the bulk took so long that the process that
+ * published it must run it. */
 static enum delegated answer_bulk(const struct write_op *op, struct buffer *answer)
 {
     const struct bulk *bulk = (const struct bulk *)op;
@@ -433,8 +437,8 @@ static bool bulk_has_failed(const truce_write_outcome *outcome)
     return outcome->status && outcome->error.message[0];
 }
 
-/* Reads the outcomes of a bulk that another process executed. Returns false if they are damaged:
- * only the first failure is reported, and it must be the only one. */
+/* Reads the outcomes of a bulk that another process executed. Returns false if they are damaged. A
+ * bulk of several writes is ordered, so it stops at its first failure and has no other one. */
 static bool unpack_outcomes(struct value list, struct bulk *bulk)
 {
     struct fields fields = truce__fields(list);
@@ -486,8 +490,7 @@ const struct delegated_kind truce__delegated_kind_bulk = {
     .close = close_bulk,
 };
 
-/* ---- find-and-modify
- * ------------------------------------------------------------------------------ */
+/* ---- find-and-modify ------------------------------------------------------------------------ */
 
 /*
  * Find-and-modify operations that another process executes.
@@ -495,8 +498,8 @@ const struct delegated_kind truce__delegated_kind_bulk = {
  *     request   {w: write, p: projection, n: return_new, d: deadline}
  *     answer    outcome, and v: the document
  *
- * A document that is larger than an answer may be is not returned: its own process then executes
- * the operation, and publishes none for a while.
+ * If the document does not fit into an answer, the operation is returned. The process that
+ * published it then executes it, and publishes no operations for a while.
  */
 
 /* Returns the write that a find-and-modify corresponds to, for packing. It borrows from
@@ -537,9 +540,10 @@ static bool modify_pack(const struct write_op *op, struct buffer *request)
     return true;
 }
 
-/* A find-and-modify of another process. */
+/* A find-and-modify that another process has published. */
 struct delegated_modify {
-    struct modify modify; /* Must be the first field. */
+    /* Must be the first field. */
+    struct modify modify;
     truce_modify_options options;
     truce_write_result result;
     bson_t document, projection;
@@ -588,8 +592,9 @@ static void close_modify(struct write_op *op)
     bson_free(delegated);
 }
 
-/* Makes the operation from the request of another process. Returns NULL if it is damaged. The
- * operation's own process has already refused what is refused before it runs. */
+/* Creates the operation from the request of another process. Returns NULL if the request is
+ * damaged. The process that published the operation has already checked everything that can be
+ * checked before it runs. */
 static struct write_op *open_modify(void *arg, struct bytes request)
 {
     struct delegated_modify *delegated;

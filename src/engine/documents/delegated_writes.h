@@ -16,7 +16,7 @@
 #define DELEGATED_PARTS 6
 
 extern const struct delegated_kind truce__delegated_kind_bulk, truce__delegated_kind_modify;
-/* All kinds, with NULL at the end. */
+/* All kinds of operations, with NULL at the end. */
 extern const struct delegated_kind *const truce__delegated_kinds[];
 
 #endif

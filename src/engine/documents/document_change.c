@@ -18,7 +18,7 @@ void truce__result_reset(truce_write_result *result)
     *result = (truce_write_result){0};
 }
 
-/* Returns the document of an item: the gathered one, or a copy from its row. */
+/* Returns the document of an item: the gathered document, or a copy that is read from its row. */
 static truce_status change_read_document(struct writer *writer, const char *name,
                                          const struct gathered *item, bson_t **document,
                                          bson_error_t *error)

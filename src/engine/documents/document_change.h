@@ -11,20 +11,20 @@
 /* A write that the caller's thread compiled before it was queued. */
 struct compiled {
     struct selector selector;
-    /* NULL if none exists. */
+    /* The compiled update, or NULL if the write has none. */
     struct update *update;
-    /* A replacement that the feed reports as the differences. */
+    /* The write is a replacement, but the feed reports its differences. */
     bool in_parts;
     /* The result of compiling, which is reported when the write runs. */
     truce_status status;
-    /* The message of that result. */
+    /* The error of the compilation. */
     bson_error_t error;
 };
 
 void truce__compiled_release(struct compiled *compiled);
 
-/* Updates a document. `item` comes from truce__select. `after` is always initialised, and is the
- * new document. */
+/* Updates a document. `item` comes from truce__select. `after` is always initialised; on success it
+ * is the new document. */
 truce_status truce__change_update(struct writer *writer, const char *collection,
                                   const struct gathered *item, const struct compiled *compiled,
                                   struct query_context *context, bson_t *after,

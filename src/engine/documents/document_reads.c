@@ -19,8 +19,10 @@
 #include "query/project/find_result.h"
 #include "query/project/project.h"
 
-/* The documents of the first batch: most readers want few. */
-#define BATCH_FIRST     64
+/* The number of documents in the first batch, which suffices for most readers. */
+#define BATCH_FIRST 64
+/* The number of documents in each further batch. A batch also ends when it has BATCH_BYTES
+ * bytes. */
 #define BATCH_DOCUMENTS 1024
 #define BATCH_BYTES     (256 * 1024)
 
@@ -28,9 +30,10 @@
 
 struct point_cursor {
     truce_cursor base;
+    /* The document was returned. */
     bool given;
     struct buffer body;
-    /* Points into `body`. */
+    /* The document, which borrows from `body`. */
     bson_t document;
 };
 
@@ -74,8 +77,9 @@ static truce_status reads_fail_damaged(const char *name, bson_error_t *error)
                        "a document of \"%s\" is damaged: truce check shows all damage", name);
 }
 
-/* Appends the document with that key of its _id to `found`, from a snapshot of current data;
- * NOT_FOUND if it does not exist. Either result is durable when `*promised` is. */
+/* Appends the document with that key of its _id to `found`, from a snapshot of current data.
+ * Returns NOT_FOUND if it does not exist. Either result is durable when the number `*promised` is
+ * (durable.h). */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
                                const struct cache_lookup *cached, uint64_t *promised,
                                struct buffer *found, bson_error_t *error)
@@ -123,8 +127,8 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
     return status;
 }
 
-/* Checks every now and then that the files are those that were opened: a document in the cache
- * belongs to them. */
+/* Checks from time to time that the files are those that were opened, because the cache has
+ * documents of those files. */
 static truce_status check_files(struct engine *engine, bson_error_t *error)
 {
     return truce__file_identity_check_sometimes(&engine->lock, &engine->readers.checked_ms, error);
@@ -184,7 +188,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 
 /* ---- several documents by their _ids -------------------------------------------------------- */
 
-/* Makes the key of its _id in `key`. */
+/* Computes the key of the request's _id in `key`. */
 static struct bytes read_key_of(const truce_read_request *request, struct buffer *key)
 {
     bson_t wrapped = BSON_INITIALIZER;
@@ -209,14 +213,15 @@ static truce_status read_keep_document(truce_read_request *request, struct bytes
     return TRUCE_OK;
 }
 
-/* A snapshot in the numbering of the cache, and what the cache had of each document before a
- * snapshot of the file began. */
+/* The number of a snapshot (truce__cache_snapshot), and the result of the lookup of each document
+ * in the cache before a snapshot of the file began. */
 struct read_cached {
     uint64_t snapshot;
     struct cache_lookup *lookups;
 };
 
-/* Takes the documents that are cached, of one snapshot. Returns whether these are all. */
+/* Takes the documents that the cache has, as one snapshot shows them. Returns whether it has all of
+ * them. */
 static bool take_cached(struct engine *engine, truce_read_request *requests,
                         const struct read_cached *cached, size_t count, uint64_t *promised)
 {
@@ -259,7 +264,7 @@ static truce_status read_one_of_many(struct engine *engine, struct reader *reade
     truce_status status;
     int64_t row;
 
-    /* invariant 1 */
+    /* Invariant 1. */
     if (cached && read_still_cached(engine, request, key, cached->snapshot))
         return TRUCE_OK;
     if (request->found)
@@ -340,30 +345,30 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 struct read_cursor {
     truce_cursor base;
     struct query query;
-    /* NULL means that documents are returned unchanged. */
+    /* The form in which documents are returned, or NULL for whole documents. */
     struct find_result *shown;
-    /* The documents still to be skipped and still to be returned; left -1: all. */
+    /* The number of documents to skip, and the number to return, or -1 for all. */
     int64_t skip, left;
 
-    /* Packed documents, each after its size. */
+    /* The documents of the batch, packed, each after its size. */
     struct buffer batch;
-    /* The next of them. */
+    /* The position of the next document in the batch. */
     size_t at;
-    /* The number in the batch. */
+    /* The number of documents in the batch. */
     int64_t count;
-    /* The requested number for this batch. */
+    /* The number of documents that this batch should have. */
     int64_t wanted;
 
     struct sort sort;
-    /* NULL returns them in batches. */
+    /* Sorts the documents, or NULL if they are returned in batches. */
     struct sorter *sorter;
     struct buffer packed;
-    /* The first failure to add a document. */
+    /* The first error of adding a document to the sorter. */
     truce_status sorting;
     bson_error_t sorting_error;
 
     struct found found;
-    /* The first one borrows. */
+    /* `document` borrows from the batch or the sorter. `projected` is owned. */
     bson_t document, projected;
 };
 
@@ -437,8 +442,8 @@ static truce_status next_in_sorter(struct read_cursor *cursor, bool *end, bson_e
     return status;
 }
 
-/* Returns the document that was found, or the result of its projection. The document is valid until
- * the next call. */
+/* Returns the document that was found, or what is shown of it. The result is valid until the next
+ * call. */
 static truce_status read_show(struct read_cursor *cursor, const bson_t **document,
                               bson_error_t *error)
 {
@@ -457,7 +462,7 @@ static truce_status read_show(struct read_cursor *cursor, const bson_t **documen
     return status;
 }
 
-/* Returns the next document of the cursor, up to its limit; NULL at the end. */
+/* Returns the next document of the cursor, up to its limit, or NULL at the end. */
 static truce_status next_document(truce_cursor *base, const bson_t **document, bson_error_t *error)
 {
     struct read_cursor *cursor = (struct read_cursor *)base;
@@ -496,7 +501,7 @@ struct feeding {
     struct read_cursor *cursor;
     document_take *take;
     void *arg;
-    /* The status of the last `take`. */
+    /* The last status of `take`. */
     truce_status status;
     bson_error_t *error;
 };
@@ -511,7 +516,7 @@ static bool feed_one(const struct found *found, void *arg)
     return !feeding->status && cursor->left != 0;
 }
 
-/* Passes the documents that are not in a batch yet, directly from the file. */
+/* Passes the documents that no batch contains yet directly from the file to `take`. */
 static truce_status reads_stream_rest(struct read_cursor *cursor, document_take *take, void *arg,
                                       bson_error_t *error)
 {
@@ -683,7 +688,8 @@ truce_status truce__engine_find_if_sorted(struct engine *engine, const char *col
 
 /* ---- count and distinct --------------------------------------------------------------------- */
 
-/* Counts a whole collection without a filter, which is faster in SQLite. */
+/* Counts the rows of a collection, for a count without a filter. SQLite counts them faster than a
+ * scan. */
 static truce_status read_count_all(struct engine *engine, const char *name, uint32_t deadline_ms,
                                    int64_t *count, bson_error_t *error)
 {

@@ -108,7 +108,7 @@ static bool has_step(enum find_step step, const struct query *query,
     case STEP_KEY:
         return options->return_key;
     case STEP_LIMIT:
-        /* Otherwise the sort keeps only that many documents. */
+        /* A sort applies the limit itself: it keeps only that many documents. */
         return options->limit && !sorts;
     case STEP_SKIP:
         return options->skip;
@@ -233,7 +233,7 @@ static truce_status run_find(struct query *query, const truce_find_options *opti
                              bson_error_t *error)
 {
     int64_t returned;
-    /* A find that sorts examines all documents. */
+    /* A find that sorts examines all documents, so it ignores skip and limit. */
     bool stops = truce__query_sorted(query);
     truce_status status = truce__query_count(query, stops ? options->skip : 0,
                                              stops ? options->limit : 0, &returned, error);
@@ -244,7 +244,7 @@ static truce_status run_find(struct query *query, const truce_find_options *opti
     return status;
 }
 
-/* Runs as the count itself does, so that it examines what the count examines. */
+/* Runs the query in the same way as a count, so that it examines what the count examines. */
 static truce_status run_count(struct query *query, const bson_t *filter,
                               const truce_find_options *options, bson_t *plan, bson_error_t *error)
 {

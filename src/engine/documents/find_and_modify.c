@@ -36,8 +36,8 @@ static truce_status modify_show(struct modify *modify, const bson_t *document,
                                 &modify->context, modify->document, &modify->error);
 }
 
-/* Changes or removes the document that was found. If the document before the change is returned, it
- * is made before the change is written, because making it may be refused. */
+/* Changes or removes the document that was found. If the old document is returned, its projection
+ * is made before the change is written, because a projection may be refused. */
 static truce_status change_found(struct modify *modify, struct writer *writer,
                                  const struct gathered *item)
 {
@@ -59,7 +59,7 @@ static truce_status change_found(struct modify *modify, struct writer *writer,
     return status;
 }
 
-/* Upserts if the filter matches nothing and the call asks for it. Returns NOT_FOUND otherwise. */
+/* Upserts if the call has the option. Otherwise returns NOT_FOUND. */
 static truce_status change_missing(struct modify *modify, struct writer *writer)
 {
     const struct match_result found = {.array_index = -1};

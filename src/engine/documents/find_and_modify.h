@@ -8,26 +8,26 @@
 #include "query/project/project.h"
 
 struct modify {
-    /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
     struct write_op base;
     const char *collection;
     const bson_t *filter, *update;
     const truce_modify_options *options;
     struct compiled compiled;
-    /* NULL means whole documents. */
+    /* The projection, or NULL to return whole documents. */
     struct project *project;
     struct receipt receipt;
     struct budget budget;
     struct query_context context;
     bson_t *document;
     truce_write_result *result;
-    /* The result of the operation itself. */
+    /* The result of the operation. The status of `base` is that of the transaction. */
     truce_status status;
     bson_error_t error;
 };
 
-/* Compiles the operation from the first members, which belong to the caller. Released also on
- * failure. `document` is initialised. */
+/* Compiles the operation. The fields before `compiled` are set by the caller, to whom they belong.
+ * Initialises `document`. The caller releases the operation, also on failure. */
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error);
 void truce__modify_release(struct modify *modify);
 

@@ -124,7 +124,8 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
 {
     struct bounds both = {.missing = a->missing && b->missing};
 
-    /* Both ascend: the interval that ends first overlaps nothing more of the other list. */
+    /* The intervals of both lists ascend, so the one that ends first overlaps no further interval
+     * of the other list. */
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         const struct interval *x = &a->intervals[i], *y = &b->intervals[j];
         struct interval *made;
@@ -187,7 +188,7 @@ void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
         made->point = bounds->intervals[i].point;
         if (!made->point)
             continue;
-        /* A point remains exactly its key. */
+        /* A point remains exactly one key. */
         bounds_copy(&bounds->intervals[i].from, &made->from);
         for (size_t j = 0; j < made->from.size; j++)
             made->from.bytes[j] = (uint8_t)~made->from.bytes[j];
@@ -272,7 +273,7 @@ static bool is_nan(struct value value)
 }
 
 /* Appends the smallest key of a class that an ordered comparison can find. NaN is below all
- * numbers, but no number compares with it. */
+ * numbers, but an ordered comparison never finds it. */
 static void append_least(struct buffer *key, struct value value)
 {
     struct arena arena = ARENA_INIT;
@@ -330,7 +331,7 @@ static bool add_comparison(struct bounds *bounds, enum match_kind kind, struct v
     case BSON_TYPE_REGEX:
     case BSON_TYPE_CODEWSCOPE:
     case BSON_TYPE_DBPOINTER:
-        /* No bounds are known. */
+        /* This type has no bounds. */
         bounds->missing = true;
         return false;
     default:
@@ -421,7 +422,7 @@ static bool add_negation(struct bounds *bounds, const struct match_node *node)
     bounds->missing = true;
     if (child->kind == MATCH_EXISTS)
         add_null(bounds);
-    /* In a longer path an empty array on the way is neither null nor a value. */
+    /* With a longer path, an empty array on the way is neither null nor a value. */
     if (child->kind == MATCH_EQ && child->operand.type == BSON_TYPE_NULL && child->path.count == 1)
         bounds->missing = false;
     return child->kind == MATCH_EXISTS;
@@ -452,7 +453,7 @@ static bool add_bounds(const struct match_node *node, struct bounds *bounds)
     case MATCH_BITS:
         return false;
     default:
-        /* No bounds are known. */
+        /* This condition has no bounds. */
         bounds->missing = true;
         return false;
     }

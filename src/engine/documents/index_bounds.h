@@ -8,22 +8,23 @@
 #include "bson/key_encoding.h"
 #include "query/match/match.h"
 
-/* The value that an end of an interval was made of, for explain. Borrowed from the filter. */
+/* The value from which an end of an interval was made, for explain. Borrowed from the filter. */
 struct interval_end {
     struct value value;
     enum {
         END_VALUE,
-        /* The end, on that side, of the values of its type. */
+        /* The first or the last value of the type. */
         END_TYPE,
-        /* The bytes of a string prefix. */
+        /* A string prefix. */
         END_TEXT,
-        /* After all strings with that prefix. */
+        /* The first value after all strings with that prefix. */
         END_BEHIND_TEXT
     } kind;
     bool included;
 };
 
-/* Encodings from `from` up to `to`, exclusive. A point is one value: [key, successor of key). */
+/* The encodings from `from` up to `to`, exclusive. A point has one value: [key, successor of
+ * key). */
 struct interval {
     struct buffer from, to;
     /* The same ends as values. */
@@ -33,13 +34,14 @@ struct interval {
 
 struct bounds {
     uint32_t count, room;
-    /* Ascending and disjoint. */
+    /* The intervals, which are ascending and disjoint. */
     struct interval *intervals;
-    /* A document without the field can match. */
+    /* Whether a document without the field can match. */
     bool missing;
 };
 
-/* Returns false if the condition has no bounds. `bounds` is then empty, but `missing` is right. */
+/* Computes the bounds of a condition. Returns false if it has none. `bounds` is then empty, but
+ * `missing` is right. */
 bool truce__bounds_of(const struct match_node *node, struct bounds *bounds);
 void truce__bounds_release(struct bounds *bounds);
 
@@ -51,7 +53,7 @@ void truce__bounds_add(struct bounds *bounds, struct bounds *more);
 /* Sorts the intervals, and joins those that overlap or touch. Equal points are united. */
 void truce__bounds_arrange(struct bounds *bounds);
 
-/* Sets `a` to the intersection. */
+/* Sets `a` to the intersection of both. */
 void truce__bounds_intersect(struct bounds *a, const struct bounds *b);
 
 /* Returns whether every interval of `inner` is within one of `outer`. */

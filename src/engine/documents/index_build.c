@@ -1,7 +1,7 @@
 /*
  * Builds an index on live data.
  *
- * Each step is one short transaction, and other writers get their turns between steps:
+ * Each step is one short transaction, and other writers run between steps:
  *
  *     admit     checks the definition against the existing ones and adds the index to the catalog
  *               as BUILDING with an empty key table. After that every writer of every process
@@ -15,7 +15,7 @@
  * A collection that fits into one chunk goes from admit to ready in one transaction.
  *
  * A step works on a copy of the committed progress (`at`), since it may be rolled back and run
- * again with others of its group. It counts when its transaction is committed.
+ * again with the other operations of its group. The copy counts when the transaction is committed.
  *
  * A failure (a duplicate key, parallel arrays, a full disk, a deadline) drops the index again.
  * During the build the builder claims the number of the index in the lock file, and the claim ends
@@ -36,11 +36,12 @@
 #include "engine/documents/indexed_documents.h"
 #include "query/index/index_set.h"
 
+/* One step of a build enters at most CHUNK documents, and stops after CHUNK_BYTES bytes. */
 #define CHUNK       1000
 #define CHUNK_BYTES (16 * 1024 * 1024)
-/* For a document that is entered, in addition to those for its size. */
+/* The steps of the budget that entering a document takes, in addition to the steps for its size. */
 #define STEPS_OF_DOCUMENT 64
-/* For an entry that is compared with the previous one. */
+/* The steps of the budget that comparing an entry with the previous one takes. */
 #define STEPS_OF_ENTRY 4
 
 /* The progress of a build. */
@@ -49,8 +50,9 @@ struct progress {
     int64_t index;
     /* Rows up to this number are in the index. */
     int64_t after;
-    /* The same index existed already. */
+    /* The collection has the same index already, so nothing is built. */
     bool present;
+    /* Whether all documents were entered, and whether queries can use the index. */
     bool filled, ready;
 };
 
@@ -66,7 +68,7 @@ struct build {
     struct progress at;
     /* The claim of this build (write_lock.h), or -1 if it has none. */
     int claim;
-    /* For the whole build, except for abandoning it. */
+    /* The budget of the whole build, except for abandoning it. */
     struct budget budget;
 };
 
@@ -78,8 +80,9 @@ struct chunk {
         bson_t *document;
     } items[CHUNK];
     uint32_t count;
+    /* The size of these documents. */
     size_t bytes;
-    /* There are no documents after it. */
+    /* Whether no documents follow. */
     bool last;
 };
 
@@ -125,12 +128,13 @@ static truce_status build_read_chunk(struct kv *kv, int64_t table, int64_t after
 
 /* ---- duplicate keys ------------------------------------------------------------------------- */
 
-/* The progress of the search: the last key, and its last row. */
+/* The progress of the search for duplicate keys: the last key and its last row. */
 struct repeats {
     struct buffer key;
     int64_t row;
-    /* The row of a duplicate key, or 0 if none exists yet. */
+    /* The row of a duplicate key, or 0 if none was found. */
     int64_t repeated;
+    /* Whether all entries were searched. */
     bool done;
 };
 
@@ -300,7 +304,7 @@ static truce_status build_make_ready(struct build *build, struct writer *writer,
                   : truce__feed_report_index(writer, FEED_INDEX, collection, build->spec, error);
 }
 
-/* Checks all of a small index at once. */
+/* Checks all entries of a small index at once. */
 static truce_status check_and_make_ready(struct build *build, struct writer *writer,
                                          bson_error_t *error)
 {
@@ -349,8 +353,8 @@ static truce_status build_check_limits(struct build *build, struct writer *write
     return status;
 }
 
-/* Makes the first step: admits the index and enters the first chunk. Finishes the build if that was
- * all. */
+/* Makes the first step: admits the index and enters the first chunk. If no documents are left,
+ * finishes the build. */
 static truce_status build_start(struct build *build, struct writer *writer, bson_error_t *error)
 {
     truce_status status;
@@ -358,7 +362,7 @@ static truce_status build_start(struct build *build, struct writer *writer, bson
     status = build_check_limits(build, writer, error);
     if (status || build->at.present)
         return status;
-    /* A step that runs again gets another number. */
+    /* If the step runs again, the index gets another number. */
     truce__lock_disclaim(build->claim);
     build->claim = truce__lock_claim(writer->lock, build->at.index);
     if (build->claim < 0)
@@ -367,7 +371,7 @@ static truce_status build_start(struct build *build, struct writer *writer, bson
     status = build_fill(build, writer, error);
     if (!status && build->at.filled)
         status = check_and_make_ready(build, writer, error);
-    /* The number will be used again, perhaps by another operation of the group. */
+    /* The number is free again, and another operation of the group may get it. */
     if (status) {
         truce__lock_disclaim(build->claim);
         build->claim = -1;
@@ -401,7 +405,7 @@ static truce_status build_run(struct engine *engine, struct build *build,
     build->base.deadline_ns = truce__engine_deadline(engine, 0);
     build->step = step;
     status = truce__writer_run(&engine->writer, &build->base, error);
-    /* After a failed step the index is only abandoned. */
+    /* If the step failed, the index is abandoned, which needs only its number. */
     build->done = build->at;
     return status;
 }
@@ -509,7 +513,7 @@ static truce_status drop_orphans(struct write_op *op, struct writer *writer, bso
 
     (void)op;
     for (;;) {
-        /* Loading the catalog needs no particular name. */
+        /* The name does not matter: the call only loads the catalog. */
         status = truce__writer_collection(writer, "", &collection, error);
         if (status || !find_orphan(writer->lock, writer->catalog, &collection, &index))
             return status;

@@ -26,11 +26,11 @@
 static bool is_exact_value(struct value value)
 {
     switch (value.type) {
-    /* Its first element has a key. */
+    /* In an index, an array has the key of its first element. */
     case BSON_TYPE_ARRAY:
-    /* A missing field has the same key. */
+    /* In an index, a missing field has the key of null. */
     case BSON_TYPE_NULL:
-    /* No bounds are known. */
+    /* A comparison with undefined has no bounds. */
     case BSON_TYPE_UNDEFINED:
         return false;
     default:
@@ -52,7 +52,7 @@ bool truce__plan_is_exact(const struct match_node *node)
             if (!is_exact_value(node->operands[i]))
                 return false;
         }
-        /* A regex. */
+        /* The children are regular expressions, which have no exact bounds. */
         return !node->children_count;
     default:
         return false;
@@ -64,7 +64,7 @@ static bool is_condition(const struct match_node *node)
     return node->kind >= MATCH_EQ && node->kind <= MATCH_IN;
 }
 
-/* Returns whether the filter consists of the conditions alone. */
+/* Returns whether the filter consists of these conditions and nothing else. */
 static bool are_all(const struct conditions *conditions, const struct match_node *root)
 {
     if (root->kind == MATCH_TRUE)

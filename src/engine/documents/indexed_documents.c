@@ -73,11 +73,12 @@ static bool next_difference(const struct field_keys *list, uint32_t *at,
 struct change {
     struct writer *writer;
     const struct collection *collection;
-    /* 0 if it is not known yet. */
+    /* The row of the document, or 0 while it is unknown. */
     int64_t row;
-    /* NULL if none exists. */
+    /* The document before and after the change. NULL if it did not exist or does not exist any
+     * longer. */
     const bson_t *before, *after;
-    /* The feed reports all of `after`, not a difference. */
+    /* Whether the feed reports `after` as a whole, not as differences. */
     bool whole;
 };
 
@@ -188,8 +189,8 @@ static truce_status note_multikey(struct writer *writer, const char *name, int64
 }
 
 /* Records in the catalog which fields of the indexes have passed through an array. This is rare:
- * each field of an index passes through its first array once. The loop walks the collection of the
- * catalog from before the first change, which is kept for that time. */
+ * each field of an index passes through its first array once. The first change drops the loaded
+ * catalog, so the function holds a reference while it walks over the indexes. */
 static truce_status note_arrays(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
@@ -219,7 +220,7 @@ static truce_status documents_write_row(struct change *change, bson_error_t *err
     if (!change->after)
         return truce__kv_row_delete(kv, table, change->row, error);
     status = truce__kv_row_update(kv, table, change->row, kv_body(change->after), error);
-    /* A document that was changed is often changed again, and read for that. */
+    /* A document that was changed is often read soon, to be changed again. */
     if (!status)
         truce__kv_vouch(kv, table, change->row, kv_body(change->after));
     return status;

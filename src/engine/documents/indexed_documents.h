@@ -6,7 +6,7 @@
  *
  * Everything that can refuse a change (a duplicate key, parallel arrays) is checked before the
  * first write. After a status of the class "refused" nothing has changed. After TRUCE_IO and
- * TRUCE_CORRUPT the transaction cannot be used any more.
+ * TRUCE_CORRUPT the transaction must be rolled back.
  */
 #include "engine/writer.h"
 
@@ -27,7 +27,7 @@ truce_status truce__documents_replace(struct writer *writer, const char *collect
 truce_status truce__documents_remove(struct writer *writer, const char *collection, int64_t row,
                                      const bson_t *before, bson_error_t *error);
 
-/* Enters a document into an index that is being built, without a check of uniqueness. */
+/* Adds the entries of a document to an index that is being built. Does not check uniqueness. */
 truce_status truce__documents_index(struct writer *writer, const char *collection, int64_t index,
                                     int64_t row, const bson_t *document, bson_error_t *error);
 

@@ -27,24 +27,29 @@
 #include "engine/documents/change_feed.h"
 #include "engine/documents/open_documents.h"
 
+/* The number of times that a damaged page is read, and the milliseconds between two reads. */
 #define LOOKS         5
 #define READ_AGAIN_MS 20
+/* The steps of the budget that reading a page takes. */
 #define STEPS_OF_PAGE 64
-/* For a key that is looked up in an index. */
-#define STEPS_OF_KEY   16
+/* The steps of the budget that looking a key up in an index takes. */
+#define STEPS_OF_KEY 16
+/* The steps that reading an entry of an index takes. */
 #define STEPS_OF_ENTRY 4
-#define BYTES_OF_STEP  64
+/* The bytes of a document whose check takes one step. */
+#define BYTES_OF_STEP 64
 
 struct index_state_found {
-    /* The keys of all documents. */
+    /* The number of keys of all documents. */
     int64_t keys;
-    /* The number of them that the index lacks. */
+    /* The number of these keys that the index does not have. */
     int64_t missing;
+    /* The number of entries of the index, and of those whose key occurred before. */
     int64_t entries;
     int64_t repeats;
-    /* The index lacks the mark of an array. */
+    /* Whether the index lacks the mark of an array that a document has. */
     bool arrays;
-    /* The index cannot be read. */
+    /* Whether the index cannot be read. */
     bool unread;
 };
 
@@ -52,21 +57,22 @@ struct integrity {
     struct engine *engine;
     struct reader *reader;
     const struct collection *collection;
-    /* A document of the collection cannot be read. */
+    /* Whether a document of the collection cannot be read. */
     bool unread;
     struct index_state_found found[TRUCE_INDEXES_MAX];
     struct field_keys keys;
     examine_take *take;
     void *arg;
-    /* The collection whose indexes are repaired; "": all; NULL if none exists. */
+    /* The collection whose indexes are repaired, "" for all collections, or NULL for none. */
     const char *repair;
     struct budget budget;
-    /* TIMEOUT once the budget is exceeded. */
+    /* TIMEOUT once the budget is exceeded, and the error. */
     truce_status over;
     bson_error_t why;
 };
 
-/* Returns false when the time has expired; the examination then ends. */
+/* Takes steps from the budget. Returns false when the time has expired, which ends the
+ * examination. */
 static bool integrity_goes_on(struct integrity *examine, uint32_t steps)
 {
     if (!examine->over)
@@ -253,11 +259,11 @@ static void integrity_describe(const struct index *index, const struct index_sta
 /* ---- repairs -------------------------------------------------------------------------------- */
 
 struct rebuild {
-    /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
     struct write_op base;
     const char *collection;
     int64_t index;
-    /* The old table remains where it is. */
+    /* The old table remains in the file under its number. */
     bool leave;
     struct budget *budget;
 };
@@ -292,15 +298,15 @@ static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bs
                                             document, error);
         if (document)
             bson_destroy(document);
-        /* Entering the document may have recorded an array. */
+        /* Entering the document may have changed the catalog, because it recorded an array. */
         if (!status)
             status = truce__writer_collection(writer, rebuild->collection, &collection, error);
     }
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Builds an index again in the writer's transaction. Drops the old entries, or leaves them behind
- * under their number if they cannot be dropped (`leave`). */
+/* Builds an index again in the writer's transaction. Removes the old entries. With `leave`, creates
+ * a new table instead, because the old one cannot be emptied. */
 static truce_status run_rebuild(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct rebuild *rebuild = (struct rebuild *)base;
@@ -309,7 +315,7 @@ static truce_status run_rebuild(struct write_op *base, struct writer *writer, bs
     truce_status status = truce__writer_collection(writer, rebuild->collection, &collection, error);
 
     if (status || !collection || !truce__collection_index_id(collection, id))
-        /* The index was dropped in the meantime. */
+        /* The index was dropped in the meantime, so nothing is left to do. */
         return status;
     if (rebuild->leave)
         status = truce__catalog_move_index(writer->kv, collection, id, &id, error);
@@ -331,11 +337,12 @@ static truce_status run_rebuild(struct write_op *base, struct writer *writer, bs
 
 static void reset_rebuild(struct write_op *base)
 {
-    /* The operation keeps no state between its runs. */
+    /* A run changes nothing outside of the transaction. */
     (void)base;
 }
 
-/* Fails with TIMEOUT if the time of the call has expired; the index is then unchanged. */
+/* Builds an index again. Fails with TIMEOUT if the time of the call has expired; the index is then
+ * unchanged. */
 static truce_status integrity_rebuild(struct engine *engine, struct budget *budget,
                                       const char *collection, int64_t index, bson_error_t *error)
 {
@@ -373,7 +380,8 @@ struct work {
     bool wrong;
 };
 
-/* Reports an index after the snapshot has ended, since a repair waits for the writer. */
+/* Reports an index, and repairs it if the caller wants that. Called after the snapshot has ended,
+ * because a repair waits for the writer. */
 static void report_index(struct integrity *examine, const struct work *work, bool unread)
 {
     bool repairs =
@@ -436,7 +444,8 @@ static truce_status integrity_collection(struct integrity *examine, int64_t id, 
                                 .id = index->id,
                                 .wrong = is_wrong(&examine->found[i]),
                                 .repeats = examine->found[i].repeats};
-        /* The entries of unreadable documents are unknown. */
+        /* If a document cannot be read, its keys are unknown, and surplus entries may be its
+         * own. */
         if (examine->unread && !examine->found[i].unread && !examine->found[i].missing)
             work[i].wrong = false;
         integrity_describe(index, &examine->found[i], work[i].text, sizeof work[i].text);
@@ -502,7 +511,7 @@ struct check {
     struct kv *kv;
     const struct collection *collection;
     int64_t documents, entries;
-    /* The keys of all documents so far, in each index. */
+    /* For each index, the number of keys of the documents so far. */
     int64_t expected[TRUCE_INDEXES_MAX];
     struct field_keys keys;
 };

@@ -1,12 +1,12 @@
 #ifndef TRUCE_ENGINE_DOCUMENTS_INTEGRITY_CHECK_H
 #define TRUCE_ENGINE_DOCUMENTS_INTEGRITY_CHECK_H
 
-/* Examines the file and repairs its indexes. */
+/* Examines the file for truce check, and repairs its indexes. */
 #include "engine/documents/indexed_documents.h"
 #include "engine/documents/open_documents.h"
 
 struct examine_fault {
-    /* "": the whole file. */
+    /* The rule that is violated, and the collection or "" for the whole file. */
     const char *rule, *collection;
     const char *text, *change;
     bool repaired;

@@ -3,9 +3,10 @@
 #include "engine/documents/delegated_writes.h"
 #include "engine/documents/index_build.h"
 
+/* The milliseconds for which the removal of unfinished indexes waits for the write lock. */
 #define SWEEP_MS 200
 
-/* Removes what interrupted index builds left. If this fails, a later call does it. */
+/* Removes unfinished indexes whose builders have died. If this fails, a later call removes them. */
 static void sweep_index_builds(struct engine *engine)
 {
     bson_error_t error;

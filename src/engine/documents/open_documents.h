@@ -77,12 +77,13 @@ truce_status truce__engine_index_list(struct engine *engine, const char *collect
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
 /* The options that a collection is created with or changed to. */
 struct collection_options {
-    /* NULL means unchanged; {}: none. INVALID if it is not a filter. */
+    /* The validator, or NULL to leave it unchanged. {} removes it. The call fails with INVALID if
+     * it is not a valid filter. */
     const bson_t *validator;
-    /* Whether the feed stores its documents before a change (change_feed.h). NULL means
+    /* Whether the feed stores the documents before a change (change_feed.h), or NULL to leave this
      * unchanged. */
     const bool *images;
-    /* An index that is changed as well; NULL if none exists. */
+    /* An index that is changed as well, or NULL. */
     const char *index;
     /* The changes of that index (truce_index_modify). */
     const bson_t *changes;
@@ -98,7 +99,8 @@ truce_status truce__engine_collection_drop(struct engine *engine, const char *co
                                            bson_error_t *error);
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error);
-/* Returns the validator, which is durable; {} without a validator, at once. Always initialised. */
+/* Returns the validator, or {} if the collection has none. A validator that is returned is durable.
+ * `validator` is always initialised. */
 truce_status truce__engine_validator(struct engine *engine, const char *collection,
                                      bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,

@@ -20,6 +20,7 @@
 #include "base/assert.h"
 #include "query/match/match_plain.h"
 
+/* The number of rows or entries that are examined before the query releases its snapshot. */
 #define SNAPSHOT_ENTRIES 4096
 
 static void gather_add(struct gather *gather, const struct found *found);
@@ -43,7 +44,7 @@ struct value truce__only_id(const bson_t *filter)
     case BSON_TYPE_DATE_TIME:
         id = fields.value;
         break;
-    /* null, operators, and similar values take the general path. */
+    /* null, operators, and similar values match other values, too. */
     default:
         return id;
     }
@@ -56,7 +57,8 @@ static bool note_id(const struct path *path, struct value value, void *arg)
 
     if (path->count != 1 || strcmp(path->text, "_id"))
         return true;
-    /* null also matches a document without _id; an array also matches arrays that contain it. */
+    /* null also matches a document without the field, and an array also matches arrays that contain
+     * it. */
     if (value.type != BSON_TYPE_NULL && value.type != BSON_TYPE_ARRAY &&
         value.type != BSON_TYPE_UNDEFINED)
         truce__key_append(key, value, false);
@@ -90,13 +92,13 @@ void truce__selector_release(struct selector *selector)
 
 /* ---- inside the write transaction ----------------------------------------------------------- */
 
-/* Where matches go: directly into the list, or through a sorter. */
+/* The destination of matches: the list, directly or through a sorter. */
 struct destination {
     struct gather *gather;
-    /* NULL if none exists. */
+    /* The sorter, or NULL if the matches go directly to the list. */
     struct sorter *sorter;
     struct buffer packed;
-    /* 0 means all. */
+    /* The number of matches that is enough, or 0 for all. */
     int64_t enough;
 };
 
@@ -112,7 +114,7 @@ static truce_status query_put(struct destination *destination, const struct foun
                              (uint32_t)destination->packed.size, error);
 }
 
-/* Works as truce__scan_next, within the maximum of the selection. */
+/* Does the same as truce__scan_next, within the maximum of the selection. */
 static truce_status next_within(const struct selection *selection, struct scan *scan, struct kv *kv,
                                 struct found *found, bson_error_t *error)
 {
@@ -228,7 +230,8 @@ static truce_status query_test(const struct selector *selector, struct query_con
     return status;
 }
 
-/* Finds the document with the selector's _id if it matches; otherwise NOT_FOUND. */
+/* Finds the document with the selector's _id. Returns NOT_FOUND if it does not exist or does not
+ * match. */
 static truce_status query_find_by_id(const struct selector *selector, struct writer *writer,
                                      const struct collection *collection,
                                      struct query_context *context, struct found *found,
@@ -370,7 +373,7 @@ static truce_status query_keep_snapshot(struct query *query, bson_error_t *error
     return status;
 }
 
-/* Enters the snapshot again. No slot of the pool is held for longer than a part. */
+/* Enters the snapshot again. A query never occupies a slot of the pool for longer than a part. */
 truce_status truce__query_enter(struct query *query, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(query->engine, error);
@@ -432,7 +435,7 @@ bool truce__query_sorted(const struct query *query)
 /* ---- counting ------------------------------------------------------------------------------- */
 
 struct counting {
-    /* `enough` 0: all. */
+    /* The number of matches so far, and the number that is enough or 0 for all. */
     int64_t count, enough;
 };
 
@@ -449,12 +452,12 @@ static bool has_enough(const struct counting *counting)
     return counting->enough && counting->count == counting->enough;
 }
 
-/* Counts all ranges in one part: counting entries is fast, and SQLite stops when the time has
- * expired. */
+/* Counts the entries of all ranges in one part. Counting entries is fast, and SQLite ends when the
+ * time has expired. */
 static truce_status query_count_entries(struct query *query, struct kv *kv,
                                         struct counting *counting, bson_error_t *error)
 {
-    /* No encoding begins with ff. */
+    /* This key is above every key, because no encoding begins with ff. */
     static const uint8_t above_all[] = {0xff};
     const struct plan_scan *scan = &query->plan.scans[0];
     truce_status status = TRUCE_OK;

@@ -13,13 +13,14 @@
  * otherwise a missing value. */
 struct value truce__only_id(const bson_t *filter);
 
-/* A compiled filter. Most filters name one _id: such a document is looked up without a plan. If all
+/* A compiled filter. Most filters name one _id: their document is looked up without a plan. If all
  * other conditions are plain values (match_plain.h), the filter is not compiled. */
 struct selector {
-    /* NULL if it is not compiled; then `plain` is the caller's filter. */
+    /* The compiled filter, or NULL if it is not compiled. `plain` is then the filter of the
+     * caller. */
     struct match *match;
     const bson_t *plain;
-    /* The key of the _id in the filter; empty: none. */
+    /* The key of the _id in the filter. It is empty if the filter names no _id. */
     struct buffer id_key;
 };
 
@@ -34,37 +35,38 @@ void truce__selector_release(struct selector *selector);
 struct gathered {
     int64_t row;
     struct match_result match;
-    /* NULL if it is not stored. */
+    /* The document, or NULL if only the row is stored. */
     bson_t *document;
 };
 
 struct gather {
-    /* Documents are not stored. */
+    /* Only the rows are stored, not the documents. */
     bool rows_only;
     struct gathered *items;
     size_t count, room;
-    /* `items` may point here, so a gather must not be copied. */
+    /* The item of a list with one item. `items` may point to it, so a gather must not be copied. */
     struct gathered first;
     bson_t first_document;
 };
 
 void truce__gather_release(struct gather *gather);
 
-/* Convert a document to bytes for a sorter, and back. `found` then borrows from `packed`. */
+/* Converts a document to bytes for a sorter, and back. `found` then borrows from `packed`. */
 void truce__found_pack(const struct found *found, struct buffer *packed);
 void truce__found_unpack(const void *packed, uint32_t size, struct found *found);
 
 /* ---- inside the write transaction ----------------------------------------------------------- */
 
-/* The documents that a write changes: the first matches (limit 0: all) in the order of the sort. */
+/* The documents that a write changes: the first `limit` matches, or all if it is 0, in the order of
+ * the sort. */
 struct selection {
     const struct selector *selector;
     const bson_t *sort, *hint;
     int64_t limit;
-    /* The maximum of examined entries and documents; then the call fails with LIMIT. 0 means no
-     * maximum. */
+    /* The maximum number of examined entries and documents, or 0 for no maximum. If it is exceeded,
+     * the call fails with LIMIT. */
     int64_t examined_max;
-    /* Stores documents, and not only their rows. */
+    /* Whether documents are stored, and not only their rows. */
     bool keep;
 };
 
@@ -86,13 +88,13 @@ struct query {
     struct plan plan;
     struct scan scan;
     bool done;
-    /* In the snapshot, in a slot of the pool or entered; or NULL. */
+    /* The reader in the snapshot, in a slot of the pool or entered. NULL between two parts. */
     struct reader *reader;
-    /* The kept snapshot, or NULL before it is kept and if it is the engine's own. */
+    /* The kept snapshot. NULL before it is kept, and if the engine is a view, which has its own. */
     struct snapshot *snapshot;
-    /* The first part has run. */
+    /* Whether the first part has run. */
     bool ran;
-    /* The result need not be durable. */
+    /* Whether results may be returned before they are durable. */
     bool early;
     int64_t table;
 };
@@ -109,31 +111,31 @@ struct plan_request truce__query_request(const struct query *query,
                                          const struct collection *collection,
                                          const truce_find_options *options, enum plan_goal goal);
 
-/* Passes matching documents to `take` until it has enough, all were seen (query->done), or a part
- * is over. The caller then runs the query again, or pauses or releases it at once. Fails with
- * EXPIRED if the snapshot was ended. */
+/* Passes matching documents to `take` until `take` returns false, all were seen (query->done), or a
+ * part has ended. The caller then runs the query again, or pauses or releases it at once. Fails
+ * with EXPIRED if the snapshot was ended. */
 truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error);
 
-/* Does the same until `take` has enough or all were seen, with the help of other threads if that is
- * useful (read_ahead.c). This thread calls `take`, for the same documents in the same order, and
+/* Does the same until `take` returns false or all were seen, with the help of other threads if that
+ * is useful (read_ahead.c). This thread calls `take`, for the same documents in the same order, and
  * errors are the same as without help. */
 truce_status truce__query_run_all(struct query *query, scan_take_function *take, void *arg,
                                   bson_error_t *error);
 
-/* Enters the snapshot, where query->reader is then, or leaves it and enters it again. For callers
- * that read in parts themselves. */
+/* Enters the snapshot and sets query->reader. If it is entered already, leaves it first. For
+ * callers that read in parts themselves. */
 truce_status truce__query_enter(struct query *query, bson_error_t *error);
 
-/* Ends the access to the file until the next call. Called before the caller pauses. The snapshot is
- * kept if `more` will be run, otherwise ended. */
+/* Ends the access to the file until the next call. Called before the caller pauses. Keeps the
+ * snapshot if `more` is set, otherwise ends it. */
 truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error);
 
 /* Counts the matches after the first `skip`, up to `limit` (0 means all). */
 truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,
                                 bson_error_t *error);
 
-/* Applies skip and limit to a known count. */
+/* Returns what is left of a count after skip and limit. */
 int64_t truce__count_cut(int64_t count, const truce_find_options *options);
 
 /* Returns whether the documents come in the order of options->sort. */

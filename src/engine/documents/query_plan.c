@@ -35,7 +35,8 @@
 #include "query/index/index_set.h"
 #include "query/index/index_span.h"
 
-/* The maximum of ranges and bounds of all branches of an $or. With more, all rows are examined. */
+/* The maximum number of ranges and bounds of all branches of an $or. With more, all rows are
+ * examined. */
 #define UNION_WEIGHT_MAX 1000000
 
 static void conditions_add(struct conditions *conditions, const struct match_node *node);
@@ -78,7 +79,7 @@ static struct plan_scan *add_scan(struct plan *plan)
 {
     uint32_t count = plan->count;
 
-    /* The room grows in powers of two. */
+    /* The array is extended when its size is a power of two. */
     if (!(count & (count - 1)))
         plan->scans = bson_realloc(plan->scans, (count ? 2 * count : 1) * sizeof *plan->scans);
     plan->scans[plan->count] = (struct plan_scan){0};
@@ -87,7 +88,7 @@ static struct plan_scan *add_scan(struct plan *plan)
 
 /* ---- one index ------------------------------------------------------------------------------ */
 
-/* Returns false if not all bounds could be used. */
+/* Adds a scan of the candidate. Returns false if there are too many ranges for all bounds. */
 static bool plan_use(struct plan *plan, const struct candidate *candidate, bool shows)
 {
     struct plan_scan *scan = add_scan(plan);
@@ -95,8 +96,8 @@ static bool plan_use(struct plan *plan, const struct candidate *candidate, bool 
 
     if (shows)
         scan->bounds = candidate_bounds(candidate);
-    /* A key has each row once. A wildcard index has a row for each value of a duplicate field
-     * name. */
+    /* If the scan has a single key, no row repeats. Otherwise a row repeats if an array gives it
+     * several keys. In a wildcard index, several fields of a document do, too. */
     if (!candidate->complete)
         plan->repeats = plan->repeats || candidate->index->multikey_fields ||
                         candidate->index->spec.fields[0].wildcard;
@@ -161,7 +162,7 @@ static const struct match_node *find_or(const struct match_node *root)
 struct branches {
     struct candidate **items;
     uint32_t count;
-    /* The work of making the plan. */
+    /* The number of ranges and bounds so far. */
     uint64_t weight;
 };
 
@@ -191,7 +192,7 @@ static bool branches_add(struct branches *branches, const struct collection *col
     return best->fields && branches->weight <= UNION_WEIGHT_MAX;
 }
 
-/* Sorts the branches by index. The branches of one index keep their order. */
+/* Sorts the branches by index. Branches of the same index keep their order. */
 static void branches_arrange(struct branches *branches, const struct collection *collection)
 {
     struct candidate **arranged = bson_malloc(branches->count * sizeof *arranged);
@@ -240,8 +241,8 @@ static void branches_unite(struct branches *branches)
     branches->count = kept;
 }
 
-/* Plans a filter with an $or as a union of scans, one for each alternative. Returns false, without
- * a plan, if an alternative has no index or the union would be too large. */
+/* Plans a filter with an $or as a union of scans, one for each branch. Returns false, without a
+ * plan, if a branch has no index or the union would be too large. */
 static bool plan_union(const struct plan_request *request, struct plan *plan)
 {
     const struct match_node *root = truce__match_root(request->match), *any = find_or(root);
@@ -280,7 +281,8 @@ static void plan_rows(struct plan *plan, bool backward)
     add_scan(plan)->backward = backward;
 }
 
-/* Determines whether the documents of the chosen scans come in the requested order. */
+/* Determines whether the documents of the chosen scans come in the requested order. Without a sort,
+ * reverses a single index if the request is backward. */
 static void settle_order(const struct plan_request *request, const struct sort *sort,
                          bool index_sorts, struct plan *plan)
 {
@@ -311,7 +313,7 @@ truce_status truce__plan_hinted(const struct collection *collection, const bson_
     return TRUCE_OK;
 }
 
-/* Shows a part of an index as MongoDB does. */
+/* Returns the bounds of the span as MongoDB's explain shows them. */
 static bson_t *span_bounds(const struct plan_request *request)
 {
     bson_t *shown = bson_new();
@@ -367,8 +369,8 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     candidate = bson_malloc(sizeof *candidate);
     wildcard = index->spec.fields[0].wildcard;
     candidate_make(index, conditions, sort, !wildcard, candidate);
-    /* A wildcard index that cannot serve the filter does not contain all documents, so it is
-     * useless here. */
+    /* A wildcard index that cannot serve the filter does not contain all documents, so the hint is
+     * ignored. */
     if (candidate->fields || !wildcard) {
         use_alone(request, conditions, candidate, plan);
         settle_order(request, sort, candidate->sorted, plan);
@@ -413,7 +415,7 @@ static truce_status plan_make(const struct plan_request *request, const struct s
     if (!status && !plan->count && root->kind != MATCH_FALSE)
         plan_choose(request, sort, &conditions, plan);
     else if (!status && !plan->count)
-        /* Nothing matches. */
+        /* No document can match, so every order is the requested one. */
         plan->sorted = true;
     conditions_release(&conditions);
     return status;
@@ -474,15 +476,18 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
  * it. No field of the sort passes through an array.
  */
 
-/* The parts of the score, by decreasing weight. */
+/* The score of an index has these parts. An index that finds at most one document has the highest
+ * score. */
 #define SCORE_ONE_DOCUMENT 1000000
-/* For each leading field that is one point. */
+/* The score of each leading field that is one point. */
 #define SCORE_SINGLE 1000
-/* For each other field of points. */
+/* The score of any other field of points. */
 #define SCORE_POINTS 400
-#define SCORE_RANGE  200
+/* The score of a field with a range. */
+#define SCORE_RANGE 200
+/* The additional score of an index that returns the documents in the order of the sort. */
 #define SCORE_SORTED 100
-/* Sparse or partial: fewer entries than documents. */
+/* The additional score of a sparse or partial index, which has fewer entries than documents. */
 #define SCORE_SMALL 10
 
 /* ---- conditions ----------------------------------------------------------------------------- */
@@ -508,9 +513,9 @@ static const struct path *index_path_of(const struct match_node *node)
     return node->kind == MATCH_NOT ? &node->children[0]->path : &node->path;
 }
 
-/* Returns whether the bounds of a condition hold for an index whose path has a number. A number in
- * a path names an element of an array or a field of its elements. The key of the index is that of
- * the element; a missing field in another element has no key. */
+/* Returns whether the bounds of a condition hold for an index whose path contains a number. The
+ * number names an element of an array or a field of its elements, and the index has the key of that
+ * element. A missing field in another element has no key. */
 static bool keeps_to_numbers(const struct match_node *node, const struct bounds *bounds)
 {
     return !bounds->missing && node->kind != MATCH_ELEM_VALUE && node->kind != MATCH_NOT;
@@ -584,7 +589,7 @@ static void conditions_add(struct conditions *conditions, const struct match_nod
     add_node(conditions, node, "", NULL);
 }
 
-/* Keeps only the first `count`. */
+/* Drops all conditions but the first `count`. */
 static void conditions_cut(struct conditions *conditions, uint32_t count)
 {
     while (conditions->count > count) {
@@ -704,7 +709,7 @@ static void copy_bounds(const struct bounds *from, struct bounds *to)
     }
 }
 
-/* Prefers points to ranges, and few to many. */
+/* Returns whether `a` is the better choice: points before ranges, and few before many. */
 static bool is_tighter(const struct bounds *a, const struct bounds *b)
 {
     bool points = truce__bounds_all_points(a);
@@ -756,7 +761,7 @@ static bool same_start(const struct path *a, const struct path *b)
            !memcmp(a->parts[0].name, b->parts[0].name, a->parts[0].length);
 }
 
-/* Returns the first bounded field in the same array, or -1 if there is no such field. */
+/* Returns the first bounded field in the same array, or -1. */
 static int shares_array(const struct index *index, uint32_t field)
 {
     for (uint32_t i = 0; i < field; i++) {
@@ -815,7 +820,8 @@ static int index_find_field(const struct index *index, const char *path)
     return -1;
 }
 
-/* Compares sort and index field by field. Fields that are one point fit every order. */
+/* Returns whether the index gives the order of the sort, comparing field by field. Fields that are
+ * one point fit every order. */
 static bool gives_order(const struct candidate *candidate, const struct sort *sort, bool *backward)
 {
     const struct index *index = candidate->index;
@@ -907,8 +913,8 @@ static void bound_wildcard(struct candidate *candidate, const struct conditions 
 
 /* ---- candidates ----------------------------------------------------------------------------- */
 
-/* Returns whether the index contains exactly the documents with the field, for {$exists: true} and
- * a sparse index. */
+/* Returns whether the filter requires {$exists: true} for the only field of a sparse index, which
+ * contains exactly the documents with the field. */
 static bool reports_existence(const struct index *index, const struct conditions *conditions)
 {
     if (!index->spec.sparse || index->spec.count > 1 || index->spec.fields[0].wildcard)
@@ -981,9 +987,9 @@ static void candidate_release(struct candidate *candidate)
  *     {a: ["[1, 1]", "[2, 2]"], b: ["(5, inf.0]"]}
  */
 
-/* For a scan that bounds several fields, whose intervals multiply. */
+/* The maximum number of ranges of one scan. The intervals of several bounded fields multiply. */
 #define RANGES_MAX 1000
-/* The maximum size of the strings of bounds. */
+/* The maximum size in bytes of the bounds that explain shows. */
 #define SHOWN_MAX (1 << 20)
 
 /* ---- bounds as keys ------------------------------------------------------------------------- */
@@ -1045,7 +1051,7 @@ static void ranges_add_field(struct plan_scan *scan, const struct bounds *bounds
     truce__bounds_release(&turned);
 }
 
-/* Fills `scan` with the ranges of the candidate. Returns false if there would be too many; the last
+/* Fills `scan` with the ranges of the candidate. Returns false if there would be too many. The last
  * fields then have no bounds. */
 static bool candidate_scan(const struct candidate *candidate, struct plan_scan *scan)
 {
@@ -1069,11 +1075,11 @@ static bool candidate_scan(const struct candidate *candidate, struct plan_scan *
 
 /* ---- bounds as strings ---------------------------------------------------------------------- */
 
-/* MongoDB's strings for the ends of types. */
+/* How MongoDB writes the ends of types. */
 static const struct {
     uint8_t type;
     const char *low, *high;
-    /* `high` is the first value of the next type. */
+    /* Whether the end of the type is the first value of the next type, which is excluded. */
     bool open;
 } types[] = {
     {BSON_TYPE_UTF8, "\"\"", "{}", true},
@@ -1092,7 +1098,7 @@ static const struct {
     {BSON_TYPE_MAXKEY, "MaxKey", "MaxKey", false},
 };
 
-/* Returns false if the end is excluded, whatever the interval says. */
+/* Appends an end of a type. Returns false if this end is always excluded. */
 static bool append_type(struct buffer *text, uint8_t type, bool high)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -1101,7 +1107,8 @@ static bool append_type(struct buffer *text, uint8_t type, bool high)
         truce__buffer_append_text(text, high ? types[i].high : types[i].low);
         return !high || !types[i].open;
     }
-    truce__buffer_append_text(text, high ? "inf.0" : "-inf.0"); /* Numbers. */
+    /* The end of the numbers. */
+    truce__buffer_append_text(text, high ? "inf.0" : "-inf.0");
     return true;
 }
 
@@ -1163,7 +1170,7 @@ static void append_quoted(struct buffer *text, struct value begins, bool behind)
     truce__buffer_release(&copy);
 }
 
-/* Returns whether the end is included. */
+/* Appends an end of an interval. Returns whether it is included. */
 static bool ranges_append_end(struct buffer *text, const struct interval_end *end, bool high)
 {
     switch (end->kind) {
@@ -1231,7 +1238,7 @@ static void ranges_append_all(bson_t *shown, const char *name, bool turned)
     bson_append_array_end(shown, &list);
 }
 
-/* Appends the path of a wildcard's keys, which ends with 00. */
+/* Appends the interval of a wildcard index's field `$_path`, which is one point. */
 static void append_path(bson_t *shown, const char *path)
 {
     char *text = bson_strdup_printf("[\"%s\", \"%s\"]", path, path);

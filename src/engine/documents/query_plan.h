@@ -12,54 +12,57 @@
 #include "query/match/match.h"
 #include "query/sort/sort.h"
 
-/* Keys from `from` up to `to`, exclusive, as bytes. An empty `to` means the end. */
+/* The keys from `from` up to `to`, exclusive, as bytes. If `to` is empty, the range has no end. */
 struct key_range {
     struct buffer from, to;
 };
 
-/* Ranges of one index, or all rows of the collection. */
+/* The ranges of one index, or all rows of the collection. */
 struct plan_scan {
-    /* The id of the index; 0 means the rows. */
+    /* The id of the index, or 0 for all rows. */
     int64_t index;
     bool backward;
     uint32_t count;
-    /* Ascending and disjoint; none if `index` is 0. */
+    /* The ranges, which are ascending and disjoint. Without an index, there are no ranges. */
     struct key_range *ranges;
-    /* The ranges in the form of MongoDB's explain, or NULL if it is not requested. */
+    /* The ranges as MongoDB's explain shows them, or NULL if they are not requested. */
     bson_t *bounds;
 };
 
 struct plan {
     uint32_t count;
-    /* The scans, one after the other: the result is their union. None: nothing can match. */
+    /* The scans, which run one after the other. The result is their union. A plan without scans
+     * matches no document. */
     struct plan_scan *scans;
-    /* Several entries may lead to the same document. */
+    /* Whether several entries may lead to the same document. */
     bool repeats;
-    /* Documents come in the requested order. */
+    /* Whether documents come in the requested order. */
     bool sorted;
-    /* Each entry belongs to one document, and it matches: no document need be read. */
+    /* Whether each entry belongs to one document that matches, so that no document need be read. */
     bool covered;
 };
 
 enum plan_goal {
     PLAN_DOCUMENTS,
-    /* Only the number of matches is requested, neither their order nor the documents. */
+    /* Only the number of matches is requested, and neither their order nor the documents. */
     PLAN_COUNT,
-    /* The order of the sort if an index gives it; otherwise the caller sorts the documents. */
+    /* The order of the sort is requested only if an index gives it. Otherwise the caller sorts the
+     * documents. */
     PLAN_IF_SORTED,
 };
 
 struct plan_request {
     const struct collection *collection;
     const struct match *match;
-    /* NULL or empty: none. */
+    /* The sort and the hint. Each may be NULL or empty. */
     const bson_t *sort, *hint;
-    /* The part of the hint's index (index_span.h), in its order. */
+    /* The limits of a part of the hint's index (index_span.h), which is read in the order of the
+     * index. Each may be NULL. */
     const bson_t *min, *max;
     enum plan_goal goal;
-    /* Without a sort: from the far end of the index. */
+    /* Whether a query without a sort reads the index from its end. */
     bool backward;
-    /* Also makes the bounds of the scans for explain. */
+    /* Whether to compute the bounds of the scans for explain. */
     bool shows;
 };
 
@@ -76,19 +79,19 @@ truce_status truce__plan_hinted(const struct collection *collection, const bson_
 
 /* ---- for query_plan.c ------------------------------------------------------------------------ */
 
-/* A condition of the filter. All conditions must hold. */
+/* A condition of the filter. A document matches only if all conditions hold. */
 struct condition {
-    /* Dotted, from the document; owned. */
+    /* The path from the document, with dots. Owned. */
     char *path;
     const struct match_node *node;
-    /* The innermost $elemMatch of which the condition is about an own field; NULL if none
-     * exists. */
+    /* The innermost $elemMatch that contains the condition, if the condition is about a field of
+     * its own, or NULL. */
     const struct match_node *element;
-    /* The number of the path's parts. */
+    /* The number of parts of the path. */
     uint32_t number;
-    /* A part is a number. */
+    /* Whether a part of the path is a number. */
     bool numbered;
-    /* Bounds are useful. */
+    /* Whether the condition has bounds. */
     bool bounded;
     struct bounds bounds;
 };
@@ -101,17 +104,17 @@ struct conditions {
 /* How one index would serve a filter and a sort. */
 struct candidate {
     const struct index *index;
-    /* 0 means not at all. */
+    /* The score, or 0 if the index cannot serve the query. */
     int64_t score;
-    /* The number of bounded fields, from the first on. */
+    /* The number of bounded fields, counted from the first field. */
     uint32_t fields;
-    /* The number of them that are one point each, from the first on. */
+    /* The number of fields that are one point each, counted from the first field. */
     uint32_t single;
-    /* Every field is one point: one key. */
+    /* Whether every field is one point, so that the scan has one key. */
     bool complete;
     bool sorted, backward;
     struct bounds bounds[TRUCE_INDEX_FIELDS_MAX];
-    /* The path before each key of a wildcard index. */
+    /* The path that begins each key of a wildcard index. */
     struct buffer path;
 };
 

@@ -26,12 +26,11 @@
  *     snapshot.
  *  2. A helper stops at what it cannot read: an error, an exceeded budget, an ended snapshot, or a
  *     document that is too large to be copied. A slice records how far it was read, and the caller
- *     reads the rest. An error is therefore reported when the walk reaches it, in the caller's
- *     words.
+ *     reads the rest. An error is therefore reported when the walk reaches it, as without help.
  *  3. A slice that the caller has read itself is not passed on again: if a helper makes it ready
- *     too late, it is dropped.
+ *     too late, the slice is dropped.
  *  4. A helper uses nothing of the caller that ends with the call. They share only `struct ahead`,
- *     which the last one frees.
+ *     which the last of them frees.
  *
  * Slices become narrower if their documents are large, and wider if rows are rare, so that a slice
  * is worth the search for its beginning. They begin at multiples of their width: a connection
@@ -45,29 +44,34 @@
 #include "engine/documents/query.h"
 #include "engine/helper_threads.h"
 
+/* The maximum number of slices that are claimed and not passed on. */
 #define SLICES 8
-/* The initial number of rows of a slice. */
+/* The number of rows of the first slices, and the limits of this number. */
 #define WIDTH       512
 #define WIDTH_LEAST 16
 #define WIDTH_MOST  (1 << 20)
-/* The rows that are read before a helper has begun. */
+/* The minimum number of rows of a walk for which helpers are requested. */
 #define ROWS_WORTH 4096
-#define WAIT_NS    300000
+/* The nanoseconds that the caller waits for a slice before it reads the slice itself. */
+#define WAIT_NS 300000
 
 struct slice {
-    /* The rows after `after`, up to `upto`. */
+    /* The slice consists of the rows after `after`, up to `upto`. */
     int64_t after, upto;
-    /* The rows up to this one were read. */
+    /* The last row that was read. */
     int64_t done;
+    /* The number of rows that were examined. */
     int64_t examined;
     /* The first row after `upto`, or 0 if it is unknown. */
     int64_t beyond;
+    /* Whether the matches can be passed on. */
     bool ready;
+    /* The matches, packed. */
     struct buffer found;
 };
 
 struct ahead {
-    /* These do not change. */
+    /* The fields up to `last` do not change. */
     struct helpers *helpers;
     struct snapshots *snapshots;
     bson_t *filter;
@@ -78,27 +82,31 @@ struct ahead {
     /* The last row of the snapshot. */
     int64_t last;
 
-    /* The caller needs no more help. Budgets read it as their flag. */
+    /* An interrupt flag for the budgets of the helpers: set to 1 when the walk needs no more
+     * help. */
     int over;
 
     /* Guards the fields below. */
     pthread_mutex_t mutex;
     pthread_cond_t change;
-    /* The caller, and the helpers that were asked. */
+    /* The number of threads that use the struct: the caller, and the helpers. */
     unsigned holders;
+    /* The numbers of slices that were claimed, and that were passed on. */
     uint64_t claimed, given;
     /* The next slice begins after this row. */
     int64_t place;
+    /* The number of rows of the next slice. */
     int64_t width;
     struct slice slices[SLICES];
 };
 
-/* The part of one thread. */
+/* The state of one thread that reads slices. */
 struct reading {
     struct ahead *ahead;
     struct scan scan;
-    /* Belongs to the thread until it is made ready. */
+    /* The slice that the thread reads. It belongs to the thread until it is ready. */
     struct slice slice;
+    /* The number of that slice. */
     uint64_t number;
 };
 
@@ -127,7 +135,8 @@ static struct slice *slice_of(struct ahead *ahead, uint64_t number)
     return &ahead->slices[number % SLICES];
 }
 
-/* Returns false if no slice is left, or too many wait to be passed on. */
+/* Claims the next slice. Returns false if no slice is left, or if too many slices wait to be passed
+ * on. */
 static bool ahead_claim(struct ahead *ahead, struct reading *reading)
 {
     struct slice *slice = &reading->slice, *shared;
@@ -151,7 +160,7 @@ static bool ahead_claim(struct ahead *ahead, struct reading *reading)
     return true;
 }
 
-/* Adapts the width and the beginning of the next slices to the slice. */
+/* Adapts the width and the beginning of the next slices to what a slice has shown. */
 static void ahead_learn(struct ahead *ahead, const struct slice *slice)
 {
     if (slice->done < slice->upto && ahead->width > WIDTH_LEAST)
@@ -181,6 +190,7 @@ static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
 /* ---- reading ahead -------------------------------------------------------------------------- */
 
 struct packed {
+    /* The row of the match, its match_result, and the size of the document, which follows. */
     int64_t row, array_index;
     uint32_t size;
 };
@@ -224,11 +234,11 @@ static void ahead_read_slice(struct reading *reading, struct kv *kv)
 
 struct helper {
     struct ahead *ahead;
-    /* Its own snapshot, with the data of the caller's. */
+    /* The helper's own snapshot, which shows the data of the caller's snapshot. */
     struct snapshot *snapshot;
 };
 
-/* Claims the next slice. Returns false if there is nothing left to do. */
+/* Claims the next slice, or waits for one. Returns false if nothing is left to do. */
 static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
 {
     bool claimed = false, over = false;
@@ -329,8 +339,8 @@ static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error
     return TRUCE_OK;
 }
 
-/* Returns the matches of a slice that was read ahead to the caller of the walk, and takes the steps
- * of the helper from the budget. */
+/* Passes the matches of a slice that was read ahead to the caller of the walk, and takes the steps
+ * of the helper from the budget of the call. */
 static truce_status give_found(struct walk *walk, const struct slice *slice, bson_error_t *error)
 {
     struct query *query = walk->query;
@@ -355,11 +365,11 @@ static truce_status give_found(struct walk *walk, const struct slice *slice, bso
     return status;
 }
 
-/* Records that the next slice was passed on, and wakes threads that wait for a free slice. */
+/* Records that a slice was passed on, and wakes threads that wait for a free slice. */
 static void note_given(struct ahead *ahead, const struct slice *slice)
 {
     pthread_mutex_lock(&ahead->mutex);
-    /* A slice from another thread was learned from when it was made ready. */
+    /* A slice of another thread has been taken into account when it became ready. */
     if (slice != slice_of(ahead, ahead->given))
         ahead_learn(ahead, slice);
     slice_of(ahead, ahead->given)->ready = false;
@@ -420,7 +430,7 @@ static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part pa
         return TRUCE_OK;
     }
     if (part == PART_FOUND) {
-        /* The slice belongs to the caller until it is passed on. */
+        /* The slice belongs to the caller of the walk until it is passed on. */
         slice = slice_of(ahead, ahead->given);
         status = give_found(walk, slice, error);
     }
@@ -454,14 +464,14 @@ static truce_status walk_with_help(struct walk *walk, struct ahead *ahead, bson_
     }
     query->done = part == PART_END;
     if (status || query->done)
-        /* Only keeping the snapshot can fail. */
+        /* Pausing fails only if the snapshot cannot be kept, and it is not kept here. */
         (void)truce__query_pause(query, false, NULL);
     truce__scan_release(&reading.scan);
     truce__helpers_take_back(ahead->helpers, &reading.slice.found);
     return status;
 }
 
-/* Returns the last row; 0 for an empty table, or if it cannot be read. */
+/* Returns the last row, or 0 if the table is empty or cannot be read. */
 static int64_t last_row(struct kv *kv, int64_t table)
 {
     struct kv_cursor cursor = {.raw = true};
@@ -501,8 +511,8 @@ static struct ahead *new_ahead(struct query *query, int64_t last)
     return made;
 }
 
-/* Returns another kept snapshot with the data of the caller's. NULL if a commit happened since, or
- * if so many snapshots are kept that one would have to make room. */
+/* Returns another kept snapshot with the data of the caller's. Returns NULL if another commit
+ * happened in the meantime, or if too many snapshots are kept. */
 static struct snapshot *same_snapshot(struct ahead *ahead)
 {
     struct readers *readers = ahead->snapshots->readers;
@@ -518,7 +528,7 @@ static struct snapshot *same_snapshot(struct ahead *ahead)
     return snapshot;
 }
 
-/* Asks for one more helper, with a snapshot of the same data. Returns false if there is no such
+/* Requests one more helper, with a snapshot of the same data. Returns false if there is no such
  * snapshot or no free helper. */
 static bool ask_one(struct ahead *ahead)
 {
@@ -540,7 +550,8 @@ static bool ask_one(struct ahead *ahead)
     return false;
 }
 
-/* Returns whether the walk is long and its snapshot still shows the current data. */
+/* Returns whether there are helpers, the snapshot still shows the current data, and at least
+ * ROWS_WORTH rows are left. Sets `*last` to the last row. */
 static bool ahead_is_worth_it(const struct query *query, int64_t *last)
 {
     int64_t place = query->scan.positioned ? query->scan.row : 0;
@@ -551,8 +562,8 @@ static bool ahead_is_worth_it(const struct query *query, int64_t *last)
     return *last - place >= ROWS_WORTH;
 }
 
-/* Asks for helpers. `*ahead` is NULL without helpers. The caller's snapshot is kept and left in
- * the meantime: the caller holds nothing that other threads could wait for. */
+/* Requests helpers. `*ahead` is NULL if none is available. The caller's snapshot is kept and left
+ * in the meantime, so the caller holds nothing that other threads may wait for. */
 static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson_error_t *error)
 {
     struct ahead *made;

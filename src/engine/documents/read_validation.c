@@ -10,7 +10,7 @@
  *  1. If the counter is unchanged, and no earlier operation of this group touched the collection,
  *     no document of it has changed since the view. Everything that was read there is valid.
  *  2. Otherwise the find is repeated in this transaction. The read is valid if it returns the same
- *     documents, byte for byte: it might as well have been made now.
+ *     documents, byte for byte, because a read at this time would have had this result.
  *  3. A find of more than TRUCE_CHECK_ENTRIES_MAX entries is not repeated and counts as invalid.
  *     No other process could write in the meantime.
  *
@@ -43,7 +43,7 @@ static bool validation_is_same(const truce_read_check *check, const struct gathe
            sum.low == check->low;
 }
 
-/* Returns the limit of the repeated read: one more document than was found proves a difference. */
+/* Returns the limit of the repeated read. One document more than was found proves a difference. */
 static int64_t validation_limit(const truce_read_check *check)
 {
     return check->limit || check->sort ? check->limit : check->count + 1;

@@ -21,15 +21,17 @@
 #include "query/input_check.h"
 
 struct rewriting {
-    /* Must be the first field. */
+    /* Must be the first field: the writer gets a pointer to it. */
     struct write_op base;
     truce_rewrite *rewrite;
-    /* There is no such index. */
+    /* Whether no unique index fits the keys. */
     bool missing;
+    /* The current key, and the document before the rewriting. */
     struct buffer key, before;
 };
 
-/* Finds the unique index for `wanted`, and puts the key into `key`. Returns NULL if none exists. */
+/* Finds the unique index for `wanted`, and puts the key into `key`. Returns NULL if there is
+ * none. */
 static const struct index *rewrite_index_of(const struct collection *collection,
                                             const bson_t *wanted, struct buffer *key)
 {
@@ -42,8 +44,8 @@ static const struct index *rewrite_index_of(const struct collection *collection,
     return NULL;
 }
 
-/* Reads the document with the key: its row and a copy, since the next call on the connection ends
- * the loan. NOT_FOUND if it does not exist. */
+/* Reads the document with the key: its row, and a copy, because the next call on the connection
+ * ends the loan. Returns NOT_FOUND if the document does not exist. */
 static truce_status read_before(struct rewriting *rewriting, struct writer *writer,
                                 const struct collection *collection, const struct index *index,
                                 int64_t *row, bson_t *before, bson_error_t *error)
@@ -88,7 +90,7 @@ static truce_status rewrite_put(struct writer *writer, const char *collection, i
     return truce__documents_replace(writer, collection, row, before, after, false, error);
 }
 
-/* Runs the rewrite function on one document. A status other than OK is the transaction's. */
+/* Runs the rewrite function on one document. A status other than OK is that of the transaction. */
 static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writer,
                                 const struct collection *collection, const struct index *index,
                                 size_t number, bson_error_t *error)

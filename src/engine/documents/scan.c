@@ -102,7 +102,7 @@ static const struct key_range *scan_range_of(const struct scan *scan)
     return &part->ranges[number];
 }
 
-/* Above every key: no encoding begins with ff. */
+/* A key above every key, because no encoding begins with ff. */
 static const uint8_t above_all[] = {0xff};
 
 /* Opens the cursor of the current range of an index, after the position of the scan. */
@@ -120,8 +120,8 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
         key = (struct bytes){scan->key.bytes, scan->key.size};
         row = scan->row;
     }
-    /* If entries repeat, most may lead to a document that was seen; scan_step() reads the
-     * others. */
+    /* If entries may repeat, most of them may lead to documents that were seen already. Their
+     * bodies are then not returned here, and scan_step() reads the others. */
     return truce__kv_keys_seek(kv, part->index, scan->plan->repeats ? 0 : scan->table, key, row,
                                part->backward ? from : to, part->backward, &scan->cursor, error);
 }
@@ -191,7 +191,7 @@ static bool scan_is_empty(const struct scan *scan)
     return part->index && !part->count;
 }
 
-/* Moves the cursor to the next entry of the plan; NOT_FOUND at the end. */
+/* Moves the cursor to the next entry of the plan. Returns NOT_FOUND at the end. */
 static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -234,7 +234,7 @@ static truce_status scan_examine(struct scan *scan, struct bytes body, struct fo
     return truce__match_test(scan->match, found->document, scan->context, &found->match, error);
 }
 
-/* Tests the next entry. Returns OK without a match, too. */
+/* Tests the next entry. Also returns OK if it does not match. */
 static truce_status scan_step(struct scan *scan, struct kv *kv, struct found *found,
                               bson_error_t *error)
 {
@@ -252,7 +252,7 @@ static truce_status scan_step(struct scan *scan, struct kv *kv, struct found *fo
             return TRUCE_OK;
         status = truce__kv_row_get(kv, scan->table, scan->cursor.row, &body, error);
         if (status)
-            /* The document was removed since. */
+            /* The document was removed after its entry was read. */
             return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     }
     status = scan_examine(scan, body, found, error);
@@ -285,6 +285,7 @@ struct taking {
     int64_t left;
     /* The last row that may be examined. */
     int64_t upto;
+    /* The first row after `upto` that was found, or 0. */
     int64_t beyond;
     scan_take_function *take;
     void *arg;

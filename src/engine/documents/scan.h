@@ -8,15 +8,15 @@
  */
 #include "engine/documents/query_plan.h"
 
-/* Steps of the budget. */
+/* The steps of the budget that an entry or a row takes. */
 #define SCAN_STEPS_OF_ENTRY 16
 
-/* Row numbers that were seen, 64 neighbours in a slot, with open addressing. A slot without rows is
- * free. */
+/* A set of row numbers with open addressing. A slot has 64 neighbouring rows. A slot without rows
+ * is free. */
 struct row_slot {
-    /* A multiple of 64. */
+    /* The first row of the slot, a multiple of 64. */
     int64_t rows_from;
-    /* Bit n: row `rows_from` + n. */
+    /* If bit n is set, row `rows_from` + n is in the set. */
     uint64_t seen;
 };
 
@@ -28,26 +28,28 @@ struct row_set {
 struct scan {
     const struct plan *plan;
     const struct match *match;
-    /* Its arena is reset for each document. */
+    /* The context of the filter. Its arena is reset for each document. */
     struct query_context *context;
-    /* The table of the documents. */
+    /* The row table of the documents. */
     int64_t table;
     int64_t keys_examined, documents_examined;
 
-    /* The position. */
-    /* The number of the scan in the plan, and of its range, counted in the order of the scan. */
+    /* The position of the scan: the number of the scan in the plan, and the number of its range in
+     * the order of the scan. */
     uint32_t at, range;
-    /* After (key, row) of the range, and not at its beginning. */
+    /* Whether the position is after (key, row) of the range. Otherwise it is at the beginning of
+     * the range. */
     bool positioned;
     struct buffer key;
     int64_t row;
     struct kv_cursor cursor;
+    /* The documents that were returned, if several entries may lead to one. */
     struct row_set seen;
 };
 
 struct found {
     int64_t row;
-    /* Borrowed until the next call on the connection. */
+    /* The document, borrowed until the next call on the connection. */
     struct value document;
     struct match_result match;
 };
@@ -57,18 +59,18 @@ void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                       const struct match *match, struct query_context *context);
 void truce__scan_release(struct scan *scan);
 
-/* Finds the next matching document. Returns NOT_FOUND at the end. After `examined_max` entries (0:
- * no maximum) without a match, returns OK with found->row 0. Fails with TIMEOUT if the context's
- * budget is exceeded. */
+/* Finds the next matching document. Returns NOT_FOUND at the end. After `examined_max` entries
+ * without a match, returns OK with found->row 0; if `examined_max` is 0, there is no maximum. Fails
+ * with TIMEOUT if the context's budget is exceeded. */
 truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
                               struct found *found, bson_error_t *error);
 
-/* Takes a match, which is borrowed for the call. Must not call the connection. Returns false to
- * stop. */
+/* Receives a match, which is borrowed for the call. Must not call the connection. Returns false to
+ * end the scan. */
 typedef bool scan_take_function(const struct found *found, void *arg);
 
-/* Passes all matches to `take`, until it stops or `examined_max` entries were examined; NOT_FOUND
- * at the end. */
+/* Passes all matches to `take`, until `take` returns false or `examined_max` entries were examined.
+ * Returns NOT_FOUND at the end. */
 truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
                               scan_take_function *take, void *arg, bson_error_t *error);
 
@@ -79,7 +81,7 @@ static inline bool truce__scan_is_of_rows(const struct plan *plan)
 }
 
 /* Passes the matches among the rows after the scan's position, up to row `upto`, to `take` until it
- * stops, regardless of the plan. `*beyond` is the first row after `upto`, or 0. */
+ * returns false. Ignores the plan. `*beyond` is the first row after `upto`, or 0. */
 truce_status truce__scan_rows(struct scan *scan, struct kv *kv, int64_t upto,
                               scan_take_function *take, void *arg, int64_t *beyond,
                               bson_error_t *error);

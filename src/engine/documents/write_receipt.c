@@ -32,7 +32,7 @@ truce_status truce__receipt_check(struct receipt *receipt, struct writer *writer
 
     if (!given)
         return TRUCE_OK;
-    /* The documents that an earlier run has found. */
+    /* Releases what an earlier run of the operation has found. */
     truce__gather_release(&receipt->found);
     receipt->found = (struct gather){0};
     status = truce__writer_collection(writer, given->collection, &collection, error);
@@ -57,7 +57,7 @@ truce_status truce__receipt_put(struct receipt *receipt, struct writer *writer,
 
     if (given && given->make(given, outcomes, count, document, &after)) {
         status = truce__document_check(&after, "receipt", error);
-        /* The receipt is not a document of the user. */
+        /* A validator applies to the documents of users, not to a receipt. */
         writer->unvalidated = true;
         if (!status && before)
             status =

@@ -10,18 +10,19 @@
 #include <emmintrin.h>
 #endif
 
-/* The bytes that one set of keys covers. */
+/* The number of bytes that one set of keys covers. */
 #define CHUNK 512
-/* The bytes of two products: four words of 32 bits. */
+/* The number of bytes that one multiplication takes: four words of 32 bits, for two products. */
 #define PAIR 16
-/* Includes the keys for the last bytes. */
-#define KEYS  (CHUNK / 4 + 4)
+/* The number of keys: one for each word of a chunk, and four for the last bytes. */
+#define KEYS (CHUNK / 4 + 4)
+/* The number of factors in `mixes`. */
 #define MIXES 2
 
 __extension__ typedef unsigned __int128 wide;
 
 static _Alignas(16) uint32_t keys[KEYS];
-/* Odd numbers. */
+/* The random odd factors that mix the chunks of a fingerprint, and the size. */
 static uint64_t mixes[MIXES];
 
 static void choose_keys(void)
@@ -42,7 +43,8 @@ static uint64_t print_mix(uint64_t print, uint64_t by)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Two sums of products of neighbouring words, each with the key of its position. */
+/* A pair of 64-bit sums of products. Each product has two neighbouring words as factors, to which
+ * the keys of their positions were added. */
 #if defined(__SSE2__)
 
 typedef __m128i sums;
@@ -117,7 +119,8 @@ static inline uint64_t chunk_print(const uint8_t *at, size_t size)
     return sums_total(sums_add(even, odd));
 }
 
-/* A separate function, so that the path for most bodies is short. */
+/* Computes the fingerprint of a body of less than 16 bytes. It is a separate function, so that the
+ * path for most bodies is short. */
 __attribute__((noinline)) static uint64_t print_of_few(const uint8_t *body, size_t size)
 {
     uint8_t padded[16] = {0};

@@ -9,41 +9,44 @@
  *
  * A malicious file may show different bytes for the same row, so the row number alone proves
  * nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that
- * each process chooses at random. The author of a file cannot know it, and unchecked bytes pass for
- * others once in 2^31.
+ * each process chooses at random. The author of a file cannot know it. Bytes that were not checked
+ * have the stored fingerprint with a probability of 2^-31.
  *
  * Invariant: a stored fingerprint is that of a body that was valid. Validity depends on the bytes
  * alone, so it does not matter which row, connection, or snapshot had them. Therefore rows may
- * share a place, threads read and write it without a lock, and a fingerprint may be dropped at any
- * time: its body is checked again.
+ * share an element of `prints`, and threads read and write it without a lock. A fingerprint may be
+ * dropped at any time: then its body is checked again.
  *
- * A walk over rows in their order takes no fingerprints where another walk of the same connection
- * and the same version of the file has been. From a given row it reaches the same bodies through
- * the same pages. A lookup by row number may take other pages if the tree of the file is out of
- * order, so this holds for walks alone. The version changes with every commit of any process, and
- * whenever SQLite drops its pages.
+ * A walk over rows in their order computes no fingerprints for rows that an earlier walk of the
+ * same connection has passed in the same version of the file. From a given row, both walks reach
+ * the same bodies through the same pages. A lookup by row number may take other pages if the tree
+ * of the file is out of order, so this holds for walks alone. The version changes with every commit
+ * of any process, and whenever SQLite drops its pages.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Four megabytes, whose pages are allocated when they are used. */
+/* The base-2 logarithm of the number of fingerprints. They take four megabytes, whose pages are
+ * allocated when they are used. */
 #define SEEN_BITS 20
 
 struct seen {
     atomic_uint prints[1 << SEEN_BITS];
 };
 
+/* The maximum number of walks that are remembered. */
 #define SEEN_WALKS 256
 
-/* In this table, all bodies after row `after` up to row `upto` were valid. */
+/* A walk over a table in a version of the file: all bodies after row `after` up to row `upto` were
+ * valid. */
 struct seen_walk {
     int64_t table, after, upto;
     uint32_t version;
 };
 
-/* The walks of a connection. Zero-initialised is empty. */
+/* The walks of one connection. A zero-initialised struct has none. */
 struct seen_walks {
     struct seen_walk all[SEEN_WALKS];
 };
@@ -53,10 +56,11 @@ struct seen *truce__seen_new(void);
 /* Frees the table. NULL is allowed. */
 void truce__seen_free(struct seen *seen);
 
-/* Returns the fingerprint, which is never 0. */
+/* Returns the fingerprint of a body, which is never 0. */
 uint32_t truce__seen_print(const uint8_t *body, size_t size);
 
-/* Returns the place of a row's fingerprint. Neighbouring rows have neighbouring places. */
+/* Returns the position of a row's fingerprint in `prints`. Neighbouring rows have neighbouring
+ * positions. */
 static inline uint32_t truce__seen_place(int64_t table, int64_t row)
 {
     return (uint32_t)((uint64_t)row + ((uint64_t)table * 0x9e3779b97f4a7c15u >> 32)) %
@@ -76,8 +80,8 @@ static inline bool truce__seen_has(const struct seen *seen, int64_t table, int64
 void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_t *body,
                      size_t size);
 
-/* Returns the row up to which a walk after `after` need not check; `after` itself if nothing is
- * known. */
+/* Returns the row up to which a walk that begins after `after` need not check bodies, or `after` if
+ * no walk is known. */
 int64_t truce__seen_walked(const struct seen_walks *walks, uint32_t version, int64_t table,
                            int64_t after);
 void truce__seen_walk(struct seen_walks *walks, uint32_t version, int64_t table, int64_t after,

@@ -26,11 +26,12 @@
 #include "base/clock.h"
 #include "base/futex.h"
 
-/* How long a waiter sleeps before it checks for an interrupt: at first, and after it has waited for
- * a while. */
+/* The nanoseconds that a waiting thread sleeps before it checks for an interrupt: at first, and
+ * after it has waited for a while. */
 #define SLEEP_NS     INT64_C(50000000)
 #define SLEEP_NS_MAX INT64_C(250000000)
-/* How long a waiter announces its sleep for: longer than a nap. */
+/* The milliseconds for which a waiting thread announces its sleep. They are more than one sleep, so
+ * the announcement does not expire early. */
 #define WATCHED_MS 500
 
 uint32_t truce__notify_slot(const char *collection)
@@ -95,7 +96,7 @@ void truce__notify_announce(struct lock *lock, const uint64_t touched[NOTIFY_SLO
     atomic_store(&lock->page->announced, atomic_load(&lock->page->begun));
 }
 
-/* Increments the counters for a writer that died before its announcement. */
+/* Increments all counters for a writer that died before its announcement. */
 static void notify_for_the_dead(struct lock *lock)
 {
     unsigned begun = atomic_load(&lock->page->begun);

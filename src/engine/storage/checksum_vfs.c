@@ -47,35 +47,43 @@
 #include "engine/storage/page_cache.h"
 
 #define HEADER_BYTES 100
-/* Bytes of one step of all lanes. */
+/* The number of bytes that one step of all four lanes takes. */
 #define STRIPE        32
 #define STEPS_OF_PAGE 64
 
-/* SQLite 3.48 and later may read parts of pages, which no checksum covers. */
+/* SQLITE_IOCAP_SUBPAGE_READ. From a file with this characteristic, SQLite 3.48 and later may read
+ * parts of pages, which no checksum covers. */
 #define SUBPAGE_READ 0x00008000
 
 struct kv_page_file {
-    /* Must be the first field. */
+    /* Must be the first field, because SQLite passes a pointer to it. */
     sqlite3_file base;
+    /* The last page and the last frame of the log with a wrong checksum, or 0 if none was found. */
     uint32_t damaged, damaged_frame;
+    /* The connection is moving pages, so frames of the log are compared with their checksums. */
     bool verifies;
-    /* The number of pages between two syncs, and of pages since the last sync; 0 means no such
-     * limit. */
+    /* `pace`: the number of pages to write between two syncs, or 0 if SQLite decides. `written`:
+     * the number of pages since the last sync. */
     uint32_t pace, written;
+    /* Receives failed syncs. */
     struct kv_watch watch;
-    /* The file that this one wraps. */
+    /* The file of the real VFS that this file wraps. */
     sqlite3_file *real;
+    /* The budget that each read takes from, or NULL for no limit. */
     struct budget *budget;
+    /* The counter of commits in the index of the log, or NULL if no index is mapped yet. */
     const atomic_uint *commits;
-    /* NULL if the pages of this connection are its own. */
+    /* The pages that the connection shares with others, or NULL if it shares none. */
     struct page_cache *cache;
-    /* The mapped regions of the index of the log. */
+    /* The mapped parts of the index of the log. */
     void *regions[KV_PAGE_PARTS_MAX];
-    /* SQLite's string, which is valid while the file is open. */
+    /* The name of the file, a string that SQLite owns while the file is open. */
     const char *name;
-    /* The index of the log is in SQLite's private memory, so there is nothing to lock. */
+    /* The index of the log is in the private memory of SQLite, so there is nothing to lock. */
     bool indexed_alone;
+    /* The connection was opened read-only. */
     bool reads_only;
+    /* Scratch memory for one page. */
     uint8_t page[KV_PAGE_BYTES];
 };
 
@@ -139,7 +147,7 @@ static int page_verify(struct kv_page_file *file, uint8_t *page, sqlite3_int64 o
 }
 
 /* Refuses a read of a part of a page. A read may end within a page at the end of the file only if
- * the file was cut. Pages after the end have no content yet. */
+ * the file was truncated. Pages after the end have no content yet. */
 static int page_refuse_part(struct kv_page_file *file, uint8_t *page, sqlite3_int64 offset)
 {
     sqlite3_int64 size = 0;
@@ -192,7 +200,7 @@ bool truce__kv_index_end(const atomic_uint *index, struct kv_log_end *end)
     end->frames = first[4];
     memcpy(end->sum, &first[6], sizeof end->sum);
     memcpy(&end->salts, &first[8], sizeof end->salts);
-    /* page_cache.h, invariant 3 */
+    /* page_cache.h, invariant 3. */
     return !memcmp(first, second, sizeof first) && end->moved <= end->frames;
 }
 
@@ -203,7 +211,8 @@ static const atomic_uint *page_index_of(const struct kv_page_file *file)
                : NULL;
 }
 
-/* Returns false if the name is not known now. */
+/* Builds the name that a page of the file has in the cache. Returns false if the name is not known
+ * now. */
 static bool page_name_of(const struct kv_page_file *file, sqlite3_int64 offset,
                          struct page_name *name)
 {
@@ -282,7 +291,7 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
     struct kv_page_file *file = page_of(base);
 
     if (truce__budget_spend(file->budget, STEPS_OF_PAGE, NULL)) {
-        /* Refused once. SQLite may read the pages that it needs to roll back. */
+        /* Fails only once, because SQLite may have to read pages to roll back. */
         file->budget = NULL;
         return SQLITE_INTERRUPT;
     }
@@ -292,7 +301,7 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
         return page_read_shared(file, data, offset);
     if (offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
         return page_read_part(file, data, size, offset);
-    /* The pages of this file have another size. */
+    /* The pages of this file have another size, so it is not a file of truce. */
     return SQLITE_NOTADB;
 }
 
@@ -332,7 +341,7 @@ static int page_write(sqlite3_file *base, const void *data, int size, sqlite3_in
     int result;
 
     if (size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)
-        /* SQLite writes whole pages. */
+        /* SQLite writes only whole pages. */
         return SQLITE_IOERR_WRITE;
     result = write_sum(file, data, offset);
     if (result || !file->pace || ++file->written < file->pace)
@@ -355,7 +364,7 @@ static int page_read_state(struct kv_page_file *file, struct kv_page_state *stat
     state->sound = false;
     if (result || !state->there)
         return result;
-    /* If the file ends within a page, it was cut. */
+    /* If the file ends within a page, it was truncated. */
     result = file->real->pMethods->xRead(file->real, state->bytes, KV_PAGE_BYTES, offset);
     state->sound =
         !result && (page_is_sound(state->bytes, state->page) || page_is_empty(state->bytes));

@@ -8,14 +8,15 @@
 #include <stdint.h>
 
 #define KV_PAGE_BYTES 4096
-/* The size of the checksum, which SQLite reserves at the end of a page. */
+/* The number of bytes at the end of each page that SQLite reserves for the checksum. */
 #define KV_SUM_BYTES 8
 
 /* The number of attempts to read a page. A read that fails, or returns a wrong checksum, may
  * succeed the next time. */
 #define KV_READ_TRIES 3
 
-/* The parts of 32 KB of the index of the log that are known and guarded: a log of one gigabyte. */
+/* The maximum number of parts of the index of the log, 32 KB each, that are known and guarded. They
+ * suffice for a log of one gigabyte. */
 #define KV_PAGE_PARTS_MAX 64
 
 /* The offset of the count of commits in the index of the log. */

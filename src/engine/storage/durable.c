@@ -61,9 +61,11 @@
 #include "base/clock.h"
 #include "base/futex.h"
 
+/* The nanoseconds of one sleep, and of the whole wait for a commit that is in progress (invariant
+ * 4). */
 #define NAP_NS    INT64_C(50000)
 #define WRITER_NS INT64_C(10000000)
-/* How long a thread that waits for a sync sleeps between two checks. */
+/* The nanoseconds that a thread sleeps between two checks while it waits for a sync. */
 #define SYNC_NS INT64_C(100000000)
 /* No counter reaches this value. A larger one in the shared page, for example after a power cut, is
  * garbage, and the counters begin at 0 again (truce__durable_begin). */
@@ -264,7 +266,8 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     uint64_t promised = truce__durable_promised(durable), before;
     bool left;
 
-    /* No process has promised this number: the page was written before a power cut. */
+    /* No process has promised this number, so the caller has read it in a page from before a power
+     * cut. */
     if (number > promised)
         number = promised;
     if (status || is_durable(durable, number))
@@ -284,7 +287,8 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     }
     left = durable->ended <= before;
     pthread_mutex_unlock(&durable->mutex);
-    /* This thread may be the one that was woken to begin the next sync. */
+    /* This thread may have been woken to begin the next sync. It does not, so it wakes another
+     * thread. */
     if (left)
         durable_report(durable, before + 1, 1);
     return status;
@@ -298,7 +302,7 @@ truce_status truce__durable_sync(struct durable *durable, bson_error_t *error)
     if (status || !durable->lock->page)
         return status;
     pthread_mutex_lock(&durable->mutex);
-    /* A sync that is running may have begun before the last commit. */
+    /* A sync that is running may have begun before the last commit, so it does not count. */
     before = durable->begun;
     while (!status && durable->ended <= before) {
         if (durable->syncing)

@@ -19,19 +19,21 @@
 struct durable {
     const char *path;
     struct lock *lock;
-    /* Log hooks for errors and for events without a caller. */
+    /* The receiver of log messages about errors and events that no caller sees. */
     struct notices notices;
-    /* NULL until the log is open. */
+    /* The second descriptor of the log, which is used to sync it. NULL until it is opened. */
     struct kv_log *log;
     /* Guards the fields below. */
     pthread_mutex_t mutex;
+    /* A thread of this process is syncing. */
     bool syncing;
-    /* The numbers of the last sync that this process began, and of the last one that succeeded. */
+    /* The number of the last sync that this process began, and the number of the last one that
+     * succeeded. */
     uint64_t begun, ended;
-    /* Futexes for syncs of even and odd numbers. They change when such a sync has ended or is to
-     * begin. */
+    /* A futex for syncs with even numbers, and one for syncs with odd numbers. It changes when such
+     * a sync has ended or is to begin. */
     atomic_uint rounds[2];
-    /* The number of threads that sleep on each futex or are about to. */
+    /* The number of threads that sleep on each futex or are about to sleep. */
     atomic_uint sleepers[2];
 };
 

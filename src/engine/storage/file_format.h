@@ -15,7 +15,7 @@
  *     the file, byte 0     KV_MAGIC replaces "SQLite format 3" and the page size. Another program
  *                          reports that the file is not a database. It also reads a wrong page
  *                          size, so that even a single call for a checkpoint fails.
- *     the log, page 1      the same, because other programs would read this page from the log
+ *     the log, page 1      the same bytes, because other programs would read page 1 from the log
  *     the log, byte 4      KV_LOG_VERSION, with a valid checksum. Another program neither opens nor
  *                          removes a log of an unknown version.
  *
@@ -29,7 +29,7 @@
 
 #define KV_DEFINITION_BYTES 160
 
-/* The number of bytes, from the start of page 1, that differ from an SQLite database. */
+/* The number of bytes at the start of page 1 that differ from an SQLite database. */
 #define KV_MAGIC_BYTES 18
 
 /* Converts the first bytes of page 1 from SQLite's to the file's. Other pages do not change. */
@@ -38,7 +38,7 @@ void truce__kv_magic_hide(uint8_t *page);
  * truce store does. */
 bool truce__kv_magic_show(uint8_t *page);
 
-/* The kind of a file, by its first bytes. */
+/* The kind of a file, as its first bytes show. */
 enum kv_kind {
     KV_EMPTY,
     KV_STORE,

@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The identity of a file under any name. `born`, in nanoseconds, distinguishes it from an older
- * file with the same inode number; 0 if the file system does not record it. All 0: no file. */
+/* Identifies a file under any name. `born` is its birth time in nanoseconds, which distinguishes it
+ * from an older file with the same inode number. `born` is 0 if the file system does not record
+ * birth times. If all fields are 0, there is no file. */
 struct file_id {
     uint64_t device, number, born;
 };
@@ -18,11 +19,12 @@ struct file_facts {
     int64_t size;
 };
 
-/* Read the facts or the identity of a file. They return false, with errno, if the file is missing
- * or cannot be read. They do not follow symbolic links. */
+/* Reads the facts or the identity of a file. Returns false, with errno, if the file is missing or
+ * cannot be read. Does not follow symbolic links. */
 bool truce__file_read_facts(const char *path, struct file_facts *facts);
-/* Reads when the file was last modified. After this call, Linux 6.13 and later give the next write
- * an exact time (multigrain timestamps). A query before each write makes each write slower. */
+/* Reads the time in nanoseconds at which the file was last modified. After this call, Linux 6.13
+ * and later give the next write an exact time (multigrain timestamps). A query before each write
+ * therefore makes each write slower. */
 bool truce__file_modified_ns(const char *path, int64_t *ns);
 bool truce__file_id(const char *path, struct file_id *id);
 bool truce__file_id_of(int descriptor, struct file_id *id);

@@ -7,8 +7,8 @@
  * content is moved over the new one.
  *
  *     moving        even: the file is as recorded;  odd: truce is writing into it, or died doing so
- *     file_size     its size, and ...
- *     file_ns       ... the time of its last change
+ *     file_size     the size of the file
+ *     file_ns       the time of its last change
  *     file_boot     the boot of the machine when they were recorded: after a power cut, page and
  *                   file may be of different times
  *
@@ -25,10 +25,10 @@
  *  3. A difference is final: `foreign` stays set until a process that has the store open alone
  *     opens it.
  *
- * A writer checks in each turn through a descriptor of its own. A reader checks every now and then.
- * A process that moves pages checks before it does, and so does a process that opens the store. A
- * process that is alone also compares if there is a log, because the log belongs to the previous
- * content.
+ * A writer checks each time that it has acquired the lock, through a descriptor of its own. Readers
+ * check once in CHECK_MS. A process that moves pages checks before it does, and so does a process
+ * that opens the store. A process that is alone also compares if there is a log, because the log
+ * belongs to the previous content.
  *
  * Deliberately not done: finding out which program changed the file. A file that was only touched
  * is refused, too, until every process has closed the store; this loses no data. Two changes within
@@ -47,6 +47,7 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/write_lock.h"
 
+/* The minimum milliseconds between two lookups of the names of the file. */
 #define CHECK_MS 50
 
 struct file_state {
@@ -220,10 +221,10 @@ static bool file_state_is_left(const struct lock *lock)
 /*
  * Detects without a lookup that a path still leads to the same file.
  *
- * A writer verifies in each turn that its files are the ones that other processes find under their
- * names. Looking up a path takes about four times as long as fstat on a descriptor. If a program
- * removes a file, moves it, replaces it, or writes into it, the change time (ctime) of that file
- * changes, and no program can set it:
+ * Each time that a writer has acquired the lock, it verifies that its files are the ones that other
+ * processes find under their names. Looking up a path takes about four times as long as fstat on a
+ * descriptor. If a program removes a file, moves it, replaces it, or writes into it, the change
+ * time (ctime) of that file changes, and no program can set it:
  *
  *     check    fstat: is the ctime that of the last lookup? Then the file is under its name.
  *              Otherwise look the name up. If the file is there, record the ctime.
@@ -238,7 +239,7 @@ static bool file_state_is_left(const struct lock *lock)
  *     nothing about the file has changed, and some file systems have no such times.
  */
 
-/* Two of the longest ticks. */
+/* Twice the longest tick of a kernel's clock, in nanoseconds. */
 #define TICK_NS INT64_C(20000000)
 
 static int64_t path_identity_now_ns(clockid_t clock)
@@ -274,10 +275,10 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
 /* ---- log identity --------------------------------------------------------------------------- */
 
 /*
- * Detects that the log or its index was removed, replaced, or cut.
+ * Detects that the log or its index was removed, replaced, or truncated.
  *
  * A commit is a write into the log that SQLite has open. If the log is removed, moved, or replaced
- * while the store is open, the writes go into a file without a name. If the log is cut or
+ * while the store is open, the writes go into a file without a name. If the log is truncated or
  * overwritten, recovery ends where the old content ended. If the index of the log is removed, the
  * next process creates another one, and two processes overwrite each other's commits. SQLite
  * notices none of this. Therefore the page that all processes share records which files they are
@@ -286,32 +287,32 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  *     log, index       device, inode number, and birth time of the two files at the last opening
  *     log_salts        the generation of the log: changes each time that the log begins again
  *     log_least        the number of frames of that generation after the last commit, at least
- *     log_turn_end_ns  when the last turn ended, by the wall clock
+ *     log_turn_end_ns  when a writer last released the lock (wall clock)
  *
- *     names      each name leads to the recorded file, and the index is not cut        any thread
+ *     names      each name leads to the recorded file, and the index has its size    any thread
  *     content    the last frame that the index counts is in the log: its salts and its running
  *                checksum, which depends on every byte before it; and the index counts no fewer
- *                frames than were recorded, unless the log has begun again    in a writer's turn
- *     time       the log was not modified since the last turn ended    in a writer's turn, if that
- *                was at least LOG_IDLE_NS ago
+ *                frames than were recorded, unless the log has begun again    under the lock
+ *     time       the log was not modified since a writer last released the lock    under the lock,
+ *                if that was at least LOG_IDLE_NS ago
  *
  * Invariants:
- *  1. A writer checks all three in its turn, before it writes. A reader checks the names every now
- *     and then, and always after it has opened a connection.
+ *  1. A writer checks all three under the lock, before it writes. A reader checks the names every
+ *     now and then, and always after it has opened a connection.
  *  2. The recorded files do not change while any process has the store open: SQLite removes them
  *     only when a process that is alone closes the store.
  *  3. A difference is final: `foreign` stays LOCK_FOREIGN_LOG until a process that is alone opens
  *     the store. If the lookup of a name fails although the file exists, only that call fails.
  *  4. log_least is never too large. It is 0 while log_salts changes. If a process dies between its
  *     commit and the record, the number is too small, which refuses nothing valid.
- *  5. Only a process in its turn writes into the log. Its time means nothing while log_writing
- *     is true.
+ *  5. Only the holder of the lock writes into the log. The time of the log means nothing while
+ *     log_writing is true.
  *
  * The time detects another program that writes into the middle of the log, which the last frame
  * does not show. If the log was modified later, all frames are compared with their checksums. If
  * they are valid, only the time has changed. After this has happened TIMES_WRONG_MAX times, the
- * time is not checked any more on this file system. If turns follow each other faster than
- * LOG_IDLE_NS, only the last frame is checked. A query in each turn would make the next write
+ * time is not checked any more on this file system. If writers follow each other faster than
+ * LOG_IDLE_NS, only the last frame is checked. A query by each writer would make the next write
  * change the inode (truce__file_modified_ns).
  *
  * A process that is alone also compares, and reads all frames up to log_least. SQLite reads them
@@ -319,14 +320,17 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  * was wrong, and the opening fails. Neither check is made if the machine was restarted, because
  * after a power cut the page may be older than the files.
  *
- * A removal after the check and before the reply is detected in the next turn. It does not differ
+ * A removal after the check and before the reply is detected by the next writer. It does not differ
  * from a removal right after the reply.
  */
 
-/* SQLite extends the index in units of this size. */
+/* SQLite extends the index of the log in units of this many bytes. */
 #define INDEX_BYTES_LEAST 32768
-#define TIMES_WRONG_MAX   8
-#define LOG_IDLE_NS       INT64_C(20000000)
+/* After this many wrong times with valid frames, the time of the log is not checked any more. */
+#define TIMES_WRONG_MAX 8
+/* The time of the log is checked if a writer last released the lock at least this many nanoseconds
+ * ago. */
+#define LOG_IDLE_NS INT64_C(20000000)
 
 truce_status truce__log_identity_read(const char *name, struct file_facts *facts,
                                       bson_error_t *error)
@@ -393,9 +397,9 @@ static truce_status identity_check_names(struct lock *lock, struct file_facts *l
     return identity_conclude(lock, error);
 }
 
-/* Fails with CORRUPT if one of the files was removed, replaced, or cut while the store was open.
- * From then on every process that has the store open is refused (truce__lock_usable). Fails with IO
- * if this cannot be determined now. Any thread. */
+/* Fails with CORRUPT if one of the files was removed, replaced, or truncated while the store was
+ * open. From then on every process that has the store open is refused (truce__lock_usable). Fails
+ * with IO if this cannot be determined now. Any thread. */
 static truce_status log_identity_check(struct lock *lock, bson_error_t *error)
 {
     struct file_facts log;
@@ -421,7 +425,8 @@ static truce_status identity_is_whole(const struct lock *lock, struct kv *kv, bo
     return truce__kv_log_whole(kv, &end, all, whole, error);
 }
 
-/* Returns whether no program modified the log after the last turn; true if this is unknown. */
+/* Returns whether no program has modified the log since a writer last released the lock. Returns
+ * true if this is unknown. */
 static bool is_log_as_left(const struct lock *lock)
 {
     const struct lock_page *page = lock->page;
@@ -569,16 +574,19 @@ truce_status truce__log_identity_recovered(const struct lock *lock, struct kv *k
 
     if (!lock->alone || !least || atomic_load(&page->broken) || !file_state_is_left(lock))
         return TRUCE_OK;
-    /* A snapshot finds the index of the log. If it fails, so does the caller's next read. */
+    /* Beginning a snapshot makes the index of the log known. If this fails, the caller's next read
+     * reports the error. */
     if (truce__kv_snapshot_begin(kv, &version, NULL))
         return TRUCE_OK;
     truce__kv_snapshot_end(kv);
     if (!truce__kv_log_end(kv, &end))
         return TRUCE_OK;
     if (end.salts != atomic_load(&page->log_salts)) {
-        if (salts_of_log(lock) != atomic_load(&page->log_salts)) /* The log has begun again. */
+        /* The log has begun again. */
+        if (salts_of_log(lock) != atomic_load(&page->log_salts))
             return TRUCE_OK;
-        end.frames = 0; /* SQLite has read another header. */
+        /* SQLite has read another header, so it has found no frame of this generation. */
+        end.frames = 0;
     }
     if (end.frames >= least)
         return TRUCE_OK;

@@ -31,8 +31,8 @@ truce_status truce__file_identity_check(struct lock *lock, bson_error_t *error);
 truce_status truce__file_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                 bson_error_t *error);
 
-/* Does the same every now and then, for readers. `*last_ms` is the time of the last check by any
- * thread. */
+/* Does the same for readers, but only once in CHECK_MS (file_identity.c). `*last_ms` is the time of
+ * the last check by any thread. */
 truce_status truce__file_identity_check_sometimes(struct lock *lock, atomic_llong *last_ms,
                                                   bson_error_t *error);
 
@@ -42,16 +42,17 @@ bool truce__file_identity_fits(const struct lock *lock);
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-/* Remembers the last lookup of a path. Used by one thread at a time. Zero-initialised: nothing is
+/* The last lookup of a path, for one thread at a time. In a zero-initialised struct, no lookup is
  * known. */
 struct path_identity {
     /* The change time of the file when its name was last looked up, or 0 if it is unknown. */
     int64_t changed_ns;
+    /* The monotonic time of the last lookup in milliseconds. */
     int64_t checked_ms;
 };
 
-/* Returns whether the file is under its name, as far as fstat (`found`) can tell without a
- * lookup. */
+/* Returns whether the file is still under its name, without a lookup. `found` is the result of
+ * fstat. Returns false if only a lookup can show it. */
 bool truce__path_identity_same(const struct path_identity *path_identity, const struct stat *found);
 
 /* Records that a lookup found the file under its name, after `found` was read. */
@@ -73,10 +74,11 @@ truce_status truce__log_identity_record(struct lock *lock, bson_error_t *error);
 truce_status truce__log_identity_check_in_turn(struct lock *lock, struct kv *kv,
                                                bson_error_t *error);
 
-/* Records how far the log reaches after a commit of the connection. Called in the turn. */
+/* Records how far the log reaches after a commit of the connection. Called under the lock. */
 void truce__log_identity_note(struct lock *lock, const struct kv *kv);
 
-/* Ends the turn that began with the check: no process writes into the log until the next one. */
+/* Ends the writes that began with the check. Called before the lock is released: no process writes
+ * into the log until a process has acquired the lock and checked again. */
 void truce__log_identity_end_turn(struct lock *lock);
 
 /* Records that the log is about to be moved into the file and removed. The caller is alone. */

@@ -4,6 +4,8 @@
 #include "engine/storage/checksum_vfs.h"
 #include "engine/storage/file_format.h"
 
+/* Offsets in the header of a database: the number of reserved bytes at the end of each page, and
+ * the application id. */
 #define PLACE_RESERVED 20
 #define PLACE_ID       68
 

@@ -36,32 +36,36 @@
 #include "base/forks.h"
 #include "engine/storage/file_id.h"
 
+/* The number after that of SQLite's last static mutex. */
 #define SQLITE_MUTEXES_END (SQLITE_MUTEX_STATIC_VFS3 + 1)
-/* A fork waits for threads that open files or are inside SQLite: about 2 s. */
+/* A fork waits for threads that open files or are inside SQLite: FORK_NAPS_MAX times this number of
+ * nanoseconds, about 2 s with the overhead of a sleep. */
 #define FORK_NAP_NS   100000
 #define FORK_NAPS_MAX 10000
 
 struct open_file {
     struct file_id id;
-    /* How often this process has it open. */
+    /* The number of times that this process has the file open. */
     int times;
-    /* It was open in a process that this one was forked from. */
+    /* The file was open in a process from which this one was forked. */
     bool inherited;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-/* The descriptors. */
+/* The descriptors that are closed in a forked child. */
 static int *kept;
 static size_t kept_count, kept_room;
+/* The files that are open, or that a parent had open. */
 static struct open_file *files;
 static size_t files_count, files_room;
-/* Openings that are in progress. */
+/* The number of openings that are in progress. */
 static int openings;
-/* This process has opened a file, so that threads may be inside SQLite. */
+/* This process has opened a file, so other threads may be inside SQLite. */
 static bool opens_files;
-/* The thread that forks has SQLite's mutexes, and no thread opens a file. */
+/* The thread that forks has SQLite's mutexes, and no other thread is opening a file. */
 static bool calm;
-/* A parent was forked although another thread was inside SQLite or opened a file. */
+/* This process was forked while another thread of its parent was inside SQLite or was opening a
+ * file. */
 static bool stuck;
 
 static void fork_guard_leave_sqlite(int end)
@@ -137,8 +141,8 @@ static int beside_standard(int file)
     return moved;
 }
 
-/* Opens a file and notes its descriptor for forks. The mutex makes sure that a fork finds the
- * descriptor in the list or does not find it at all. */
+/* Opens a file and notes its descriptor for forks. The mutex is locked around both steps, so a fork
+ * finds either no descriptor or one that is in the list. */
 int truce__fork_guard_open(const char *path, int flags, unsigned mode)
 {
     int file, why;

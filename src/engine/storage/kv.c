@@ -61,7 +61,7 @@
 #include "engine/storage/page_truncation.h"
 #include "engine/storage/wal_vfs.h"
 
-/* The page cache of a connection. */
+/* The size of the page cache of a connection in KiB. */
 #define CACHE_KIB 1024
 
 static void kv_keep_statements_few(struct kv *kv);
@@ -185,14 +185,14 @@ static truce_status configure_connection(struct kv *kv, int64_t busy_timeout_ms,
     sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, TRUCE_ROW_BYTES_MAX);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    /* This hook also disables automatic checkpoints. */
+    /* A hook also disables automatic checkpoints. */
     sqlite3_wal_hook(kv->db, count_wal_pages, kv);
     snprintf(sql, sizeof sql,
              "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA "
              "temp_store=MEMORY;PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA "
              "cell_size_check=ON",
              kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", CACHE_KIB);
-    /* Only a connection that begins the log again can cut it. */
+    /* Only a connection that begins the log again truncates it to this size. */
     if (writer) {
         size_t at = strlen(sql);
 
@@ -434,7 +434,7 @@ truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_err
 {
     truce_assert(kv->state == KV_IDLE || kv->state == KV_RESTING);
     kv_keep_statements_few(kv);
-    /* invariant 7 */
+    /* Invariant 7. */
     if (kv->state == KV_RESTING && !kv_snapshot_is_last(kv))
         truce__kv_snapshot_end(kv);
     if (kv->state == KV_IDLE)
@@ -482,7 +482,7 @@ bool truce__kv_snapshot_rest(struct kv *kv)
 {
     truce_assert(kv->state == KV_SNAPSHOT);
     kv_settle(kv);
-    /* invariant 7 */
+    /* Invariant 7. */
     if (kv->snapshot.known && !kv->failed)
         kv->state = KV_RESTING;
     else
@@ -719,11 +719,11 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, in
 
 /* ---- prepared statements of tables ---------------------------------------------------------- */
 
-/* A number of a table is used again after an undo. A prepared statement of an index may then name
- * the rows of another collection. */
+/* If the transaction that created a table is rolled back, the number of the table is used again. A
+ * prepared statement of an index may then name the rows of another collection. */
 
-/* A connection stores the statements of so many tables; when there are more, it drops all of
- * them. */
+/* The maximum number of tables whose statements a connection stores. If there are more, it drops
+ * the statements of all tables. */
 #define TABLES_MAX 256
 
 static uint32_t statement_place(const struct kv *kv, int64_t table)
@@ -793,7 +793,8 @@ uint32_t truce__kv_root(struct kv *kv, char kind, int64_t table)
     return found->root;
 }
 
-/* # means the table, and @ the table of the rows that its entries point to. */
+/* In these texts, # means the table, and @ means the table of the rows to which its entries
+ * point. */
 static const char *const statement_texts[KV_STATEMENTS] = {
     [ROW_GET] = "SELECT body FROM c# WHERE id=?1",
     [ROW_INSERT] = "INSERT INTO c#(id, body) VALUES(?1, ?2)",
@@ -877,7 +878,7 @@ void truce__kv_forget(struct kv *kv, int64_t table)
     }
 }
 
-/* Drops statements if a connection has too many. No cursor is open between transactions, so
+/* Drops all statements if the connection has too many. No cursor is open between transactions, so
  * statements can be dropped then. */
 static void kv_keep_statements_few(struct kv *kv)
 {
@@ -890,8 +891,8 @@ static void kv_keep_statements_few(struct kv *kv)
 /* Converts SQLite's results to a status, a message, and the name of the table. */
 
 /* Returns whether a result of SQLite proves that the file is damaged. A missing table and a
- * misplaced entry are damage, because truce has asked for neither. A failing read (IOERR_CORRUPTFS
- * after EIO) says nothing about the file: the next read may succeed. */
+ * misplaced entry are damage, because a store without damage has neither. A failing read
+ * (IOERR_CORRUPTFS after EIO) says nothing about the file: the next read may succeed. */
 static bool is_damage(int result)
 {
     return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||

@@ -29,11 +29,11 @@ struct budget;
 struct kv;
 
 enum {
-    /* No write transactions. */
+    /* Opens the file for reading only. */
     KV_READ_ONLY = 1 << 1,
     /* Reads the file alone, without locks and without the WAL. No process may change it. */
     KV_IMMUTABLE = 1 << 2,
-    /* The connection that writes and makes checkpoints. */
+    /* Opens the connection that writes and makes checkpoints. */
     KV_WRITER = 1 << 3,
     /* Fails with LOCKED at once if another connection has the file open. */
     KV_ALONE = 1 << 4,
@@ -65,7 +65,7 @@ void truce__kv_close(struct kv *kv);
  * remove the WAL (the default). Called only under the lock. */
 void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 
-/* Makes a connection that only reads share pages with others (page_cache.h). */
+/* Makes a read-only connection share its pages with others (page_cache.h). */
 struct page_cache;
 void truce__kv_share(struct kv *kv, struct page_cache *cache);
 
@@ -139,11 +139,12 @@ truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
 
-/* The number of commits that the file has seen, by any program, while it was open; and the number
- * of them that a writing connection has made itself or accepted. */
+/* Counters of the commits to the file, by any program, while it is open. */
 struct kv_commits {
-    /* Changes when a commit becomes visible to readers. */
+    /* The number of commits that are visible to readers, in the index of the log. */
     const atomic_uint *now;
+    /* The value of `now` up to which a writing connection has made the commits itself or has
+     * accepted them. */
     atomic_uint known;
 };
 
@@ -151,9 +152,9 @@ struct kv_commits {
  * open. `known` differs from every value of `now` before the first accept. */
 const struct kv_commits *truce__kv_commits(struct kv *kv);
 
-/* Returns a number of the data that a snapshot that begins now would show, for a connection as
- * above. Any thread may call it. While the number stays the same, no commit of any program has
- * become visible. Returns 0 if the number is unknown. */
+/* Returns a number of the data that a snapshot that begins now would show. `kv` is a writing
+ * connection that has read already. Any thread may call this function. While the number stays the
+ * same, no commit of any program has become visible. Returns 0 if the number is unknown. */
 uint64_t truce__kv_data_version(const struct kv *kv);
 
 /* Returns, in a write transaction, whether another connection has committed since. If so, `known`
@@ -175,8 +176,8 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error);
  * the next writer begins the WAL again; the call fails with TRUCE_LOCKED if a reader has not ended.
  * With `pace`, syncs after so many pages, and at the end. If `pace` is 0, SQLite syncs the file
  * once, and only if it has moved everything. If a frame is damaged, the call fails with CORRUPT and
- * `*damaged` is its number, otherwise 0. `*pages` is the number of pages in the WAL, `*moved` how
- * many of them are in the file now. */
+ * `*damaged` is the number of the frame. Otherwise `*damaged` is 0. `*pages` is the number of pages
+ * in the WAL, `*moved` how many of them are in the file now. */
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, uint32_t pace, int *pages,
                                   int *moved, uint32_t *damaged, bson_error_t *error);
 
@@ -209,17 +210,17 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error);
 
 /* The end of the log according to its index. */
 struct kv_log_end {
-    /* Committed frames. */
+    /* The number of committed frames. */
     uint32_t frames;
-    /* Frames that checkpoints have moved into the file. */
+    /* The number of frames that checkpoints have moved into the file. */
     uint32_t moved;
     /* The running checksum of the last frame. */
     uint32_t sum[2];
-    /* The salts of the generation. If they differ, the log has begun again. */
+    /* The salts of the generation. They change when the log begins again. */
     uint64_t salts;
 };
 
-/* Returns false if there is no log or if its index is being written. */
+/* Reads the end of the log. Returns false if there is no log or if its index is being written. */
 bool truce__kv_log_end(const struct kv *kv, struct kv_log_end *end);
 
 /* Finds out whether the last frame is in the log that the connection has open. With `all`, also
@@ -234,8 +235,9 @@ truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *e
  * as empty. The log exists and is not shorter than its header. */
 truce_status truce__kv_log_check_header(const char *path, bson_error_t *error);
 
-/* A place in the log: after so many frames of a generation. */
+/* A position in the log: after this number of frames of a generation. */
 struct kv_log_place {
+    /* The salts of the generation. */
     uint64_t salts;
     uint32_t frames;
     /* The running checksum of the last frame, or of the header of the log. */
@@ -245,8 +247,8 @@ struct kv_log_place {
 /* A frame of the log. Its page has the form of the file, apart from the checksum. */
 struct kv_log_frame {
     uint32_t page;
-    /* The number of pages in the file after the commit that the frame ends; 0 if it ends
-     * none. */
+    /* The number of pages in the file after the commit, if the frame is the last of a commit,
+     * otherwise 0. */
     uint32_t pages_after;
     uint8_t bytes[4096];
 };
@@ -318,7 +320,7 @@ truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, b
 /* ---- compaction (vacuum.c) -------------------------------------------------------------- */
 
 struct kv_space {
-    /* Pages in the file, and the unused ones among them. */
+    /* The number of pages in the file, and the number of unused ones among them. */
     int64_t pages, free;
 };
 
@@ -326,18 +328,19 @@ truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t
 
 /* The progress of packing one table, in parts, each in a write transaction. */
 struct kv_pack {
-    /* Whether it is a table of keys. */
+    /* Whether the table contains keys. */
     bool keys;
     int64_t table;
     /* In a table of rows, the next part begins after this row. */
     int64_t row;
     /* In a table of keys, the next part begins after this entry. */
     struct buffer key;
-    /* Size of the last part in bytes. */
+    /* The size of the last part in bytes. */
     int64_t bytes;
-    /* Pages that the last part freed; negative if it needs more pages than before. */
+    /* The number of pages that the last part freed. It is negative if the part needs more pages
+     * than before. */
     int64_t emptied;
-    /* Nothing is left. */
+    /* The whole table is packed. */
     bool end;
 };
 
@@ -349,8 +352,8 @@ static inline void truce__kv_pack_release(struct kv_pack *pack)
     truce__buffer_release(&pack->key);
 }
 
-/* Moves up to so many pages from the end of the file to free places, in a write transaction. The
- * checkpoint that moves the whole log then cuts the file. */
+/* Moves up to `pages` pages from the end of the file to free pages, in a write transaction. The
+ * checkpoint that moves the whole log then truncates the file. */
 truce_status truce__kv_shrink(struct kv *kv, int pages, bson_error_t *error);
 
 /* Runs SQLite's own integrity check of the whole file. Fails with CORRUPT and the first fault. */
@@ -415,23 +418,24 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
 struct kv_cursor {
     /* NULL if the cursor is closed. */
     struct kv *kv;
-    /* NULL if it is not needed yet. */
+    /* The SQL statement, or NULL while the cursor needs none. */
     void *statement;
-    /* The table that an error names. */
+    /* The table that an error message names. */
     int64_t table;
-    /* The row of the current entry. */
+    /* The current entry. The bytes are borrowed until the next call for the cursor. */
     int64_t row;
     struct bytes key, body;
+    /* Whether the cursor is over keys, and whether it returns bodies. */
     bool keys, bodies;
-    /* The statement does not return the bodies: each is looked up in the table. */
+    /* The statement does not return the bodies, so each body is looked up in the table. */
     bool apart;
-    /* The entries are found in the pages (kv_direct.h) until there is a statement. */
+    /* The cursor finds entries in the pages (kv_direct.h) until it has a statement. */
     bool walks;
-    /* The table of these entries. */
+    /* The table of keys that the cursor walks over. */
     int64_t index;
-    /* The walk ends at this key. */
+    /* The walk ends before this key. */
     struct bytes end;
-    /* Returns bodies without checking them. */
+    /* The cursor returns bodies without checking them. */
     bool raw;
 };
 
@@ -439,8 +443,8 @@ struct kv_cursor {
 truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
                                  struct kv_cursor *cursor, bson_error_t *error);
 
-/* Takes a row, which is borrowed for the call. Must not call the connection. Returns false to
- * stop. */
+/* Receives a row, whose body is borrowed for the call. Must not call the connection. Returns false
+ * to end the walk. */
 typedef bool kv_take_function(void *arg, int64_t row, struct bytes body);
 
 /* Passes rows greater than `after`, ascending, to `take` until it returns false. Returns NOT_FOUND

@@ -40,9 +40,10 @@ enum kv_statement {
 struct kv_table {
     int64_t table;
     sqlite3_stmt *statements[KV_STATEMENTS];
-    /* For each statement, the table of rows that its text names. */
+    /* For each statement with a table of rows in its text, that table. */
     int64_t rows[KV_STATEMENTS];
-    /* The root page of the table of this kind in this version, or 0 if it is unknown. */
+    /* The root page of the table, as far as it is known: page, schema version, and kind of the
+     * table ('c' or 'x'). The page is 0 if it is unknown. */
     uint32_t root, root_version;
     char root_kind;
 };
@@ -54,32 +55,35 @@ struct kv {
     char *path;
     unsigned flags;
     enum kv_state state;
-    /* A savepoint is open. */
+    /* Whether a savepoint is open. */
     bool savepoint;
-    /* This transaction has changed something. */
+    /* Whether this transaction has changed anything. */
     bool changed;
+    /* The number of pages in the WAL after the last commit of this connection. */
     int wal_pages;
     struct kv_commits commits;
     /* The value of `commits.now` when this transaction began. */
     unsigned begun_at;
-    /* Other connections have committed, and truce__kv_accept was not called since. */
+    /* Whether other connections have committed since the last truce__kv_accept. */
     bool foreign;
-    /* The commit that is running has written to the log. */
+    /* Whether the running commit has written to the log. */
     bool logged;
+    /* Whether this connection has searched for the index of the log. */
     bool sought_index;
-    /* The header of the index of the log, or NULL if it is not found yet. */
+    /* The header of the index of the log, or NULL before it is found. */
     const atomic_uint *index;
-    /* The snapshot that the connection is in. */
+    /* The header of the index of the log, as the snapshot of the connection has it. */
     struct kv_snapshot snapshot;
-    /* The version of the snapshot. */
+    /* The schema version of the snapshot. */
     uint32_t snapshot_version;
-    /* A call has failed in the snapshot. */
+    /* Whether a call has failed in the snapshot. */
     bool failed;
     sqlite3_stmt *version, *roots, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
-    /* A statement on a row whose bytes the caller may still read. */
+    /* The statement whose current row the caller may still read, or NULL. */
     sqlite3_stmt *kept;
-    /* Open addressing by table number; the size is a power of two, or 0. */
+    /* The prepared statements: a hash table by table number, with open addressing. Its size is a
+     * power of two, or 0. */
     struct kv_table **tables;
     uint32_t tables_count, tables_room;
     /* The callback of the truce__kv_rows_each call that is running. */
@@ -88,26 +92,27 @@ struct kv {
     void *take_arg;
     /* The last row that the callback received. */
     int64_t taken;
-    /* All bodies up to this row are known to be valid. */
+    /* All bodies up to this row are known to be valid, from an earlier walk. */
     int64_t walked;
-    /* The table of the last statement. */
+    /* The table of the last statement, for error messages. */
     int64_t table;
+    /* Names tables in error messages. */
     kv_name_function *names;
     void *names_arg;
-    /* NULL if every body is valid. */
+    /* Checks a body. NULL means that every body is valid. */
     bool (*sound)(const uint8_t *body, size_t size);
-    /* The table whose bodies may be larger than a document. */
+    /* The table whose bodies may be larger than a document may be. */
     int64_t wide;
-    /* The bodies that were valid, if `sound` is not NULL. */
+    /* The fingerprints of bodies that were valid. Used if `sound` is not NULL. */
     struct seen *seen;
     struct seen_walks walks;
-    /* truce__kv_rows_each ended at a body that is not valid. */
+    /* Whether truce__kv_rows_each ended at an invalid body. */
     bool corrupted;
-    /* The reason of a failure. */
+    /* The text of error_reason_of and damage_of (kv.c). */
     char reason[80];
-    /* The budget that reads take from; NULL means no bound. */
+    /* The budget that reads take from, or NULL for no limit. */
     struct budget *budget;
-    /* NULL if SQLite finds all rows (kv_direct.h). */
+    /* How to find rows in the pages (kv_direct.h), or NULL if SQLite finds all rows. */
     struct kv_direct *direct;
 };
 
@@ -122,10 +127,10 @@ truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_er
 truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
                                   bson_error_t *error);
 
-/* Fails with CORRUPT: the body in this row is not valid. */
+/* Fails with CORRUPT, because the body in this row is not valid. */
 truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
 
-/* Checks a body that was not seen before. */
+/* Checks a body whose fingerprint is not stored. Stores the fingerprint if the body is valid. */
 bool truce__kv_check_body(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
 /* Loads the fingerprint of a row into the processor's cache while the row is read. */
@@ -141,7 +146,7 @@ static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct
            truce__kv_check_body(kv, table, row, body);
 }
 
-/* Ends the loan of bytes by the previous call. */
+/* Resets the statement from which the previous call lent bytes. */
 static inline void kv_settle(struct kv *kv)
 {
     if (kv->kept)

@@ -1,14 +1,14 @@
 /*
  * Finding rows and keys in the pages of the file and of the log.
  *
- *     inner page   | header, 12 bytes | places of the cells | ... | cells: child, last row of it |
- *     leaf         | header, 8 bytes  | places of the cells | ... | cells: size, row, record     |
+ *     inner page   | header, 12 bytes | cell pointers | ... | cells: child, last row of it |
+ *     leaf         | header, 8 bytes  | cell pointers | ... | cells: size, row, record     |
  *
  * In a table of keys, the cells of inner pages have entries of their own, each between the entries
  * of two children:
  *
- *     inner page   | header, 12 bytes | places of the cells | ... | cells: child, size, record   |
- *     leaf         | header, 8 bytes  | places of the cells | ... | cells: size, record          |
+ *     inner page   | header, 12 bytes | cell pointers | ... | cells: child, size, record   |
+ *     leaf         | header, 8 bytes  | cell pointers | ... | cells: size, record          |
  *
  * A lookup goes from the root to a leaf. SQLite executes some ten instructions of a statement for
  * it, and looks for each page in its page cache. A walk does the same once for each leaf. SQLite
@@ -29,10 +29,10 @@
  *  2. The number of moved frames is of the same generation as the header. A writer that begins the
  *     log again changes the header first, and the header was the same afterwards (kv.c).
  *  3. No byte outside of a page is read, whatever the page contains.
- *  4. A row or a key is returned only if it was found in its place. All other results are
- *     SQLite's.
- *  5. A walk over keys continues with a larger entry, or it ends: whatever the pages contain, it
- *     does not go round in a circle.
+ *  4. A row or a key is returned only if it was found where its number or its order requires. All
+ *     other results are SQLite's.
+ *  5. A walk over keys continues with a larger entry, or it ends. Whatever the pages contain, it
+ *     therefore terminates.
  */
 #include "engine/storage/kv_direct.h"
 
@@ -44,33 +44,40 @@
 #include "engine/storage/checksum_vfs.h"
 #include "engine/storage/kv_connection.h"
 
-/* The bytes of a page that SQLite uses, and the largest payload that is not continued on other
- * pages. */
+/* The number of bytes of a page that SQLite uses, and the largest payload of a row that does not
+ * continue on other pages. */
 #define USABLE    (KV_PAGE_BYTES - KV_SUM_BYTES)
 #define LOCAL_MAX (USABLE - 35)
-/* The same for an entry of a table of keys. */
+/* The largest payload of an entry of a table of keys that does not continue on other pages. */
 #define ENTRY_MAX ((USABLE - 12) * 64 / 255 - 23)
-/* The largest numbers of a cell may be read beyond the end of a page. */
-#define BEYOND     24
+/* The number of bytes after the end of a page that a read of a cell's numbers may touch. */
+#define BEYOND 24
+/* The first byte of a page in SQLite's file format: of an inner page and of a leaf, in a table of
+ * rows (TYPE) and in a table of keys (KEYS). */
 #define TYPE_INNER 0x05
 #define TYPE_LEAF  0x0d
 #define KEYS_INNER 0x02
 #define KEYS_LEAF  0x0a
+/* The number of bytes of the header of an inner page, and of that of a leaf. */
 #define HEAD_INNER 12
 #define HEAD_LEAF  8
-#define DEPTH_MAX  20
-/* The inner pages that a connection keeps at most. */
+/* The maximum depth of a tree. A deeper one is left to SQLite. */
+#define DEPTH_MAX 20
+/* The maximum number of inner pages that a connection keeps. */
 #define INNER_PAGES 256
 
-/* The parts of the index of the log: the numbers of pages, and a hash table of them. */
+/* A part of the index of the log has the page numbers of PART_FRAMES frames, and a hash table of
+ * PART_SLOTS slots. The first part begins with the header, so it has FIRST_FRAMES frames. */
 #define PART_FRAMES  4096
 #define PART_SLOTS   8192
 #define FIRST_FRAMES (PART_FRAMES - 34)
+/* The number of bytes of the header of the log, and of the header of a frame. */
 #define LOG_HEADER   32
 #define FRAME_HEADER 24
 
 struct direct_page {
-    /* The number of the page (0 if none exists), and the data that it is of. */
+    /* The number of the page, or 0 if none is loaded, and the data that it belongs to
+     * (kv_direct.data). */
     uint32_t number;
     uint64_t data;
     uint8_t bytes[KV_PAGE_BYTES + BEYOND];
@@ -86,29 +93,31 @@ struct direct_entry {
 struct direct_walk {
     /* The root of the table, or 0 if there is no walk. */
     uint32_t root;
-    /* The last entry, or the one after which the walk begins. Its key is in `key`. */
+    /* The last entry, or the entry after which the walk begins. The bytes of its key are in
+     * `key`. */
     struct direct_entry last;
     uint8_t key[ENTRY_MAX];
-    /* The leaf with the entries that follow from `cell` on. */
+    /* The leaf that contains the next entries, and the cell of the next entry. */
     struct direct_page leaf;
     unsigned cell;
 };
 
 struct kv_direct {
-    /* NULL if the snapshot cannot be read directly. */
+    /* The files of the connection. `file` is NULL if the snapshot cannot be read directly. */
     sqlite3_file *file, *log;
-    /* The parts of the index of the log that are mapped. */
+    /* The mapped parts of the index of the log. */
     void *const *parts;
-    /* Counts the snapshots with different data. */
+    /* A number that changes when a snapshot shows other data than the one before. */
     uint64_t data;
-    /* The frames of the snapshot that are not in the file. None: log_from is log_upto + 1. */
+    /* The first and the last frame of the snapshot that are not in the file. If all are in the
+     * file, log_from is log_upto + 1. */
     uint32_t log_from, log_upto;
     /* The header of the last snapshot. */
     struct kv_snapshot snapshot;
-    /* The last page that was read. */
+    /* The last leaf that was read. */
     struct direct_page *leaf;
     struct direct_walk walk;
-    /* Each at its number modulo their count, or NULL if none exists yet. */
+    /* Inner pages, each at its page number modulo INNER_PAGES, or NULL. */
     struct direct_page *inner[INNER_PAGES];
 };
 
@@ -200,7 +209,7 @@ static bool direct_find_frame_in_part(const struct kv_direct *direct, uint32_t p
             return true;
         if (place > PART_FRAMES)
             return false;
-        /* invariant 1 */
+        /* Invariant 1: the frame belongs to a later commit. */
         if (number > direct->log_upto)
             continue;
         if (number >= direct->log_from &&
@@ -250,7 +259,7 @@ static bool direct_is_inner(const uint8_t *page)
     return *page == TYPE_INNER || *page == KEYS_INNER;
 }
 
-/* Returns whether the places of all cells are in the page (invariant 3). */
+/* Returns whether the cell pointers are within the page (invariant 3). */
 static bool direct_is_valid(const uint8_t *page)
 {
     unsigned head = direct_is_inner(page) ? HEAD_INNER : HEAD_LEAF, cells = direct_cells(page);
@@ -259,7 +268,7 @@ static bool direct_is_valid(const uint8_t *page)
            head + 2 * cells <= USABLE && (cells || !direct_is_inner(page));
 }
 
-/* Returns a page of a tree, or NULL. A leaf is valid until the next call. */
+/* Returns a page of a tree, or NULL if it cannot be read. A leaf is valid until the next call. */
 static const uint8_t *direct_page_of(struct kv_direct *direct, uint32_t number)
 {
     struct direct_page **kept = &direct->inner[number % INNER_PAGES], *leaf = direct->leaf;
@@ -282,7 +291,7 @@ static const uint8_t *direct_page_of(struct kv_direct *direct, uint32_t number)
 
 /* ---- cells ---------------------------------------------------------------------------------- */
 
-/* Reads a number of at most nine bytes. Returns their count. */
+/* Reads a variable-length integer of at most nine bytes. Returns the number of bytes. */
 static unsigned direct_number(const uint8_t *at, uint64_t *number)
 {
     uint64_t read = 0;
@@ -298,7 +307,7 @@ static unsigned direct_number(const uint8_t *at, uint64_t *number)
     return 9;
 }
 
-/* Returns NULL if the cell is not in the page. */
+/* Returns a cell, or NULL if it is not within the page. */
 static const uint8_t *direct_cell(const uint8_t *page, unsigned head, unsigned cell)
 {
     unsigned place = direct_short_at(page + head + (size_t)2 * cell);
@@ -319,14 +328,15 @@ static bool direct_row_of(const uint8_t *page, unsigned head, unsigned cell, int
     return true;
 }
 
-/* Returns where the page of the child at a cell is, after the last cell that of the last child. */
+/* Returns the position of the page number of a child. After the last cell, that is the last child
+ * in the header. */
 static const uint8_t *direct_child(const uint8_t *page, unsigned cell)
 {
     return cell < direct_cells(page) ? direct_cell(page, HEAD_INNER, cell) : page + 8;
 }
 
-/* Returns the cell that the row would have if the rows of the page had equal distances. Rows that
- * are numbered one after the other have. */
+/* Returns the cell that the row has if the rows of the page have equal distances. Rows that are
+ * numbered consecutively have. */
 static unsigned direct_guess(const uint8_t *page, unsigned head, int64_t row)
 {
     unsigned last = direct_cells(page) - 1;
@@ -363,8 +373,8 @@ static bool direct_search(const uint8_t *page, unsigned head, int64_t row, unsig
     return true;
 }
 
-/* Returns the leaf in which the row would be; NULL if it is not known. No row of the leaf is larger
- * than `*upto`. */
+/* Returns the leaf that contains the row if the row exists, or NULL if the leaf cannot be found. No
+ * row of the leaf is larger than `*upto`. */
 static const uint8_t *direct_leaf_of(struct kv_direct *direct, uint32_t root, int64_t row,
                                      int64_t *upto)
 {
@@ -467,7 +477,8 @@ static bool direct_is_after(const struct direct_entry *a, const struct direct_en
     return order ? order > 0 : a->row > b->row;
 }
 
-/* Finds the first cell whose entry is larger. `*cell` is the number of cells if no entry is. */
+/* Finds the first cell whose entry is larger than `last`. `*cell` is the number of cells if no
+ * entry is larger. */
 static bool direct_search_keys(const uint8_t *page, const struct direct_entry *last, unsigned *cell)
 {
     unsigned low = 0, high = direct_cells(page);
@@ -487,9 +498,9 @@ static bool direct_search_keys(const uint8_t *page, const struct direct_entry *l
     return true;
 }
 
-/* Finds the first entry of a table that is larger than `last`: in a leaf, or otherwise above it.
- * Its key is borrowed until the next page is read. `*next` is the cell of the leaf after it, or 0
- * if the entry is not in a leaf. */
+/* Finds the first entry of a table that is larger than `last`, in a leaf or in an inner page. Its
+ * key is borrowed until the next page is read. `*next` is the cell of the leaf after it, or 0 if
+ * the entry is not in a leaf. */
 static enum kv_direct_end direct_seek(struct kv_direct *direct, uint32_t root,
                                       const struct direct_entry *last, struct direct_entry *entry,
                                       unsigned *next)
@@ -550,7 +561,7 @@ bool truce__kv_direct_row(struct kv *kv, int64_t table, int64_t row, struct byte
     if (!leaf || !direct_search(leaf, HEAD_LEAF, row, &cell) || cell == direct_cells(leaf) ||
         !direct_body_of(leaf, cell, &found, body))
         return false;
-    /* invariant 4 */
+    /* Invariant 4. */
     return found == row;
 }
 
@@ -594,11 +605,11 @@ bool truce__kv_direct_key(struct kv *kv, int64_t table, struct bytes key, int64_
     if (!root || direct_seek(direct, root, &last, &entry, &next) != KV_DIRECT_ENOUGH)
         return false;
     *row = entry.row;
-    /* invariant 4 */
+    /* Invariant 4. */
     return direct_order_of_keys(entry.key, key) == 0;
 }
 
-/* Copies the entry: the page may be replaced before the next one is asked for. */
+/* Copies the entry, because its page may be replaced before the next call. */
 static void direct_note_last(struct direct_walk *walk, const struct direct_entry *entry)
 {
     if (entry->key.size)
@@ -639,7 +650,7 @@ enum kv_direct_end truce__kv_direct_walk_next(struct kv *kv, struct bytes *key, 
     }
     if (end != KV_DIRECT_ENOUGH)
         return end;
-    /* invariant 5 */
+    /* Invariant 5. */
     if (!direct_is_after(&entry, &walk->last))
         return KV_DIRECT_UNKNOWN;
     direct_note_last(walk, &entry);

@@ -6,8 +6,8 @@
  *
  * The connection is in a snapshot, so SQLite's read transaction keeps all pages of the snapshot
  * from being overwritten. Pages come through the VFS, which compares their checksums and shares
- * them. Whatever is not as expected is left to SQLite: a row that is not there, a body on several
- * pages, a page that is damaged or cannot be read. SQLite then finds the row or the error.
+ * them. SQLite handles every other case: a missing row, a body on several pages, a page that is
+ * damaged or cannot be read. It then finds the row or the error.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 struct kv_direct;
 
 struct kv_direct *truce__kv_direct_new(void);
-/* NULL is allowed. */
+/* Frees the struct. NULL is allowed. */
 void truce__kv_direct_free(struct kv_direct *direct);
 
 /* Called when a snapshot has begun. The caller read `moved`, the number of frames that were moved
@@ -30,24 +30,24 @@ bool truce__kv_direct_row(struct kv *kv, int64_t table, int64_t row, struct byte
 
 /* The end of a walk. */
 enum kv_direct_end {
-    /* There are no more rows or entries. */
+    /* The table has no more rows or entries. */
     KV_DIRECT_END,
-    /* `take` has returned false, or an entry was found. */
+    /* `take` has returned false, or the next entry was found. */
     KV_DIRECT_ENOUGH,
-    /* SQLite must continue after the last row or entry. */
+    /* The pages do not show the next row or entry, so SQLite must continue after the last one. */
     KV_DIRECT_UNKNOWN,
 };
 
-/* Passes the rows after row `after` to `take`, in the order in which the pages have them. */
+/* Passes the rows after row `after` to `take`, in the order of the pages. */
 enum kv_direct_end truce__kv_direct_each(struct kv *kv, int64_t table, int64_t after,
                                          bool (*take)(struct kv *kv, int64_t row,
                                                       struct bytes body));
 
-/* Finds the smallest row of a key. Returns false if SQLite must look for it. */
+/* Finds the smallest row number of a key. Returns false if SQLite must look for the key. */
 bool truce__kv_direct_key(struct kv *kv, int64_t table, struct bytes key, int64_t *row);
 
 /* Begins a walk over the entries of a table of keys after (key, row). Returns false if SQLite must
- * do it: a connection has one walk at a time. */
+ * make the walk, because the connection already has one. */
 bool truce__kv_direct_walk(struct kv *kv, int64_t table, struct bytes key, int64_t row);
 /* Moves to the next entry. Its key is borrowed until the next call for the walk. */
 enum kv_direct_end truce__kv_direct_walk_next(struct kv *kv, struct bytes *key, int64_t *row);

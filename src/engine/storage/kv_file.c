@@ -54,8 +54,8 @@ truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Fails with LOCKED at once if another connection has the file open. The schema version itself is
- * not used. */
+/* Fails with LOCKED at once if another connection has the file open. Reading the schema version is
+ * only a way to lock the file. */
 static truce_status be_alone(const char *path, bson_error_t *error)
 {
     struct kv *kv;
@@ -125,7 +125,7 @@ truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
     return status;
 }
 
-/* Returns the log that SQLite has open; NULL if it has no log. */
+/* Finds the log that SQLite has open. `*log` is NULL if SQLite has none. */
 static int find_log(struct kv *kv, sqlite3_file **log)
 {
     int result = sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, log);

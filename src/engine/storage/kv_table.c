@@ -2,11 +2,11 @@
  * Rows, keys, and cursors.
  *
  *     c<n>  (id INTEGER PRIMARY KEY, body BLOB)                            a rowid B-tree
- *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   one B-tree, no second
+ *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   a single B-tree
  *
  * SQLite compares BLOBs as memcmp does and then by length, which is the order that keys are encoded
- * for (bson/key_encoding.h). A key table contains a pair at most once. It does not know which keys
- * are unique: the single writer checks this before it inserts.
+ * for (bson/key_encoding.h). A key table contains a pair at most once. The table does not know
+ * which keys are unique: the writer checks this before it inserts.
  *
  * Connections that read look for rows and keys in the pages first (kv_direct.h). Otherwise every
  * call is one prepared statement, which is stepped and reset before the call returns. If a
@@ -15,8 +15,7 @@
  * closed.
  *
  * A walk over all rows is one step of one statement. SQLite's loop calls the SQL function
- * truce_take for each row, which takes two thirds of the time of leaving the loop and entering it
- * again.
+ * truce_take for each row. A call takes two thirds of the time that a step of the statement takes.
  */
 #include "engine/storage/kv_table.h"
 
@@ -44,8 +43,8 @@ static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
     truce_assert(result == SQLITE_OK);
 }
 
-/* Returns the bytes of a value of SQLite, which owns them. A value that is not a BLOB was not
- * written by truce. SQLite converts it to bytes, or it has none. */
+/* Returns the bytes of a value, which SQLite owns. truce writes only BLOBs. SQLite converts any
+ * other value to bytes; NULL has none. */
 static struct bytes value_bytes(sqlite3_value *value)
 {
     const uint8_t *data = sqlite3_value_blob(value);
@@ -409,8 +408,8 @@ int truce__kv_define_take(struct kv *kv)
                                    table_take, NULL, NULL);
 }
 
-/* Returns the version of the data of a snapshot; 0 if the data may change, or if bodies are not
- * checked. */
+/* Returns the version of the data that a walk reads. Returns 0 if the walk is not recorded, because
+ * the data may change or bodies are not checked. */
 static uint32_t version_of_walk(struct kv *kv)
 {
     unsigned version = 0;
@@ -420,7 +419,7 @@ static uint32_t version_of_walk(struct kv *kv)
     return version;
 }
 
-/* Takes the rows after the last one, in SQLite's loop. */
+/* Passes the rows after the last one to `take`, in SQLite's loop. */
 static truce_status table_walk(struct kv *kv, kv_take_function *take, bson_error_t *error)
 {
     sqlite3_stmt *statement;
@@ -556,7 +555,7 @@ static truce_status table_next_entry(struct kv_cursor *cursor, bson_error_t *err
     return table_step(cursor, error);
 }
 
-/* Moves to the next entry with a row. */
+/* Moves to the next entry whose row exists. */
 static truce_status table_next_apart(struct kv_cursor *cursor, bson_error_t *error)
 {
     truce_status status;
@@ -602,7 +601,8 @@ bool truce__kv_reports_sizes(void)
     return sqlite3_compileoption_used("ENABLE_DBSTAT_VTAB");
 }
 
-/* Reads page by page, so that the budget of the connection is checked between two pages. */
+/* Measures a table. SQLite reads page by page, so the budget of the connection is checked between
+ * two pages. */
 truce_status truce__kv_size(struct kv *kv, bool keys, int64_t table, struct kv_size *size,
                             bson_error_t *error)
 {

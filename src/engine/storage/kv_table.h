@@ -6,9 +6,9 @@
 #include "engine/storage/kv.h"
 
 struct kv_size {
-    /* The pages of the table. */
+    /* The bytes of all pages of the table. */
     int64_t bytes;
-    /* The unused part of these pages. */
+    /* The number of unused bytes in these pages. */
     int64_t unused;
 };
 

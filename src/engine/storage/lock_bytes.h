@@ -9,18 +9,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The write lock, and the turnstile: a process that waits for the write lock holds it, so later
+ * ones wait behind it. */
 #define BYTE_LOCK      0
 #define BYTE_TURNSTILE 1
-/* The entry lock: held by a process that opens or closes the store. */
+/* The entry lock. A process holds it while it opens or closes the store. */
 #define BYTE_ENTRY 2
-/* Held shared by every process that has the store open. */
+/* The presence lock. Every process that has the store open holds it, shared. */
 #define BYTE_PRESENT 3
-/* Held shared by readers of the file alone (read_only_reader.c). */
+/* Readers of the file alone hold this byte, shared (read_only_reader.c). */
 #define BYTE_READ_ONLY 4
 /* The first byte of the claims: claim n locks byte BYTE_CLAIMS + n. */
 #define BYTE_CLAIMS 16
 
-/* The end of an error about a lock that no other process holds. */
+/* The end of an error about a lock that fails although no other process holds it. */
 #define LOCK_ADVICE "; keep the store on a file system with locks, such as one of a local disk"
 
 static inline bool lock_set_byte(int file, int64_t byte, short type)

@@ -25,13 +25,14 @@
  *     commits, and of notifications (write_lock.c, durable.c, change_notify.c) only.
  *  2. A file is not opened if it is a symbolic link, has a second name, is not the one under its
  *     name, or is not a lock file of truce.
- *  3. Its descriptors are not the standard ones: a program that was started without those would
- *     print into the page.
+ *  3. Its descriptors are not 0, 1, or 2. In a program that was started without standard streams,
+ *     a print would otherwise write into the page.
  *  4. A page of another lock file (of a copied one, or a new one next to a database with content)
  *     is adopted only after SQLite has also confirmed that no process has the database open. A
  *     process may have it open through a removed lock file.
- *  5. The page is whole as long as both of its ends are. If it was cut, it is not used again until
- *     no process is present; later reads of it return zeros (mapping_guard.c).
+ *  5. The page is whole as long as the magic numbers at both of its ends are right. If the file was
+ *     truncated, the page is not used again until no process is present; later reads of it return
+ *     zeros (mapping_guard.c).
  *  6. The file is opened close-on-exec and closed in forked children: otherwise a lock of an open
  *     file description would outlive its process in its children.
  *
@@ -62,8 +63,9 @@
 #include "engine/storage/lock_bytes.h"
 #include "engine/storage/mapping_guard.h"
 
-/* SQLite's mode for a new database, before the umask. */
-#define MODE   0644
+/* The mode that SQLite gives a new database, before the umask is applied. */
+#define MODE 0644
+/* The milliseconds between two attempts to acquire the entry lock. */
 #define NAP_MS 1
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -168,7 +170,7 @@ static bool is_under_its_name(const struct lock *lock)
 
 /* ---- the entry lock ------------------------------------------------------------------------- */
 
-/* Returns false with errno EAGAIN after the deadline. */
+/* Waits for the entry lock. Returns false with errno EAGAIN after the deadline. */
 static bool shut_door(const struct lock *lock, int64_t deadline_ns)
 {
     while (!lock_set_byte(lock->file, BYTE_ENTRY, F_WRLCK)) {
@@ -210,8 +212,8 @@ static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied
     }
 }
 
-/* Returns false with errno EAGAIN or EACCES if another process is present, and with other numbers
- * if the file system has no locks. */
+/* Tries to lock the presence byte alone. Returns false with errno EAGAIN or EACCES if another
+ * process is present, and with another errno if the file system has no locks. */
 static bool is_alone(const struct lock *lock)
 {
     return lock_set_byte(lock->file, BYTE_PRESENT, F_WRLCK);
@@ -249,8 +251,8 @@ static bool file_is_known(const struct lock *lock)
            truce__file_id_equal(&page->self, &lock->id);
 }
 
-/* Maps a part through a descriptor of its own, since a mapping keeps its open file description, and
- * a forked child keeps its mappings. Returns NULL on failure. */
+/* Maps a part of the file through a descriptor of its own: a mapping keeps its open file
+ * description and its locks, and a forked child keeps its mappings. Returns NULL on failure. */
 static void *map_part(const struct lock *lock, off_t at, size_t size)
 {
     int file = truce__lock_file_open(lock->path, O_RDWR);
@@ -289,7 +291,7 @@ void truce__lock_unmap_records(void *records)
     munmap(records, LOCK_RECORDS_BYTES);
 }
 
-/* Makes the page. The caller is alone. posix_fallocate makes a full disk an error here and not a
+/* Creates the page. The caller is alone. posix_fallocate makes a full disk an error here and not a
  * fault later. */
 static truce_status make_page(struct lock *lock, const char *path, bson_error_t *error)
 {
@@ -318,7 +320,7 @@ static truce_status make_page(struct lock *lock, const char *path, bson_error_t 
     return TRUCE_OK;
 }
 
-/* Uses the page that other processes have made. */
+/* Maps the page that other processes use. */
 static truce_status share_page(struct lock *lock, bson_error_t *error)
 {
     struct stat found;
@@ -368,7 +370,8 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
     return status;
 }
 
-/* Deletes what earlier processes left, or a machine that lost power: values of several times. */
+/* Resets the records and the promises, which belong to processes that have ended. After a power
+ * cut, the page may contain values of different times. */
 static void forget_others(struct lock_page *page)
 {
     atomic_store(&page->published, 0);
@@ -421,12 +424,12 @@ truce_status truce__lock_admit(struct lock *lock, const char *path, bson_error_t
         !lock_set_byte(lock->file, BYTE_ENTRY, F_UNLCK))
         return file_fail_lock(lock, error);
     lock->alone = false;
-    /* The file was opened in a way that closing it drops no lock of SQLite's. */
+    /* A descriptor of the path alone (O_PATH). Closing it does not drop SQLite's locks. */
     lock->database_file = truce__fork_guard_open(path, O_PATH | O_NOFOLLOW, 0);
     return TRUCE_OK;
 }
 
-/* ---- the files next to it ------------------------------------------------------------------- */
+/* ---- the database and the log --------------------------------------------------------------- */
 
 /* Finds out whether the log has content and is the one that was there before. Fails with IO if this
  * cannot be determined. */
@@ -439,7 +442,7 @@ static truce_status is_old_log(const struct lock *lock, bool *is, bson_error_t *
     return status;
 }
 
-/* Reads the log again after a frame had a wrong checksum. The checksum may be right now. */
+/* Reads the log again after a frame had a wrong checksum, because the second read may succeed. */
 static truce_status lock_file_read_log_again(struct lock *lock, const char *path,
                                              bson_error_t *error)
 {
@@ -454,7 +457,7 @@ static truce_status lock_file_read_log_again(struct lock *lock, const char *path
     return status ? status : truce__lock_log_usable(lock, error);
 }
 
-/* Checks the content. The file is the same one as before. */
+/* Checks that the log belongs to the content of the database, which is the same file as before. */
 static truce_status match_content(struct lock *lock, const char *path, bson_error_t *error)
 {
     truce_status status;

@@ -2,11 +2,11 @@
  * The archiver's part of the shared page.
  *
  * One process at a time archives a store: it has claimed LOCK_ARCHIVE. It keeps a read transaction
- * open that pins the log after the place that it has archived, so SQLite does not let a commit
- * begin the log again. A checkpoint that lets the log begin again waits for the archive:
+ * open that pins the log after the position up to which it is archived, so SQLite does not let a
+ * commit begin the log again. A checkpoint that lets the log begin again waits for the archive:
  *
- *     checkpoint, under the lock     hurry; wait until the place is the end of the log
- *     archiver                       archives the rest, publishes the place
+ *     checkpoint, under the lock     hurry; wait until the position is the end of the log
+ *     archiver                       archives the rest, publishes the position
  *     checkpoint                     moves the rest into the file
  *     archiver                       begins its next read transaction, which now needs no frame of
  *                                    the log, and ends the one before
@@ -15,8 +15,8 @@
  * Invariants:
  *  1. Nothing in the page decides what is archived. A wrong value (after a power cut any is
  *     possible) delays a checkpoint or makes it try without success.
- *  2. The place is published after the target has stored it. While it changes, `frames` is
- *     PLACE_CHANGES.
+ *  2. The position is published after the target has stored the log up to it. While the position
+ *     changes, `frames` is PLACE_CHANGES.
  *  3. The time of a commit was read under the lock before the commit: no caller and no reader has
  *     seen the commit earlier, and none of its operations began later.
  *  4. The time of a frame is used only if salts and frame are those of the commit. A commit has its
@@ -25,7 +25,7 @@
  *     Commits of one millisecond share an entry, so the entries cover at least about a second.
  *  5. A lag is measured with the monotonic clock, which all processes of the machine share. A clock
  *     that is set changes no lag.
- *  6. If a place in the log was published, the last process that closes the store moves the log
+ *  6. If a position in the log was published, the last process that closes the store moves the log
  *     into the file, but does not remove it. The next archiver can then continue. Its comparison
  *     with the archive decides this (archiver.c). A wrong value in the page only leaves or removes
  *     a log that is in the file.
@@ -40,15 +40,18 @@
 
 #define PLACE_CHANGES UINT32_MAX
 #define MILLISECOND   INT64_C(1000000)
-/* A writer may replace so many of the oldest times while they are read. */
+/* The number of the oldest times that readers skip, because a writer may replace them during the
+ * read. */
 #define OLDEST_SKIPPED 16
-/* The maximum length of a log that stays when the store is closed. Each opening reads it. */
+/* The maximum number of frames in a log that stays when the store is closed. Each opening reads all
+ * of them. */
 #define KEPT_FRAMES 4000
-/* The bytes that truce__archive_prepare leaves to the wait under the lock. */
+/* truce__archive_prepare ends when at most this many bytes are left. They are archived during the
+ * wait under the lock. */
 #define NEAR_BYTES (1024 * 1024)
 
-/* Writes the next entry. Only the holder of the lock writes. A reader compares the frame before and
- * after. */
+/* Writes the next entry. Only the holder of the lock writes. A reader compares the frame number
+ * before and after it reads the entry. */
 static void archive_note_time(struct lock_archive *archive, int64_t time_ms, uint64_t salts,
                               uint32_t frame)
 {
@@ -141,7 +144,7 @@ void truce__archive_ask(struct lock *lock)
     truce__futex_wake_shared(&lock->page->archive.calls, 1);
 }
 
-/* Returns how many bytes of the log have no place in the archive now. */
+/* Returns the number of bytes of the log that are not archived. */
 static uint64_t archive_behind(const struct lock_page *page)
 {
     uint32_t archived = atomic_load(&page->archive.frames), frames = atomic_load(&page->log_least);
@@ -153,15 +156,15 @@ static uint64_t archive_behind(const struct lock_page *page)
     return frames > archived ? (uint64_t)(frames - archived) * PIN_PAGE_BYTES : 0;
 }
 
-/* Returns whether a call to the target takes too long to wait for it. */
+/* Returns whether a call to the target takes more than half of `milliseconds`. */
 static bool archive_is_slow(const struct lock_archive *archive, int milliseconds)
 {
     return (int)atomic_load(&archive->call_ms) * 2 > milliseconds;
 }
 
-/* Waits until the archiver reports a new place, for 10 ms at most. Returns false if the time has
- * expired or the call was interrupted. `seen` is the count of places before the caller examined the
- * place. */
+/* Waits until the archiver publishes a new position, for 10 ms at most. Returns false if the time
+ * has expired or the call was interrupted. `seen` is the value of `places` before the caller
+ * examined the position. */
 static bool archive_wait_place(struct lock *lock, unsigned seen, int64_t until_ns)
 {
     int64_t left = until_ns - truce__clock_monotonic_ns();
@@ -308,7 +311,7 @@ void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
     atomic_store(&archive->call_ms, call_ms);
 }
 
-/* Returns the milliseconds since a time, at least 1: 0 means that nothing is missing. */
+/* Returns the milliseconds since a time, at least 1, because 0 means that nothing is missing. */
 static int64_t archive_ms_since(int64_t since_ns)
 {
     /* The page can have any value, for example one of an earlier boot. */

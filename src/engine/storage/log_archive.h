@@ -16,8 +16,8 @@ void truce__archive_note_begin(struct lock *lock, const struct kv *kv);
 /* Records where in the log this commit ends. If it failed, this need not be called. */
 void truce__archive_note_commit(struct lock *lock, const struct kv *kv);
 
-/* Asks a running archiver to archive now, and without a pause during the next milliseconds (0:
- * once, and an earlier call ends). */
+/* Requests that a running archiver works now, and without a pause during the next `milliseconds`.
+ * With 0, the archiver works once, and an earlier request ends. */
 void truce__archive_hurry(struct lock *lock, int milliseconds);
 
 /* Waits up to `milliseconds`, without the lock, until the archive has most of the log. A checkpoint
@@ -30,8 +30,8 @@ void truce__archive_prepare(struct lock *lock, int milliseconds);
  * target is too slow for the time. */
 bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int milliseconds);
 
-/* Returns whether an archive has a place in the log, which should therefore stay when the store is
- * closed, so that the next archiver continues. */
+/* Returns whether the archive has a position in the log. The log should then stay when the store is
+ * closed, so that the next archiver continues there. */
 bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv);
 
 /* ---- for the archiver ----------------------------------------------------------------------- */
@@ -41,21 +41,22 @@ bool truce__archive_keeps_log(const struct lock *lock, const struct kv *kv);
 truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *error);
 void truce__archive_leave(struct lock *lock, int claim);
 
-/* Publishes the place up to which the log is archived and after which it is pinned. With NULL, the
- * archiver does not pin the log. */
+/* Publishes the position up to which the log is archived and after which it is pinned. If `place`
+ * is NULL, the archiver does not pin the log. */
 void truce__archive_publish(struct lock *lock, const struct kv_log_place *place);
 
-/* Returns the number of calls so far that want the archiver to work. */
+/* Returns the number of requests so far that an archiver works. */
 unsigned truce__archive_calls(const struct lock *lock);
-/* Sleeps for so long, or until the number of calls is not `seen` any more. Returns soon while a
- * checkpoint hurries. */
+/* Sleeps for `milliseconds`, or until the number of requests differs from `seen`. Returns soon
+ * while a checkpoint waits. */
 void truce__archive_sleep(struct lock *lock, unsigned seen, int milliseconds);
 
-/* The time of the commit that has this frame: its last one, or the first one if the process that
- * made it died right after. */
+/* The time of the commit to which a frame belongs. `frame` is the last frame of the commit, or the
+ * first one if the process died right after the commit. */
 struct commit_time {
     /* The generation of the log. */
     uint64_t salts;
+    /* The number of the frame, from 1, and the wall clock time of the commit in milliseconds. */
     uint32_t frame;
     int64_t time_ms;
 };
@@ -65,33 +66,37 @@ struct commit_time {
 size_t truce__archive_commit_times(const struct lock *lock, struct commit_time times[COMMIT_TIMES]);
 
 /* Publishes what is archived: all commits up to the number `durable` (durable.c), and everything
- * that was there at `whole_ns` (monotonic). */
+ * that was in the log at `whole_ns` (monotonic). */
 void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ns,
                                    uint64_t commit, uint32_t generation);
-/* Publishes how many bytes of the log are not archived, since when calls to the target fail
- * (monotonic; 0 means that they succeed), and how long a call takes. */
+/* Publishes three facts: the number of bytes of the log that are not archived, the monotonic time
+ * since which calls to the target fail (0 if they succeed), and the duration of a call. */
 void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
                                   int64_t failing_since_ns, unsigned call_ms);
 
 /* ---- for every process ---------------------------------------------------------------------- */
 
-/* Asks a running archiver to archive now. */
+/* Requests that a running archiver works now. */
 void truce__archive_ask(struct lock *lock);
 
 struct archive_facts {
-    /* 0 if the archiver died, and no other one has begun. */
+    /* The process that archives, or 0 if it died and no other one has begun. */
     int process;
+    /* Whether the archiver pins the log. */
     bool pins;
+    /* The number and the generation of the last archived commit. */
     uint64_t commit, generation;
-    /* Bytes of the log that are not archived. */
+    /* The number of bytes of the log that are not archived. */
     uint64_t behind_bytes;
-    /* How long something has been missing in the archive, or 0 if it has everything. */
+    /* The milliseconds for which a part of the log has been missing in the archive, or 0 if nothing
+     * is missing. */
     int64_t behind_ms;
-    /* How long calls to the target have been failing; 0 means that they succeed. */
+    /* The milliseconds for which calls to the target have been failing, or 0 if they succeed. */
     int64_t failing_ms;
 };
 
-/* Returns false if no process archives the store, and the last one ended by itself. */
+/* Reads the facts. Returns false if no process archives the store, and the last one ended by
+ * itself. */
 bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts);
 
 #endif

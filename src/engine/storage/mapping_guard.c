@@ -28,17 +28,19 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 struct guarded {
-    /* NULL if the slot is free. */
+    /* The start of the mapping, or NULL if the slot is free. */
     _Atomic(void *) mapping;
     atomic_size_t size;
-    /* How often it is guarded: several connections map one index. */
+    /* The number of times that the mapping is guarded, because several connections map one
+     * index. */
     int times;
     struct guarded *next;
 };
 
 static _Atomic(struct guarded *) guarded;
 
-/* Maps zeros at the address if it is guarded. */
+/* Replaces the guarded mapping that contains the address by zeros. Returns false if no such mapping
+ * exists. */
 static bool mapping_rescue(const uint8_t *address)
 {
     for (struct guarded *slot = atomic_load(&guarded); slot; slot = slot->next) {
@@ -52,8 +54,8 @@ static bool mapping_rescue(const uint8_t *address)
     return false;
 }
 
-/* Returns to repeat the read, or restores the default action of the signal if nothing was
- * changed. */
+/* Returns, which repeats the read, if the mapping was replaced. Otherwise restores the default
+ * action of the signal. */
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -94,7 +96,7 @@ __attribute__((constructor)) static void mapping_watch_forks(void)
     truce__forks_watch(mapping_before_fork, mapping_after_fork, mapping_after_fork);
 }
 
-/* Called under the mutex. Finds a mapping; NULL finds a free slot. */
+/* Finds the slot of a mapping, or a free slot if `mapping` is NULL. Called under the mutex. */
 static struct guarded *find_guarded(const void *mapping)
 {
     struct guarded *slot = atomic_load(&guarded);

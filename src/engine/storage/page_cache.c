@@ -6,37 +6,39 @@
 
 #include "engine/storage/checksum_vfs.h"
 
-#define WAYS    8
+/* The number of pages in each set. */
+#define WAYS 8
+/* The number of mutexes, each of which guards many sets. */
 #define MUTEXES 64
 
-/* SQLite's types of inner pages: of an index, and of a table. */
+/* The types of inner pages in SQLite's file format: of an index, and of a table. */
 #define TYPE_INNER_INDEX 0x02
 #define TYPE_INNER_TABLE 0x05
 /* The first byte of page 1. */
 #define TYPE_FIRST 'S'
 
 struct page_slot {
-    /* The number is 0 if the slot is empty. */
+    /* The name of the page. Its number is 0 if the slot is empty. */
     struct page_name name;
-    /* It was used since `next` passed it. */
+    /* A lookup has found the page since `next` last passed the slot. */
     bool used;
 };
 
 struct page_set {
     struct page_slot slots[WAYS];
-    /* The pages that were last read and not put in, by the hash of the number, or 0 if none
-     * exists. */
+    /* The pages that were read last but not inserted, each by the hash of its number, or 0. */
     uint32_t missed[WAYS];
-    /* The next slot that may be replaced (the CLOCK algorithm), and the next place of `missed`. */
+    /* The next slot that may be replaced (the CLOCK algorithm), and the next element of `missed` to
+     * overwrite. */
     uint8_t next, next_missed;
 };
 
 struct page_cache {
-    /* The number of sets, a power of two, minus one. */
+    /* The number of sets minus one. The number of sets is a power of two. */
     uint64_t mask;
-    /* Each guards the sets whose numbers have the same remainder. */
+    /* A mutex guards the sets whose numbers have the same remainder modulo MUTEXES. */
     pthread_mutex_t mutexes[MUTEXES];
-    /* WAYS pages of each set. */
+    /* The bytes of the pages: WAYS pages for each set. */
     uint8_t *pages;
     struct page_set sets[];
 };
@@ -95,11 +97,11 @@ static uint8_t *page_bytes(struct page_cache *cache, const struct page_set *set,
 
 static bool page_name_same(const struct page_name *a, const struct page_name *b)
 {
-    /* invariant 1 */
+    /* Invariant 1. */
     return a->number == b->number && a->moved == b->moved && a->salts == b->salts;
 }
 
-/* Returns -1 if the set does not have the page. */
+/* Returns the slot of the page, or -1 if the set does not have it. */
 static int page_find(const struct page_set *set, const struct page_name *name)
 {
     for (int i = 0; i < WAYS; i++) {
@@ -123,7 +125,8 @@ bool truce__page_cache_get(struct page_cache *cache, const struct page_name *nam
     return way >= 0;
 }
 
-/* Returns whether the page was missed a short time ago, in any version. */
+/* Returns whether the page, in any version, was missed a short time ago. Otherwise records that it
+ * is missed now. */
 static bool page_missed(struct page_set *set, uint32_t hash)
 {
     for (int i = 0; i < WAYS; i++) {
@@ -148,7 +151,8 @@ bool truce__page_cache_wants(struct page_cache *cache, const struct page_name *n
     return wants;
 }
 
-/* Returns the slot of another version of the page, an empty slot, or one that was not used. */
+/* Chooses the slot for a page: the slot of another version of it, an empty slot, or one that was
+ * not used. */
 static int page_choose(struct page_set *set, const struct page_name *name)
 {
     for (int i = 0; i < WAYS; i++) {

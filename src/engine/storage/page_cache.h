@@ -38,14 +38,16 @@
 
 struct page_cache;
 
-/* The value of `moved` for a frame of the log. */
+/* The value of `moved` in the name of a frame of the log. */
 #define PAGE_IN_LOG UINT32_MAX
 
 struct page_name {
-    /* The generation of the log. */
+    /* The generation of the log (its salts). */
     uint64_t salts;
     /* The number of the page, or of the frame, from 1. */
     uint32_t number;
+    /* The number of frames that checkpoints have moved into the file, or PAGE_IN_LOG for a
+     * frame. */
     uint32_t moved;
 };
 
@@ -58,10 +60,10 @@ void truce__page_cache_free(struct page_cache *cache);
 /* Copies a page. Returns false if the cache does not have it. Any thread. */
 bool truce__page_cache_get(struct page_cache *cache, const struct page_name *name, uint8_t *page);
 
-/* Returns whether a page that the cache did not have is worth its place. Any thread. */
+/* Returns whether a page that the cache did not have should be inserted. Any thread. */
 bool truce__page_cache_wants(struct page_cache *cache, const struct page_name *name,
                              const uint8_t *page);
-/* Adds a page, unless the cache has it. Any thread. */
+/* Inserts a page, unless the cache has it. Any thread. */
 void truce__page_cache_put(struct page_cache *cache, const struct page_name *name,
                            const uint8_t *page);
 

@@ -27,10 +27,13 @@
 #include "engine/storage/fork_guard.h"
 #include "engine/storage/lock_bytes.h"
 
+/* The number of bytes of the header of the log, of the header of a frame, and of a frame. */
 #define LOG_HEADER   32
 #define FRAME_HEADER 24
 #define FRAME        (FRAME_HEADER + PAGE_RECOVERY_PAGE_BYTES)
-#define LOG_MAGIC    0x377f0682u
+/* The first four bytes of SQLite's log, without the bit that gives the byte order of its
+ * checksums. */
+#define LOG_MAGIC 0x377f0682u
 
 static uint32_t page_number_at(const uint8_t *at)
 {
@@ -66,8 +69,9 @@ static bool read_at(int file, void *bytes, size_t size, int64_t offset)
 
 /* ---- the log -------------------------------------------------------------------------------- */
 
+/* The running checksum of the frames of the log. */
 struct chain {
-    /* The byte order of its words. */
+    /* Whether the words of the checksum are big-endian. */
     bool big;
     uint32_t salts[2], sum[2];
 };
@@ -342,17 +346,24 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
  * used once, so no chain is endless, and no page belongs to two documents.
  */
 
-#define KIND_INNER  5
-#define KIND_LEAF   13
+/* The first byte of an inner page, and of a leaf, of a table of rows. */
+#define KIND_INNER 5
+#define KIND_LEAF  13
+/* The number of bytes of the header of the file, which precedes the header of page 1. */
 #define FILE_HEADER 100
+/* The offset of the number of cells in the header of a page. */
 #define PLACE_COUNT 3
-/* The last child of an inner page. */
-#define PLACE_LAST   8
+/* The offset of the last child in the header of an inner page. */
+#define PLACE_LAST 8
+/* The number of bytes of the header of an inner page, and of that of a leaf. */
 #define INNER_HEADER 12
 #define LEAF_HEADER  8
+/* The bytes of an entry of a pointer map (a kind, and the number of the parent), and the largest
+ * kind. */
 #define MAP_ENTRY    5
 #define MAP_KIND_MAX 5
-#define RECORD_MAX   (TRUCE_ROW_BYTES_MAX + 64)
+/* The largest record of a row: the header of a record takes less than 64 bytes. */
+#define RECORD_MAX (TRUCE_ROW_BYTES_MAX + 64)
 
 static uint32_t short_at(const uint8_t *at)
 {
@@ -364,7 +375,8 @@ static uint32_t entry_number_at(const uint8_t *at)
     return short_at(at) << 16 | short_at(at + 2);
 }
 
-/* Reads a number and advances `*at`. */
+/* Reads a variable-length integer and advances `*at`. Returns false if it does not end before
+ * `end`. */
 static bool read_varint(const uint8_t *bytes, size_t end, size_t *at, uint64_t *number)
 {
     *number = 0;
@@ -408,8 +420,8 @@ static bool places_make_sense(const struct page_recovery *recovery,
     return true;
 }
 
-/* Returns whether the page is a map page. A file has map pages or not. A map page can look like a
- * page of a tree, but not vice versa. */
+/* Returns whether the page is a map page. Only a file with auto-vacuum has map pages. A map page
+ * can look like a page of a tree, but not vice versa. */
 static bool is_map(const struct page_recovery *recovery, uint32_t number, const uint8_t *bytes)
 {
     uint32_t entries = recovery->usable / MAP_ENTRY;
@@ -480,7 +492,7 @@ bool truce__page_recovery_row(const struct page_recovery *recovery,
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* Returns how much of a record is on the page itself. */
+/* Returns how many bytes of a record are on the page itself. */
 static size_t local_part(const struct page_recovery *recovery, size_t size)
 {
     size_t usable = recovery->usable, most = usable - 35, least, part;

@@ -15,34 +15,36 @@
 #define PAGE_RECOVERY_PAGE_BYTES 4096
 
 enum page_recovery_state {
-    /* It cannot be read, or it is empty. */
+    /* The page cannot be read, or it is empty. */
     PAGE_RECOVERY_GONE,
-    /* Its checksum is wrong, or a newer version was lost with the log. */
+    /* The checksum of the page is wrong, or a newer version was lost with the log. */
     PAGE_RECOVERY_DOUBTFUL,
+    /* The checksum of the page is right, and no newer version was lost. */
     PAGE_RECOVERY_SOUND,
 };
 
 struct page_recovery {
-    /* -1 if it is missing. */
+    /* The descriptors of the file and of its log, or -1 for a missing log. */
     int file, log;
-    /* The number of pages in file and log. */
+    /* The number of pages in the file and the log together. */
     uint32_t pages;
-    /* The usable bytes of a page. */
+    /* The number of bytes of a page that SQLite uses. */
     uint32_t usable;
-    /* For each page, from 1, the number of its last committed frame, from 1, or 0 if none
-     * exists. */
+    /* frames[page]: the number of the page's last committed frame, from 1, or 0 if the log has
+     * none. Pages are numbered from 1. */
     uint32_t *frames;
-    /* For each page, a combination of PAGE_RECOVERY_USED and the other marks. */
+    /* marks[page]: a combination of PAGE_RECOVERY_USED and the other marks. */
     uint8_t *marks;
+    /* The number of frames of the log that are damaged. */
     uint32_t frames_lost;
 };
 
 enum {
-    /* Belongs to something that was read. */
+    /* The page belongs to something that was read. */
     PAGE_RECOVERY_USED = 1 << 0,
-    /* Is not in use. */
+    /* The page is not in use. */
     PAGE_RECOVERY_FREE = 1 << 1,
-    /* The log had a newer version, which cannot be read. */
+    /* The log had a newer version of the page, which cannot be read. */
     PAGE_RECOVERY_STALE = 1 << 2,
 };
 
@@ -52,6 +54,8 @@ truce_status truce__page_recovery_open(const char *path, struct page_recovery *r
                                        bson_error_t *error);
 void truce__page_recovery_close(struct page_recovery *recovery);
 
+/* Reads the best version of a page: from the log, otherwise from the file. Returns its state.
+ * Numbers of pages begin at 1. */
 enum page_recovery_state truce__page_recovery_read(const struct page_recovery *recovery,
                                                    uint32_t page,
                                                    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES]);
@@ -59,7 +63,7 @@ enum page_recovery_state truce__page_recovery_read(const struct page_recovery *r
 /* ---- entries -------------------------------------------------------------------------------- */
 
 enum page_recovery_kind {
-    /* A map page, an index, or unreadable. */
+    /* A map page, a page of an index, or an unreadable page. */
     PAGE_RECOVERY_OTHER,
     /* An inner page of a table of rows: (child, greatest row) pairs and a last child. */
     PAGE_RECOVERY_INNER,
@@ -73,7 +77,7 @@ struct page_recovery_page {
     enum page_recovery_kind kind;
     /* The number of entries. */
     uint32_t count;
-    /* The offset of its header. */
+    /* The offset of the page's header. */
     uint32_t start;
     uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
 };
@@ -106,7 +110,7 @@ struct page_recovery_column {
     const uint8_t *data;
     size_t size;
 };
-/* Returns false if there is no such column. */
+/* Reads a column of a record. Returns false if the record has no such column. */
 bool truce__page_recovery_column(const struct buffer *record, int which,
                                  struct page_recovery_column *column);
 

@@ -29,7 +29,8 @@
 /* The page cache of one connection. */
 struct truncation {
     sqlite3_pcache *pages;
-    /* Invariant 1. `exchange` 0: there is no such page. */
+    /* `largest`: see invariant 1. `exchange`: the number of the page at one gigabyte, or 0 if the
+     * cache does not have this page. */
     unsigned largest, exchange;
 };
 
@@ -66,7 +67,7 @@ static sqlite3_pcache_page *truncation_fetch(sqlite3_pcache *cache, unsigned num
 {
     struct truncation *truncation = truncation_of(cache);
 
-    /* invariant 1 */
+    /* Invariant 1. */
     if (create && number > truncation->largest)
         truncation->largest = number;
     return wrapped.xFetch(truncation->pages, number, create);
@@ -82,7 +83,7 @@ static void truncation_rekey(sqlite3_pcache *cache, sqlite3_pcache_page *page, u
 {
     struct truncation *truncation = truncation_of(cache);
 
-    /* invariant 1 */
+    /* Invariant 1. */
     if (to > truncation->largest && truncation->exchange)
         truncation->largest = to;
     else if (to > truncation->largest)
@@ -96,7 +97,7 @@ static void truncation_truncate(sqlite3_pcache *cache, unsigned first)
 {
     struct truncation *truncation = truncation_of(cache);
 
-    /* invariant 1 */
+    /* Invariant 1. */
     if (first > truncation->largest && !truncation->exchange)
         return;
     wrapped.xTruncate(truncation->pages, first);

@@ -21,7 +21,7 @@
  *     after it.
  *  4. A write is ANSWERED after the commit that did it. It is RETURNED only if no commit has done
  *     it, and no commit in the log that is not visible yet will do it. The process therefore first
- *     commits an empty proof, which overwrites the place of such a commit in the log.
+ *     commits an empty proof, whose frames overwrite those of such a commit in the log.
  *  5. The proof is of the last group that contained writes of other processes. Therefore every
  *     TAKEN record is settled before another such group.
  *  6. No number is used twice: each store starts at a random number out of 2^63.
@@ -42,19 +42,22 @@
 #include "base/futex.h"
 #include "base/random.h"
 
-/* The table of the catalog, which also contains the proof. */
+/* The table of the catalog. The proof is stored in it, too. */
 #define PROOF_TABLE INT64_C(0)
-/* The rows of the catalog begin after this row, so no collection uses it. */
+/* The row of the proof. The rows of the catalog begin after it. */
 #define PROOF_ROW   INT64_C(-1)
 #define PROOF_FIELD "combined"
 
 struct record {
+    /* An enum record_state. */
     atomic_uint state;
     uint32_t request_size, answer_size;
+    /* Whether the write need not wait for the disk. */
     uint32_t relaxed;
+    /* The number of the write, which a proof contains (invariant 6). */
     uint64_t number;
-    /* The number of the commit of an answered write. If a returned write should not be published
-     * again soon, a number other than 0. */
+    /* In an answered record, the number of the commit. In a returned record, any number other than
+     * 0 if the write should not be published again soon. */
     uint64_t promise;
     uint8_t request[RECORD_REQUEST_MAX];
     uint8_t answer[RECORD_ANSWER_MAX];
@@ -110,8 +113,9 @@ static bool records_change_state(struct record *record, unsigned from, unsigned 
     return atomic_compare_exchange_strong(&record->state, &from, to);
 }
 
-/* Makes the record free, and returns whether it is. The record may belong to a closed store, to a
- * dead process, or to a store that stopped waiting for its write. */
+/* Makes the record free, unless its owner still needs it. Returns whether it is free. The record
+ * may belong to a closed store, to a dead process, or to a store that stopped waiting for its
+ * write. */
 static bool make_free(struct record *record)
 {
     unsigned state = atomic_load(&record->state);
@@ -273,7 +277,8 @@ truce_status truce__records_prove(struct records *records, struct kv *kv, uint64
     return put_proof(kv, numbers, count, error);
 }
 
-/* Reads the numbers of the last group; none if there was no such group. */
+/* Reads the numbers of the last group that had writes of other processes. `*count` is 0 if there
+ * was no such group. */
 static truce_status read_proof(struct kv *kv, uint64_t numbers[RECORDS], size_t *count,
                                bson_error_t *error)
 {

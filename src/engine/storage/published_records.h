@@ -10,6 +10,7 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/write_lock.h"
 
+/* The number of records, and the maximum bytes of the request and of the answer of one record. */
 #define RECORDS            64
 #define RECORD_REQUEST_MAX 8128
 #define RECORD_ANSWER_MAX  8128
@@ -28,7 +29,7 @@ enum record_state {
 
 struct record;
 
-/* Sets of records: a bit for each. */
+/* A set of records has a bit for each record. */
 static inline uint64_t record_bit(size_t record)
 {
     return UINT64_C(1) << record;
@@ -46,16 +47,18 @@ static inline size_t record_next(uint64_t *set)
 /* The records as one open store sees them. */
 struct records {
     struct lock *lock;
-    /* The mapped records, or NULL if it is not mapped yet, or mapping failed. */
+    /* The mapped records, or NULL if they are not mapped. */
     struct record *all;
-    /* Mapping was tried. */
+    /* Whether mapping was tried. It is tried once. */
     bool tried;
-    /* The claim of the own record; -1 if none exists yet or none was free. */
+    /* The claim of the own record, or -1 if the store has none, because it has not published yet or
+     * no record was free. */
     int claim;
-    /* Claiming was tried. */
+    /* Whether claiming was tried. It is tried once. */
     bool claimed;
+    /* The number of the own record. */
     size_t own;
-    /* The number of the last published write. */
+    /* The number of the write that was published last. */
     uint64_t number;
 };
 
@@ -71,7 +74,7 @@ void truce__records_release(struct records *records);
  * available. */
 bool truce__records_publish(struct records *records, struct bytes request, bool relaxed);
 
-/* Returns the state of the record; FREE if a program has cut the file. */
+/* Returns the state of the record, or FREE if another program has truncated the file. */
 enum record_state truce__records_state(struct records *records);
 /* Sleeps until the state differs from `seen`, another process wakes this one, or the time has
  * expired. */
@@ -98,7 +101,7 @@ uint64_t truce__records_take(struct records *records);
 /* Copies the request of a taken record. */
 void truce__records_request(struct records *records, size_t record, struct buffer *request);
 bool truce__records_relaxed(struct records *records, size_t record);
-/* Returns false if the answer is too large. */
+/* Stores the answer in the record. Returns false if it is too large. */
 bool truce__records_put_answer(struct records *records, size_t record, struct bytes answer);
 
 /* Writes the proof that these records were part of the transaction. Called last in the
@@ -110,13 +113,14 @@ truce_status truce__records_prove(struct records *records, struct kv *kv, uint64
  * the lock is released. */
 void truce__records_answer_all(struct records *records, uint64_t taken, uint64_t promise);
 /* Returns the records `taken`, whose writes were not committed, and wakes their owners. `refused`
- * has those that should not be published again soon. Called before the lock is released. */
+ * is the set of the records that should not be published again soon. Called before the lock is
+ * released. */
 void truce__records_return_all(struct records *records, uint64_t taken, uint64_t refused);
 
 /* Returns whether a lock holder has died with taken records. */
 bool truce__records_orphaned(const struct records *records);
-/* Answers, in a transaction, the records that the proof contains. Puts the others into `*lost`;
- * they are to be returned after a commit of the transaction. */
+/* Settles the records that a dead lock holder had taken. Answers those that the proof contains.
+ * Sets `*lost` to the others, which the caller returns after it has committed the transaction. */
 truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64_t promise,
                                   uint64_t *lost, bson_error_t *error);
 
@@ -124,7 +128,8 @@ truce_status truce__records_adopt(struct records *records, struct kv *kv, uint64
 
 /* Wakes the owners of these records. */
 void truce__records_wake(struct records *records, uint64_t answered);
-/* Wakes one of the processes whose writes wait for the lock, in turn, because the lock is free. */
+/* Wakes one process whose write waits for the lock, because the lock is free: the owner of the next
+ * published record after the own one, cyclically. */
 void truce__records_wake_next(struct records *records);
 
 #endif

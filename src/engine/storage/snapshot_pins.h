@@ -15,23 +15,28 @@
 
 /* The pins of one store that is open in one process. */
 struct pins {
-    /* NULL if the lock has no page (on read-only media); then nothing is published. */
+    /* The lock file, or NULL if it has no page (on read-only media). Then nothing is published. */
     struct lock *lock;
-    /* The claim of the home; -1 if none exists yet or none was free. */
+    /* The claim of the home, or -1 if the store has none, because it had no long read yet or no
+     * home was free. */
     int claim;
+    /* The home in the shared page. */
     struct lock_pin *home;
+    /* Whether claiming a home was tried. */
     bool tried;
 };
 
 /* Facts about the long reads of one open store. */
 struct pin_facts {
+    /* The process that has the store open. */
     int process;
+    /* The number of long reads, and the number of those that never expire. */
     unsigned count, unlimited;
-    /* Wall clock time of the oldest one. */
+    /* The wall clock time in milliseconds at which the oldest one began. */
     int64_t since_ms;
-    /* truce__pins_log when the oldest one began. */
+    /* The value of truce__pins_log when the oldest one began. */
     uint64_t log_at;
-    /* Bytes that were written since. */
+    /* The number of bytes written to the log since then. */
     uint64_t log_behind;
 };
 
@@ -44,17 +49,18 @@ void truce__pins_release(struct pins *pins);
 /* Publishes the number of long reads of this store and the beginning of the oldest. */
 void truce__pins_describe(struct pins *pins, const struct pin_facts *facts);
 
-/* Lists the stores that have any, up to `room` of them. Returns how many. */
+/* Lists the open stores with long reads, at most `room` of them. Returns their number. */
 size_t truce__pins_list(const struct lock *lock, struct pin_facts *facts, size_t room);
 
-/* Returns whether one of them must never be ended. */
+/* Returns whether a long read of any store never expires. */
 bool truce__pins_unlimited(const struct lock *lock);
 
-/* Returns whether anything was written to the log since the oldest of all began. Then the log
- * cannot begin again. */
+/* Returns whether anything was written to the log since the oldest long read of any store began.
+ * Then the log cannot begin again. */
 bool truce__pins_blocking(const struct lock *lock);
 
-/* Return the bytes that were ever written to the log, and those in it now; 0 without a page. */
+/* Returns the number of bytes that were ever written to the log, and the number of bytes in it now.
+ * Returns 0 if the lock file has no page. */
 uint64_t truce__pins_log(const struct lock *lock);
 uint64_t truce__pins_log_length(const struct lock *lock);
 

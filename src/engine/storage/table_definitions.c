@@ -1,9 +1,9 @@
 /*
  * Checks the tables of the file as SQLite knows them.
  *
- * Table definitions are bytes of the file, and SQLite executes them: a view or a trigger in the
- * place of a table is a program. Therefore every definition must be exactly the text that truce
- * writes. Only the statistics of SQLite's ANALYZE are accepted; truce does not depend on them.
+ * Table definitions are bytes of the file, and SQLite executes them: a view or a trigger instead of
+ * a table is a program. Therefore every definition must be exactly the text that truce writes. Only
+ * the statistics of SQLite's ANALYZE are accepted; truce does not depend on them.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  *
  *     pack      removes a part of a table, up to two thousand consecutive entries, and inserts it
  *               again in the same order: SQLite then fills pages from the left
- *     shrink    moves the last page of the file to a free place, by SQLite's incremental vacuum
+ *     shrink    moves the last page of the file to a free page, by SQLite's incremental vacuum
  *
  *     | 1 | map | 3 | 4 | free | 6 | free | 8 |    ->    | 1 | map | 3 | 4 | 8 | 6 |
  *
@@ -29,11 +29,13 @@
 
 #include "base/assert.h"
 
+/* The limits of a part (invariant 2). */
 #define PART_ENTRIES 2000
 #define PART_BYTES   (256 * 1024)
-#define LARGE_BYTES  8192
+/* Larger bodies are not moved (invariant 3). */
+#define LARGE_BYTES 8192
 
-/* The header of an entry in a buffer. The bytes of the entry follow. */
+/* The header of an entry in the buffer of a part. The bytes of the entry follow. */
 struct entry {
     int64_t row;
     /* The number of bytes that follow. */
@@ -43,9 +45,9 @@ struct entry {
 struct part {
     struct buffer bytes;
     int count;
-    /* The position of the last entry. */
+    /* The position of the last entry in the buffer. */
     size_t last;
-    /* The row after which the part begins; for keys, the row of the entry pack->key. */
+    /* The row after which the part begins. For keys, the row of the entry `pack->key`. */
     int64_t from;
 };
 
@@ -84,7 +86,7 @@ static struct entry entry_at(const struct part *part, size_t at, struct bytes *b
     return entry;
 }
 
-/* Reads up to the first large body, which is skipped. */
+/* Reads the next rows until the part is full. Ends before a large body, which is skipped. */
 static truce_status compact_read_rows(struct kv *kv, struct kv_pack *pack, struct part *part,
                                       bson_error_t *error)
 {

@@ -43,7 +43,7 @@ static void checksum_add_plain(uint32_t sum[2], bool big, const uint8_t *bytes, 
 
 typedef uint32_t checksum_words __attribute__((vector_size(32)));
 
-/* The number i is F(WORDS - i). */
+/* factors[i] is F(WORDS - i). */
 static uint32_t factors[WORDS + 1];
 
 static void make_factors(void)
@@ -74,7 +74,7 @@ __attribute__((target("avx2"))) static void checksum_add_page(uint32_t sum[2], c
     }
 }
 
-/* Adds a page by instructions that not every processor has. Returns false without them. */
+/* Adds a page by vector instructions. Returns false if the processor does not have them. */
 static bool checksum_add_fast(uint32_t sum[2], const uint8_t *page)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

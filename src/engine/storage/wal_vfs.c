@@ -19,7 +19,7 @@
  *     without a sync.
  *  2. Writes reach the file in their order. A write that does not continue the previous one, such
  *     as a header with a new checksum, is written at once, after the buffer.
- *  3. Calls that read, measure, or cut the file see all writes.
+ *  3. Calls that read, measure, or truncate the file see all writes.
  *  4. A failing buffered write fails the last write of its transaction at the latest. The buffer is
  *     then dropped. SQLite gives up the transaction and writes its frames again. A write that fails
  *     before a read keeps the buffer, because SQLite may continue.
@@ -46,37 +46,41 @@
 #include "engine/storage/page_cache.h"
 #include "engine/storage/wal_checksum.h"
 
-/* The size of a frame header. */
+/* The number of bytes in the header of a frame. */
 #define HEADER_BYTES     24
 #define WAL_HEADER_BYTES KV_LOG_HEADER_BYTES
-/* SQLite's version number. */
-#define WAL_VERSION  3007000u
-#define FRAME_BYTES  (HEADER_BYTES + KV_PAGE_BYTES)
+/* The version in the header of SQLite's log. */
+#define WAL_VERSION 3007000u
+/* The number of bytes of a frame with its header. */
+#define FRAME_BYTES (HEADER_BYTES + KV_PAGE_BYTES)
+/* The maximum bytes of consecutive frames that are gathered before they are written. */
 #define BUFFER_BYTES (512 * 1024)
 /* The maximum size of one read or write: SQLite's own VFS allows less than 128 KB. */
 #define WRITE_BYTES 65536
+/* The maximum number of frames in one read. */
 #define READ_FRAMES (WRITE_BYTES / FRAME_BYTES)
-#define AHEAD_MAX   (512 * 1024)
+/* The maximum number of zero bytes that are written after the end of the log. */
+#define AHEAD_MAX (512 * 1024)
 
 struct wal_file {
-    /* Must be the first field. */
+    /* Must be the first field, because SQLite passes a pointer to it. */
     sqlite3_file base;
     uint8_t *buffer;
-    /* The position of the buffer in the file. */
+    /* The position in the file at which the buffer begins. */
     sqlite3_int64 start;
     /* The number of bytes in the buffer. */
     int size;
     /* The position after the last write. */
     sqlite3_int64 next;
-    /* The last header was that of a commit's last frame. */
+    /* Whether the last header that was written was that of the last frame of a commit. */
     bool last;
     /* The end of the file as far as this VFS has written it, or -1 if it is unknown. */
     sqlite3_int64 end;
-    /* The file that this one wraps. */
+    /* The file of the real VFS that this file wraps. */
     sqlite3_file *real;
-    /* SQLite's name, which leads to the database. */
+    /* The name of the log, a string of SQLite from which SQLite finds the database. */
     const char *name;
-    /* The last header of the log that a check of a frame has read; zeros: none. */
+    /* The header of the log that a check of a frame has read last, or zeros. */
     uint8_t header[WAL_HEADER_BYTES];
 };
 
@@ -195,7 +199,7 @@ void truce__kv_log_show(uint8_t *header)
 /* Converts bytes that were read from the beginning of the log, of a frame, or of a page. */
 static void wal_show(uint8_t *data, int size, sqlite3_int64 offset)
 {
-    /* The offset in a frame. */
+    /* The offset within the frame. */
     int place = (int)((offset - WAL_HEADER_BYTES) % FRAME_BYTES);
 
     if (!offset && size >= WAL_HEADER_BYTES)
@@ -322,7 +326,7 @@ static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64
     result = sum[0] == kv_wal_number_at(header + 16) && sum[1] == kv_wal_number_at(header + 20)
                  ? SQLITE_OK
                  : SQLITE_IOERR_DATA;
-    /* The next try reads it again. */
+    /* After a failure, the next check reads the header again. */
     if (result)
         memset(wal->header, 0, sizeof wal->header);
     truce__kv_page_frame_damaged(sqlite3_database_file_object(wal->name),
@@ -347,7 +351,7 @@ static int wal_read_once(struct wal_file *wal, void *data, int size, sqlite3_int
         return result;
     wal_show(data, size, offset);
     cache = cache && truce__page_cache_wants(cache, name, data) ? cache : NULL;
-    /* page_cache.h, invariant 4 */
+    /* page_cache.h, invariant 4. */
     if (wal_is_page(size, offset))
         verifies = cache || truce__kv_page_verifies(sqlite3_database_file_object(wal->name));
     if (verifies)
@@ -415,7 +419,7 @@ static int wal_characteristics(sqlite3_file *file)
     return wal_of(file)->real->pMethods->xDeviceCharacteristics(wal_of(file)->real);
 }
 
-/* Passes the call on. A WAL is never locked: SQLite locks the database. */
+/* Passes the call on. SQLite locks the database and never the WAL. */
 static int wal_lock(sqlite3_file *file, int level)
 {
     return wal_of(file)->real->pMethods->xLock(wal_of(file)->real, level);
@@ -463,13 +467,13 @@ int truce__kv_log_frame(sqlite3_file *log, uint32_t number, struct kv_frame *fra
 /* ---- a second descriptor of the log --------------------------------------------------------- */
 
 struct kv_log {
-    /* The name in the form that SQLite's VFS needs. */
+    /* The name in the form that SQLite's VFS requires. */
     const char *name;
     sqlite3_file *file;
-    /* The checksums of the log are over words in big-endian order. */
+    /* Whether the words of the checksums are big-endian. */
     bool big;
-    /* Frames that were read together: `count` frames after the first `before`, or NULL if none
-     * exists yet. */
+    /* Frames that were read together: `count` frames after the first `before` frames. NULL before
+     * the first read. */
     uint8_t *frames;
     uint32_t before, count;
 };
@@ -566,7 +570,7 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
     uint8_t *bytes;
 
     if ((result & 0xff) == SQLITE_CANTOPEN)
-        /* There is no log. */
+        /* The log does not exist, so nothing must be written. */
         return TRUCE_OK;
     if (!result) {
         bytes = bson_malloc(WRITE_BYTES);

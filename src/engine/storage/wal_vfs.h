@@ -9,8 +9,8 @@ struct sqlite3_file;
 /* SQLite's VFS for stores: it writes the WAL in a few large writes and adds checksums to the pages
  * of the database (checksum_vfs.h). Every connection uses it. */
 
-/* Returns its name, for sqlite3_open_v2. The first call registers it on top of the default VFS. Any
- * thread. */
+/* Returns the name of the VFS for sqlite3_open_v2. The first call registers the VFS on top of the
+ * default one. Any thread. */
 const char *truce__kv_wal_vfs(void);
 
 /* The header of a frame. */

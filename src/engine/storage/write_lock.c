@@ -39,8 +39,11 @@
 #include "engine/storage/fork_guard.h"
 #include "engine/storage/lock_bytes.h"
 
-#define NAP_NS        INT64_C(10000000)
-#define WAITED_NS     (2 * NAP_NS)
+/* The longest sleep of a waiter in nanoseconds, and the time for which it announces that it
+ * waits. */
+#define NAP_NS    INT64_C(10000000)
+#define WAITED_NS (2 * NAP_NS)
+/* The number of attempts to release a byte. The file system may refuse one. */
 #define RELEASE_TRIES 10
 
 /* ---- the lock ------------------------------------------------------------------------------- */
@@ -120,7 +123,8 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
 {
     int holder = atomic_load(&lock->page->holder);
     int64_t since = atomic_load(&lock->page->held_since);
-    int length = (int)(strlen(lock->path) - strlen("-lock")); /* The store's own path. */
+    /* The path of the store is the path of the lock file without its suffix. */
+    int length = (int)(strlen(lock->path) - strlen("-lock"));
 
     if (errno == ECANCELED)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
@@ -149,7 +153,7 @@ static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, b
     return status;
 }
 
-/* Finishes the acquisition of the byte. */
+/* Finishes the acquisition of the byte: checks the files, and records the holder in the page. */
 static truce_status lock_hold(struct lock *lock, bson_error_t *error)
 {
     truce_status status = truce__lock_check(lock, error);
@@ -169,14 +173,14 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
     truce_status status = TRUCE_OK;
 
     truce_assert(!lock->held);
-    /* A process that need not wait needs no turnstile, if no process waits. */
+    /* A process that finds no waiting process does not enter the turnstile. */
     if (has_waiters(lock) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
         status = wait_in_turn(lock, deadline_ns, error);
     return status ? status : lock_hold(lock, error);
 }
 
-/* Acquires the lock if it is free and no process waits for it in turn. `has_waiters` only means
- * that a process has announced itself recently; only the kernel knows whether it still waits. */
+/* Acquires the lock if it is free and no process waits for it. `has_waiters` only means that a
+ * process has announced itself recently; only the kernel knows whether it still waits. */
 truce_status truce__lock_try(struct lock *lock)
 {
     truce_assert(!lock->held);
@@ -203,7 +207,7 @@ int truce__lock_holder(const struct lock *lock, int64_t *held_ms)
 {
     int holder = lock->page ? atomic_load(&lock->page->holder) : 0;
 
-    /* The page still names a holder that died. */
+    /* The page names a holder that has died. */
     if (!holder || !truce__lock_is_held(lock))
         return 0;
     *held_ms = truce__clock_wall_ms() - atomic_load(&lock->page->held_since);

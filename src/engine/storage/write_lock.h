@@ -18,67 +18,74 @@
 #include "engine/storage/file_id.h"
 #include "engine/storage/file_identity.h"
 
+/* The number of counters of changes. A collection uses the counter of its hash
+ * (change_notify.h). */
 #define NOTIFY_SLOTS 512
 
-/* The claim of the process that makes a checkpoint. Smaller numbers are indexes that are being
- * built (catalog.c). */
+/* The claim of the process that makes a checkpoint. Smaller numbers belong to indexes that are
+ * being built (catalog.c). */
 #define LOCK_CHECKPOINT (INT64_C(1) << 48)
-/* The first of PIN_HOMES numbers (snapshot_pins.c). */
+/* The first of the PIN_HOMES claims of stores with long reads (snapshot_pins.c). */
 #define LOCK_PINS (LOCK_CHECKPOINT + 1)
 
 #define PIN_HOMES 64
 
-/* The first of RECORDS numbers (published_records.c). */
+/* The first of the RECORDS claims of records (published_records.c). */
 #define LOCK_RECORDS (LOCK_PINS + PIN_HOMES)
 /* The claim of the process that archives the store (log_archive.c). */
 #define LOCK_ARCHIVE (LOCK_RECORDS + 64)
 
 /* The facts that one open store publishes about its long reads. */
 struct lock_pin {
+    /* The fields of struct pin_facts (snapshot_pins.h). */
     atomic_int process;
     atomic_uint count, unlimited;
     atomic_llong since_ms;
     atomic_ullong log_at;
 };
 
-/* For each hash of a document, the last commit that changed such a document, so that a reader knows
- * which commit must be on disk (document_cache.c). */
+/* For each hash of a document, the number of the last promised commit that changed such a document.
+ * A reader learns from it which commit must be on disk (document_cache.c). */
 #define PROMISES 4096
 struct lock_promises {
-    /* The seed of the hashes. */
+    /* The seed of the hashes, which all processes share. */
     uint64_t seed;
-    /* The last commit that changed an unknown number of documents. */
+    /* The number of the last commit that changed more documents than the cache records. */
     atomic_ullong all;
     atomic_ullong of[PROMISES];
 };
 
-/* The facts that archiver, writers, and checkpoints share (log_archive.c). */
+/* The number of commits whose times the page contains. */
 #define COMMIT_TIMES 1024
 struct lock_archive {
+    /* The process that archives the store, or 0 if none does. */
     atomic_int process;
-    /* The archiver pins the log after the place in the next two fields. */
+    /* Whether the archiver pins the log after the position in the next two fields. */
     atomic_bool pins;
-    /* The log is archived up to this place: the generation, and its number of frames. */
+    /* The position up to which the log is archived: the generation, and the number of its
+     * frames. */
     atomic_ullong salts;
     atomic_uint frames;
-    /* Futex: changes when a checkpoint waits for the archiver. */
+    /* A futex that changes when a checkpoint waits for the archiver. */
     atomic_uint calls;
-    /* A checkpoint waits until this time (monotonic nanoseconds). */
+    /* The monotonic time in nanoseconds until which a checkpoint waits. */
     atomic_llong wanted_until_ns;
-    /* Futex: changes when the place has changed. */
+    /* A futex that changes after the position has changed. */
     atomic_uint places;
     /* All commits up to this number are archived (durable.c). */
     atomic_ullong durable;
-    /* The duration of a call to the target, milliseconds. */
+    /* The milliseconds that a call to the target takes. */
     atomic_uint call_ms;
-    /* The time at which everything was archived last, monotonic nanoseconds. */
+    /* The monotonic time in nanoseconds at which everything was last archived. */
     atomic_llong whole_ns;
-    /* Since when calls to the target fail, monotonic nanoseconds; 0 if the last one
+    /* The monotonic time in nanoseconds since which calls to the target fail, or 0 if the last one
      * succeeded. */
     atomic_llong failing_since_ns;
-    /* The last archived commit, the generation, and bytes of the log that are not archived. */
+    /* The last archived commit, its generation, and the number of bytes of the log that are not
+     * archived. */
     atomic_ullong commit, generation, behind;
-    /* The wall clock times of the last commits: salts and frame, and time. */
+    /* The last commits, each with the salts and the number of its frame and with its wall clock
+     * time in milliseconds. `times_next` is the number of the next one. */
     atomic_uint times_next;
     struct {
         atomic_ullong salts;
@@ -87,7 +94,7 @@ struct lock_archive {
     } times[COMMIT_TIMES];
 };
 
-/* The bytes "truclock". */
+/* LOCK_MAGIC is the string "truclock". */
 #define LOCK_MAGIC UINT64_C(0x6b636f6c63757274)
 /* The version of the layout of the page. */
 #define LOCK_VERSION 9
@@ -97,100 +104,111 @@ enum { LOCK_FOREIGN_NONE, LOCK_FOREIGN_FILE, LOCK_FOREIGN_LOG };
 
 /* The shared page, at the start of the lock file. */
 struct lock_page {
-    /* LOCK_MAGIC. */
+    /* LOCK_MAGIC in a page that is complete. */
     atomic_ullong magic;
     uint32_t version, size;
-    /* The identity of the lock file itself. In a copied file it does not match. */
+    /* The identity of the lock file itself. In a copied file the identity does not match. */
     struct file_id self;
-    /* The identities of these files when they were last opened. */
+    /* The identities of the database, the log, and its index when they were last opened. */
     struct file_id database, log, index;
-    /* The identities of log and index are known (file_identity.c). */
+    /* Whether the identities of the log and the index are known (file_identity.c). */
     atomic_bool log_known;
     /* The generation of the log. */
     atomic_ullong log_salts;
-    /* The log has at least this many frames of its generation. */
+    /* The number of frames of that generation that the log has at least. */
     atomic_uint log_least;
-    /* A process is in its turn, or died in it. If false, the next field is valid. */
+    /* Whether a process may be writing into the log, or died while it was. If false, the next field
+     * is valid. */
     atomic_bool log_writing;
-    /* When the last turn ended (wall clock): the log was not modified later. */
+    /* The wall clock time in nanoseconds at which a writer last released the lock. The log was not
+     * modified later. */
     atomic_llong log_turn_end_ns;
-    /* How often the time of the log differed while its content was the same. */
+    /* The number of times that the log's time of modification was wrong while its content was
+     * right. */
     atomic_uint log_times_wrong;
-    /* Counts every release of the lock. Waiters sleep on it. */
+    /* The number of times that the lock was released: a futex on which waiting threads sleep. */
     atomic_uint turn;
-    /* A thread may sleep on one of `changes` until this time (change_notify.c). */
+    /* The time until which a thread may sleep on one of `changes` (change_notify.c). */
     atomic_uint watched_until;
-    /* A thread may sleep on `turn` until this time (monotonic nanoseconds). */
+    /* The monotonic time in nanoseconds until which a thread may sleep on `turn`. */
     atomic_llong waited_until;
-    /* The process that holds the lock, or 0 if none exists. */
+    /* The process that holds the lock, or 0. */
     atomic_int holder;
-    /* Wall clock, milliseconds. */
+    /* The wall clock time in milliseconds at which the holder acquired the lock. */
     atomic_llong held_since;
-    /* Counts the commits that may have changed something. */
+    /* The number of commits that may have changed something. */
     atomic_uint begun;
-    /* Counts the commits whose collections were announced (change_notify.c). */
+    /* The number of commits whose collections were announced (change_notify.c). */
     atomic_uint announced;
-    /* Commits that wait for the disk have numbers (durable.c). The last one that began. */
+    /* Commits that wait for the disk have numbers (durable.c). This is the number of the last one
+     * that began. */
     atomic_ullong promised;
-    /* The last one that is in the log. */
+    /* The number of the last one that is in the log. */
     atomic_ullong written;
-    /* The last one that is on disk. */
+    /* The number of the last one that is on disk. */
     atomic_ullong durable;
-    /* The disk refused a write. */
+    /* Whether the disk has refused a write. */
     atomic_bool broken;
     /* One of LOCK_FOREIGN_... */
     atomic_uint foreign;
-    /* A frame of the log differs from what was written. */
+    /* Whether a frame of the log differs from what was written. */
     atomic_bool log_damaged;
-    /* Odd while truce writes into the database (file_identity.c). Size, time, and boot are from
-     * after the last such write. */
+    /* Odd while truce writes into the database (file_identity.c). The size, the time, and the boot
+     * below are from after the last such write. */
     atomic_uint moving;
     atomic_llong file_size;
     atomic_llong file_ns;
     atomic_ullong file_boot;
-    /* Counts the commits that changed a collection of the slot. */
+    /* For each slot, the number of commits that changed a collection of the slot: a futex. */
     atomic_uint changes[NOTIFY_SLOTS];
     /* The number of pages in the WAL after the last commit. */
     atomic_uint log_pages;
     /* The number of pages that were ever written to the WAL. */
     atomic_ullong log_written;
     struct lock_pin pins[PIN_HOMES];
-    /* A bit for each record in which a write waits for the holder of the lock. */
+    /* A bit for each record whose write waits for the holder of the lock. */
     atomic_ullong published;
-    /* A bit for each record that the holder has taken (published_records.c). */
+    /* A bit for each record that the holder of the lock has taken (published_records.c). */
     atomic_ullong taken;
     struct lock_promises promises;
     struct lock_archive archive;
-    /* The last field: LOCK_MAGIC. Differs once the file was cut. */
+    /* LOCK_MAGIC in the last field, which reads as 0 after the file was truncated. */
     atomic_ullong whole;
 };
 
-/* The records are after the page, from the first write on that waits for another process
- * (published_records.c). The offset suits the page size of any machine. */
+/* The records follow the page. They exist once a write has waited for another process
+ * (published_records.c). The offset is a multiple of the page size of any machine. */
 #define LOCK_RECORDS_AT    65536
 #define LOCK_RECORDS_BYTES (64 * 16384)
 #define LOCK_FILE_BYTES    (LOCK_RECORDS_AT + LOCK_RECORDS_BYTES)
 
 struct lock {
-    /* Paths. */
+    /* The paths of the lock file, the database, the log, and its index. */
     char *path, *database, *log, *index;
+    /* The descriptor of the lock file. */
     int file;
-    /* A descriptor of the path alone (O_PATH); -1 if it could not be opened. */
+    /* A descriptor of the path of the database (O_PATH), or -1 if it could not be opened. */
     int database_file;
-    /* The process that opened the lock. A forked child does not use it. */
+    /* The process that opened the lock file. A forked child does not use the lock. */
     int process;
     struct file_id id;
-    /* The lookups of the lock file and of the database. Used by the thread that holds the lock or
-     * acquires it. */
+    /* The last lookups of the lock file and of the database. Used by the thread that holds the lock
+     * or acquires it. */
     struct path_identity path_identity, database_identity;
+    /* The shared page, or NULL if the lock file has none (on read-only media). */
     struct lock_page *page;
+    /* Whether this process holds the write lock. */
     atomic_bool held;
-    /* Set to 1 to interrupt all waiting threads; may be NULL. */
+    /* A flag that is set to 1 to interrupt all waiting threads, or NULL. */
     const int *interrupted;
+    /* Set once no process reads the file alone. Readers that start later find this process
+     * present. */
     atomic_bool no_read_only;
-    /* No other process has the store open. Valid while this process holds the entry lock. */
+    /* Whether no other process has the store open. Valid while this process holds the entry
+     * lock. */
     bool alone;
-    /* The page belongs to this file. Otherwise it must be adopted before it is used. */
+    /* Whether the page belongs to this lock file. Otherwise it must be adopted before it is
+     * used. */
     bool known;
 };
 
@@ -236,7 +254,7 @@ bool truce__lock_is_shared(const struct lock *lock);
 
 void truce__lock_close(struct lock *lock);
 
-/* Fails with CORRUPT if another program has cut the file or written into the database
+/* Fails with CORRUPT if another program has truncated the lock file or written into the database
  * (file_identity.h). */
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
 /* Fails with CORRUPT if the log is damaged: nothing may be written any more. */
@@ -249,9 +267,9 @@ truce_status truce__lock_check(struct lock *lock, bson_error_t *error);
 
 bool truce__lock_interrupted(const struct lock *lock);
 
-/* Acquires the lock in turn with other processes. One thread at a time. Fails with LOCKED at the
- * deadline (the error names the holder), with TIMEOUT if interrupted, and with CORRUPT as
- * truce__lock_check does. */
+/* Acquires the lock, alternating with other processes (write_lock.c). One thread at a time. Fails
+ * with LOCKED at the deadline (the error names the holder), with TIMEOUT if interrupted, and with
+ * CORRUPT as truce__lock_check does. */
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error);
 /* Acquires the lock if it is free and no process is in the turnstile. Fails with LOCKED otherwise,
  * and with CORRUPT as truce__lock_check does. */
@@ -261,7 +279,8 @@ void truce__lock_release(struct lock *lock);
 /* Returns whether any process holds the lock, this one included. */
 bool truce__lock_is_held(const struct lock *lock);
 
-/* Returns the process that holds the lock, and for how long it has held it, or 0 if none exists. */
+/* Returns the process that holds the lock, or 0 if no process does. Sets `*held_ms` to the
+ * milliseconds for which it has held the lock. */
 int truce__lock_holder(const struct lock *lock, int64_t *held_ms);
 
 /* Fails with LOCKED, naming the holder, if another process holds the lock now. */
@@ -271,7 +290,7 @@ truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error);
  * file again, so claims of one process also exclude each other. Returns a descriptor, or -1 if the
  * number is claimed or the file cannot be opened. */
 int truce__lock_claim(const struct lock *lock, int64_t number);
-/* -1 is allowed. */
+/* Releases the claim. -1 is allowed. */
 void truce__lock_disclaim(int claim);
 bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
 

@@ -188,7 +188,7 @@ static void add_modification(bson_t *parent, const struct decorated_call *call)
     trace_show_add_array(parent, "arrayFilters", options->array_filters);
 }
 
-/* Appends the arguments of a call to its line of the trace. */
+/* Appends the arguments of a call to its event. */
 static void trace_add_arguments(bson_t *parent, const struct decorated_call *call)
 {
     switch (call->verb) {
@@ -275,31 +275,36 @@ static void trace_add_answer(bson_t *parent, const struct decorated_call *call)
 
 /* ---- the decorator --------------------------------------------------------------------------- */
 
+/* The maximum number of threads that get numbers of their own. */
 #define THREADS_MAX 1024
 
 struct trace_store {
     /* Must be the first field. */
     struct decorator base;
     truce_trace_options options;
-    /* Protects the following fields, and is held while the listener runs. */
+    /* Guards the fields below, and is held while the listener runs. */
     pthread_mutex_t mutex;
+    /* The number of calls so far. */
     uint64_t calls;
+    /* The threads that have made calls, in the order of their numbers. */
     pthread_t threads[THREADS_MAX];
     int threads_count;
 };
 
 /* The event of a call. */
 struct call_event {
+    /* The number of the call, and that of its thread. */
     uint64_t number;
     int thread;
+    /* The monotonic times of the call. */
     int64_t begin_ns, end_ns;
     bson_t arguments;
 };
 
 /* ---- one call ------------------------------------------------------------------------------- */
 
-/* Returns the number of this thread. The mutex must be held. Threads beyond the maximum share the
- * last number. */
+/* Returns the number of this thread. Threads beyond the maximum share the last number. Called under
+ * the mutex. */
 static int thread_number(struct trace_store *trace)
 {
     pthread_t self = pthread_self();
@@ -432,7 +437,7 @@ void truce_trace_to_file(const bson_t *event, void *file)
 
     truce__json_write(&line, event, false, JSON_CANONICAL);
     truce__buffer_append_byte(&line, '\n');
-    /* A full disk loses lines of the trace, but never affects the traced calls. */
+    /* If the disk is full, lines of the trace are lost. The traced calls are not affected. */
     (void)!fwrite(line.bytes, 1, line.size, file);
     truce__buffer_release(&line);
 }

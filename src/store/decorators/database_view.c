@@ -15,10 +15,13 @@
 #include "store/snapshot_view.h"
 
 struct database {
-    truce_store base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_store base;
     truce_store_ops ops;
     truce_store *inner;
-    bool owns; /* The view closes the inner store. */
+    /* Whether the view closes the inner store. */
+    bool owns;
+    /* The name of the store's own database, and the name of this database. */
     char own[DATABASE_NAME_MAX + 1], name[DATABASE_NAME_MAX + 1];
 };
 
@@ -129,8 +132,8 @@ static truce_status database_explain(truce_store *store, const char *collection,
     return name_places(database, status, error);
 }
 
-/* Reads documents by _id from the places of the collections. Initializes each document, also after
- * a failure. */
+/* Reads documents by _id from the places of the collections. Initializes each document, even if it
+ * fails. */
 static truce_status database_read_many(truce_store *store, truce_read_request *requests,
                                        size_t count, bson_error_t *error)
 {
@@ -162,7 +165,7 @@ static truce_status database_read_many(truce_store *store, truce_read_request *r
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* The checks of a bulk, with places. */
+/* The checks of a bulk, with places instead of names. */
 struct placed_checks {
     struct truce_read_checks base;
     truce_read_check *all;
@@ -171,8 +174,8 @@ struct placed_checks {
     char absent[PLACE_MAX];
 };
 
-/* Makes the checks of a bulk with places instead of names. The caller releases `placed`, also after
- * a failure. */
+/* Builds the checks of a bulk with places instead of names. The caller releases `placed`, even if
+ * this fails. */
 static truce_status place_checks(const struct database *database,
                                  const struct truce_read_checks *checks,
                                  struct placed_checks *placed, bson_error_t *error)
@@ -211,14 +214,14 @@ static void release_checks(struct placed_checks *placed)
     bson_free(placed->places);
 }
 
-/* Writes with places. Neighbors in one collection share its place. */
+/* The writes of a bulk, with places instead of names. Consecutive writes to one collection share
+ * its place. */
 struct placed_writes {
     truce_write *all;
     char (*places)[PLACE_MAX];
 };
 
-/* Makes the writes of a bulk with places instead of names. Consecutive writes to one collection
- * share its place. */
+/* Builds the writes of a bulk with places instead of names. */
 static truce_status place_writes(const struct database *database, const truce_write *writes,
                                  size_t count, struct placed_writes *placed,
                                  truce_write_outcome *outcomes, bson_error_t *error)
@@ -457,7 +460,8 @@ static truce_status database_validator(truce_store *store, const char *collectio
     return name_places(database, status, error);
 }
 
-/* Appends the facts of a collection with its plain name, which is their first field. */
+/* Appends the facts about a collection. The first fact is its name, which is mapped to the plain
+ * name. */
 static void append_facts(const bson_t *facts, const char *name, struct array *collections)
 {
     bson_t named = BSON_INITIALIZER;
@@ -542,8 +546,8 @@ static truce_status database_compact(truce_store *store, const truce_compact_opt
     return inner->ops->compact(inner, options, report, error);
 }
 
-/* Calls on the view end with those of the store, which the backend checks. A borrowed store is not
- * interrupted. */
+/* Interrupts calls on the view. If the view owns the store, interrupts the store, whose backend
+ * checks for that. A borrowed store is not interrupted. */
 static void database_interrupt(truce_store *store, bool on)
 {
     struct database *database = database_of_store(store);
@@ -606,7 +610,7 @@ static void database_close(truce_store *store)
 
 #define WHERE_GIVEN(name, function) .name = inner->ops->name ? function : NULL
 
-/* Makes the store of one database. It has the functions that the inner store has. */
+/* Creates the store of one database. It has the functions that the inner store has. */
 static truce_store *database_make_view(truce_store *inner, const char *own, const char *name,
                                        bool owns)
 {
@@ -719,7 +723,7 @@ truce_status truce__own_database_keep(truce_store *store, const char *name, bson
 
 /* ---- all databases --------------------------------------------------------------------------- */
 
-/* Makes {name: true} of the databases of the places, without the own one. */
+/* Builds {name: true} of the databases of all places, without the own database. */
 static truce_status other_databases(truce_store *store, bson_t *names, bson_error_t *error)
 {
     bson_t collections, facts;

@@ -26,22 +26,22 @@
 #include "store/namespace_map.h"
 #include "truce/sys/store.h"
 
-/* Makes the view of `database` in `store`, whose own database is `own` (store/namespace_map.h). The
- * caller keeps the store, which must outlive the view. */
+/* Creates the view of `database` in `store`, whose own database is `own` (store/namespace_map.h).
+ * The caller keeps the store, which must outlive the view. */
 truce_store *truce__database_open(truce_store *store, const char *own, const char *database);
 
 /* Does what truce__database_open does, but the view takes over the store and closes it. */
 truce_store *truce__database_wrap(truce_store *store, const char *own, const char *database);
 
-/* Returns the name of the store's own database: that of its URI, or the one that a server stored
- * with truce__own_database_keep; by default OWN_DATABASE. */
+/* Returns the name of the store's own database: the name in its URI, or the one that a server
+ * stored with truce__own_database_keep, or OWN_DATABASE. */
 truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],
                                  bson_error_t *error);
 truce_status truce__own_database_keep(truce_store *store, const char *name, bson_error_t *error);
 
-/* Returns the store of a view; `store` itself if it is not a view. */
+/* Returns the store of a view, or `store` itself if it is not a view. */
 truce_store *truce__database_holder(truce_store *store);
-/* Returns the database of a view; NULL if the store is not a view. The view owns the name. */
+/* Returns the database of a view, or NULL if the store is not a view. The view owns the name. */
 const char *truce__database_name(const truce_store *store);
 
 /* Calls the function for a view of each database that has a collection in `store`, the own database

@@ -19,7 +19,8 @@ static const struct {
     [VERB_NEXT] = {"next", false},
     [VERB_COUNT] = {"count", false},
     [VERB_DISTINCT] = {"distinct", false},
-    [VERB_AGGREGATE] = {"aggregate", true}, /* $out and $merge */
+    /* $out and $merge write. */
+    [VERB_AGGREGATE] = {"aggregate", true},
     [VERB_EXPLAIN] = {"explain", false},
     [VERB_READ_MANY] = {"read_many", false},
     [VERB_SNAPSHOT] = {"snapshot", false},

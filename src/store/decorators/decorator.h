@@ -16,7 +16,8 @@
 
 enum decorated_verb {
     VERB_FIND,
-    VERB_NEXT, /* One step of a cursor of a find or an aggregation. */
+    /* One step of a cursor of a find or an aggregate. */
+    VERB_NEXT,
     VERB_COUNT,
     VERB_DISTINCT,
     VERB_AGGREGATE,
@@ -36,32 +37,39 @@ enum decorated_verb {
     VERB_COLLECTION_VALIDATE,
     VERB_COLLECTION_LIST,
     VERB_WAIT,
-    VERB_COMMAND, /* An operation that the server runs. */
+    /* An operation that the server runs. */
+    VERB_COMMAND,
 };
 
 struct decorator;
 
 struct decorated_cursor {
-    truce_cursor base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_cursor base;
     struct decorator *decorator;
     truce_cursor *inner;
     char *collection;
-    uint64_t number; /* From 1, in the order in which the store's cursors were opened. */
+    /* The number of the cursor, from 1, in the order in which cursors of the store were opened. */
+    uint64_t number;
 };
 
 /* The arguments of a call. Arguments that a verb does not have are zero. Out parameters are as in
  * the backend's table (truce/sys/store.h). */
 struct decorated_call {
     enum decorated_verb verb;
-    const char *collection; /* NULL if none exists, or if there are several. */
-    const char *text;       /* A path, an index's name, or a collection's new name. */
+    /* The collection, or NULL if the call has none or several. */
+    const char *collection;
+    /* A path, the name of an index, or the new name of a collection. */
+    const char *text;
     const bson_t *filter;
-    const bson_t *document; /* A pipeline, an update, an index, a validator, or a
-                             * request. */
-    bool flag;              /* explain: of a count; rename: drop the target; command: it
-                             * writes. */
+    /* A pipeline, an update, an index, a validator, or a request. */
+    const bson_t *document;
+    /* explain: the plan of a count is requested. rename: the target is dropped. command: the
+     * operation writes. */
+    bool flag;
     union {
-        const truce_find_options *find; /* And explain. */
+        /* The options of find, and of explain. */
+        const truce_find_options *find;
         const truce_count_options *count;
         const truce_aggregate_options *aggregate;
         const truce_modify_options *modify;
@@ -71,14 +79,17 @@ struct decorated_call {
     } how;
     const truce_write *writes;
     truce_read_request *requests;
-    size_t number; /* How many writes or reads. */
+    /* The number of writes or reads. */
+    size_t number;
     truce_rewrite *rewrite;
     uint32_t timeout_ms;
-    struct decorated_cursor *at; /* For VERB_NEXT. */
+    /* The cursor of VERB_NEXT. */
+    struct decorated_cursor *at;
 
     truce_cursor **cursor;
     const bson_t **next;
-    bson_t *answer; /* Not initialized before the call has run. */
+    /* The result, which is initialized when the call has run. */
+    bson_t *answer;
     int64_t *count;
     truce_write_outcome *outcomes;
     truce_write_result *result;
@@ -89,20 +100,21 @@ struct decorated_call {
 struct decorator_kind {
     truce_status (*call)(struct decorator *decorator, const struct decorated_call *call,
                          bson_error_t *error);
-    /* Frees the data of the kind. */
+    /* Frees the data of the decorator's kind. */
     void (*release)(struct decorator *decorator);
-    /* Decorates the view of a snapshot, which it takes over. NULL means that views are not
-     * decorated. */
+    /* Wraps the view of a snapshot, which it takes over, or NULL if views are not decorated. */
     truce_store *(*wrap_view)(struct decorator *decorator, truce_store *view);
 };
 
 /* The base of every decorator. */
 struct decorator {
-    truce_store base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_store base;
     truce_store_ops ops;
     const struct decorator_kind *kind;
     truce_store *inner;
-    uint64_t cursors; /* The number of cursors opened so far. */
+    /* The number of cursors that were opened so far. */
+    uint64_t cursors;
 };
 
 void truce__decorator_init(struct decorator *decorator, const struct decorator_kind *kind,
@@ -110,7 +122,7 @@ void truce__decorator_init(struct decorator *decorator, const struct decorator_k
 
 /* Returns the name of the verb. */
 const char *truce__decorated_name(const struct decorated_call *call);
-/* Returns "insert", "require_missing" ... */
+/* Returns the name of a kind of write: "insert", "require_missing", and so on. */
 const char *truce__write_name(truce_write_kind kind);
 /* Returns whether the call may write. */
 bool truce__decorated_writes(const struct decorated_call *call);

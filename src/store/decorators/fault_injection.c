@@ -19,9 +19,12 @@
 #include "store/decorators/decorator.h"
 
 struct fault_store {
-    struct decorator base; /* Must be the first field. */
-    pthread_mutex_t mutex; /* Protects the following fields. */
+    /* Must be the first field. */
+    struct decorator base;
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
     truce_fault_options options;
+    /* The number of calls that count, and of those that failed. */
     uint64_t calls, hits;
 };
 
@@ -36,7 +39,7 @@ _Noreturn static void fault_end_process(const truce_fault_options *options)
     truce__assert_failed("fault_end_process() does not return", __FILE__, __LINE__, __func__);
 }
 
-/* Counts the call, and returns what happens to it. */
+/* Counts the call, and returns the fault that it gets. */
 static truce_fault_kind fault_begin(struct fault_store *fault, bool writes)
 {
     truce_fault_options options;
@@ -49,7 +52,8 @@ static truce_fault_kind fault_begin(struct fault_store *fault, bool writes)
         hit = options.kind != TRUCE_FAULT_NONE && options.at > 0 &&
               (fault->calls == options.at || (options.from_then_on && fault->calls > options.at));
         if (hit)
-            fault->hits++; /* tools/coverage adds up the executions of this line */
+            /* tools/coverage adds up the executions of this line. */
+            fault->hits++;
     }
     pthread_mutex_unlock(&fault->mutex);
     if (hit && options.kind == TRUCE_FAULT_DIE_BEFORE)
@@ -112,8 +116,8 @@ static void forget_opened(bool answered, const struct decorated_call *call)
     }
 }
 
-/* Drops the result. `answered` means that the inner store returned it; otherwise nothing is
- * initialized. */
+/* Drops the result of a call. `answered` means that the inner store returned it. Otherwise nothing
+ * of it is initialized. */
 static void fault_forget(bool answered, const struct decorated_call *call)
 {
     if (call->answer)
@@ -134,7 +138,7 @@ static void fault_forget(bool answered, const struct decorated_call *call)
 
 /* ---- lies ----------------------------------------------------------------------------------- */
 
-/* Makes a false success, as if everything had matched. */
+/* Reports success falsely, as if every write had found its document. */
 static void fault_report_success(const truce_write *writes, size_t number,
                                  truce_write_outcome *outcomes)
 {
@@ -153,9 +157,10 @@ static void fault_report_success(const truce_write *writes, size_t number,
     }
 }
 
-/* A rewrite that writes nothing, whatever is computed. */
+/* A rewrite that computes all new documents and writes none. */
 struct lying_rewrite {
-    truce_rewrite base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_rewrite base;
     truce_rewrite *original;
 };
 
@@ -213,7 +218,7 @@ static truce_status fault_run(struct decorator *decorator, const struct decorate
         return run_lying(decorator, call, error);
     if (kind != TRUCE_FAULT_FAIL)
         return truce__decorated_run(decorator, call, error);
-    /* Everything is computed. */
+    /* Everything is computed, and nothing is written. */
     return call->verb == VERB_REWRITE ? rewrite_in_vain(decorator, call, error) : TRUCE_OK;
 }
 

@@ -10,14 +10,17 @@
 #include "base/clock.h"
 #include "store/decorators/decorator.h"
 
-#define SLOW_MS 100 /* The default of the hooks. */
+/* The default of the hooks, in milliseconds. */
+#define SLOW_MS 100
 
 struct slow_store {
-    struct decorator base; /* Must be the first field. */
+    /* Must be the first field. */
+    struct decorator base;
     truce_store_hooks hooks;
 };
 
-/* Returns the caller's name of the call: inserts, updates, and removes arrive as bulks of one. */
+/* Returns the name of the call that the caller has made: inserts, updates, and removes arrive as
+ * bulks of one. */
 static const char *slow_name_of(const struct decorated_call *call)
 {
     if (call->verb == VERB_BULK && call->number == 1 && call->writes->kind <= TRUCE_WRITE_REMOVE)

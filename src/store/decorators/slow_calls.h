@@ -5,7 +5,7 @@
 #include "truce/hooks.h"
 #include "truce/sys/store.h"
 
-/* Wraps the store. `hooks` has a function `slow`; it is copied. */
+/* Wraps the store. `hooks` has a function `slow`; the struct is copied. */
 truce_store *truce__slow_wrap(truce_store *inner, const truce_store_hooks *hooks);
 
 #endif

@@ -8,11 +8,13 @@
  *      archive: {process, pins, generation, commit, behind_bytes, behind_ms, failing_ms},
  *      writes: {operations, groups, carried, sent, syncs, held_us, log_bytes}}
  *
- * `writes` counts since this process opened the store: operations, their transactions, the syncs of
- * the log for them, and the time of the lock. `log_bytes` counts for all processes.
+ * `writes` has the numbers since this process opened the store: operations, their transactions, the
+ * syncs of the log for them, and the time for which they held the lock. `log_bytes` counts for all
+ * processes.
  *
- * `archive` is missing if no process archives the file and the last one ended by itself; process 0:
- * it died. `behind_ms` is the age of the state that the archive has, if something is missing in it.
+ * `archive` is missing if no process archives the file and the last archiver ended by itself. If
+ * the archiver died, `process` is 0. `behind_ms` is the age of the state that the archive has, if
+ * something is missing in it.
  *
  * `local` says whether the kernel itself implements locks and fsync. For network file systems and
  * FUSE, this is unknown.
@@ -41,7 +43,7 @@
 #include "store/snapshot_view.h"
 #include "store/store.h"
 
-/* Numbers from statfs(2) and the headers of the file systems. */
+/* File systems by their numbers in statfs(2), which the headers of the kernel define. */
 static const struct {
     uint64_t type;
     const char *name;
@@ -147,7 +149,7 @@ static void put_pins(bson_t *facts, const struct lock *lock)
     bson_append_array_end(facts, &list);
 }
 
-/* Appends the state of the archiver, if there is one, or it died. */
+/* Appends the state of the archiver, if there is one or the last one died. */
 static void put_archive(bson_t *facts, const struct lock *lock)
 {
     struct archive_facts archive;
@@ -166,7 +168,7 @@ static void put_archive(bson_t *facts, const struct lock *lock)
     bson_append_document_end(facts, &child);
 }
 
-/* Appends the process that writes at this time, if there is one. */
+/* Appends the process that holds the lock at this time, if there is one. */
 static void put_writer(bson_t *facts, const struct lock *lock)
 {
     int64_t held_ms;
@@ -203,7 +205,8 @@ static void put_writes(bson_t *facts, struct engine *engine)
 static void facts_put_feed(bson_t *facts, struct engine *engine)
 {
     struct feed_state state;
-    bson_error_t ignored; /* The check reports errors of the feed. */
+    /* The check of the store reports errors of the feed. */
+    bson_error_t ignored;
     int64_t entries;
     bson_t feed;
 
@@ -243,7 +246,8 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
 /* ---- the store ------------------------------------------------------------------------------- */
 
 struct file_store {
-    truce_store base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_store base;
     struct engine *engine;
 };
 
@@ -327,7 +331,8 @@ static truce_status file_read_many(truce_store *store, truce_read_request *reque
 /* ---- aggregation ----------------------------------------------------------------------------- */
 
 struct cursor_source {
-    struct source base; /* Must be the first field. */
+    /* Must be the first field. */
+    struct source base;
     truce_cursor *cursor;
 };
 

@@ -16,8 +16,8 @@
  *   3. A document's BSON never changes: an update replaces it. So a cursor is the list of documents
  *      of one time, and no write disturbs it. The same holds for views: a view is a store with
  *      lists of its own, which share the documents.
- *   4. `changed` of a collection, and `dropped` of the store for a missing collection, only rise. A
- *      token that differs from them means that something was written.
+ *   4. `changed` of a collection, and `dropped` of the store for a missing collection, only rise.
+ *      If a caller's token differs from them, something was written.
  *
  * Files: this one (the store, collections, indexes, waits, documents and their keys),
  * memory_read.c, and memory_write.c (with the undo journal of atomic bulks).
@@ -50,6 +50,7 @@
  * collection, which is only read, has no table.
  */
 
+/* The number of slots of the smallest table. */
 #define ROOM_LEAST 32
 
 static struct value memory_ids_id_of(const struct memory_document *document)
@@ -102,7 +103,8 @@ static void memory_ids_remove(struct memory_collection *collection,
     for (size_t at = (hole + 1) & last; ids->slots[at]; at = (at + 1) & last) {
         size_t home = home_of(ids, memory_ids_id_of(ids->slots[at]));
 
-        if (((at - home) & last) >= ((at - hole) & last)) { /* It may move forward that far. */
+        /* Moves the entry forward if it may be stored as early as the hole. */
+        if (((at - home) & last) >= ((at - hole) & last)) {
             ids->slots[hole] = ids->slots[at];
             hole = at;
         }
@@ -198,8 +200,9 @@ bool truce__memory_ids_of(const struct memory_collection *collection, const stru
 
 /* Documents with their index keys, and the lists that contain them. */
 
+/* The steps of the budget that computing the keys of a document takes. */
 #define STEPS_OF_DOCUMENT 4
-/* The cost of looking for a unique key, in documents for each step. */
+/* The number of documents that a search for a unique key compares for one step of the budget. */
 #define DOCUMENTS_OF_STEP 16
 
 /* ---- one document --------------------------------------------------------------------------- */
@@ -260,8 +263,7 @@ static const uint8_t *memory_documents_key_at(const struct field_keys *keys, uin
     return keys->bytes.bytes + start;
 }
 
-/* Walks two sorted lists of keys side by side. Returns the number of a key of `a` that `b` has too,
- * or -1. */
+/* Merges two sorted lists of keys. Returns the number of a key of `a` that `b` has too, or -1. */
 static int64_t common_key(const struct field_keys *a, const struct field_keys *b)
 {
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
@@ -445,6 +447,7 @@ static void replace_documents(struct memory_collection *collection,
 
 struct placed_key {
     const uint8_t *bytes;
+    /* The size of the key, and the position of its document. */
     size_t size, position;
 };
 
@@ -456,7 +459,7 @@ static int compare_placed(const void *a, const void *b)
     return order ? order : (x->position > y->position) - (x->position < y->position);
 }
 
-/* Makes the list of all keys of one index; `keys` is allocated. */
+/* Builds the sorted list of all keys of one index. The caller frees `keys`. */
 static size_t place_keys(const struct memory_collection *collection, uint32_t number,
                          struct placed_key **keys)
 {
@@ -503,7 +506,8 @@ static truce_status documents_check_all(const struct memory_collection *collecti
     return status;
 }
 
-/* Computes the keys of every document again, with `spec` as an additional index: all or nothing. */
+/* Computes the keys of every document again, with `spec` as an additional index. If this fails,
+ * nothing has changed. */
 static truce_status memory_index_add(struct memory_collection *collection, struct index_spec *spec,
                                      struct budget *budget, bson_error_t *error)
 {
@@ -922,7 +926,7 @@ static uint64_t written_number(struct memory_store *store, const char *name)
 }
 
 /* Sleeps until something is written, for at most `longest_ms` and never longer than the interval of
- * interrupt checks. Returns the milliseconds. */
+ * interrupt checks. Returns the number of milliseconds that have passed. */
 static int64_t sleep_a_while(struct memory_store *store, int64_t longest_ms)
 {
     int64_t begun_ns = truce__clock_monotonic_ns();
@@ -1037,7 +1041,7 @@ static struct index_spec *copy_spec(const struct index_spec *spec)
     return copy;
 }
 
-/* Copies the list; the documents are shared, because they never change. */
+/* Copies the list. The documents are shared, because they never change. */
 static struct memory_collection *copy_collection(const struct memory_collection *collection)
 {
     struct memory_collection *copy = bson_malloc0(sizeof(*copy));

@@ -16,42 +16,50 @@
 /* A stored document. It never changes; the collection and cursors share it. */
 struct memory_document {
     atomic_uint references;
-    /* Its number in the collection, from its insertion, or 0 if it was never inserted. */
+    /* The number that the collection gave the document when it was inserted, or 0 if it was never
+     * inserted. */
     int64_t record;
     bson_t *bson;
-    /* The collection's indexes when it was stored. */
+    /* The number of indexes of the collection when the document was stored, and its keys in each of
+     * them. */
     uint32_t keys_count;
     struct field_keys *keys;
 };
 
 struct memory_ids {
     struct memory_document **slots;
-    size_t room; /* A power of two; 0 means no table. */
+    /* The number of slots, a power of two. 0 means that there is no table. */
+    size_t room;
 };
 
 struct memory_collection {
     char *name;
-    struct memory_document **documents; /* In the order of insertion. */
+    /* The documents in the order of insertion. */
+    struct memory_document **documents;
     size_t count, room;
     struct memory_ids ids;
-    int64_t records;             /* The numbers given so far. */
-    struct index_spec **indexes; /* The first is _id's. */
+    /* The number of documents that were ever inserted. */
+    int64_t records;
+    /* The first index is the one of _id. */
+    struct index_spec **indexes;
     uint32_t indexes_count;
-    struct match *validator; /* NULL if none exists. */
-    uint64_t changed;        /* The store's sequence number at the last write. */
+    /* The validator, or NULL if every document is valid. */
+    struct match *validator;
+    /* The value of `sequence` at the last write to this collection. */
+    uint64_t changed;
 };
 
 struct memory_store {
     truce_store base;
     pthread_mutex_t mutex;
     pthread_cond_t written;
-    /* In the order of names. */
+    /* The collections, sorted by name. */
     struct memory_collection **collections;
     size_t count;
-    /* Counts writes. */
+    /* The number of writes. */
     uint64_t sequence;
-    /* The sequence number when a collection, an index, or all documents of a collection were last
-     * removed. */
+    /* The value of `sequence` when a collection, an index, or all documents of a collection were
+     * last removed. */
     uint64_t dropped;
 };
 
@@ -74,8 +82,8 @@ truce_status truce__memory_document_new(const struct memory_collection *collecti
                                         const bson_t *bson, struct memory_document **document,
                                         bson_error_t *error);
 
-/* Fails with DUPLICATE if another document than number `except` (SIZE_MAX: none) has one of the
- * document's keys in a unique index. */
+/* Fails with DUPLICATE if a document other than number `except` has one of the document's keys in a
+ * unique index. If `except` is SIZE_MAX, all documents are compared. */
 truce_status truce__memory_check_unique(const struct memory_collection *collection,
                                         const struct memory_document *document, size_t except,
                                         struct budget *budget, bson_error_t *error);
@@ -91,8 +99,8 @@ struct memory_document *truce__memory_remove(struct memory_collection *collectio
 
 /* ---- documents by _id ------------------------------------------------------------------------ */
 
-/* Finds the positions of the documents that the filter can match, ascending; the caller frees them.
- * Returns false if any document can match. */
+/* Finds the positions of the documents that the filter can match, in ascending order. The caller
+ * frees them. Returns false if the filter names no _id, so that any document can match. */
 bool truce__memory_ids_of(const struct memory_collection *collection, const struct match *match,
                           size_t **positions, size_t *count);
 
@@ -100,7 +108,7 @@ bool truce__memory_ids_of(const struct memory_collection *collection, const stru
 
 /* A document that a filter matched. */
 struct memory_match {
-    /* In the collection, while the mutex is held. */
+    /* The position in the collection. Valid while the mutex is held. */
     size_t position;
     struct memory_document *document;
     struct match_result found;
@@ -108,18 +116,22 @@ struct memory_match {
 
 struct memory_matches {
     struct memory_match *items;
+    /* The number of items, and the number that fit into the memory. */
     size_t count, room;
 };
 
 struct memory_query {
     const struct match *match;
     const bson_t *sort, *hint;
-    const bson_t *min, *max; /* Bounds in the hint's index (index_span.h). */
+    /* The bounds in the hint's index (index_span.h), or NULL. */
+    const bson_t *min, *max;
+    /* The number of matches to skip, and the maximum number to return or 0. */
     int64_t skip, limit;
     struct query_context *context;
 };
 
-/* Finds all matches in order; each has a reference to its document. `matches` is initialized. */
+/* Finds all matches in order. Each match has a reference to its document. Always initializes
+ * `matches`. */
 truce_status truce__memory_select(const struct memory_collection *collection,
                                   const struct memory_query *query, struct memory_matches *matches,
                                   bson_error_t *error);

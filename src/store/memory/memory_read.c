@@ -4,8 +4,8 @@
  *
  * Documents without a sort have the order of the plan that a file with the same documents and
  * indexes makes (engine/documents/query_plan.h). The plan only decides the order, and never which
- * documents match. A document's place is (number of the scan, key), by its first key within a range
- * of the plan. Documents of the same place keep the order of insertion.
+ * documents match. A document is sorted by (number of the scan, key), with its first key within a
+ * range of the plan. Documents that are equal keep the order of insertion.
  */
 #include <stdlib.h>
 
@@ -21,10 +21,12 @@
 
 struct order_item {
     struct memory_match match;
-    uint32_t scan; /* Its number in the plan. */
+    /* The number of the scan in the plan. */
+    uint32_t scan;
     const uint8_t *key;
     size_t size;
-    size_t inserted; /* The position among the matches. */
+    /* The position among the matches. */
+    size_t inserted;
 };
 
 /* Describes the collection as a file's catalog does. Borrows the definitions of the indexes. */
@@ -140,7 +142,8 @@ static truce_status truce__memory_order(const struct memory_collection *collecti
     return status;
 }
 
-#define STEPS_OF_DOCUMENT 16 /* The cost of reading one document. */
+/* The steps of the budget that reading a document takes. */
+#define STEPS_OF_DOCUMENT 16
 
 /* ---- selecting ------------------------------------------------------------------------------ */
 
@@ -163,8 +166,8 @@ void truce__memory_matches_release(struct memory_matches *matches)
     *matches = (struct memory_matches){0};
 }
 
-/* Returns whether the requested index, if it is sparse or partial, omits the document. A wildcard
- * index never omits documents, because it is used only where it helps. */
+/* Returns whether the requested index omits the document, because it is sparse or partial. A
+ * wildcard index is used only where it omits no match. */
 static bool memory_index_omits(const struct memory_collection *collection,
                                const struct memory_document *document, int64_t index)
 {
@@ -216,7 +219,8 @@ static truce_status memory_scan_matches(const struct memory_collection *collecti
 struct sort_item {
     struct buffer key;
     struct memory_match match;
-    size_t order; /* Equal keys stay in this order. */
+    /* The position before the sort. Equal keys keep their order. */
+    size_t order;
 };
 
 static int memory_read_compare_items(const void *a, const void *b)
@@ -269,7 +273,7 @@ static truce_status sort_matches(const bson_t *specification, struct memory_matc
     return status;
 }
 
-/* Keeps matches[skip .. skip + limit). */
+/* Keeps the matches from number `skip` up to number `skip` + `limit`, exclusive. */
 static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_t limit)
 {
     size_t from = (uint64_t)skip < matches->count ? (size_t)skip : matches->count;
@@ -284,7 +288,7 @@ static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_
     matches->count = kept;
 }
 
-/* Removes the matches that the hinted index omits. */
+/* Appends the matches, except those that the hinted index omits and those outside of its span. */
 static truce_status scan_hinted(const struct memory_collection *collection,
                                 const struct memory_query *query, bool backward,
                                 struct memory_matches *matches, bson_error_t *error)
@@ -341,7 +345,7 @@ struct reading {
     struct query_context context;
     struct arena arena;
     struct memory_matches matches;
-    /* The hint's index, for reads that return keys; no fields: none. */
+    /* The index of the hint, for reads that return keys. It has no fields for other reads. */
     struct index_spec hinted;
 };
 
@@ -398,11 +402,12 @@ static truce_status memory_read_collection(struct memory_store *store, const cha
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
-/* A cursor over the documents of one time. */
+/* A cursor over the documents that the collection had at one time. */
 struct memory_cursor {
     truce_cursor base;
     struct reading reading;
-    struct find_result *shown; /* NULL means unchanged. */
+    /* The form in which documents are returned, or NULL for whole documents. */
+    struct find_result *shown;
     size_t next;
     bson_t document;
 };
@@ -625,7 +630,7 @@ truce_status truce__memory_read_many(truce_store *base, truce_read_request *requ
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
-/* The documents of the collection at one time, as the input of a pipeline. */
+/* The documents that the collection had at one time, as the input of a pipeline. */
 struct memory_source {
     struct source base;
     struct reading reading;
@@ -664,7 +669,8 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
     *cursor = NULL;
     if (!status)
         truce__pipeline_head(compiled, &head);
-    /* The filter decides the order. The pipeline keeps a sort, and the filter before it. */
+    /* The filter decides the order of the documents. If there is a sort, the pipeline applies both
+     * itself. */
     if (head.sort)
         head = (struct pipeline_head){0};
     how.limit = head.limit;

@@ -27,7 +27,8 @@ struct change {
     enum change_kind kind;
     struct memory_collection *collection;
     size_t position;
-    struct memory_document *old; /* Owned. */
+    /* The document before the change. Owned. */
+    struct memory_document *old;
 };
 
 struct journal {
@@ -42,17 +43,20 @@ struct writing {
     struct query_context context;
     struct arena arena;
     struct journal journal;
-    bool unvalidated; /* The write that runs now. */
+    /* The current write bypasses the validator. */
+    bool unvalidated;
 };
 
 /* ---- find-and-modify ------------------------------------------------------------------------- */
 
-/* Find-and-modify changes or removes one document and returns it. */
+/* Find-and-modify finds one document, changes or removes it, and returns it. */
 
 struct modifying {
     struct match *match;
-    struct update *update;   /* NULL means remove. */
-    struct project *project; /* NULL means whole documents. */
+    /* The update, or NULL to remove the document. */
+    struct update *update;
+    /* The projection, or NULL to return whole documents. */
+    struct project *project;
     struct memory_matches matches;
 };
 
@@ -97,7 +101,8 @@ static truce_status modifying_compile(struct modifying *modifying, const bson_t 
     return status;
 }
 
-/* Makes `shown` (initialized, empty) from `document` for the caller. */
+/* Makes `shown` from `document` for the caller. `shown` is initialized and empty before the
+ * call. */
 static truce_status memory_modify_show(struct writing *writing, const struct modifying *modifying,
                                        const bson_t *document, const struct match_result *found,
                                        bson_t *shown, bson_error_t *error)
@@ -236,7 +241,7 @@ static void undo_change(struct writing *writing, struct change *change)
     }
 }
 
-/* Undoes all but the first `mark` changes. */
+/* Undoes all changes of the journal except the first `mark`. */
 static void memory_undo(struct writing *writing, size_t mark)
 {
     while (writing->journal.count > mark)
@@ -255,7 +260,7 @@ static void memory_write_keep(struct writing *writing)
     journal->count = 0;
 }
 
-/* Acquires the store's mutex; `_end` keeps the changes and releases it. */
+/* Acquires the store's mutex. memory_writing_end keeps the changes and releases it. */
 static void memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
 {
     *writing = (struct writing){.store = (struct memory_store *)base};
@@ -419,8 +424,8 @@ static truce_status select_for(struct writing *writing, const truce_write *write
     return status;
 }
 
-/* Updates the first match, or all matches, of a write; upserts if nothing matches and the write
- * asks for it. */
+/* Updates the first match, or all matches, of a write. Upserts if nothing matches and the write has
+ * the option. */
 static truce_status memory_write_do_update(struct writing *writing, const truce_write *write,
                                            truce_write_result *result, bson_error_t *error)
 {
@@ -480,7 +485,7 @@ static truce_status memory_write_do_remove(struct writing *writing, const truce_
 
     if (!status)
         status = select_for(writing, write, match, write->options.multi ? 0 : 1, &matches, error);
-    /* From the end, so that the other positions stay valid. */
+    /* Removes from the end of the list, so that the other positions stay valid. */
     if (matches.count > 1)
         qsort(matches.items, matches.count, sizeof *matches.items, memory_write_by_position);
     for (size_t i = matches.count; i > 0 && !status; i--)
@@ -541,8 +546,8 @@ static truce_status check_required(const truce_write *write, const truce_write_r
                                      : "{}");
 }
 
-/* Runs one write. A failed write leaves nothing. An update of several documents leaves nothing only
- * if its time was over. */
+/* Runs one write. A write that fails leaves no change, with one exception: an update of several
+ * documents leaves those before the failure, unless its time has expired. */
 static truce_status do_write(struct writing *writing, const truce_write *write,
                              const truce_bulk_options *options, truce_write_outcome *outcome)
 {
@@ -599,7 +604,7 @@ static truce_status do_writes(struct writing *writing, const truce_write *writes
     return first;
 }
 
-/* Undoes the whole bulk; the first write has the reason. */
+/* Undoes the whole bulk. The first write gets the reason. */
 static truce_status memory_write_fail_all(struct writing *writing, truce_write_outcome *outcomes,
                                           size_t count, truce_status status,
                                           const bson_error_t *error)
@@ -635,7 +640,8 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
 
 /* ---- rewriting ------------------------------------------------------------------------------ */
 
-/* Finds the index that has the key `wanted`, which is put into `key`. Returns its number, or -1. */
+/* Finds a unique index that has the fields of `wanted`, and puts the key into `key`. Returns its
+ * number, or -1. */
 static int64_t memory_write_index_of(const struct memory_collection *collection,
                                      const bson_t *wanted, struct buffer *key)
 {
@@ -646,7 +652,7 @@ static int64_t memory_write_index_of(const struct memory_collection *collection,
     return -1;
 }
 
-/* Returns the document's position; SIZE_MAX: no document has the key. */
+/* Returns the position of the document, or SIZE_MAX if no document has the key. */
 static size_t memory_write_position_of(const struct memory_collection *collection, int64_t index,
                                        const struct buffer *key)
 {
@@ -676,7 +682,7 @@ static truce_status memory_write_put(struct writing *writing, const char *name, 
                                 error);
 }
 
-/* Returns the position of the receipt's document; SIZE_MAX: none. */
+/* Returns the position of the receipt's document, or SIZE_MAX if it does not exist. */
 static size_t receipt_at(const struct writing *writing, const truce_receipt *receipt)
 {
     const struct memory_collection *collection =
@@ -716,7 +722,8 @@ static truce_status memory_receipt_put(struct writing *writing, truce_receipt *r
     truce_status status = TRUCE_OK;
 
     if (receipt && receipt->make(receipt, outcomes, count, document, &after)) {
-        writing->unvalidated = true; /* The document is not the user's. */
+        /* A validator applies to documents of users, not to a receipt. */
+        writing->unvalidated = true;
         status = memory_write_put(writing, receipt->collection, receipt_at(writing, receipt),
                                   &after, error);
     }

@@ -7,18 +7,18 @@
  *
  * The store keeps its promises as follows:
  *
- *   1. An acknowledged write is not lost: every write asks for {w: "majority", j: true}; relaxed
- *      ones for {w: "majority"}. Opening sends a remove that matches nothing with this write
- *      concern, so a server that cannot provide it (in memory, without a journal) is refused at
- *      once.
+ *   1. An acknowledged write is not lost: every write has the write concern {w: "majority", j:
+ *      true}; relaxed writes have {w: "majority"}. Opening sends a remove that matches nothing with
+ *      this write concern, so a server that cannot provide it (in memory, without a journal) is
+ *      refused at once.
  *   2. A read sees every acknowledged write: it goes to the primary, with read concern majority. A
  *      read of one _id on which a protocol decides is linearizable if the server can do that
  *      (mongo_read.c).
- *   3. A write without an answer is TRUCE_UNKNOWN, never "failed". libmongoc itself repeats
- *      inserts, single-document updates and removes, and find-and-modify once, if the server
- *      recognizes a repetition (retryable writes: replica sets and sharded clusters).
+ *   3. The outcome of a write without a reply is TRUCE_UNKNOWN, never a failure. libmongoc itself
+ *      repeats inserts, single-document updates and removes, and find-and-modify once, if the
+ *      server recognizes a repetition (retryable writes: replica sets and sharded clusters).
  *   4. An atomic bulk is a transaction (mongo_transaction.c), if the server has transactions.
- *   5. The server's first answer says what it can do. Transactions, pipeline updates, and array
+ *   5. The server's reply to hello says what it can do. Transactions, pipeline updates, and array
  *      filters are also tried, because servers claim more than they implement.
  *
  * A single host that belongs to a replica set is opened again as that set, with all its members.
@@ -39,7 +39,7 @@
  * URIs: all options that libmongoc understands are passed on: hosts, replicaSet, TLS,
  * authentication, compressors, sizes, and times. Options that could lose an acknowledged write, or
  * hide it from a read, are refused by name. A URI is copied from program to program, and its
- * options are not reviewed again. truce_store_options.relaxed asks for speed over safety.
+ * options are not reviewed again. The option truce_store_options.relaxed prefers speed to safety.
  *
  * Deliberately not done: views, collations, text and geographic indexes.
  */
@@ -61,13 +61,16 @@
 #include "query/input_check.h"
 #include "store/mongodb/mongo_shards.h"
 
-#define DEADLINE_MS    30000
+/* The default time limit of a call, in milliseconds. */
+#define DEADLINE_MS 30000
+/* The maximum milliseconds of one attempt to reach a server. */
 #define CONNECT_MS_MAX 10000
-/* libmongoc's pause between two attempts to reach a server. */
+/* The milliseconds that libmongoc waits between two attempts to reach a server. */
 #define CONNECT_PAUSE_MS 500
-/* How often a lost server is searched, also if each call has less time than libmongoc waits. */
+/* The interval in milliseconds at which libmongoc searches for a lost server, even if each call has
+ * less time than libmongoc waits. */
 #define HEARTBEAT_MS 2000
-/* The minimum length of a secret option value; shorter values are words or numbers. */
+/* The minimum length of an option value that may be secret. Shorter values are words or numbers. */
 #define SECRET_LEAST 8
 
 static truce_status mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
@@ -96,7 +99,7 @@ static truce_status mongo_refuse_weak_option(const char *option, const char *val
         option, value);
 }
 
-/* Checks w and journal: the majority must acknowledge a write, from disk. */
+/* Checks w and journal: a write must be acknowledged by the majority, from disk. */
 static truce_status check_writes(const mongoc_uri_t *uri, bson_error_t *error)
 {
     const mongoc_write_concern_t *concern = mongoc_uri_get_write_concern(uri);
@@ -151,9 +154,9 @@ static void set_default(mongoc_uri_t *uri, const char *option, uint32_t value)
         mongoc_uri_set_option_as_int32(uri, option, value > INT32_MAX ? INT32_MAX : (int32_t)value);
 }
 
-/* Returns how long an attempt to reach a server takes. libmongoc makes one after the other, with a
- * pause, and closing a pool waits for the end of an attempt. So attempts of equal length fill the
- * time of an opening at a silent server. */
+/* Returns the milliseconds that one attempt to reach a server takes. libmongoc makes attempts one
+ * after the other, with a pause, and closing a pool waits for the end of an attempt. Attempts of
+ * equal length therefore fill the time of an opening if the server is silent. */
 static uint32_t attempt_ms(uint32_t wait_ms)
 {
     uint32_t attempts = wait_ms / CONNECT_MS_MAX + (wait_ms % CONNECT_MS_MAX != 0);
@@ -184,8 +187,8 @@ static const char *behind_scheme(const char *text)
     return scheme ? scheme + 3 : text;
 }
 
-/* Refuses characters that must be percent-encoded. Otherwise they would be read as host, database,
- * or option, and a message would show them. */
+/* Refuses characters that must be percent-encoded. libmongoc would read them as host, database, or
+ * option, and a message would show them. */
 static truce_status check_credentials(const char *text, bson_error_t *error)
 {
     const char *from = behind_scheme(text), *last = NULL;
@@ -226,7 +229,7 @@ static bool reports_secret(const char *message, const char *text)
 
         if (length >= SECRET_LEAST && has_piece(message, value + 1, length))
             return true;
-        /* This is not the name of an option, but the end of a password with a '?' in it. */
+        /* This is not the name of an option, but the end of a password that contains a '?'. */
         if (*value != '=' && has_piece(message, option + 1, (size_t)(value - option - 1)))
             return true;
         option = strchr(option + 1, '&');
@@ -242,8 +245,9 @@ static truce_status mongo_uri_refuse(const char *reason, const char *text, bson_
                                                     : reason);
 }
 
-/* Parses the URI. Fails with INVALID if it has no database, or asks for less than durable writes
- * and reads that see them. Missing time limits are set. The caller destroys the URI. */
+/* Parses the URI. Fails with INVALID if it has no database, or if its options allow writes that are
+ * not durable or reads that do not see them. Sets missing time limits. The caller destroys the
+ * URI. */
 static truce_status mongo_uri_parse(const char *text, const truce_store_options *options,
                                     mongoc_uri_t **uri, bson_error_t *error)
 {
@@ -282,13 +286,16 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-/* If no call has waited for this long, the store stops listening to changes. */
+/* The milliseconds after the last wait after which the store stops listening to changes. */
 #define LISTEN_IDLE_MS 60000
-/* A step of waiting for a server; libmongoc has no other limit (mongo_time_limit.c). */
+/* The milliseconds of a step of waiting for a server. libmongoc has no other limit
+ * (mongo_time_limit.c). */
 #define SELECT_MS 2000
 
-#define CLOSE_MS  1000 /* To end the sessions at the server. */
-#define PROBES    2    /* How often the server is asked for an ability without an answer. */
+/* The milliseconds for ending the sessions at the server. */
+#define CLOSE_MS 1000
+/* The maximum number of attempts to find out an ability of the server. */
+#define PROBES 2
 
 static void mongo_close_store(truce_store *base)
 {
@@ -377,7 +384,7 @@ static void append_hosts(const mongoc_uri_t *uri, const char *reason, bson_strin
     }
 }
 
-/* Reports that no server was reached, with the hosts and the time. */
+/* Fails because no server was reached. The message has the hosts and the time. */
 static truce_status report_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
                                    const bson_error_t *caught, bson_error_t *error)
 {
@@ -413,7 +420,9 @@ static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *u
         return status;
     truce__mongo_limit(store->deadline_ms);
     if (truce__mongo_await_server(store, client,
-                                  &caught)) /* No retry: a missing server is reported soon. */
+                                  /* Fails without a second attempt, so that a missing server is
+                                   * reported soon. */
+                                  &caught))
         description = mongoc_client_select_server(client, true, NULL, &caught);
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
@@ -426,13 +435,14 @@ static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *u
 
 /* ---- the server's abilities ------------------------------------------------------------------ */
 
-/* Runs a statement with durable write concern, about a document that does not exist. */
+/* Runs a statement with durable write concern. It concerns a document that does not exist. */
 static truce_status mongo_probe(struct mongo_store *store, const bson_t *body, const char *what,
                                 bson_error_t *error)
 {
     struct mongo_command command = {.what = what,
                                     .body = body,
-                                    .kind = MONGO_READ, /* Nothing depends on it. */
+                                    /* No document depends on the statement. */
+                                    .kind = MONGO_READ,
                                     .write_concern = true,
                                     .wait_ms = store->deadline_ms,
                                     .relaxed = store->relaxed};
@@ -484,7 +494,8 @@ static truce_status probe_pipeline(struct mongo_store *store, bson_error_t *erro
     return status;
 }
 
-/* Tries a condition on an element as a whole and one on its field, which the patterns need. */
+/* Probes array filters with a condition on an element as a whole and one on its field, because the
+ * patterns need both. */
 static truce_status probe_array_filters(struct mongo_store *store, bson_error_t *error)
 {
     bson_oid_t absent;
@@ -501,11 +512,12 @@ static truce_status probe_array_filters(struct mongo_store *store, bson_error_t 
     return status;
 }
 
-/* Returns whether transactions are worth a try. A truce server has them even if it does not present
- * itself as a replica set. */
+/* Returns whether the server may have transactions, so that a probe is worth its time. A truce
+ * server has them even if it does not present itself as a replica set. */
 static bool may_have_transactions(const struct mongo_server *server)
 {
-    int32_t least = server->deployment == MONGO_SHARDED ? 8 : 7; /* 4.2, 4.0 */
+    /* The wire versions of MongoDB 4.2 and 4.0. */
+    int32_t least = server->deployment == MONGO_SHARDED ? 8 : 7;
 
     return (server->deployment != MONGO_STANDALONE || server->truce) && server->sessions &&
            server->wire >= least;
@@ -515,7 +527,8 @@ static bool may_have_transactions(const struct mongo_server *server)
 static bool may_have_change_streams(const struct mongo_server *server)
 {
     return server->deployment != MONGO_STANDALONE && server->sessions &&
-           server->wire >= 7; /* 4.0 */
+           /* The wire version of MongoDB 4.0. */
+           server->wire >= 7;
 }
 
 /* Adds the abilities if the probe succeeds. If the reply is lost, the probe is repeated, at most
@@ -583,8 +596,8 @@ static truce_status mongo_reach(struct mongo_store *store, const mongoc_uri_t *u
     return meet_server(store, uri, error);
 }
 
-/* Returns whether to open the whole set: the URI names one host of a replica set and does not ask
- * for that host alone. */
+/* Returns whether to open the whole replica set: the URI names one host of it and has no
+ * directConnection. */
 static bool wants_whole_set(const struct mongo_store *store, const mongoc_uri_t *uri)
 {
     return store->server.deployment == MONGO_REPLICA_SET && !mongoc_uri_get_replica_set(uri) &&
@@ -723,7 +736,7 @@ static struct mongo_store *schema_of(truce_store *base)
 
 /* ---- the structure number -------------------------------------------------------------------- */
 
-/* Counts a structural change (truce__store_structure): a collection was dropped, renamed, or
+/* Counts a structural change (truce__store_structure). A collection was dropped, renamed, or
  * emptied, or an index was dropped, or this may have happened. */
 static void mongo_structure_changed(truce_store *base)
 {
@@ -743,7 +756,7 @@ static truce_status mongo_bulk(truce_store *base, const truce_write *writes, siz
     return status;
 }
 
-/* Runs a command that changes the schema; `reply` may be NULL. */
+/* Runs a command that changes the schema. `reply` may be NULL. */
 static truce_status schema_change(truce_store *base, const char *verb, const char *collection,
                                   const char *database, const bson_t *body, bson_t *reply,
                                   bson_error_t *error)
@@ -830,7 +843,7 @@ static truce_status mongo_index_modify(truce_store *base, const char *collection
     return status;
 }
 
-/* Appends the server's definition in the form of every store, if possible. */
+/* Appends the server's definition of an index, in the form of all stores if possible. */
 static void schema_append_definition(struct array *indexes, const bson_t *listed)
 {
     struct index_spec spec = {0};
@@ -892,7 +905,8 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
 
 struct name {
     char *text;
-    bson_t *validator; /* NULL if none exists, or if it was not requested. */
+    /* The validator. NULL if the collection has none, or if validators were not requested. */
+    bson_t *validator;
     bool refuses;
 };
 
@@ -910,7 +924,8 @@ static void free_names(struct names *names)
     bson_free(names->items);
 }
 
-/* Returns the name of a user's collection. Views and the server's own collections are skipped. */
+/* Returns the name of a collection of a user, or NULL for a view and for the server's own
+ * collections. */
 static const char *schema_name_of(const bson_t *listed)
 {
     bson_iter_t iter;
@@ -991,7 +1006,8 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
     return status;
 }
 
-/* Checks for a collection (NULL means any). Returns NOT_FOUND if it does not exist. */
+/* Checks whether the collection exists, or any collection if `collection` is NULL. Returns
+ * NOT_FOUND if not. */
 static truce_status mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error)
 {
@@ -1009,7 +1025,8 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
 {
     bson_t body = BSON_INITIALIZER;
     bson_error_t ignored;
-    /* MongoDB 7 accepts the creation of an existing collection. */
+    /* MongoDB 7 accepts the creation of an existing collection, so its existence is checked
+     * first. */
     truce_status status = mongo_collection_exists(schema_of(base), collection, &ignored);
 
     if (!status)
@@ -1034,7 +1051,7 @@ static truce_status mongo_collection_drop(truce_store *base, const char *collect
     BSON_APPEND_UTF8(&body, "drop", collection);
     status = schema_change(base, "drop the collection", collection, NULL, &body, &reply, error);
     mongo_structure_changed(base);
-    /* MongoDB 7 accepts the drop of a missing collection, but does not name it. */
+    /* MongoDB 7 accepts the drop of a missing collection. Its reply then has no name. */
     if (!status && schema_of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
         !bson_has_field(&reply, "nIndexesWas"))
         status = truce__collection_missing(collection, error);
@@ -1119,7 +1136,7 @@ static truce_status schema_describe(struct mongo_store *store, const char *name,
     BSON_APPEND_UTF8(&body, "collStats", name);
     status = truce__mongo_run_alone(store, &command, &reply, error);
     documents = truce__mongo_number(&reply, "count", 0);
-    /* The count includes documents that move between shards twice. */
+    /* The server counts a document that moves between shards twice, so truce counts again. */
     if (!status && store->shards)
         status =
             truce__mongo_count((truce_store *)store, name, &everything, &all, &documents, error);
@@ -1157,7 +1174,8 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
             BSON_APPEND_DOCUMENT(&description, "validator", names.items[i].validator);
         if (!status)
             truce__array_add_document(&list, &description);
-        if (status == TRUCE_NOT_FOUND) /* Dropped in the meantime. */
+        /* The collection was dropped in the meantime. */
+        if (status == TRUCE_NOT_FOUND)
             status = TRUCE_OK;
         bson_destroy(&description);
     }

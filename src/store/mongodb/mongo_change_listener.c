@@ -4,7 +4,7 @@
  *
  *     slot of the name ->  [ 7 ][ 0 ][ 3 ] ...      a token is the counter that its waiter has seen
  *
- *     opening ---server answers---> listening ---no wait for idle_ms---> asleep ---wait---> opening
+ *     opening ---server replies---> listening ---no wait for idle_ms---> asleep ---wait---> opening
  *        ^                              |
  *        +----- RETRY_MS, rising <------+ network error, a server that steps down
  *
@@ -46,9 +46,11 @@
  *     token: the monotonic time when it was filled, in microseconds << 4 | number of doublings
  */
 
+/* The shortest and the longest wait without a change stream, in milliseconds. */
 #define SHORTEST_MS 10
 #define LONGEST_MS  500
-#define STEPS       6 /* 10 << 6 exceeds LONGEST_MS. */
+/* The number of doublings: SHORTEST_MS << STEPS exceeds LONGEST_MS. */
+#define STEPS 6
 
 static int64_t interval_us(uint64_t steps)
 {
@@ -117,32 +119,43 @@ truce_status truce__mongo_wait(truce_store *base, const char *collection, uint64
 
 /* ---- change streams -------------------------------------------------------------------------- */
 
-#define SLOTS     256
-#define AWAIT_MS  1000 /* The longest silence of the server. */
-#define STALE_MS  3000 /* The stream counts as broken after this silence. */
-#define POLL_MS   250  /* A wait without a stream. */
-#define RETRY_MS  50   /* Before the first try to open it again. */
-#define RETRY_MAX 5000 /* The longest pause. */
-/* The longest time that the thread waits for a server, and for a socket in addition to AWAIT_MS. */
+/* The number of counters. A collection uses the counter of its hash. */
+#define SLOTS 256
+/* The milliseconds after which a silent server must send an empty batch. */
+#define AWAIT_MS 1000
+/* The stream counts as broken after this many milliseconds of silence. */
+#define STALE_MS 3000
+/* The milliseconds of a wait without an open stream. */
+#define POLL_MS 250
+/* The milliseconds before the first attempt to open the stream again. They double with each
+ * attempt. */
+#define RETRY_MS 50
+/* The longest pause between two attempts in milliseconds. */
+#define RETRY_MAX 5000
+/* The maximum milliseconds that the thread waits for a server, and for a socket in addition to
+ * AWAIT_MS. */
 #define GIVE_UP 2000
 
 struct mongo_listener {
     mongoc_uri_t *uri;
     char *database;
-    /* Protects the following fields. */
+    /* Guards the fields below. */
     pthread_mutex_t mutex;
     pthread_cond_t moved;
+    /* The counter of each slot of collections. */
     uint32_t counters[SLOTS];
     bool listening, asleep;
-    /* The thread exists, until it is joined. */
+    /* The thread exists until it is joined. */
     bool started;
     pthread_t thread;
-    /* Set with the mutex. The thread's reads check it without. */
+    /* Set under the mutex. The thread's reads check it without the mutex. */
     atomic_bool stop;
+    /* The nanoseconds without a wait after which the thread stops listening. */
     int64_t idle_ns;
+    /* The structure number of the store, which drops and renames increment. */
     _Atomic uint64_t *structure;
     int waiters;
-    /* By listen_now_ns(). */
+    /* The times of the last event or empty batch, and of the last wait (listen_now_ns). */
     int64_t heard_ns, waited_ns;
 };
 
@@ -202,7 +215,7 @@ static int64_t listen_now_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Sleeps until `until_ns`, or until something moved. The mutex must be held. */
+/* Sleeps until `until_ns`, or until a counter moves. Called under the mutex. */
 static void listen_sleep_until(struct mongo_listener *listener, int64_t until_ns)
 {
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
@@ -227,7 +240,8 @@ static void listen_move_all(struct mongo_listener *listener)
         listener->counters[i]++;
 }
 
-/* Advances the collection that "ns" or "to" of the event names. */
+/* Advances the counter of the collection that the event names at `path`, "ns" or "to". Returns
+ * whether it names one. */
 static bool move_named(struct mongo_listener *listener, const bson_t *event, const char *path)
 {
     bson_iter_t iter, name;
@@ -242,7 +256,7 @@ static bool move_named(struct mongo_listener *listener, const bson_t *event, con
     return true;
 }
 
-/* Returns whether the event is more than a change of documents: a drop, a rename. */
+/* Returns whether the event concerns more than documents, such as a drop or a rename. */
 static bool listen_is_structure(const bson_t *event)
 {
     static const char *const plain[] = {"insert", "update", "replace", "delete"};
@@ -254,7 +268,7 @@ static bool listen_is_structure(const bson_t *event)
     return true;
 }
 
-/* Handles an event; NULL means that the server had none. */
+/* Handles an event. NULL means that the server had no event. */
 static void listen_hear(struct mongo_listener *listener, const bson_t *event)
 {
     pthread_mutex_lock(&listener->mutex);
@@ -264,9 +278,11 @@ static void listen_hear(struct mongo_listener *listener, const bson_t *event)
     if (event) {
         bool named = move_named(listener, event, "ns.coll");
 
-        named |= move_named(listener, event, "to.coll"); /* The target of a rename. */
+        /* The target of a rename changes, too. */
+        named |= move_named(listener, event, "to.coll");
         if (!named)
-            listen_move_all(listener); /* The database was dropped, or the stream has ended. */
+            /* The database was dropped, or the stream has ended. */
+            listen_move_all(listener);
         pthread_cond_broadcast(&listener->moved);
     }
     pthread_mutex_unlock(&listener->mutex);
@@ -285,14 +301,13 @@ static void set_listening(struct mongo_listener *listener, bool listening)
     pthread_mutex_unlock(&listener->mutex);
 }
 
-/* Returns whether no wait needs the stream any more. The mutex must be held. */
+/* Returns whether no wait needs the stream. Called under the mutex. */
 static bool listen_is_idle(const struct mongo_listener *listener)
 {
     return !listener->waiters && listen_now_ns() - listener->waited_ns > listener->idle_ns;
 }
 
-/* Returns whether the listener was stopped, or no wait needs the stream any more. The mutex must be
- * held. */
+/* Returns whether the listener was stopped, or no wait needs the stream. Called under the mutex. */
 static bool listen_is_over(const struct mongo_listener *listener)
 {
     return atomic_load(&listener->stop) || listen_is_idle(listener);
@@ -368,7 +383,7 @@ static void listen_while_needed(struct mongo_listener *listener)
         mongoc_client_destroy(client);
 }
 
-/* Returns false if the store is closed. */
+/* Sleeps while no wait needs the stream. Returns false if the store is closed. */
 static bool sleep_while_idle(struct mongo_listener *listener)
 {
     bool stop;
@@ -395,8 +410,8 @@ static void *listen_run(void *arg)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Returns until when a wait may rely on the stream. After that, or without a stream, it ends by
- * POLL_MS. */
+/* Returns the time until which a wait may rely on the stream. After that, or without a stream, the
+ * wait ends by POLL_MS. */
 static int64_t trusted_until(const struct mongo_listener *listener, int64_t begun_ns)
 {
     int64_t stale_ns = listener->heard_ns + STALE_MS * INT64_C(1000000);
@@ -419,10 +434,12 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
     listener->waiters++;
     if (listener->asleep)
         pthread_cond_broadcast(&listener->moved);
-    if (!listener->started) /* If no thread can be started, waits poll. */
+    /* If no thread can be started, waits poll. */
+    if (!listener->started)
         listener->started = truce__thread_start(&listener->thread, listen_run, listener);
     for (;;) {
-        seen = (uint64_t)*counter << 1 | 1; /* Never 0. */
+        /* The token is never 0. */
+        seen = (uint64_t)*counter << 1 | 1;
         trusted_ns = trusted_until(listener, begun_ns);
         if (seen != *token || at_ns >= until_ns || at_ns >= trusted_ns)
             break;

@@ -13,7 +13,7 @@ struct mongo_stream {
     truce_cursor *cursor;
 };
 
-/* Names a failure without a code by one after which drivers resume. */
+/* If a failure has no code, gives it one after which drivers resume. */
 static truce_status stream_failed(truce_status status, bson_error_t *error)
 {
     char message[sizeof error->message];

@@ -10,8 +10,8 @@
 /* ---- round trips ----------------------------------------------------------------------------- */
 
 /*
- * libmongoc reports every command that was answered or lost, including its own repetitions and the
- * commands of cursors. Only the ends are reported here: for the beginning of a command it would
+ * libmongoc reports every command that got a reply or was lost, including its own repetitions and
+ * the commands of cursors. Only the ends are reported here: for the beginning of a command it would
  * copy the message.
  *
  * Round trips are counted, because they are the cost of a call on a network.
@@ -22,6 +22,7 @@
  * a stall. libmongoc reports this in the thread of the call.
  */
 
+/* Whether a message of the current call got no reply, or one that leaves its outcome open. */
 static _Thread_local bool lost;
 
 void truce__mongo_call(void)
@@ -47,7 +48,8 @@ static void count_answered(const mongoc_apm_command_succeeded_t *event)
     truce__mongo_limit_answered(true);
     atomic_store_explicit(&store->silent, false, memory_order_relaxed);
     if (bson_has_field(mongoc_apm_command_succeeded_get_reply(event), "writeConcernError"))
-        lost = true; /* Executed, but it may be rolled back. */
+        /* The write was executed, but it may be rolled back. */
+        lost = true;
 }
 
 static void count_failed(const mongoc_apm_command_failed_t *event)
@@ -70,7 +72,7 @@ void truce__mongo_watch(struct mongo_store *store)
     mongoc_apm_set_command_succeeded_cb(callbacks, count_answered);
     mongoc_apm_set_command_failed_cb(callbacks, count_failed);
     mongoc_client_pool_set_apm_callbacks(store->pool, callbacks, store);
-    /* The pool has copied them. */
+    /* The pool has copied the callbacks. */
     mongoc_apm_callbacks_destroy(callbacks);
 }
 
@@ -98,7 +100,7 @@ mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *sto
 {
     mongoc_write_concern_t *concern = mongoc_write_concern_new();
 
-    /* Also for relaxed writes, because a majority read must see them. */
+    /* A relaxed write also waits for the majority, because a majority read must see it. */
     mongoc_write_concern_set_w(concern, MONGOC_WRITE_CONCERN_W_MAJORITY);
     mongoc_write_concern_set_journal(concern, !relaxed);
     mongoc_write_concern_set_wtimeout_int64(concern, truce__mongo_wait_ms(store));
@@ -112,7 +114,8 @@ static void append_read_concern(const struct mongo_store *store,
     bool snapshot = command->snapshot || store->at.seconds;
     bson_t concern;
 
-    /* In a transaction, the first statement has the concern; a standalone server needs none. */
+    /* In a transaction, the first statement carries the read concern. A standalone server needs
+     * none. */
     if (!command->read_concern || store->server.deployment == MONGO_STANDALONE)
         return;
     BSON_APPEND_DOCUMENT_BEGIN(options, "readConcern", &concern);
@@ -125,15 +128,16 @@ static void append_read_concern(const struct mongo_store *store,
     bson_append_document_end(options, &concern);
 }
 
-/* Returns whether the history of a view is gone. SNAPSHOT_UNAVAILABLE: a collection was created or
- * changed since, so this time will never work. */
+/* Returns whether the server no longer has the history that a view reads. After
+ * SNAPSHOT_UNAVAILABLE, which means that a collection was created or changed since the time of the
+ * view, the view will never work. */
 static bool is_too_old(const struct mongo_store *store, const bson_error_t *caught)
 {
     return store->at.seconds && caught->domain == MONGOC_ERROR_SERVER &&
            (caught->code == CODE_SNAPSHOT_TOO_OLD || caught->code == CODE_SNAPSHOT_UNAVAILABLE);
 }
 
-/* Returns whether the commit of a transaction carries the concern. */
+/* Returns whether the command is part of a transaction, whose commit carries the write concern. */
 static bool in_transaction(const struct mongo_command *command)
 {
     return command->session && mongoc_client_session_in_transaction(command->session);
@@ -174,8 +178,8 @@ static bool command_run(mongoc_client_t *client, const char *database,
                                                 reply, caught);
 }
 
-/* Returns whether to send it again once there is a server: no server was found, so nothing was
- * sent; or a read was lost. */
+/* Returns whether to send the command again when a server is known: no server was found, so nothing
+ * was sent, or a read was lost. */
 static bool may_run_again(const struct mongo_command *command, const bson_error_t *caught)
 {
     if (command->session || command->server_id || caught->domain == MONGOC_ERROR_SERVER)
@@ -186,9 +190,10 @@ static bool may_run_again(const struct mongo_command *command, const bson_error_
            caught->domain == MONGOC_ERROR_STREAM;
 }
 
-#define RUNS 3 /* The runs of a read whose connection breaks. */
+/* The maximum number of attempts for a read whose connection breaks. */
+#define RUNS 3
 
-/* Makes the command a statement of the store's transaction, which has the concerns and the
+/* Makes the command a statement of the store's transaction, which determines the concerns and the
  * server. */
 static struct mongo_command command_as_statement(const struct mongo_store *store,
                                                  const struct mongo_command *command)

@@ -1,12 +1,12 @@
 /*
- * Facts about a deployment for truce_doctor: the answers of some commands.
+ * Facts about a deployment for truce_doctor: the replies to some commands.
  *
  *     {deployment: "standalone" | "replica set" | "sharded", database, capabilities: [...],
  *      clock: {server, before, after},        milliseconds; the local time before and after
- *      hello, build, options, status, feature, defaults, replica, config, space,      answers
+ *      hello, build, options, status, feature, defaults, replica, config, space,      replies
  *      shards, sharded: [{_id: "db.collection", key, unique}]}                        of a mongos
  *
- * If a command is refused (missing privileges, unknown command), its answer is {refused: message,
+ * If a command is refused (missing privileges, unknown command), its reply is {refused: message,
  * code}.
  */
 #include "store/mongodb/mongo.h"
@@ -17,10 +17,15 @@
 #include "bson/array.h"
 
 static const struct question {
-    const char *name, *database; /* NULL means the store's own. */
-    const char *command;         /* Its only argument is 1. */
-    const char *leave_out[6];    /* Omitted fields of the answer. */
-    int deployment;              /* -1 means any. */
+    /* The name of the fact, and the database of the command or NULL for the database of the
+     * store. */
+    const char *name, *database;
+    /* The command, whose only argument is 1. */
+    const char *command;
+    /* The fields of the reply that are omitted. */
+    const char *leave_out[6];
+    /* The kind of deployment that has the command, or -1 for any. */
+    int deployment;
 } questions[] = {
     {"build", "admin", "buildInfo", {"buildEnvironment", "openssl"}, -1},
     {"options", "admin", "getCmdLineOpts", {NULL}, -1},
@@ -51,8 +56,7 @@ static truce_status facts_run_command(struct mongo_store *store, const char *dat
     return truce__mongo_run_alone(store, &command, reply, error);
 }
 
-/* Returns whether the server refused. A server that does not answer is a failure; a refusal is a
- * fact. */
+/* Returns whether the server refused a command, which is a fact. A missing reply is a failure. */
 static bool facts_is_refusal(truce_status status)
 {
     return status && status != TRUCE_IO && status != TRUCE_TIMEOUT;
@@ -169,7 +173,7 @@ static truce_status put_feature(struct mongo_store *store, bson_t *facts, bson_e
 static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_error_t *error)
 {
     char *from = bson_strdup_printf("%s.", store->database);
-    /* The next character after the dot, as the end of the range. */
+    /* The end of the range: '/' is the next character after the dot. */
     char *to = bson_strdup_printf("%s/", store->database);
     bson_t *body = BCON_NEW("find", "collections", "filter", "{", "_id", "{", "$gte",
                             BCON_UTF8(from), "$lt", BCON_UTF8(to), "}", "dropped", "{", "$ne",

@@ -5,17 +5,17 @@
  *
  *     the server refused it                     nothing was changed: the status of its code
  *     it was never sent                         TRUCE_IO
- *     a read had no answer                      TRUCE_IO
- *     a write had no answer, or one that only
+ *     a read had no reply                       TRUCE_IO
+ *     a write had no reply, or one that only
  *     says that it is not durable yet           TRUCE_UNKNOWN: it may take effect, now or later
  *     a statement of a transaction had none     TRUCE_CONFLICT: without its commit, which was
  *                                               not sent, nothing of it will ever take effect
  *     a write was sent twice (by libmongoc)
- *     and the first had no answer               TRUCE_UNKNOWN, unless the second was executed: the
+ *     and the first had no reply                TRUCE_UNKNOWN, unless the second was executed: the
  *                                               first may still take effect (mongo_command.c)
  *     an unknown code below 10000               for a write: TRUCE_UNKNOWN; numbers from 10000 on
  *                                               are assertions, which refuse a statement
- *     the commit of a transaction               after an attempt without an answer, only success
+ *     the commit of a transaction               after an attempt without a reply, only success
  *                                               and TransientTransactionError are certain
  *
  * Codes are MongoDB's (its error_codes.yml). The codes that leave a write's outcome open are those
@@ -28,19 +28,30 @@
 #include "base/assert.h"
 
 #define CODE_WRITE_CONCERN_FAILED 64
-#define CODE_ASSERTIONS           10000 /* From this number on. */
+/* Codes from this number on are assertions. */
+#define CODE_ASSERTIONS 10000
 
 enum meaning {
-    REFUSED,     /* The status of truce__status_of_code. */
-    STRANGE,     /* REFUSED for a read or a statement; a write may have an effect. */
-    UNSENT,      /* The server did not begin: a write has no effect. */
-    OPEN,        /* A write may have an effect; for a read it does not matter. */
-    TRANSIENT,   /* Another client was faster; retry. */
-    BUSY,        /* Something excludes it for now; retry. */
-    TOO_LARGE,   /* TRUCE_LIMIT */
-    NO_ROOM,     /* TRUCE_IO */
-    DUPLICATE,   /* TRUCE_DUPLICATE with the code 11000 */
-    OUT_OF_TIME, /* TRUCE_TIMEOUT */
+    /* The statement was refused, with the status of truce__status_of_code. */
+    REFUSED,
+    /* The same for a read or a statement. A write may have an effect. */
+    STRANGE,
+    /* The server did not begin, so a write has no effect. */
+    UNSENT,
+    /* The same as a missing reply: a write may have an effect. */
+    OPEN,
+    /* Another client was faster, and the call may be repeated. */
+    TRANSIENT,
+    /* Another operation excludes the call for now, and the call may be repeated. */
+    BUSY,
+    /* The call fails with TRUCE_LIMIT. */
+    TOO_LARGE,
+    /* The call fails with TRUCE_IO, because the disk is full. */
+    NO_ROOM,
+    /* The call fails with TRUCE_DUPLICATE and code 11000. */
+    DUPLICATE,
+    /* The call fails with TRUCE_TIMEOUT. */
+    OUT_OF_TIME,
 };
 
 static const struct {
@@ -111,7 +122,7 @@ static const struct {
     {0, REFUSED},
 };
 
-/* Named codes that refuse a statement before it changes anything. */
+/* The codes below CODE_ASSERTIONS that refuse a statement before it changes anything. */
 static const uint16_t refusals[] = {
     2,   4,   5,   9,   10,  12,  13,  14,  15,  16,  17,  18,  19,  20,  21,  22,  26,
     27,  28,  29,  30,  34,  40,  47,  48,  52,  53,  54,  55,  56,  57,  58,  59,  61,
@@ -180,7 +191,7 @@ static truce_status mongo_error_status_of(enum mongo_kind kind, uint32_t code)
     return TRUCE_INVALID;
 }
 
-/* Returns whether drivers know by the code that the transaction may run again. */
+/* Returns whether drivers conclude from the code that the transaction may run again. */
 static bool error_names_transient(uint32_t code)
 {
     return code == CODE_WRITE_CONFLICT || code == CODE_NO_SUCH_TRANSACTION ||
@@ -188,7 +199,7 @@ static bool error_names_transient(uint32_t code)
            code == CODE_SNAPSHOT_UNAVAILABLE || code == CODE_PREPARED_TRANSACTION_IN_PROGRESS;
 }
 
-/* Returns the code of a refused statement, or 0 if the status says more. */
+/* Returns the code of a refused statement for the error, or 0 if the status says more. */
 static uint32_t error_statement_code(enum mongo_kind kind, truce_status status, uint32_t code)
 {
     return kind == MONGO_STATEMENT && status == TRUCE_CONFLICT && !error_names_transient(code)
@@ -196,8 +207,8 @@ static uint32_t error_statement_code(enum mongo_kind kind, truce_status status, 
                : code;
 }
 
-/* Makes the message "find in things: MESSAGE" without a full stop. A server's code keeps its domain
- * only if its status does not say more. */
+/* Builds the message "find in things: MESSAGE" without a full stop. The code of a server keeps its
+ * domain only if the status does not say more. */
 static truce_status error_report(truce_status status, const char *what, uint32_t code,
                                  const char *message, bson_error_t *error)
 {
@@ -218,7 +229,8 @@ static truce_status error_report(truce_status status, const char *what, uint32_t
     return status;
 }
 
-/* libmongoc's messages about unreachable servers, and truce's, followed by the address. */
+/* The messages of libmongoc about unreachable servers, and what truce writes instead. The address
+ * follows. */
 static const struct {
     const char *theirs, *ours;
     bool addressed;
@@ -261,8 +273,8 @@ static void say_unreached(const char *message, char *text, size_t size)
         snprintf(text, size, "no server accepts writes");
 }
 
-/* Returns the status of a refusal after a lost message, which may have been executed or may still
- * be. */
+/* Returns the status of a refusal after a lost message, which the server may have executed or may
+ * still execute. */
 static truce_status after_lost(enum mongo_kind kind, truce_status status)
 {
     return kind == MONGO_WRITE && truce__mongo_lost() ? TRUCE_UNKNOWN : status;
@@ -271,7 +283,7 @@ static truce_status after_lost(enum mongo_kind kind, truce_status status)
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error)
 {
-    /* A server that returns no code has refused, too. */
+    /* A server that returns no code has refused the command, too. */
     truce_status status =
         after_lost(kind, code ? mongo_error_status_of(kind, code) : TRUCE_INVALID);
 
@@ -315,11 +327,12 @@ bool truce__mongo_has_label(const bson_t *reply, const char *label)
     return false;
 }
 
-/* Returns the status of an error that libmongoc made without a server's answer. */
+/* Returns the status of an error that libmongoc made without a reply of the server. */
 static truce_status local_status(enum mongo_kind kind, const bson_error_t *caught)
 {
     switch (caught->domain) {
-    case MONGOC_ERROR_SERVER_SELECTION: /* Never sent. */
+    /* The command was never sent. */
+    case MONGOC_ERROR_SERVER_SELECTION:
         return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
     case MONGOC_ERROR_STREAM:
         if (caught->code == MONGOC_ERROR_STREAM_CONNECT ||
@@ -331,7 +344,8 @@ static truce_status local_status(enum mongo_kind kind, const bson_error_t *caugh
     case MONGOC_ERROR_SCRAM:
         return caught->code == MONGOC_ERROR_CLIENT_AUTHENTICATE ? TRUCE_INVALID : TRUCE_IO;
     case MONGOC_ERROR_COMMAND:
-        /* The server was lost between its selection and the command; there is no code for that. */
+        /* The server was lost between its selection and the command. libmongoc has no code for
+         * that. */
         if (strstr(caught->message, "invalidated server"))
             return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
         return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? error_unanswered(kind)
@@ -356,7 +370,8 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
 
     if (!answered)
         truce__mongo_limit_answered(false);
-    if (durable) /* Executed, but not known to be durable. */
+    /* The write was executed, but it is not known to be durable. */
+    if (durable)
         return error_report(
             error_unanswered(kind), what, caught->code,
             caught->code == CODE_WRITE_CONCERN_FAILED

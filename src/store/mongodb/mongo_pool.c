@@ -65,8 +65,10 @@ void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client)
 
 /* ---- occupied connections -------------------------------------------------------------------- */
 
-#define FAREWELL_MS     1000
-#define FAREWELL_GAP_MS 10000 /* The time without such messages, after one had no answer. */
+/* The milliseconds that a thread waits for the reply to a message that only releases something. */
+#define FAREWELL_MS 1000
+/* The milliseconds for which no thread waits for such a reply, after one was missing. */
+#define FAREWELL_GAP_MS 10000
 
 static int pool_most(const struct mongo_store *store)
 {

@@ -4,9 +4,9 @@
  * Reads use read concern majority, on the primary. A read of one document by _id that asks for it
  * (truce_find_options.latest) is linearizable if the server can do that. A protocol decides on such
  * a read ("the commit does not exist, so its intent may be removed"), and a primary that was
- * deposed without knowing it would answer wrongly. The server answers such a read after a majority
- * write of its own, which takes some 50 ms if nothing else writes. So a protocol asks for it only
- * if the write that follows does not compare what was read.
+ * deposed without knowing it would return stale data. The server replies to such a read after a
+ * majority write of its own, which takes some 50 ms if nothing else writes. A protocol therefore
+ * requests it only if the write that follows does not compare what was read.
  *
  * Counts use an aggregation: the command count uses a number that becomes wrong after a crash, and
  * while chunks of a sharded collection move.
@@ -24,10 +24,10 @@
 /* ---- cursors --------------------------------------------------------------------------------- */
 
 /*
- * Cursors. A batch is the server's answer, kept until the next one. Its documents are returned in
- * place.
+ * Cursors. A batch is the server's reply, which is kept until the next reply. Documents are
+ * returned as views of it.
  *
- *     first answer, cursor id 0       everything arrived: the connection is returned at once
+ *     first reply, cursor id 0        everything arrived: the connection is returned at once
  *     cursor id not 0                 the cursor keeps connection and session: a getMore must come
  *                                     from the session that opened the cursor, and from the same
  *                                     server, which alone knows it
@@ -36,18 +36,25 @@
  */
 
 struct mongo_cursor {
-    truce_cursor base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_cursor base;
     struct mongo_store *store;
-    mongoc_client_t *client;          /* NULL if there are no more batches. */
-    mongoc_client_session_t *session; /* NULL means none, or that of the store's transaction. */
+    /* The connection, or NULL after the last batch. */
+    mongoc_client_t *client;
+    /* The session. NULL without a session, or if it is that of the store's transaction. */
+    mongoc_client_session_t *session;
     uint32_t server_id;
-    bool outside; /* As in struct mongo_command. */
+    /* As in struct mongo_command. */
+    bool outside;
     int64_t id;
     char *collection;
     char what[200];
-    bson_t reply;     /* The batch. */
-    bson_iter_t iter; /* Within the batch. */
-    bson_t document;  /* The returned document, a view of the batch. */
+    /* The reply with the current batch. */
+    bson_t reply;
+    /* The position in the batch. */
+    bson_iter_t iter;
+    /* The document that was returned last, a view of the batch. */
+    bson_t document;
 };
 
 /* Returns the connection to the pool. */
@@ -66,7 +73,7 @@ static truce_status mongo_fail_no_batch(const struct mongo_cursor *cursor, bson_
                        cursor->what);
 }
 
-/* Finds the batch in the reply, and whether there is another. */
+/* Finds the batch in the reply, and finds out whether another batch follows. */
 static truce_status open_batch(struct mongo_cursor *cursor, const char *field, bson_error_t *error)
 {
     bson_iter_t iter, found;
@@ -81,7 +88,7 @@ static truce_status open_batch(struct mongo_cursor *cursor, const char *field, b
     return TRUCE_OK;
 }
 
-/* Returns how long the reply may take, or 0 if it has no limit of its own. */
+/* Returns the milliseconds that the reply may take, or 0 for no limit of its own. */
 static uint32_t cursor_wait_ms(const struct mongo_cursor *cursor, uint32_t wait_ms)
 {
     return wait_ms ? wait_ms + cursor->store->deadline_ms : 0;
@@ -116,7 +123,7 @@ static truce_status cursor_next_batch(struct mongo_cursor *cursor, int64_t batch
     return status;
 }
 
-/* Makes a view of the document at the iterator. */
+/* Sets cursor->document to a view of the document at the iterator. */
 static truce_status cursor_view(struct mongo_cursor *cursor, const bson_t **document,
                                 bson_error_t *error)
 {
@@ -139,7 +146,7 @@ static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **documen
     truce_status status = TRUCE_OK;
     bool at_document = bson_iter_next(&cursor->iter);
 
-    /* An empty batch is not the end. */
+    /* A batch may be empty although another one follows. */
     while (!status && !at_document && cursor->client) {
         status = cursor_next_batch(cursor, -1, 0, error);
         at_document = !status && bson_iter_next(&cursor->iter);
@@ -250,7 +257,7 @@ static truce_status cursor_prepare(struct mongo_cursor *cursor, uint32_t wait_ms
     return TRUCE_OK;
 }
 
-/* Reads the collection for getMore: the namespace of the answer without its database. */
+/* Reads the collection for getMore from the namespace in the reply. */
 static void take_collection(struct mongo_cursor *cursor)
 {
     bson_iter_t iter, found;
@@ -377,7 +384,8 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
     BSON_APPEND_INT32(&body, "batchSize",
                       options->limit > 0 && options->limit < MONGO_BATCH ? (int32_t)options->limit
                                                                          : MONGO_BATCH);
-    /* A linearizable read waits for the majority, which may be away. */
+    /* A linearizable read waits for the majority, which may be unreachable, so it always gets a
+     * time limit. */
     mongo_read_append_time(&body, options->deadline_ms || !command.linearizable
                                       ? options->deadline_ms
                                       : store->deadline_ms);
@@ -507,8 +515,8 @@ truce_status truce__mongo_distinct(truce_store *base, const char *collection, co
 
 /* ---- aggregate, explain --------------------------------------------------------------------- */
 
-/* A server refuses a collection for a pipeline that begins with $documents, because such a pipeline
- * reads none. */
+/* Appends the collection of an aggregate. A pipeline that begins with $documents reads no
+ * collection, and a server refuses one. */
 static void mongo_read_append_input(const char *collection, const bson_t *pipeline, bson_t *body)
 {
     bson_iter_t at, stage;
@@ -615,7 +623,8 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
  * current.
  */
 
-#define WIRE_SNAPSHOT 13 /* MongoDB 5.0 */
+/* The wire version of MongoDB 5.0. */
+#define WIRE_SNAPSHOT 13
 
 static struct mongo_store *view_of(truce_store *base)
 {
@@ -705,7 +714,7 @@ static truce_status view_of_view(truce_store *base, const truce_snapshot_options
     return TRUCE_OK;
 }
 
-/* Asks for the time that the server chooses for a current read. */
+/* Reads the cluster time that the server chooses for a current read. */
 static truce_status ask_time(struct mongo_store *store, uint32_t *seconds, uint32_t *ordinal,
                              bson_error_t *error)
 {
@@ -736,7 +745,8 @@ truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_optio
     uint32_t seconds, ordinal;
     truce_status status;
 
-    (void)options; /* The server has its own maximum. */
+    /* The server has its own maximum age. */
+    (void)options;
     if (store->server.deployment == MONGO_STANDALONE || store->server.wire < WIRE_SNAPSHOT)
         return truce__fail(TRUCE_INVALID, error,
                            "this server has no snapshots: read concern \"snapshot\" needs MongoDB "

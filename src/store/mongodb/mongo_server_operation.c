@@ -9,7 +9,7 @@ const char *truce__mongo_database(truce_store *base)
     return ((const struct mongo_store *)base)->database;
 }
 
-/* Returns the status that the server's reply names, or `status`. */
+/* Returns the status that the server's reply contains, or `status` if it contains none. */
 static truce_status operation_status(const bson_t *reply, truce_status status)
 {
     bson_iter_t at;
@@ -22,7 +22,7 @@ static truce_status operation_status(const bson_t *reply, truce_status status)
     return status;
 }
 
-/* Copies the server's message, which is complete: it needs no name of the call in front of it. */
+/* Copies the server's message, which is complete without the name of the call. */
 static void operation_message(const bson_t *reply, bson_error_t *error)
 {
     bson_iter_t at;

@@ -21,8 +21,10 @@
 #include "store/mongodb/mongo.h"
 
 struct session_store {
-    struct mongo_store base; /* Must be the first field. */
+    /* Must be the first field. */
+    struct mongo_store base;
     struct mongo_transaction transaction;
+    /* Whether the transaction has written anything. */
     bool wrote;
 };
 
@@ -33,7 +35,7 @@ static struct session_store *session_of(truce_store *base)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Gives the statements of a call its time. */
+/* Sets the time limit of the statements of a call. */
 static void session_begin_call(struct session_store *session, uint32_t deadline_ms)
 {
     uint32_t wait_ms = deadline_ms ? deadline_ms : session->base.deadline_ms;
@@ -60,7 +62,8 @@ static truce_status session_bulk(truce_store *base, const truce_write *writes, s
         if (status && (why.domain != TRUCE_ERROR_SERVER || why.code == CODE_DUPLICATE_KEY)) {
             if (error)
                 *error = why;
-            return status; /* Nothing was written. */
+            /* Nothing was written, so the transaction may continue. */
+            return status;
         }
         if (status)
             truce__mongo_statement_failed(&session->base, status, &why);

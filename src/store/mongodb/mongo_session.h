@@ -6,7 +6,7 @@
  * MongoDB for its clients.
  *
  * Each occupies a connection of the pool as long as it is open. At most three quarters of the
- * connections are occupied so, so that other calls find one.
+ * connections may be occupied in this way, so that other calls find one.
  */
 #include "truce/sys/store.h"
 
@@ -36,15 +36,15 @@ struct mongo_stream;
 truce_status truce__mongo_stream_open(truce_store *store, const char *collection,
                                       const bson_t *pipeline, int64_t batch,
                                       struct mongo_stream **stream, bson_error_t *error);
-/* Waits for the next batch for at most `wait_ms`; it may be empty. A server that cannot be reached
- * is HostUnreachable, after which drivers resume. */
+/* Waits for the next batch for at most `wait_ms` milliseconds; the batch may be empty. If the
+ * server cannot be reached, fails with code HostUnreachable, after which drivers resume. */
 truce_status truce__mongo_stream_next(struct mongo_stream *stream, int64_t batch, uint32_t wait_ms,
                                       bson_error_t *error);
-/* Appends the events of the batch that were not taken yet to an array that was begun. */
+/* Appends the remaining events of the batch to an array that was begun. */
 truce_status truce__mongo_stream_take(struct mongo_stream *stream, bson_t *events, uint32_t *count,
                                       bson_error_t *error);
 /* Appends the fields of the token from which a stream resumes after the batch. Returns false if the
- * server returned none. */
+ * server returned no token. */
 bool truce__mongo_stream_token(const struct mongo_stream *stream, bson_t *token);
 /* Returns whether the server has ended the stream. */
 bool truce__mongo_stream_is_over(const struct mongo_stream *stream);

@@ -16,8 +16,8 @@
  *  MH3  truce's own collections are refused with a shard key that does not keep them whole
  *       (reserved_names.h).
  *
- * A user who may not read config.collections gets none of these checks; the cluster's own refusals
- * remain.
+ * If the user may not read config.collections, none of these checks is made. The cluster's own
+ * refusals remain.
  */
 #include "store/mongodb/mongo_shards.h"
 
@@ -27,12 +27,15 @@
 #include "bson/dotted_path.h"
 #include "bson/value.h"
 
+/* The milliseconds after which a shard key is read again. */
 #define FRESH_MS 60000
 
 struct layout {
     struct layout *next;
     char *name;
-    bson_t key; /* Empty: not sharded, or unknown. */
+    /* The shard key, which is empty if the collection is not sharded or the key is unknown. */
+    bson_t key;
+    /* The monotonic time at which the key was read. */
     int64_t read_ns;
 };
 
@@ -67,7 +70,7 @@ void truce__mongo_shards_free(struct mongo_shards *shards)
 
 /* ---- shard keys ----------------------------------------------------------------------------- */
 
-/* Finds the layout. Returns NULL if the layout is unknown. The mutex must be held. */
+/* Finds what is known about a collection. Returns NULL if nothing is. Called under the mutex. */
 static struct layout *layout_of(struct mongo_shards *shards, const char *collection)
 {
     struct layout *layout = shards->layouts;
@@ -146,7 +149,8 @@ static truce_status shards_read_key(struct mongo_store *store, mongoc_client_t *
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch.0.dropped", &found) &&
         bson_iter_as_bool(&found))
-        status = TRUCE_NOT_FOUND; /* The form of servers before 5.0. */
+        /* Servers before 5.0 have another form. */
+        status = TRUCE_NOT_FOUND;
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch.0.key", &found) &&
         BSON_ITER_HOLDS_DOCUMENT(&found)) {
@@ -215,7 +219,7 @@ static bool names_all(const bson_t *filter, const bson_t *key)
     return true;
 }
 
-/* Appends `path: {$eq: its value in the document}`. A missing field is null there. */
+/* Appends {path: {$eq: VALUE}} with the value of the document, or null if the field is missing. */
 static void shards_append_value(bson_t *filter, const bson_t *document, const char *path)
 {
     bson_iter_t iter, found;
@@ -229,12 +233,13 @@ static void shards_append_value(bson_t *filter, const bson_t *document, const ch
     bson_append_document_end(filter, &equal);
 }
 
-/* Makes the filter with the document's values. */
+/* Builds the filter with the values that the document has for _id and the shard key. */
 static void aim_at(const bson_t *filter, const bson_t *document, const bson_t *key, bson_t *aimed)
 {
     bson_t values = BSON_INITIALIZER;
     bson_iter_t iter;
-    bool both = false; /* Both have the field. */
+    /* Whether `filter` and `values` have a field in common. */
+    bool both = false;
 
     if (!truce__mongo_names_id(filter, NULL) && !bson_has_field(key, "_id"))
         shards_append_value(&values, document, "_id");
@@ -309,7 +314,8 @@ static truce_status shards_refuse(const char *collection, const bson_t *key, con
     return TRUCE_INVALID;
 }
 
-/* Returns whether the write's document must be the only one with its _id. */
+/* Returns whether the write's document must be the only one with its _id: it takes part in commits
+ * (_rev, _intent), and its _id is not an ObjectId, which is unique by itself. */
 static bool is_one_of_its_id(const truce_write *write)
 {
     bson_iter_t iter;

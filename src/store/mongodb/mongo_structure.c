@@ -24,35 +24,42 @@
 #include "bson/value.h"
 #include "store/mongodb/mongo.h"
 
+/* The minimum nanoseconds between two requests for the list of collections. */
 #define LIST_INTERVAL_NS INT64_C(1000000000)
-#define STRUCTURE_NS     (60 * INT64_C(1000000000))
-#define LIST_WAIT_MS     1000
-#define LIST_NEVER       INT64_MAX
-#define COLLECTIONS_MAX  1000 /* Whose UUIDs are compared. */
-#define BATCH_MAX        100000
-#define UUID_BYTES       16
+/* The structure number changes at least once in this many nanoseconds. */
+#define STRUCTURE_NS (60 * INT64_C(1000000000))
+/* The milliseconds for the reply with the list. */
+#define LIST_WAIT_MS 1000
+/* A value of `listed_ns`: the list is not requested any more. */
+#define LIST_NEVER INT64_MAX
+/* The maximum number of collections whose UUIDs are compared. */
+#define COLLECTIONS_MAX 1000
+/* The size of the first batch, so that one reply has the whole list. */
+#define BATCH_MAX  100000
+#define UUID_BYTES 16
 
 struct uuid {
     char *name;
     uint8_t bytes[UUID_BYTES];
 };
 
-/* In the order of the names. */
+/* A list of collections, sorted by name. */
 struct uuid_list {
     struct uuid *items;
     size_t count;
-    /* The list has collections without UUIDs. */
+    /* Whether the list has collections without UUIDs. */
     bool without;
 };
 
 struct mongo_structure {
     pthread_mutex_t mutex;
-    /* The names of collections whose indexes were ensured, and the last list. */
+    /* The names of the collections whose indexes were ensured, and the last list. */
     bson_t watched;
     struct uuid_list last;
-    /* When the last list was requested; 0 means that the next operation requests one; LIST_NEVER:
-     * the server has no UUIDs, or too many collections. */
+    /* The monotonic time at which the list was last requested. 0 means that the next operation
+     * requests it. LIST_NEVER means that the server has no UUIDs, or too many collections. */
     _Atomic int64_t listed_ns;
+    /* The time at which the store was opened, for the change once a minute. */
     int64_t opened_ns;
 };
 
@@ -99,7 +106,7 @@ void truce__mongo_structure_watch(struct mongo_structure *structure, const char 
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Builds {listCollections: 1, filter: ...}. */
+/* Builds {listCollections: 1, filter: ...} for the reserved and the watched collections. */
 static void structure_make_list_command(struct mongo_structure *structure, bson_t *body)
 {
     bson_t filter, either, own, others;
@@ -155,7 +162,8 @@ static int uuid_compare(const void *a, const void *b)
     return strcmp(((const struct uuid *)a)->name, ((const struct uuid *)b)->name);
 }
 
-/* Reads the first batch, which has all: a server has fewer collections than its maximum. */
+/* Reads the list. The first batch has all collections, because its maximum is larger than the
+ * number of collections of any server. */
 static truce_status structure_read(struct mongo_store *store, struct uuid_list *list)
 {
     struct mongo_command command = {
@@ -210,8 +218,8 @@ static bool structure_differs(const struct uuid_list *last, const struct uuid_li
     return false;
 }
 
-/* Forgets the watched collections that are missing: they are watched again when their indexes are
- * ensured again. Returns whether there are any. */
+/* Forgets the watched collections that are missing. They are watched again when their indexes are
+ * ensured again. Returns whether any is missing. */
 static bool structure_forget_missing(struct mongo_structure *structure,
                                      const struct uuid_list *list)
 {
@@ -263,7 +271,8 @@ uint64_t truce__mongo_structure_number(truce_store *base)
     if (listed_ns != LIST_NEVER && now_ns - listed_ns >= LIST_INTERVAL_NS &&
         atomic_compare_exchange_strong(&structure->listed_ns, &listed_ns, now_ns)) {
         structure_refresh(store);
-        /* Calls that follow, with a mutex perhaps, do not wait for a slow server again. */
+        /* The time is that of the reply, so that the next calls, which may hold a mutex, do not
+         * wait for a slow server again. */
         atomic_compare_exchange_strong(&structure->listed_ns, &now_ns, truce__clock_monotonic_ns());
     }
     return 1 + atomic_load(&store->changes) +

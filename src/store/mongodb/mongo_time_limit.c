@@ -10,16 +10,16 @@
  *                     If less time is left, the call checks the known servers in short intervals
  *                     and does not let libmongoc wait
  *
- * The server gets the time of the call (wtimeout), and its answer GRACE_MS more. After the deadline
- * of the surrounding work, the cleanup gets as long in total, and then LEAST_MS for each message
- * until one has no answer. A live server answers within that, and a dead one does not block the
- * caller.
+ * The server gets the time of the call (wtimeout), and the thread waits GRACE_MS more for its
+ * reply. After the deadline of the surrounding work, the cleanup gets as long in total, and then
+ * LEAST_MS for each message until one has no reply. A live server replies within that time, and a
+ * dead one does not block the caller.
  *
  * The listening thread waits for each message in slices of STOP_SLICE_MS, and checks between them
  * whether its store is being closed (mongo_change_listener.c).
  *
- * If libmongoc does not let others make its streams (Debian's library has the function, but not
- * every one does), the URI's socketTimeoutMS is the only limit.
+ * If libmongoc does not export the function that makes its streams (Debian's library exports it,
+ * but not every library does), the URI's socketTimeoutMS is the only limit.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,7 +30,9 @@
 #include "base/deadline.h"
 #include "store/mongodb/mongo.h"
 
+/* The time for the reply after the time limit of the call. */
 #define GRACE_MS 200
+/* The minimum wait for the reply to a message of the cleanup. */
 #define LEAST_MS 100
 
 static _Thread_local struct {
@@ -43,12 +45,13 @@ static _Thread_local struct {
     /* `late`: the current message is sent after the deadline. `silent`: the last such message got
      * no reply. */
     bool late, silent;
-    /* If true, reads and connects of this thread end. NULL if none exists. */
+    /* A flag that ends reads and connects of this thread when it is set, or NULL. */
     const atomic_bool *stop;
 } limit;
 
+/* The milliseconds between two checks of `stop`. */
 #define STOP_SLICE_MS 50
-/* libmongoc reads the length of a message first, with empty buffers. */
+/* libmongoc reads the length of a message first, into an empty buffer. */
 #define LENGTH_BYTES 4
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -104,15 +107,16 @@ uint32_t truce__mongo_wait_ms(const struct mongo_store *store)
 
 /* ---- a server ------------------------------------------------------------------------------- */
 
+/* The milliseconds between two attempts to select a server. */
 #define CHECK_MS 10
 
-/* Returns whether libmongoc selects a server that accepts writes without waiting. The only server
- * of a direct connection is selected in any role. */
+/* Returns whether libmongoc can select a server that accepts writes without waiting. A direct
+ * connection has only one server, which is selected in any role. */
 static bool limit_knows_server(const struct mongo_store *store, const mongoc_client_t *client)
 {
     static const char *const kinds[] = {"RSPrimary", "Mongos", "Standalone", "LoadBalancer"};
     size_t count = 0;
-    /* libmongoc returns those that have answered. */
+    /* libmongoc returns only the servers that have replied. */
     mongoc_server_description_t **all = mongoc_client_get_server_descriptions(client, &count);
     bool known = store->direct && count;
 
@@ -177,10 +181,12 @@ bool truce__mongo_has_server(struct mongo_store *store, mongoc_client_t *client,
 
 /* ---- streams -------------------------------------------------------------------------------- */
 
-#define STREAM_TYPE 100 /* None of libmongoc's. */
+/* A number that no stream of libmongoc has. */
+#define STREAM_TYPE 100
 
 struct limited {
-    mongoc_stream_t stream; /* Must be the first field. */
+    /* Must be the first field. */
+    mongoc_stream_t stream;
     mongoc_stream_t *inner;
 };
 
@@ -282,7 +288,7 @@ static bool should_retry(mongoc_stream_t *stream)
     return mongoc_stream_should_retry(inner_of(stream));
 }
 
-/* Makes a stream. `arg` is the client, as libmongoc's own function requires. */
+/* Creates a stream. `arg` is the client, as libmongoc's own function requires. */
 static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_list_t *host,
                                     void *arg, bson_error_t *error)
 {
@@ -320,7 +326,8 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
     return &made->stream;
 }
 
-/* Returns whether the client is new. A pool has few clients, which stay, so each is new once. */
+/* Returns whether the client is new. A pool has few clients and does not free them, so each is new
+ * once. */
 static bool is_new(struct mongo_store *store, const mongoc_client_t *client)
 {
     bool known = false;

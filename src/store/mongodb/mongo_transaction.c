@@ -6,16 +6,16 @@
  *                                        message (mongo_write.c)
  *     commit                             w: majority, j: true
  *
- * A failure before the commit was sent leaves nothing, now or later: an unanswered statement is
- * TRUCE_CONFLICT. The commit has three outcomes:
+ * A failure before the commit was sent leaves nothing, now or later: a statement without a reply
+ * is TRUCE_CONFLICT. The commit has three outcomes:
  *
  *   - It is done.
- *   - Surely nothing was changed: the label TransientTransactionError, or a known refusal of the
- *     first message.
- *   - Unknown: it is sent again, which is harmless, until the deadline: TRUCE_UNKNOWN. After one
- *     message without an answer, a refusal proves nothing, whether libmongoc or this file repeats
- *     it. A mongos that restarted says that it cannot tell (50940), and the shards may have
- *     decided.
+ *   - Nothing was changed: the label TransientTransactionError, or a known refusal of the first
+ *     message.
+ *   - The outcome is unknown. The commit is sent again, which is harmless, until the deadline; then
+ *     the call fails with TRUCE_UNKNOWN. After one message without a reply, a refusal proves
+ *     nothing, whether libmongoc or this file repeats it. A mongos that has restarted reports that
+ *     it does not know the outcome (50940), although the shards may have decided.
  *
  * If a client dies, the server ends its transaction after a minute; until then its documents cause
  * WriteConflict.
@@ -84,7 +84,7 @@ truce_status truce__mongo_guard_refused(truce_status status, const char *collect
                          why, collection, MONGO_TOUCH);
 }
 
-/* Returns the first refusal in the answer to a message of several statements. */
+/* Returns the first refusal in the reply to a message of several statements. */
 static truce_status first_refusal(const bson_t *reply, const char *what, bson_error_t *error)
 {
     int64_t code = truce__mongo_number(reply, "writeErrors.0.code", -1);
@@ -100,8 +100,8 @@ static truce_status first_refusal(const bson_t *reply, const char *what, bson_er
     return truce__mongo_refused(MONGO_STATEMENT, what, (uint32_t)code, message, error);
 }
 
-/* Sets the fresh field in what matches, and removes it from the document with this _id, in one
- * message. *touched counts the matches. */
+/* Sets the fresh field in the document that matches, and removes it from the document with this
+ * _id, in one message. Sets `*touched` if there was a match. */
 static truce_status touch_id(struct mongo_transaction *transaction, const char *collection,
                              const bson_t *filter, const bson_value_t *id, bool *touched,
                              bson_error_t *error)
@@ -134,8 +134,8 @@ static truce_status touch_id(struct mongo_transaction *transaction, const char *
     return status;
 }
 
-/* Finds the _id of the first match. NOT_FOUND without a message: none. The caller destroys `id` on
- * success. */
+/* Finds the _id of the first match. Returns NOT_FOUND without a message if nothing matches. On
+ * success, the caller destroys `id`. */
 static truce_status find_id(struct mongo_transaction *transaction, const char *collection,
                             const bson_t *filter, bson_value_t *id, bson_error_t *error)
 {
@@ -166,7 +166,7 @@ static truce_status find_id(struct mongo_transaction *transaction, const char *c
     return status;
 }
 
-/* Runs TRUCE_WRITE_REQUIRE, TRUCE_WRITE_REQUIRE_IN_SNAPSHOT, and TRUCE_WRITE_REQUIRE_MISSING. */
+/* Guards a match, so that a concurrent change of the document conflicts (TRUCE_WRITE_REQUIRE). */
 static truce_status mongo_require(struct mongo_transaction *transaction, const truce_write *write,
                                   bson_error_t *error)
 {
@@ -187,8 +187,8 @@ static truce_status mongo_require(struct mongo_transaction *transaction, const t
     return !status && !touched ? transaction_refuse_match(write, false, error) : status;
 }
 
-/* Returns the meaning of a refused stub. A taken _id is what the guard looks for; a taken key of
- * another index is an accident of the stub. */
+/* Returns the meaning of a refused stub. If its _id exists, the guard does not hold. If the stub
+ * has a duplicate key in another index, only the stub is at fault. */
 static truce_status diagnose_stub(const truce_write *write, truce_status status,
                                   bson_error_t *error)
 {
@@ -204,7 +204,7 @@ static truce_status diagnose_stub(const truce_write *write, truce_status status,
                        write->collection);
 }
 
-/* Inserts {_id} and removes it. */
+/* Inserts a document {_id} and removes it, so that a concurrent insert of this _id conflicts. */
 static truce_status hold_missing(struct mongo_transaction *transaction, const truce_write *write,
                                  const bson_value_t *id, bson_error_t *error)
 {
@@ -249,7 +249,8 @@ static truce_status mongo_require_missing(struct mongo_transaction *transaction,
                            "given _id",
                            write->collection);
     }
-    if (bson_count_keys(write->filter) > 1) { /* The document may exist without a match. */
+    /* The document may exist and not match. */
+    if (bson_count_keys(write->filter) > 1) {
         status = find_id(transaction, write->collection, write->filter, &found, error);
         if (!status) {
             bson_value_destroy(&found);
@@ -281,9 +282,9 @@ static truce_status mongo_require_match(struct mongo_transaction *transaction,
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* MongoDB before 4.4 creates no collection within a transaction. */
+/* MongoDB before 4.4 cannot create a collection within a transaction. */
 
-/* The least time of a message, also after the deadline. */
+/* The minimum milliseconds for a message, also after the deadline. */
 #define LEAST_MS 100
 
 /* ---- begin, commit, abort ------------------------------------------------------------------- */
@@ -317,7 +318,8 @@ void truce__mongo_transaction_release(struct mongo_transaction *transaction)
         mongoc_client_reset(transaction->client);
     truce__mongo_limit(mongo_left_ms(transaction));
     if (transaction->session)
-        mongoc_client_session_destroy(transaction->session); /* Aborts an open transaction. */
+        /* Destroying the session aborts a transaction that is still open. */
+        mongoc_client_session_destroy(transaction->session);
     truce__mongo_return(transaction->store, transaction->client);
 }
 
@@ -407,7 +409,7 @@ static truce_status transaction_refuse_match(const truce_write *write, bool foun
                       : "{}");
 }
 
-/* Runs a statement. `write` means that it changes something. `reply` is always initialized. */
+/* Runs a statement. `write` means that it changes documents. Always initializes `reply`. */
 static truce_status mongo_statement(struct mongo_transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,
                                     bson_error_t *error)
@@ -454,7 +456,7 @@ static void transaction_forget(truce_write_outcome *outcomes, size_t count)
         outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
 }
 
-/* Resets the outcomes before the failure, because nothing was done. */
+/* Resets the outcomes of the writes before the failure, because the transaction has no effect. */
 static void transaction_take_back(truce_write_outcome *outcomes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -497,7 +499,7 @@ static truce_status send_next(struct mongo_transaction *transaction, const truce
     return send_some(transaction, writes, batch.count, outcomes, error);
 }
 
-/* Returns the _id that the write names, or the missing value. */
+/* Returns the _id that the write names, or a missing value. */
 static struct value ahead_id(const truce_write *write)
 {
     bool inserts = write->kind == TRUCE_WRITE_INSERT;
@@ -515,7 +517,7 @@ static struct value ahead_id(const truce_write *write)
     return truce__fields_next(&fields) && !strcmp(fields.key, "$eq") ? fields.value : id;
 }
 
-/* Returns whether no earlier write of the bulk can change what this one finds. */
+/* Returns whether no earlier write of the bulk can change which document this write finds. */
 static bool ahead_is_independent(const truce_write *writes, size_t number)
 {
     struct value id = ahead_id(&writes[number]);
@@ -586,7 +588,9 @@ truce_status truce__mongo_transaction_write(struct mongo_transaction *transactio
                                             truce_write_outcome *outcomes, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    bool together = false; /* A failure names its write: the transaction cannot run again. */
+    /* Each write has its own message, so that a failure names its write: the transaction cannot run
+     * again. */
+    bool together = false;
 
     for (size_t sent = 0; sent < count && !status;)
         status = send_next(transaction, writes + sent, count - sent, &together, outcomes + sent,
@@ -598,9 +602,9 @@ truce_status truce__mongo_transaction_write(struct mongo_transaction *transactio
     return status;
 }
 
-/* Runs the transaction. With `*together`, several writes may share a message. If it is false
- * afterwards, the transaction must run again without that, to find the write that matched
- * nothing. */
+/* Runs the transaction. If `*together` is set, several writes may share a message. If the function
+ * clears it, the transaction must run again with one message for each write, to find the write that
+ * matched nothing. */
 static truce_status transaction_attempt(struct mongo_store *store, const truce_write *writes,
                                         size_t count, const truce_bulk_options *options,
                                         bool *together, truce_write_outcome *outcomes,
@@ -630,7 +634,8 @@ static truce_status transaction_attempt(struct mongo_store *store, const truce_w
     return status;
 }
 
-/* Makes an attempt with few messages, and one with many if the first does not show enough. */
+/* Makes an attempt with few messages. If it does not show which write failed, makes another with
+ * one message for each write. */
 static truce_status transaction_try_attempts(struct mongo_store *store, const truce_write *writes,
                                              size_t count, const truce_bulk_options *options,
                                              truce_write_outcome *outcomes, bson_error_t *error)

@@ -1,14 +1,15 @@
 /*
- * Writes without a transaction. A bulk is cut into batches. Neighboring inserts into one collection
- * are one message. Every update and remove is a message of its own, because the server reports how
- * many documents a message changed, not which of its statements did. If the bulk is `joined`,
- * updates are one message too, and removes, because the caller needs only the sum.
+ * Writes without a transaction. A bulk is divided into batches. Neighboring inserts into one
+ * collection are one message. Every update and remove is a message of its own, because the server
+ * reports how many documents a message changed, not which of its statements did. If the bulk is
+ * `joined`, updates are one message too, and removes, because the caller needs only the sum.
  *
- * An ordered bulk ends at the first failure. An unordered one also ends when the server does not
- * answer, because the rest would fail too.
+ * An ordered bulk ends at the first failure. An unordered bulk also ends when the server does not
+ * reply, because the rest would fail, too.
  *
  * A write conflict (112) of a single write changed nothing, so the write is sent again until the
- * deadline, as MongoDB itself does. Not so with `multi`, which may have changed some documents.
+ * deadline, as MongoDB itself does. A write with `multi` is not repeated, because it may have
+ * changed some documents.
  */
 #include <string.h>
 
@@ -32,8 +33,8 @@
  * (Stages of a pipeline are left to the server, because their result depends on the document.)
  */
 
-/* Counts the levels of nested documents and arrays. Returns 0 for any other value. Checked
- * documents are not too deep. */
+/* Counts the levels of nested documents and arrays in a value, or returns 0 for any other value. A
+ * document that was checked is not too deep. */
 static uint32_t levels_of(struct value value)
 {
     struct fields fields;
@@ -85,7 +86,8 @@ static truce_status check_operator(const char *operator, struct value changes, b
     return TRUCE_OK;
 }
 
-/* Fails with LIMIT if operators (or a replacement) would nest a document too deep. */
+/* Fails with LIMIT if an operator of the update would nest a document too deep. A replacement was
+ * checked as a document before. */
 static truce_status mongo_depth_check(const bson_t *update, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(update));
@@ -104,7 +106,8 @@ truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson
     bson_t id = BSON_INITIALIZER;
     bson_iter_t iter;
 
-    (void)truce__document_check(document, "document", &why); /* For its message. */
+    /* Only the message of the check is used. */
+    (void)truce__document_check(document, "document", &why);
     if (bson_iter_init_find(&iter, document, "_id") && bson_append_iter(&id, NULL, 0, &iter) &&
         !truce__document_check(&id, "document", NULL))
         shown = bson_as_relaxed_extended_json(&id, NULL);
@@ -182,11 +185,13 @@ static truce_status take_modified(const bson_t *reply, const truce_modify_option
         return TRUCE_NOT_FOUND;
     result->matched = 1;
     result->removed = options->remove;
-    result->modified = !options->remove; /* The server does not report more. */
+    /* This server reports no counts. */
+    result->modified = !options->remove;
     return TRUCE_OK;
 }
 
-/* Sends one message, and another one if the collection's sharding turns out to differ. */
+/* Sends one message. Sets `*again` if the call must be repeated, because the write conflicted or
+ * the shard key of the collection has changed. */
 static truce_status modify_once(struct mongo_store *store, const char *collection,
                                 const bson_t *filter, const bson_t *update,
                                 const truce_modify_options *options, bson_t *document,
@@ -216,7 +221,8 @@ static truce_status modify_once(struct mongo_store *store, const char *collectio
             status = TRUCE_UNKNOWN;
         if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED &&
             !store->transaction)
-            status = TRUCE_UNKNOWN; /* mongos gave up; the shard may continue. */
+            /* mongos gave up, but the shard may continue. */
+            status = TRUCE_UNKNOWN;
         *again = status == TRUCE_CONFLICT || (status == TRUCE_NOT_FOUND && changed);
         if (status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
             error->code == CODE_SHARD_KEY_NOT_FOUND) {
@@ -313,8 +319,9 @@ struct message {
     truce_write_outcome *outcomes;
     /* For each statement, the number of its write. */
     size_t *owners;
-    /* Two documents for each touch, and for each removal of one. */
+    /* The documents that the message owns: three for each touch. */
     bson_t *own;
+    /* The number of statements, and of own documents. */
     size_t count, own_count;
 };
 
@@ -377,7 +384,7 @@ static void add_touch(struct message *message, size_t owner, const truce_write *
     message_add_write(message, owner, &write);
 }
 
-/* Maps errors of statements to their writes. */
+/* Stores the errors of statements in the outcomes of their writes. */
 static void give_outcomes(const struct message *message, const truce_write *writes,
                           truce_write_outcome *outcomes)
 {
@@ -427,8 +434,8 @@ static struct mongo_store *mongo_write_of(truce_store *base)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Returns whether libmongoc would take the update for a pipeline: a document whose fields are "0",
- * "1" ... and hold documents. */
+/* Returns whether libmongoc would treat the update as a pipeline: a document whose fields are named
+ * "0", "1", and so on, and contain documents. */
 static bool looks_like_pipeline(const bson_t *update)
 {
     struct fields fields = truce__fields(truce__value_document(update));
@@ -444,7 +451,7 @@ static bool looks_like_pipeline(const bson_t *update)
     return count > 0;
 }
 
-/* Appends a stage that replaces the document, by itself if `document` is NULL. */
+/* Appends a stage that replaces the document by `document`, or by itself if `document` is NULL. */
 static void append_replacing_stage(bson_t *stages, const bson_t *document)
 {
     bson_t stage, value;
@@ -477,7 +484,7 @@ static truce_status copy_stages(const bson_t *pipeline, bson_t *stages, bson_err
     return TRUCE_OK;
 }
 
-/* Makes the update in a form that libmongoc sends as meant. */
+/* Converts the update to a form that libmongoc does not misinterpret. */
 static truce_status mongo_write_prepare_update(const struct mongo_store *store,
                                                const truce_write *write, bson_t *update,
                                                bson_error_t *error)
@@ -579,7 +586,7 @@ static truce_status mongo_write_add(const struct mongo_store *store, mongoc_bulk
     return status;
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static void take_upserted(const bson_t *reply, truce_write_result *result)
 {
@@ -591,7 +598,7 @@ static void take_upserted(const bson_t *reply, truce_write_result *result)
     bson_value_copy(bson_iter_value(&id), &result->upserted_id);
 }
 
-/* Returns the name of a single write for messages. */
+/* Returns a name of a single write for messages. */
 static const char *name_write(const truce_write *write, char *text, size_t size)
 {
     const char *verb = write->kind == TRUCE_WRITE_INSERT   ? "insert into"
@@ -606,7 +613,8 @@ static enum mongo_kind mongo_write_kind_of(const struct mongo_batch *batch)
     return batch->session ? MONGO_STATEMENT : MONGO_WRITE;
 }
 
-/* Reads the counts of a message with one statement, as far as they are plausible. */
+/* Reads the counts of a message with one statement, limited to plausible values. Returns NOT_FOUND
+ * if nothing matched, or UNKNOWN if a lost message may have matched. */
 static truce_status take_counts(const struct mongo_batch *batch, const bson_t *reply,
                                 truce_write_result *result, bson_error_t *error)
 {
@@ -633,7 +641,7 @@ static truce_status take_counts(const struct mongo_batch *batch, const bson_t *r
                                    error);
 }
 
-/* Reads refusals of single statements. Returns true if there were any. */
+/* Reads the errors of single statements. Returns whether there were any. */
 static bool take_write_errors(const struct mongo_batch *batch, const bson_t *reply)
 {
     bson_iter_t iter, list, field;
@@ -669,8 +677,8 @@ static bool take_write_errors(const struct mongo_batch *batch, const bson_t *rep
     return any;
 }
 
-/* Fails the whole batch: nothing is known of any write, or all were refused alike. The first write
- * has the reason. */
+/* Fails the whole batch, because nothing is known about any write, or all were refused for one
+ * reason. The first write gets the reason. */
 static truce_status mongo_write_fail_all(const struct mongo_batch *batch, const bson_t *reply,
                                          const bson_error_t *caught)
 {
@@ -685,8 +693,8 @@ static truce_status mongo_write_fail_all(const struct mongo_batch *batch, const 
     return first->status;
 }
 
-/* Returns whether each of several updates or removes changed a document; each changes at most
- * one. */
+/* Returns whether each of several updates or removes changed a document. Each of them changes at
+ * most one. */
 static bool all_changed(const struct mongo_batch *batch, const bson_t *reply)
 {
     int64_t wanted = (int64_t)batch->count, matched = truce__mongo_number(reply, "nMatched", 0);
@@ -705,8 +713,8 @@ static void mongo_write_take_each(const truce_write *write, truce_write_result *
         result->modified = 1;
 }
 
-/* Fails a message whose statements did not all find their documents; it is unknown which did. Fails
- * with UNKNOWN if the message may have been sent twice. */
+/* Fails a message of which not all statements found their documents, because it is unknown which
+ * did. Fails with UNKNOWN if the message may have been sent twice. */
 static truce_status not_all(const struct mongo_batch *batch, truce_status refused)
 {
     truce_write_outcome *first = &batch->outcomes[0];
@@ -724,7 +732,7 @@ static truce_status not_all(const struct mongo_batch *batch, truce_status refuse
     return first->status;
 }
 
-/* Sets the outcomes: every write that was reached and not refused is done. */
+/* Sets the outcomes: each write that was reached and not refused has succeeded. */
 static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t *reply)
 {
     truce_status first = TRUCE_OK;
@@ -763,7 +771,7 @@ static bool has_elements(const bson_t *reply, const char *array)
            bson_iter_recurse(&iter, &list) && bson_iter_next(&list);
 }
 
-/* Reads the answer. If durability is unknown, no write of the batch is known to survive. */
+/* Reads the reply. If durability is unknown, no write of the batch counts as done. */
 static truce_status mongo_write_take_answer(const struct mongo_batch *batch, bool done,
                                             const bson_t *reply, const bson_error_t *caught)
 {
@@ -833,7 +841,8 @@ static truce_status send_once(struct mongo_store *store, mongoc_client_t *client
     return status;
 }
 
-/* Returns whether the batch may take long, because it affects an unknown number of documents. */
+/* Returns whether the batch has no time limit: it may change any number of documents, and the
+ * caller has set no deadline. */
 static bool has_no_end(const struct mongo_batch *batch)
 {
     return batch->writes[0].options.multi && !batch->wait_ms;
@@ -938,7 +947,8 @@ static truce_status mongo_write_send_all(struct mongo_store *store, mongoc_clien
     for (size_t from = 0; from < count;) {
         struct mongo_batch batch =
             mongo_write_next_batch(store, writes + from, count - from, options, outcomes + from);
-        bool all; /* The result of each write says so too. */
+        /* The result of each write shows this, too. */
+        bool all;
         truce_status status;
 
         batch.all = batch.count > 1 && writes[from].kind != TRUCE_WRITE_INSERT ? &all : NULL;

@@ -1,13 +1,13 @@
 /*
  * Loads libmongoc on demand, and finds the functions that truce calls.
  *
- * It stays loaded, because what it set up (OpenSSL, counters, threads) does not survive an unload.
- * A process that uses libmongoc itself shares it.
+ * The library stays loaded, because its global state (OpenSSL, counters, threads) does not survive
+ * an unload. A process that uses libmongoc itself shares the library.
  *
  * On load, libmongoc makes a file for its counters, /dev/shm/mongoc-<process>, for a tool that
- * shows them. A killed process leaves the file behind, and a later process with the same number
- * would complain about it. So truce removes the file's name at once, unless the process itself uses
- * libmongoc.
+ * shows them. If the process is killed, the file remains, and a later process with the same number
+ * reports an error about it. So truce removes the file's name at once, unless the process itself
+ * uses libmongoc.
  */
 #define MONGOC_NAMES_ITSELF 1
 #include "store/mongodb/mongoc_load.h"
@@ -37,7 +37,8 @@ static const struct {
 /* ---- messages ------------------------------------------------------------------------------- */
 
 static struct {
-    pthread_mutex_t mutex; /* Protects the list. */
+    /* Guards the list. */
+    pthread_mutex_t mutex;
     struct mongoc_audience *first;
 } audiences = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -48,11 +49,13 @@ static truce_log_level level_of(mongoc_log_level_t level)
                                                : TRUCE_LOG_INFO;
 }
 
-/* The server has ended a transaction by itself when a statement failed. */
+/* libmongoc's message after a failed abort. It is no error: the server aborts a transaction by
+ * itself when a statement fails. */
 #define ABORT_FAILED "Error in abortTransaction"
 
-/* Handles libmongoc's messages. Its own handler writes them to standard error, although most of
- * them repeat truce's errors. Messages that may contain a password are suppressed. */
+/* Passes libmongoc's messages on to the stores. libmongoc's own handler writes them to standard
+ * error, although most of them repeat errors of truce. Messages that may contain a password are
+ * suppressed. */
 static void report_audiences(mongoc_log_level_t level, const char *domain, const char *message,
                              void *arg)
 {
@@ -101,7 +104,8 @@ static void remove_counters(void)
     char name[32];
 
     snprintf(name, sizeof name, "/mongoc-%u", (unsigned)getpid());
-    (void)shm_unlink(name); /* Usually the name is unused. */
+    /* Usually no file has this name. */
+    (void)shm_unlink(name);
 }
 
 static truce_status mongoc_find_all(void *handle, const char *library,
@@ -119,8 +123,8 @@ static truce_status mongoc_find_all(void *handle, const char *library,
     return TRUCE_OK;
 }
 
-/* Loads the library and finds its functions. If the program has loaded it already, leaves its log
- * handler unchanged. */
+/* Loads the library and finds its functions. If the program itself has loaded the library before,
+ * does not change its log handler. */
 static truce_status mongoc_load(const char *library, bson_error_t *error)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
@@ -149,7 +153,8 @@ static truce_status mongoc_load(const char *library, bson_error_t *error)
     truce__mongoc = found;
     function = dlsym(handle, "mongoc_client_default_stream_initiator");
     memcpy(&truce__mongoc_make_stream, &function, sizeof function);
-    truce__mongoc.init(); /* For the life of the process, because others may use libmongoc too. */
+    /* libmongoc is never cleaned up, because the program may use it, too. */
+    truce__mongoc.init();
     if (!own) {
         truce__mongoc.log_set_handler(report_audiences, NULL);
         remove_counters();

@@ -3,7 +3,7 @@
 
 /* libmongoc, loaded when the first mongodb:// store is opened, so that processes without one do not
  * have it. Each of its functions that truce calls appears twice here: in the table, and as a name
- * of its own. A function that is missing in the lists does not link. */
+ * of its own. A call of a function that is missing here fails at link time. */
 #include <mongoc/mongoc.h>
 
 #include "base/log_hook.h"
@@ -126,20 +126,21 @@ struct mongoc_functions {
 
 extern struct mongoc_functions truce__mongoc;
 
-/* libmongoc's function that makes a stream, which is not part of its stable interface; NULL
- * if it is unavailable. */
+/* libmongoc's function that creates a stream, or NULL if the library does not export it. It is not
+ * part of libmongoc's stable interface. */
 extern mongoc_stream_initiator_t truce__mongoc_make_stream;
 
-/* Loads libmongoc once in the life of the process. If `library` is NULL, loads the library that
- * truce was built for. Fails with INVALID if it is missing or lacks a function; the next call tries
- * again. */
+/* Loads libmongoc once in the life of the process. If `library` is NULL, loads the library for
+ * which truce was built. Fails with INVALID if the library is missing or lacks a function; the next
+ * call then tries again. */
 truce_status truce__mongoc_load(const char *library, bson_error_t *error);
 
 /* A receiver of libmongoc's messages, which are those of the whole process: each open store has
  * one. If the program uses libmongoc itself, it keeps the messages, and stores receive none. */
 struct mongoc_audience {
     struct notices notices;
-    struct mongoc_audience *next; /* Private to mongoc_load.c. */
+    /* Used only by mongoc_load.c. */
+    struct mongoc_audience *next;
 };
 void truce__mongoc_listen(struct mongoc_audience *audience);
 void truce__mongoc_listen_end(struct mongoc_audience *audience);

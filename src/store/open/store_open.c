@@ -43,7 +43,8 @@ static const struct store_kind {
 #endif
 };
 
-/* Returns the length of the URI's scheme; 0 for a bare path (also "C:..." and "./a:b"). */
+/* Returns the length of the URI's scheme, or 0 for a path without a scheme (also "C:..." and
+ * "./a:b"). */
 static size_t scheme_length(const char *uri)
 {
     size_t length = 0;
@@ -70,7 +71,7 @@ static const struct store_kind *find_kind(const char *scheme, size_t length)
     return NULL;
 }
 
-/* Returns what a URI with this scheme looks like. */
+/* Returns an example of a URI with this scheme. */
 static const char *scheme_example(const char *scheme)
 {
     if (!strcmp(scheme, "memory"))
@@ -78,7 +79,7 @@ static const char *scheme_example(const char *scheme)
     return !strcmp(scheme, "file") ? "file:PATH" : "mongodb://HOST/NAME";
 }
 
-/* Returns whether the store's URI names the database. */
+/* Returns whether the store is on a server, so that its URI names the database. */
 static bool store_is_server(const truce_store *store)
 {
     return !strcmp(store->ops->scheme, "mongodb");

@@ -8,44 +8,49 @@
 
 /* A document that is or was in the scratch. */
 struct entry {
-    /* In the same bucket. */
+    /* The next entry of the bucket. */
     struct entry *next;
-    /* The key of its _id. */
+    /* The key of the document's _id. */
     struct buffer key;
-    /* In the view, or NULL if it is missing. */
+    /* The document in the view, or NULL if the view does not have it. */
     bson_t *base;
-    /* The number of the write that added it. */
+    /* The number of the write that added the entry. */
     uint64_t since;
-    /* In the scratch. */
+    /* The size of the document in the scratch in bytes, or 0 if it was removed. */
     uint32_t size;
-    /* A statement changed it with a bypass of the validator; the commit bypasses it too. */
+    /* Whether a statement changed the document and bypassed the validator. The commit then bypasses
+     * it, too. */
     bool unvalidated;
-    /* A statement replaced the whole document; the commit does so too. */
+    /* Whether a statement replaced the whole document. The commit then replaces it, too. */
     bool replaced;
 };
 
-/* A find in the view. */
+/* A find in the view, which a commit repeats to check that its result is the same. */
 struct read {
     struct read *next;
-    bson_t *filter, *sort; /* `sort` is NULL if there is no order. */
+    /* The filter, and the sort or NULL if no order is required. */
+    bson_t *filter, *sort;
+    /* The limit, and the number of documents that were returned. */
     int64_t limit, count;
+    /* The fingerprint of these documents. */
     struct fingerprint sum;
-    bool ended; /* The view returned all. */
+    /* Whether the view returned all matches. */
+    bool ended;
 };
 
 struct collection_part {
     struct collection_part *next;
     char *name;
-    /* Recorded reads. */
+    /* The recorded reads of the collection. */
     struct read *reads;
     uint32_t reads_count;
-    /* Too many: nothing in the collection may change. */
+    /* Whether there were too many reads to record. Then nothing in the collection may change. */
     bool whole;
-    /* Writes. `made`: the transaction made the collection; the view does not have it. */
+    /* Whether the transaction has created the collection, which the view does not have. */
     bool made;
-    /* The following fields are known, and the scratch has the indexes. */
+    /* Whether the following fields are known, and the scratch has the indexes. */
     bool prepared;
-    /* Without _id's. */
+    /* The unique indexes, without the one of _id. */
     struct index_spec *unique;
     uint32_t unique_count;
     bson_t validator;
@@ -54,14 +59,21 @@ struct collection_part {
 };
 
 struct overlay {
-    truce_store base; /* Must be the first field. */
+    /* Must be the first field. */
+    truce_store base;
+    /* The store below, its snapshot, and the memory store with the written documents. */
     truce_store *store, *view, *scratch;
     struct overlay_options options;
+    /* The collections that the transaction has read or written. */
     struct collection_part *parts;
-    uint64_t writes;         /* Begun so far. */
-    size_t bytes, documents; /* The sums over all entries. */
-    size_t counted;          /* The part of the bytes that is counted in options.total. */
-    bool broken;             /* It cannot be committed, because an undo failed. */
+    /* The number of writes that have begun. */
+    uint64_t writes;
+    /* The bytes and the number of the documents of all entries. */
+    size_t bytes, documents;
+    /* The number of these bytes that are counted in options.total. */
+    size_t counted;
+    /* Whether the transaction cannot be committed, because an undo failed. */
+    bool broken;
 };
 
 static inline struct overlay *overlay_of(truce_store *base)
@@ -69,19 +81,19 @@ static inline struct overlay *overlay_of(truce_store *base)
     return (struct overlay *)base;
 }
 
-/* transaction_overlay.c */
+/* Functions of transaction_overlay.c. */
 struct collection_part *truce__overlay_part(struct overlay *overlay, const char *collection);
-/* Reads the indexes and the validator of the collection, and makes the indexes in the scratch. */
+/* Reads the indexes and the validator of the collection, and creates the indexes in the scratch. */
 truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_part *part,
                                     bson_error_t *error);
-/* Makes an index in the scratch, for a prepared part. */
+/* Creates an index in the scratch, for a prepared part. */
 truce_status truce__overlay_keep_index(struct overlay *overlay, struct collection_part *part,
                                        const bson_t *definition, bson_error_t *error);
 /* Finds the entry of a document, by its _id. Returns NULL if the part has no such entry. */
 struct entry *truce__overlay_entry(const struct collection_part *part, const bson_t *document);
 struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part *part,
                                  const bson_t *document, const bson_t *base);
-/* Makes {_id: that of the document}. */
+/* Builds {_id: ...} with the _id of the document. */
 void truce__overlay_id(const bson_t *document, bson_t *filter);
 
 truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, size_t count,
@@ -102,10 +114,11 @@ truce_status truce__overlay_index_create(truce_store *base, const char *name, co
                                          bson_error_t *error);
 truce_status truce__overlay_index_list(truce_store *base, const char *name, bson_t *indexes,
                                        bson_error_t *error);
-/* Collections and indexes for the commit to make. */
+/* The collections and indexes that the commit creates. */
 struct makings {
     truce_making *all;
-    bson_t *indexes; /* One for each. */
+    /* For each collection, its indexes. */
+    bson_t *indexes;
     size_t count;
 };
 truce_status truce__overlay_makings(struct overlay *overlay, struct makings *makings,

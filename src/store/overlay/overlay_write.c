@@ -23,6 +23,7 @@ struct unique_key {
     struct collection_part *part;
     const struct index_spec *spec;
     const bson_t *document;
+    /* The encoded key. */
     const uint8_t *bytes;
     size_t size;
 };
@@ -31,7 +32,8 @@ static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t
 static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
                                          truce_write_outcome *outcome, bson_error_t *error);
 
-/* Makes a filter for every document that may have the key; look_at removes those that do not. */
+/* Builds a filter for every document that may have the key. look_at ignores the documents that do
+ * not have it. */
 static void unique_filter_of(const struct unique_key *key, bson_t *filter)
 {
     bson_t both;
@@ -63,7 +65,8 @@ static truce_status overlay_check_unique(const struct unique_key *key, const bso
     truce_status status = TRUCE_OK;
 
     if (truce__overlay_entry(key->part, other))
-        return TRUCE_OK; /* The scratch decided for it. */
+        /* The scratch has checked the documents that have entries. */
+        return TRUCE_OK;
     status = truce__index_keys(key->spec, truce__value_document(other), &keys, error);
     if (!status && overlay_unique_holds(&keys, key))
         status = truce__index_refuse_duplicate(key->part->name, key->spec,
@@ -120,8 +123,8 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
 /* ---- collections and indexes ----------------------------------------------------------------- */
 
 /*
- * Collections and indexes that a transaction makes. They are made in the scratch, and by the commit
- * in the store (engine/documents/bulk_write.c), where they must still be as new as in the view.
+ * Collections and indexes that a transaction creates. They are created in the scratch and, by the
+ * commit, in the store (engine/documents/bulk_write.c), where they must still be missing.
  *
  * As in MongoDB, an index can be made only in a collection that is new and empty. Documents of
  * another collection would have to be indexed, but they are in the view and may change until the
@@ -169,7 +172,8 @@ truce_status truce__overlay_create(truce_store *base, const char *name, bson_err
     return status;
 }
 
-/* Sets the validator in the scratch, which checks whether it is valid and stores it. */
+/* Sets the validator of a new collection. The scratch checks that it is valid, and gets it again
+ * for each statement (with_validator). */
 truce_status truce__overlay_validate(truce_store *base, const char *name, const bson_t *validator,
                                      bson_error_t *error)
 {
@@ -192,7 +196,7 @@ truce_status truce__overlay_validate(truce_store *base, const char *name, const 
     return TRUCE_OK;
 }
 
-/* Appends the scratch's collections that the view does not have. */
+/* Appends the collections of the scratch that the view does not have. */
 static truce_status overlay_make_append_new(struct overlay *overlay, const bson_t *scratch,
                                             bson_t *collections, bson_error_t *error)
 {
@@ -224,7 +228,7 @@ static truce_status overlay_make_append_new(struct overlay *overlay, const bson_
     return status;
 }
 
-/* Lists the collections. Counts of documents and bytes are the view's, except for new
+/* Lists the collections. The numbers of documents and bytes are those of the view, except for new
  * collections. */
 truce_status truce__overlay_list(truce_store *base, const truce_list_options *options,
                                  bson_t *collections, bson_error_t *error)
@@ -353,13 +357,13 @@ void truce__overlay_makings_release(struct makings *makings)
  * broken and cannot be committed.
  */
 
-/* The state of a document in the scratch store. */
+/* A document of the scratch before a write of an atomic bulk changes it. */
 struct kept {
     struct collection_part *part;
     /* The old document, or NULL if the scratch had no document with the _id of `made`. */
     bson_t *document;
     const bson_t *made;
-    /* As its entry said. */
+    /* The value of `replaced` in its entry. */
     bool replaced;
 };
 
@@ -373,7 +377,8 @@ static truce_status not_as_said(const truce_write *write, bool found, bson_error
         truce__value_show(truce__value_document(write->filter), shown, sizeof shown));
 }
 
-/* Checks whether the write matches its guards. `kept` gets the document that it will change. */
+/* Checks whether the write finds a document that it requires, or none. `kept` gets the document
+ * that the write will change. */
 static truce_status atomic_check_guards(struct overlay *overlay, const truce_write *write,
                                         struct kept *kept, bson_error_t *error)
 {
@@ -396,7 +401,7 @@ static truce_status atomic_check_guards(struct overlay *overlay, const truce_wri
     return found == wanted ? TRUCE_OK : not_as_said(write, found, error);
 }
 
-/* Reads the document under the _id before an insert replaces it. */
+/* Reads the document with the _id of an insert, before the insert replaces it. */
 static truce_status overlay_read_before_insert(struct overlay *overlay, const truce_write *write,
                                                struct kept *kept, bson_error_t *error)
 {
@@ -450,7 +455,8 @@ static truce_status atomic_put_back(struct overlay *overlay, const struct kept *
     bson_t filter;
 
     if (!entry)
-        return TRUCE_OK; /* The write did not happen. */
+        /* The write did not happen. */
+        return TRUCE_OK;
     truce__overlay_id(document, &filter);
     status = truce_remove(overlay->scratch, kept->part->name, &filter, NULL, NULL, NULL);
     if ((!status || status == TRUCE_NOT_FOUND) && kept->document)
@@ -468,7 +474,7 @@ static void atomic_undo(struct overlay *overlay, const struct kept *kept, size_t
             overlay->broken = true;
 }
 
-/* Runs all of the writes or none; the outcomes are those of an atomic bulk. */
+/* Runs all writes of a bulk or none. The outcomes are those of an atomic bulk. */
 static truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *writes,
                                           size_t count, truce_write_outcome *outcomes,
                                           bson_error_t *error)
@@ -495,16 +501,19 @@ static truce_status truce__overlay_atomic(struct overlay *overlay, const truce_w
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* The documents of one statement. */
+/* The documents that one statement changes. */
 struct targets {
-    bson_t **documents; /* As they are before it. */
+    /* The documents before the statement. */
+    bson_t **documents;
     size_t count, room;
-    bool unvalidated; /* The validator is bypassed. */
-    bool replaced;    /* The statement replaces whole documents. */
+    /* Whether the statement bypasses the validator. */
+    bool unvalidated;
+    /* Whether the statement replaces whole documents. */
+    bool replaced;
 };
 
-/* Returns whether the whole document is replaced. A removal counts, because another document may be
- * inserted there. */
+/* Returns whether the statement replaces whole documents. A removal counts, because another
+ * document with the same _id may be inserted afterwards. */
 static bool means_all(bool remove, const bson_t *update, bool pipeline)
 {
     return remove || (!pipeline && !truce__update_has_operators(update));
@@ -560,8 +569,8 @@ static truce_status overlay_write_check_room(struct overlay *overlay, bson_error
 
 /* ---- copying documents into the scratch ------------------------------------------------------ */
 
-/* Checks that the store still has the view's document. A transaction that changes another version
- * could not commit. */
+/* Checks that the store still has the document of the view. If not, the transaction could not
+ * commit. */
 static truce_status check_fresh(struct overlay *overlay, const struct collection_part *part,
                                 const bson_t *document, bson_error_t *error)
 {
@@ -598,7 +607,7 @@ static truce_status overlay_add_document(struct overlay *overlay, struct collect
     return status ? status : truce_insert(overlay->scratch, part->name, document, NULL, error);
 }
 
-/* Copies the view's document with this _id into the scratch, if it exists and is not there. */
+/* Copies the view's document with this _id into the scratch, if it exists and has no entry. */
 static truce_status bring_same_id(struct overlay *overlay, struct collection_part *part,
                                   const bson_t *document, bool *found, bson_error_t *error)
 {
@@ -645,7 +654,7 @@ static truce_status overlay_find_targets(struct overlay *overlay, struct collect
     return status;
 }
 
-/* Makes {_id: {$in: the targets'}}. */
+/* Builds {_id: {$in: [...]}} with the _ids of the targets. */
 static void overlay_write_ids_of(const struct targets *targets, bson_t *filter)
 {
     struct array list;
@@ -664,8 +673,8 @@ static void overlay_write_ids_of(const struct targets *targets, bson_t *filter)
     bson_append_document_end(filter, &in);
 }
 
-/* Limits the statement's filter to the targets. The filter itself must stay, because it finds the
- * position in an array. */
+/* Adds the _ids of the targets to the statement's filter. The filter itself is still needed,
+ * because it determines positions in arrays. */
 static void overlay_write_narrow(const struct targets *targets, const bson_t *filter,
                                  bson_t *narrowed)
 {
@@ -730,7 +739,7 @@ static truce_status overlay_check_targets(struct overlay *overlay, struct collec
     return status;
 }
 
-/* Checks a new document, of which only the _id is known. */
+/* Checks a new document of which only the _id is known. */
 static truce_status overlay_check_new(struct overlay *overlay, struct collection_part *part,
                                       const bson_value_t *id, bool unvalidated, bson_error_t *error)
 {
@@ -740,8 +749,8 @@ static truce_status overlay_check_new(struct overlay *overlay, struct collection
     truce_status status;
 
     BSON_APPEND_VALUE(&document, "_id", id);
-    /* If the view has a document with this _id, it is copied after the new one, and the scratch
-     * refuses it as a duplicate. */
+    /* If the view has a document with this _id, the document is copied into the scratch after the
+     * new one, and the scratch refuses it as a duplicate. */
     status = bring_same_id(overlay, part, &document, &found, error);
     if (!status && !found && !truce__overlay_entry(part, &document))
         truce__overlay_add(overlay, part, &document, NULL);
@@ -751,7 +760,8 @@ static truce_status overlay_check_new(struct overlay *overlay, struct collection
     return status;
 }
 
-/* Sets the validator for a statement's writes only, not for documents that are copied. */
+/* Sets the validator of the scratch for the writes of a statement, or removes it before documents
+ * are copied. */
 static truce_status with_validator(struct overlay *overlay, const struct collection_part *part,
                                    bool on, bson_error_t *error)
 {
@@ -799,8 +809,8 @@ static truce_status overlay_write_insert(struct overlay *overlay, struct collect
     return status ? status : overlay_check_targets(overlay, part, &targets, error);
 }
 
-/* Updates or removes documents in the scratch. First copies the documents of the view that match
- * into it, and checks the results afterwards. */
+/* Updates or removes documents in the scratch. Before that, copies the documents of the view that
+ * match into the scratch; after that, checks the results. */
 static truce_status overlay_write_change(struct overlay *overlay, struct collection_part *part,
                                          const truce_write *write, truce_write_outcome *outcome,
                                          bson_error_t *error)
@@ -833,7 +843,7 @@ static truce_status overlay_write_change(struct overlay *overlay, struct collect
     return status;
 }
 
-/* Runs one write of a bulk; `outcome` gets its result too. */
+/* Runs one write of a bulk and stores its result in `outcome`. */
 static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
                                          truce_write_outcome *outcome, bson_error_t *error)
 {

@@ -1,10 +1,10 @@
 /*
  * Transactions: opening, reads, and the commit; overlay_write.c has the writes.
  *
- * A cursor returns the documents that the view finds, except those that have an entry, and then
- * those that the scratch finds. If the scratch has any and an order is required (a sort, or the
- * keys between min and max), all go through a sorter. The cursor shows the state when it was
- * opened: entries that were added later hide nothing from it.
+ * A cursor returns the documents that the view finds, except those that have an entry, and then the
+ * documents that the scratch finds. If the scratch finds any and an order is required (a sort, or
+ * the keys between min and max), all documents go through a sorter. The cursor shows the state when
+ * it was opened: entries that were added later hide nothing from it.
  */
 #include "store/overlay/transaction_overlay.h"
 
@@ -25,7 +25,7 @@ struct overlay_cursor {
     truce_cursor base;
     struct overlay *overlay;
     struct collection_part *part;
-    /* The last write that the cursor shows. */
+    /* The number of the last write that the cursor shows. */
     uint64_t opened;
     /* The record of this read, or NULL if reads are not recorded. */
     struct read *read;
@@ -38,14 +38,14 @@ struct overlay_cursor {
     struct keyer *keyer;
     /* Sorts the documents, or NULL if no order is required. */
     struct sorter *sorter;
-    /* For the projection. */
+    /* The compiled filter, which the projection needs. */
     struct match *match;
     /* The projection, or NULL if whole documents are returned. */
     struct find_result *shown;
     struct arena arena;
     struct budget budget;
     struct query_context context;
-    /* `document` borrows its bytes. */
+    /* `document` borrows its bytes from a cursor or from the sorter. */
     bson_t document, projected;
 };
 
@@ -138,7 +138,8 @@ static truce_status sort_one(struct overlay_cursor *cursor, const bson_t *docume
     if (!cursor->keyer)
         return truce__sorter_add(cursor->sorter, value, value.data, value.size, error);
     status = truce__keyer_key(cursor->keyer, value, &key, &size, error);
-    truce_assert(status || key); /* Both stores found it by a key. */
+    /* Both stores have found the document by a key of this index. */
+    truce_assert(status || key);
     return status ? status
                   : truce__sorter_add_key(cursor->sorter, key, size, value.data, value.size, error);
 }
@@ -174,7 +175,8 @@ static truce_status next_in_order(struct overlay_cursor *cursor, const bson_t **
     return status;
 }
 
-/* Returns the next document of the cursor, after skipping and up to its limit; NULL at the end. */
+/* Returns the next document of the cursor, after skipping and up to its limit, or NULL at the
+ * end. */
 static truce_status next_of_overlay(truce_cursor *base, const bson_t **document,
                                     bson_error_t *error)
 {
@@ -232,7 +234,8 @@ static struct read *overlay_read_note(struct overlay_cursor *cursor, const bson_
     return note_read(cursor->part, filter, natural ? NULL : how->sort, how->limit);
 }
 
-/* Opens the view's cursor, which may return as many more documents as entries may hide. */
+/* Opens the cursor of the view. The limit is increased by the number of documents that entries may
+ * hide. */
 static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filter,
                                const truce_find_options *options, bson_error_t *error)
 {
@@ -253,7 +256,7 @@ static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filt
                       error);
 }
 
-/* Opens the scratch's cursor. `index` is the hint's index, if the read has a span. */
+/* Opens the cursor of the scratch. `index` is the index of the hint, if the read has a span. */
 static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter,
                              const truce_find_options *options, const struct index_spec *index,
                              bson_error_t *error)
@@ -302,8 +305,8 @@ static truce_status overlay_read_open_shown(struct overlay_cursor *cursor, const
     return status ? status : truce__find_result_new(&wanted, &cursor->shown, error);
 }
 
-/* Finds the hint's index, for reads that return its keys. The index has no fields if there is
- * none. */
+/* Finds the index of the hint, for reads that return its keys. The index has no fields if there is
+ * no hint. */
 static truce_status overlay_read_index(truce_store *base, const char *collection,
                                        const truce_find_options *options, struct index_spec *index,
                                        bson_error_t *error)
@@ -455,7 +458,7 @@ static void overlay_read_free_source(struct source *base)
     bson_free(base);
 }
 
-/* Refuses $out and $merge, which would write past the transaction. */
+/* Refuses $out and $merge, which would write to the store outside of the transaction. */
 static truce_status overlay_read_check_stages(const bson_t *pipeline, bson_error_t *error)
 {
     bson_iter_t stage, field;
@@ -521,22 +524,28 @@ static truce_status overlay_aggregate(truce_store *base, const char *collection,
 /*
  * The commit writes the differences as one atomic bulk, in this order:
  *
- *     remove    removed documents, and documents that change a field of a unique index, if there
- *               are several: two of them may exchange their keys
+ *     remove    removed documents; documents that change a field of a unique index, if there are
+ *               several, because two of them may exchange their keys; and documents that a
+ *               replacement would take for operators
  *     replace   other changed documents
- *     insert    new documents, and those that the first step removed only for their keys
+ *     insert    new documents, and those that the first step removed but that exist
  *
  * Removals and replacements require the bytes of the view's document. Collections that the
  * transaction made come first.
  */
 
-/* A document that differs. */
+/* A document that differs between the view and the scratch. */
 struct difference {
     const char *collection;
-    const bson_t *base; /* NULL if it is new. */
-    bson_t *now;        /* NULL if it was removed. */
-    bson_t id;          /* A filter. */
-    bool moves;         /* It is removed and inserted. */
+    /* The document of the view, or NULL if it is new. */
+    const bson_t *base;
+    /* The document of the scratch, or NULL if it was removed. */
+    bson_t *now;
+    /* A filter by _id. */
+    bson_t id;
+    /* Whether the document is removed and then inserted, because it may exchange unique keys with
+     * another one, or looks like operators. */
+    bool moves;
     bool unvalidated, replaced;
 };
 
@@ -576,7 +585,7 @@ static void commit_release(struct differences *differences)
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
-/* Reads the scratch's documents, and marks their entries by the write's number. */
+/* Reads the documents of the scratch, and marks their entries with the number of the write. */
 static truce_status find_present(struct overlay *overlay, struct collection_part *part,
                                  struct differences *differences, bson_error_t *error)
 {
@@ -615,7 +624,7 @@ static bool commit_same_field(const bson_t *a, const bson_t *b, const char *name
                                   truce__value_field(truce__value_document(b), name, length));
 }
 
-/* Returns whether a first field of a unique index changes. */
+/* Returns whether a top-level field changes from which a unique index has keys. */
 static bool changes_key(const struct collection_part *part, const struct difference *difference)
 {
     for (uint32_t i = 0; i < part->unique_count; i++)
@@ -628,8 +637,8 @@ static bool changes_key(const struct collection_part *part, const struct differe
     return false;
 }
 
-/* Returns whether a replacement would be taken for operators, because its first field begins with
- * $. */
+/* Returns whether a store might take a replacement for operators, because one of its fields begins
+ * with $. */
 static bool looks_like_operators(const bson_t *document)
 {
     bson_iter_t field;
@@ -677,7 +686,8 @@ static truce_status find_differences(struct overlay *overlay, struct differences
 
 enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
 
-/* Makes the write of a difference for one step of the order. Returns false if it has none. */
+/* Builds the write of a difference for one step of the order. Returns false if the difference has
+ * none in this step. */
 static bool commit_write_of(const struct difference *difference, enum turn turn, truce_write *write)
 {
     bool stays = difference->base && difference->now && !difference->moves;
@@ -711,7 +721,8 @@ static truce_write *commit_make_writes(const struct differences *differences,
     truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
 
     *count = 0;
-    /* A bulk has a write: the collection is new, so it is empty. */
+    /* A bulk must have a write. This one always succeeds, because the collection is new and
+     * empty. */
     if (makings->count)
         writes[(*count)++] = (truce_write){.kind = TRUCE_WRITE_REQUIRE_MISSING,
                                            .collection = makings->all[0].collection};
@@ -731,7 +742,8 @@ static void commit_add_reads(const struct collection_part *part, truce_read_chec
 {
     for (const struct read *read = part->reads; read; read = read->next) {
         if (!read->ended && !read->count)
-            continue; /* Nothing was read. */
+            /* The transaction has read nothing in the collection. */
+            continue;
         checks[(*count)++] = (truce_read_check){
             .collection = part->name,
             .filter = read->filter,
@@ -793,8 +805,8 @@ static truce_status commit_write_all(struct overlay *overlay, const struct makin
     return status;
 }
 
-/* Returns whether another client made a view with the name of a collection that the transaction
- * made. */
+/* Returns whether the commit failed because another client has created a view with the name of a
+ * collection that the transaction creates. */
 static bool has_become_view(truce_status status, const bson_error_t *error)
 {
     return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW;
@@ -904,7 +916,8 @@ truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_p
     if (status)
         return status;
     part->prepared = true;
-    if (!overlay->view->ops->validator) /* No write goes over it. */
+    /* A transaction over such a view never writes. */
+    if (!overlay->view->ops->validator)
         return TRUCE_OK;
     bson_destroy(&part->validator);
     return overlay->view->ops->validator(overlay->view, part->name, &part->validator, error);
