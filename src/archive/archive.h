@@ -14,7 +14,7 @@
 /* ---- the segments of a target (archive_list.c) ---------------------------------------------- */
 
 struct archive_list {
-    /* Sorted by generation and sequence. */
+    /* The segments, sorted by generation and sequence. */
     struct segment_name *names;
     size_t count, room;
 };
@@ -23,19 +23,19 @@ truce_status truce__archive_list(struct target *target, struct archive_list *lis
                                  bson_error_t *error);
 void truce__archive_list_release(struct archive_list *list);
 
-/* Reads a segment. Its data points into `bytes`. If `pages` is NULL, reads no data. Fails with
- * CORRUPT if it is damaged or missing. */
+/* Reads a segment, whose data points into `bytes`. If `pages` is NULL, reads no data. Fails with
+ * CORRUPT if the segment is damaged or missing. */
 truce_status truce__archive_read(struct target *target, const struct segment_name *name,
                                  struct segment_pages *pages, struct buffer *bytes,
                                  struct segment *segment, bson_error_t *error);
 
-/* Removes the segments before the newest complete base whose age is `old_ms` or less
- * (archive_retention.c). `*removed` is their number, also after a failure. */
+/* Removes the segments before the newest complete base that ended at the age `old_ms` of the
+ * archive or before (archive_retention.c). `*removed` is their number, also after a failure. */
 truce_status truce__archive_remove_old(struct target *target, int64_t old_ms, uint64_t *removed,
                                        bson_error_t *error);
 
-/* Returns the id of a store, which its copies have, too. Creates it if it has none. Called before
- * an archiver begins: the store stays open until then. */
+/* Returns the id of a store, which is also the id of its copies. Creates the id if the store has
+ * none. Called before an archiver begins; the store stays open until then. */
 truce_status truce__archive_store_id(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
                                      bson_error_t *error);
 
@@ -48,11 +48,11 @@ enum archive_event {
     ARCHIVE_GENERATION,
     /* A base is complete. */
     ARCHIVE_BASE,
-    /* A call to the target failed; it is repeated. */
+    /* A call to the target has failed and is repeated. */
     ARCHIVE_FAILS,
     /* The target works again. */
     ARCHIVE_WORKS,
-    /* The log exceeded the limit and is not pinned any more. */
+    /* The log has exceeded the limit, so the archiver no longer pins it. */
     ARCHIVE_LIMIT,
     /* Old segments were removed. */
     ARCHIVE_REMOVED,
@@ -62,19 +62,19 @@ typedef void archive_event_function(enum archive_event event, const struct segme
                                     const char *text, void *arg);
 
 struct archive_options {
-    /* The pause between two reads of the log. */
+    /* The pause between two reads of the log in milliseconds. */
     int interval_ms;
-    /* The maximum size of the log that is pinned while the target is not available. */
+    /* The maximum bytes of the log that is pinned while the target is not available. */
     int64_t log_limit;
-    /* How long a point in time can be restored; 0 means forever. */
+    /* The milliseconds for which any point in time can be restored, or 0 for ever. */
     int64_t keep_ms;
-    /* Returns when everything is archived. */
+    /* Whether to return as soon as everything is archived. */
     bool once;
-    /* Set to a value other than 0 to end; may be NULL. */
+    /* A flag that is set to a value other than 0 to end the archiver, or NULL. */
     const atomic_int *stop;
-    /* Receives what is archived, for answers that wait for it; may be NULL. */
+    /* Receives what is archived, for replies that wait for the archive, or NULL. */
     struct archive_sync *sync;
-    /* May be NULL. */
+    /* Called for each event, or NULL. */
     archive_event_function *event;
     void *arg;
 };
@@ -88,35 +88,38 @@ truce_status truce__archive_run(const char *path, const uint8_t store[SEGMENT_ST
 /* ---- restoring (archive_restore.c) ---------------------------------------------------------- */
 
 struct restore_options {
-    /* The last commit whose time is not later; INT64_MAX: the last commit. */
+    /* The store is restored as it was after the last commit whose time is not later, in
+     * milliseconds since 1970. INT64_MAX restores the last commit. */
     int64_t at_ms;
-    /* The number of the last commit, or 0 if it is not given. */
+    /* The number of the last commit to restore, or 0 if `at_ms` determines it. */
     uint64_t at_commit;
-    /* Reads and verifies, and writes nothing. */
+    /* Whether to read and verify the segments without writing a file. */
     bool dry_run;
-    /* May be NULL. Receives the bytes that were read. */
+    /* Called with the number of bytes that were read, or NULL. */
     void (*progress)(int64_t done, void *arg);
     void *arg;
-    /* Set to a value other than 0 to end; may be NULL. */
+    /* A flag that is set to a value other than 0 to end the restore, or NULL. */
     const atomic_int *stop;
 };
 
 struct restore_report {
     uint32_t generation;
-    /* The last commit was asked for, but this generation, which has no complete base, may have
-     * later ones, or 0 if none exists. */
+    /* A later generation without a complete base, which may have later commits, or 0 if there is
+     * none. Set only if the last commit is restored. */
     uint32_t newer_generation;
-    /* The commit that was restored, and its time. If the archive has no commit of the generation,
-     * it is the time of the base. */
+    /* The last commit that was restored, and its time. If the archive has no commit of the
+     * generation, the time is that of the base. */
     uint64_t commit;
     int64_t commit_ms;
-    /* The commit after it, or 0 if the archive has none. */
+    /* The commit after it and its time, or 0 if the archive has none. */
     uint64_t next_commit;
     int64_t next_ms;
-    /* The last commit of the generation, if its time is not after the wanted one although that of
-     * `next_commit` is: the clock went back; 0 if it did not. */
+    /* The last commit of the generation if its time is not after the requested time, although the
+     * time of `next_commit` is, because the clock was set back. Otherwise 0. */
     uint64_t back_commit;
+    /* The size of the new file. */
     int64_t bytes;
+    /* The number and the bytes of the segments that were read. */
     uint64_t segments, bytes_read;
 };
 
@@ -130,10 +133,11 @@ truce_status truce__archive_restore(struct target *target, const char *path,
 struct verify_report {
     uint32_t generations;
     uint64_t segments, bytes, bases;
-    /* The first and last commit that can be restored; first_ms 0: none. */
+    /* The times of the first and the last commit that can be restored. first_ms is 0 if no commit
+     * can be restored. */
     int64_t first_ms, last_ms;
     uint64_t first_commit, last_commit;
-    /* Segments that are damaged or missing. */
+    /* The number of segments that are damaged or missing. */
     uint64_t faults;
 };
 

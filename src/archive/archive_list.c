@@ -3,8 +3,9 @@
  *
  * The id is a document of the store, {_id: "store", store: ObjectId, began: Date}, in the reserved
  * collection ARCHIVE_RECORDS. Copies and restored stores have the same id. An archive belongs to
- * one id. `began` is when an archiver began last. It is written so that the log is not empty: the
- * archive has a place in it, from which the next archiver continues (log_archive.c).
+ * one id. `began` is the time at which the last archiver began. It is written so that the log is
+ * not empty: the archive then has a position in the log, from which the next archiver continues
+ * (log_archive.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,7 @@ static truce_status id_find(truce_store *store, uint8_t id[SEGMENT_STORE_BYTES],
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Notes that an archiver begins. */
+/* Records that an archiver begins. */
 static truce_status id_note(truce_store *store, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8("store"));
@@ -117,7 +118,7 @@ static truce_status id_create(truce_store *store, bson_error_t *error)
     BSON_APPEND_OID(&document, "store", &oid);
     status = truce_insert(store, ARCHIVE_RECORDS, &document, NULL, error);
     bson_destroy(&document);
-    /* Another process may have been faster. */
+    /* Another process may have created the id in the meantime. */
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 

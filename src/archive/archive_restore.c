@@ -8,11 +8,11 @@
  *     a frame of the log    is written if it belongs to a commit that ends in this segment, and is
  *                           the last one of its page; other frames wait for the next segment
  *
- * Only pages of the base with this number count: another base may have been copied in between.
+ * Only pages of the chosen base are used. Another base may have been copied in between.
  *
  * Invariants:
- *  1. Every segment is verified before any of it is used: its own hash and checksums, and its place
- *     in the chain. The result has no byte that was not verified.
+ *  1. Every segment is verified before any of it is used: its own hash and checksums, and its
+ *     position in the chain. The result has no byte that was not verified.
  *  2. The last commit is at the end of the base or after it. The pages of the base may have been
  *     changed by all commits up to the end.
  *  3. The file appears under its name after it is complete and synced. A crash leaves the file
@@ -38,23 +38,27 @@ struct restoring {
     struct buffer bytes;
     struct segment segment;
     struct segment_pages pages;
+    /* For each frame of the segment, whether it is the last one of its page. */
     bool last[SEGMENT_ENTRIES_MAX];
-    /* The place of the chosen base in the list, and its head. */
+    /* The index of the end of the chosen base in the list, and the head of that segment. */
     size_t end;
     struct segment_head base;
-    /* The hash of the last segment, if there was one. */
+    /* The hash of the last segment. `chained` is false if no segment was read yet. */
     uint8_t hash[SHA256_BYTES];
     bool chained;
-    /* -1 means that nothing is written. */
+    /* The descriptor of the new file, or -1 if nothing is written. */
     int file;
+    /* The path of the new file, and its path until it is complete. */
     char *path, *hidden;
-    /* A bit for each page that the log has written. */
+    /* If bit n is set, the log has written page n. */
     struct buffer written;
-    /* Frames of a commit whose end was not read yet: page numbers, and pages. */
+    /* The frames of a commit whose end was not read yet: the page numbers, and the pages. */
     struct buffer numbers, frames;
-    /* The size of the file in pages after the last commit; 0 means that no commit was replayed. */
+    /* The size of the file in pages after the last commit, or 0 if no commit was replayed. */
     uint32_t file_pages;
+    /* The number of the last commit that was replayed. */
     uint64_t commit;
+    /* Whether the requested commit or time is reached. */
     bool ended;
 };
 
@@ -68,7 +72,7 @@ static truce_status restore_read(struct restoring *restoring, size_t i, bool ind
                                &restoring->segment, error);
 }
 
-/* Returns whether the base can be the beginning of the restore. */
+/* Returns whether the restore can begin with the base. */
 static bool base_serves(const struct restoring *restoring, const struct segment_head *head)
 {
     const struct restore_options *options = restoring->options;
@@ -113,7 +117,7 @@ static bool asks_for_earlier(const struct restoring *restoring)
     return restoring->options->at_commit || restoring->options->at_ms != INT64_MAX;
 }
 
-/* Chooses the last base that serves. */
+/* Chooses the last base with which the restore can begin. */
 static truce_status choose_base(struct restoring *restoring, bson_error_t *error)
 {
     int64_t first_ms = 0;
@@ -129,7 +133,8 @@ static truce_status choose_base(struct restoring *restoring, bson_error_t *error
             continue;
         status = restore_read(restoring, i, true, error);
         if (status == TRUCE_CORRUPT && asks_for_earlier(restoring)) {
-            /* An older base may serve. The replay does not pass a damaged segment. */
+            /* An older base may be usable, because the replay then ends before the damaged
+             * segment. */
             damaged = status;
             continue;
         }
@@ -217,7 +222,7 @@ static truce_status restore_apply(struct restoring *restoring, bson_error_t *err
 
 /* ---- segments ------------------------------------------------------------------------------- */
 
-/* Returns whether the commit is after the wanted one. */
+/* Returns whether the commit is after the last one to restore. */
 static bool is_after(const struct restoring *restoring, uint64_t commit, int64_t time_ms)
 {
     const struct restore_options *options = restoring->options;
@@ -249,7 +254,8 @@ static truce_status take_base(struct restoring *restoring, bson_error_t *error)
     return status;
 }
 
-/* Takes the commits of the segment up to the wanted one. Returns how many entries they have. */
+/* Takes the commits of the segment up to the last one to restore. Returns the number of their
+ * entries. */
 static uint32_t take_commits(struct restoring *restoring)
 {
     const struct segment *segment = &restoring->segment;
@@ -275,7 +281,7 @@ static uint32_t take_commits(struct restoring *restoring)
     return taken;
 }
 
-/* Writes only the last version of each page. */
+/* Writes the pages of the commits that were taken. Writes only the last version of each page. */
 static truce_status take_log(struct restoring *restoring, bson_error_t *error)
 {
     const struct segment *segment = &restoring->segment;
@@ -296,7 +302,7 @@ static truce_status take_log(struct restoring *restoring, bson_error_t *error)
     return status;
 }
 
-/* Verifies the place of the segment in the chain. */
+/* Verifies that the segment continues the chain. */
 static truce_status check_chain(struct restoring *restoring, size_t i, bson_error_t *error)
 {
     const struct segment_name *name = &restoring->list.names[i];
@@ -314,8 +320,8 @@ static truce_status check_chain(struct restoring *restoring, size_t i, bson_erro
     return TRUCE_OK;
 }
 
-/* Returns how many commits a log segment contains; 0 for a segment of a base. The last of them has
- * the number in the head of the segment. */
+/* Returns the number of commits in a segment of the log, or 0 for a segment of a base. The last of
+ * them has the number in the head of the segment. */
 static uint64_t commits_of(const struct segment *segment)
 {
     uint64_t count = 0;
@@ -347,8 +353,8 @@ static truce_status restore_segment(struct restoring *restoring, size_t i, bson_
     return take_log(restoring, error);
 }
 
-/* Returns the status of a segment that cannot be used: OK if the wanted commit is complete without
- * it. Otherwise the error names the commits that are. */
+/* Returns the status of a restore that cannot use a segment: OK if the requested commit is complete
+ * without it. Otherwise the error names the commits that can be restored. */
 static truce_status restore_stop(struct restoring *restoring, uint64_t sequence,
                                  truce_status status, bson_error_t *error)
 {
@@ -380,7 +386,7 @@ static truce_status restore_missing(const struct restoring *restoring, uint64_t 
                        restoring->base.generation, restoring->target->name);
 }
 
-/* Reads the segments from `replay` to the commit. */
+/* Reads the segments from `replay` up to the last commit to restore. */
 static truce_status restore_replay(struct restoring *restoring, bson_error_t *error)
 {
     const struct segment_name *names = restoring->list.names;
@@ -403,9 +409,9 @@ static truce_status restore_replay(struct restoring *restoring, bson_error_t *er
     return status;
 }
 
-/* Fails with NOT_FOUND if the wanted time or commit may be in a gap. The commits between the last
- * of a generation and the first of the next are not in the archive. If the newest commit is wanted,
- * only reports the newer generation. */
+/* Fails with NOT_FOUND if the requested time or commit may be in a gap. The commits between the
+ * last of a generation and the first of the next are not in the archive. If the last commit is
+ * requested, only reports the newer generation. */
 static truce_status check_gap(const struct restoring *restoring, bson_error_t *error)
 {
     const struct restore_options *options = restoring->options;
@@ -430,7 +436,8 @@ static truce_status check_gap(const struct restoring *restoring, bson_error_t *e
                        restoring->report->commit, time, restoring->report->commit);
 }
 
-/* Notes whether the last commit of the generation has a time before the wanted one. */
+/* Finds out whether the clock was set back: whether the last commit of the generation has a time
+ * before the requested time. */
 static void note_clock(struct restoring *restoring)
 {
     const struct segment *segment = &restoring->segment;
@@ -442,7 +449,7 @@ static void note_clock(struct restoring *restoring)
     for (size_t i = restoring->list.count; i--;) {
         if (names[i].generation != restoring->base.generation || names[i].kind != SEGMENT_LOG)
             continue;
-        /* The restore does not need this segment, so an error does not matter. */
+        /* The result does not depend on this segment, so an error is ignored. */
         if (restore_read(restoring, i, true, NULL))
             return;
         for (uint32_t entry = segment->head.entries; entry--;) {
@@ -457,7 +464,7 @@ static void note_clock(struct restoring *restoring)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* Refuses a name that exists, or whose neighbours would be taken for parts of the store. */
+/* Refuses a name that exists, or whose neighbouring files would be taken for parts of the store. */
 static truce_status refuse_existing(const char *path, bson_error_t *error)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm", "-lock", NULL};
@@ -513,7 +520,7 @@ static truce_status restore_finish(struct restoring *restoring, bson_error_t *er
 
     fine = !close(restoring->file) && fine;
     restoring->file = -1;
-    /* The rename replaces no file that has appeared in the meantime. */
+    /* The rename does not replace a file that has appeared in the meantime. */
     if (fine &&
         !renameat2(AT_FDCWD, restoring->hidden, AT_FDCWD, restoring->path, RENAME_NOREPLACE) &&
         sync_folder(restoring->path))

@@ -13,10 +13,10 @@
  * page has the same checksum as in the file of a store (checksum_vfs.c). A restore therefore writes
  * the pages as they are.
  *
- * Successive commits write the same pages again, and change little of them. A log has therefore ten
- * times as many bytes as what it changes. A change is what differs from the version of the page
- * before it in the same segment, or from zeros if it is the first one. It has no checksum, because
- * the entry has it. A segment of a base has whole pages.
+ * Successive commits write the same pages again, and change little of them. A log therefore has ten
+ * times as many bytes as its changes. A change contains the bytes that differ from the version of
+ * the page before it in the same segment, or from zeros if it is the first version. It has no
+ * checksum, because the entry has the checksum. A segment of a base has whole pages.
  *
  * Invariants:
  *  1. The bytes of a segment depend on nothing but its head, entries, and pages.
@@ -32,11 +32,12 @@
 #include "base/assert.h"
 #include "engine/storage/checksum_vfs.h"
 
-#define MAGIC   "truce archive 1\n"
+#define MAGIC "truce archive 1\n"
+/* The version of the format. Segments with another version are refused. */
 #define VERSION 3
-/* Sums and differences of such times do not overflow. */
+/* The largest time in milliseconds. Sums and differences of such times do not overflow. */
 #define MS_MAX (INT64_MAX / 4)
-/* A change does not have the checksum of the page. */
+/* The bytes of a page that a change covers: all but the checksum. */
 #define CHANGE_BYTES (SEGMENT_PAGE_BYTES - 8)
 /* The number of equal bytes that are skipped at once. */
 #define CHANGE_STRIDE 256
@@ -112,6 +113,7 @@ int64_t truce__segment_time(const struct segment_head *head)
     return head->latest_ms ? head->latest_ms : head->made_ms;
 }
 
+/* Writes the head of a segment. The order of the fields is the format of the archive. */
 static void segment_put_head(const struct segment_head *head, uint8_t *at)
 {
     uint8_t *end = at + SEGMENT_HEAD_BYTES;
@@ -144,6 +146,8 @@ static void segment_put_head(const struct segment_head *head, uint8_t *at)
     truce_assert(at <= end);
 }
 
+/* Reads the head of a segment. Returns false if it has another format or version. Checks no
+ * field. */
 static bool segment_take_head(const uint8_t *at, struct segment_head *head)
 {
     if (memcmp(at, MAGIC, 16) != 0)
@@ -212,7 +216,7 @@ void truce__segment_pages_release(struct segment_pages *pages)
     pages->versions = NULL;
 }
 
-/* Returns the last version of the page; NULL if it has no version. */
+/* Returns the last version of the page, or NULL if it has none. */
 static uint8_t *pages_find(const struct segment_pages *pages, uint32_t number)
 {
     struct hash_probe probe = truce__hash_probe(&pages->table, truce__hash_word(number));
@@ -224,7 +228,7 @@ static uint8_t *pages_find(const struct segment_pages *pages, uint32_t number)
     return NULL;
 }
 
-/* Adds a page, whose version is undefined. Returns the version, or NULL if the segment has too many
+/* Adds a page and returns its version, which is undefined. Returns NULL if the segment has too many
  * pages. */
 static uint8_t *pages_add(struct segment_pages *pages, uint32_t number)
 {
@@ -259,8 +263,7 @@ static bool words_differ(const uint8_t *before, const uint8_t *page, size_t at)
     return at < CHANGE_BYTES && memcmp(before + at, page + at, 8) != 0;
 }
 
-/* Returns the offset of the first word that differs, from `at` on, or CHANGE_BYTES if none
- * differs. */
+/* Returns the offset of the first word from `at` on that differs, or CHANGE_BYTES if none does. */
 static size_t change_next(const uint8_t *before, const uint8_t *page, size_t at)
 {
     while (at + CHANGE_STRIDE <= CHANGE_BYTES && !memcmp(before + at, page + at, CHANGE_STRIDE))
@@ -289,7 +292,7 @@ static size_t change_encode(const uint8_t *before, const uint8_t *page, uint8_t 
     return (size_t)(to - out);
 }
 
-/* Returns false if this is not a change of a page. */
+/* Applies a change to the page. Returns false if the bytes are not a valid change. */
 static bool change_apply(const uint8_t *at, size_t size, uint64_t sum, uint8_t *page)
 {
     const uint8_t *end = at + size;
@@ -298,7 +301,7 @@ static bool change_apply(const uint8_t *at, size_t size, uint64_t sum, uint8_t *
     while (end - at >= 4) {
         size_t offset = (size_t)segment_take(&at, 2), length = (size_t)segment_take(&at, 2);
 
-        /* invariant 3 */
+        /* Invariant 3. */
         if (!length || offset + length > CHANGE_BYTES || length > (size_t)(end - at))
             return false;
         segment_take_bytes(&at, page + offset, length);
@@ -331,7 +334,7 @@ void truce__segment_add(struct segment *segment, struct segment_pages *pages, ui
     truce__buffer_reserve(data, SEGMENT_PAGE_BYTES);
     if (segment->head.kind != SEGMENT_BASE) {
         version = pages_before(pages, number);
-        /* An empty page has no checksum. */
+        /* A page of zeros has no checksum and no data. */
         if (!segment_page_is_empty(page))
             entry->size = (uint32_t)change_encode(version, page, data->bytes + data->size);
         memcpy(version, page, SEGMENT_PAGE_BYTES);
@@ -407,7 +410,7 @@ void truce__segment_find_last(struct segment_pages *pages, const struct segment 
     truce__segment_pages_begin(pages);
 }
 
-/* Compares the pages with their checksums, and those with the checksums in the pages. */
+/* Compares each page with the checksum in its entry, and with the checksum in the page. */
 static bool pages_are_right(const struct segment *segment, struct segment_pages *pages)
 {
     truce__segment_pages_begin(pages);
@@ -424,7 +427,7 @@ static bool pages_are_right(const struct segment *segment, struct segment_pages 
     return true;
 }
 
-/* Sums the sizes. Returns false if an entry is not possible. */
+/* Sums the sizes of the entries. Returns false if an entry is not valid. */
 static bool entries_are_right(const struct segment *segment, size_t *size)
 {
     bool whole = segment->head.kind == SEGMENT_BASE;

@@ -12,7 +12,7 @@
 void truce__archive_sync_init(struct archive_sync *sync, int64_t timeout_ms)
 {
     *sync = (struct archive_sync){.timeout_ms = timeout_ms};
-    /* No number is archived: this one is never promised. */
+    /* No number is archived yet. This value differs from every number. */
     atomic_store(&sync->archived, UINT64_MAX);
     pthread_mutex_init(&sync->mutex, NULL);
     truce__archive_sync_fail(sync, "the archiver has not archived anything yet");
@@ -47,7 +47,7 @@ void truce__archive_sync_fail(struct archive_sync *sync, const char *reason)
     pthread_mutex_unlock(&sync->mutex);
 }
 
-/* Records that the target has not answered since this time, unless a failure is recorded. */
+/* Records that the target has not replied since this time, unless a failure is recorded. */
 static void sync_note_stall(struct archive_sync *sync, int64_t since_ns)
 {
     pthread_mutex_lock(&sync->mutex);
@@ -79,7 +79,7 @@ truce_status truce__archive_sync_ready(struct archive_sync *sync, int64_t until_
             return TRUCE_OK;
         if (end_ns > until_ns)
             end_ns = until_ns;
-        /* invariant 4 */
+        /* Invariant 4. */
         if (now_ns >= end_ns) {
             sync_reason(sync, reason);
             return truce__fail(TRUCE_LOCKED, error,
@@ -96,7 +96,7 @@ static bool sync_has(const struct archive_sync *sync, const struct durable *dura
 {
     uint64_t archived = atomic_load(&sync->archived);
 
-    /* invariants 1, 3 */
+    /* Invariants 1 and 3. */
     return archived >= number && archived <= truce__durable_promised(durable);
 }
 
@@ -119,12 +119,12 @@ truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct du
         if (!asked)
             truce__archive_ask(durable->lock);
         now_ns = truce__clock_monotonic_ns();
-        /* invariant 4 */
+        /* Invariant 4. */
         if (now_ns >= end_ns)
             break;
         truce__futex_wait(&sync->changes, seen, end_ns - now_ns);
     }
-    /* invariant 5 */
+    /* Invariant 5. */
     if (end_ns != until_ns) {
         sync_note_stall(sync, began_ns);
         truce__archive_ask(durable->lock);

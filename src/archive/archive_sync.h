@@ -2,15 +2,15 @@
 #define TRUCE_ARCHIVE_ARCHIVE_SYNC_H
 
 /*
- * Lets answers wait for the archive (truce serve --archive-sync).
+ * Delays replies until the archive has the commit (truce serve --archive-sync).
  *
- * An archiver and the threads that answer writes share this state. It is in the memory of their
+ * An archiver and the threads that reply to writes share this state. It is in the memory of their
  * process, because the shared page can have any value after a power cut.
  *
  * The archive is in sync while the calls to its target succeed and its generation has a complete
- * base. A write begins only in sync. A target that fails for a moment delays a write; one that
- * fails for longer than the timeout refuses it, and nothing is changed. A target may also not
- * answer at all. The first caller whose wait reaches the timeout then ends the sync.
+ * base. A write begins only in sync. If the target fails for a moment, the write is delayed. If it
+ * fails for longer than the timeout, the write is refused, and nothing is changed. A target may
+ * also not reply at all. The first caller whose wait reaches the timeout then ends the sync.
  *
  * Numbers are those of the commits whose callers wait for the disk (engine/storage/durable.h).
  *
@@ -31,17 +31,19 @@
 #include "base/status.h"
 #include "engine/storage/durable.h"
 
+/* The number of bytes of an error message with the zero byte. */
 #define ARCHIVE_SYNC_REASON 700
 
 struct archive_sync {
     int64_t timeout_ms;
-    /* All commits up to this number are archived. Written by the archiver. */
+    /* All commits up to this number are archived. Written only by the archiver. */
     atomic_ullong archived;
-    /* Futex: changes when a field changes. */
+    /* A futex that changes when one of the other fields changes. */
     atomic_uint changes;
-    /* Since when the archive is not in sync (monotonic nanoseconds); 0 if it is. */
+    /* The monotonic time in nanoseconds since which the archive is not in sync, or 0 if it is in
+     * sync. */
     atomic_llong out_since_ns;
-    /* Guards `reason`, which says why it is not in sync. */
+    /* Guards `reason`, the reason why the archive is not in sync. */
     pthread_mutex_t mutex;
     char reason[ARCHIVE_SYNC_REASON];
 };
@@ -54,18 +56,18 @@ void truce__archive_sync_release(struct archive_sync *sync);
 
 /* Records that all commits up to this number can be restored. */
 void truce__archive_sync_note(struct archive_sync *sync, uint64_t number);
-/* Records that the archive is not in sync any more, and why. */
+/* Records that the archive is no longer in sync, and why. */
 void truce__archive_sync_fail(struct archive_sync *sync, const char *reason);
 
 /* ---- for every thread ----------------------------------------------------------------------- */
 
-/* Waits until the archive is in sync. Fails with LOCKED if it is not before the time (monotonic
- * nanoseconds), or was not during the last timeout. */
+/* Waits until the archive is in sync. Fails with LOCKED if it is not in sync at `until_ns`
+ * (monotonic nanoseconds), or was not during the last timeout. */
 truce_status truce__archive_sync_ready(struct archive_sync *sync, int64_t until_ns,
                                        bson_error_t *error);
 
-/* Waits until the archive has all commits that were made before the call. Fails with UNKNOWN after
- * the time or the timeout. */
+/* Waits until the archive has all commits that were made before the call. Fails with UNKNOWN at
+ * `until_ns` or after the timeout. */
 truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct durable *durable,
                                       int64_t until_ns, bson_error_t *error);
 

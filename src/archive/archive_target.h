@@ -2,8 +2,8 @@
 #define TRUCE_ARCHIVE_ARCHIVE_TARGET_H
 
 /*
- * A target: the place of an archive, a directory or a bucket of S3. It stores small immutable files
- * by name ("00000001/0000000042.log").
+ * A target: where an archive is stored, a directory or a bucket of S3. It stores small immutable
+ * files by name ("00000001/0000000042.log").
  *
  * Status: TRUCE_IO if the target cannot be reached or refuses the call; a later call may succeed.
  */
@@ -16,7 +16,7 @@
 
 struct target;
 
-/* Receives the name of a file. */
+/* Receives the name of one file of a list. */
 typedef void target_name_function(void *arg, const char *name);
 
 struct target_calls {
@@ -30,23 +30,23 @@ struct target_calls {
     /* Lists all files, in any order. */
     truce_status (*list)(struct target *target, target_name_function *function, void *arg,
                          bson_error_t *error);
-    /* Returns whether there is a file of a later generation than this one's, or of a later number
-     * of the same generation. */
+    /* Returns whether the target has a file of a later generation than `name`, or a later number of
+     * the same generation. */
     truce_status (*has_after)(struct target *target, const char *name, bool *found,
                               bson_error_t *error);
-    /* Deletes a file. A missing one is not an error. */
+    /* Deletes a file. Succeeds if the file is missing. */
     truce_status (*remove)(struct target *target, const char *name, bson_error_t *error);
-    /* Removes the rest of writes that were interrupted. Only the archiver of the store may call it,
-     * because another one may be writing. NULL if there is no such rest. */
+    /* Removes what interrupted writes have left. Only the archiver of the store may call it,
+     * because another archiver may be writing. NULL if interrupted writes leave nothing. */
     truce_status (*clean)(struct target *target, bson_error_t *error);
     void (*close)(struct target *target);
 };
 
 struct target {
     const struct target_calls *calls;
-    /* For messages. */
+    /* The name of the target in messages. */
     char *name;
-    /* The pause between two calls of has_after, which a service charges for. */
+    /* The milliseconds between two calls of has_after, for which a service may charge. */
     int check_ms;
     /* A call found that the name leads to another directory now. The archiver checks that this one
      * has its last segment, and then sets the flag to false. */
@@ -58,14 +58,14 @@ struct target {
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error);
 
-/* The maximum time of a call to a service: with almost no progress, and as a whole. */
+/* The maximum seconds of a call to a service: with almost no progress, and as a whole. */
 struct target_timeouts {
     long stall_s, whole_s;
 };
 
 /* Opens a bucket: "s3://BUCKET/PREFIX" (target_s3.c describes the environment). Does not call the
- * service. If `timeouts` is NULL, the usual ones are used. Fails with INVALID if the name or a
- * setting is wrong, or libcurl is missing. */
+ * service. If `timeouts` is NULL, STALL_S and WHOLE_S of target_s3.c are used. Fails with INVALID
+ * if the name or a setting is wrong, or libcurl is missing. */
 truce_status truce__target_s3(const char *name, const struct target_timeouts *timeouts,
                               struct target **target, bson_error_t *error);
 

@@ -19,15 +19,15 @@ struct verifying {
     struct buffer bytes;
     struct segment segment;
     struct segment_pages pages;
-    /* The segment before. */
+    /* The name and the hash of the segment before. */
     struct segment_name last;
     uint8_t hash[SHA256_BYTES];
     struct segment_head head;
-    /* The segment before is valid. */
+    /* Whether the segment before is valid. */
     bool chained;
-    /* From this sequence on, the generation has no fault. */
+    /* The number of the segment from which on the generation has no fault. */
     uint64_t whole_from;
-    /* A base is complete, and no fault follows it. */
+    /* Whether a base is complete and no fault follows it. */
     bool restorable;
 };
 
@@ -45,7 +45,7 @@ static void verify_fault(struct verifying *verifying, const char *text)
         verifying->fault(line, verifying->arg);
 }
 
-/* Reports segments that are missing before this one. */
+/* Reports the segments that are missing before this one. */
 static void verify_order(struct verifying *verifying, const struct segment_name *name)
 {
     const struct segment_name *last = &verifying->last;
@@ -60,7 +60,7 @@ static void verify_order(struct verifying *verifying, const struct segment_name 
     if (name->sequence == expected)
         return;
     verifying->chained = false;
-    /* Retention removes the first segments. */
+    /* Retention removes the first segments, so they are not missing. */
     if (first)
         return;
     if (name->sequence < expected)
@@ -90,7 +90,7 @@ static void verify_chain(struct verifying *verifying)
     verifying->whole_from = head->sequence;
 }
 
-/* Notes what a complete base makes restorable, and the last such commit. */
+/* Records that commits can be restored after a complete base, and the last such commit. */
 static void verify_note(struct verifying *verifying)
 {
     const struct segment_head *head = &verifying->segment.head;
@@ -110,6 +110,8 @@ static void verify_note(struct verifying *verifying)
     report->last_ms = truce__segment_time(head);
 }
 
+/* Verifies one segment and its position in the chain. Reports a damaged segment as a fault and
+ * returns OK. Returns any other error of the target. */
 static truce_status verify_segment(struct verifying *verifying, const struct segment_name *name,
                                    bson_error_t *error)
 {

@@ -1,13 +1,13 @@
 /*
- * The archiver: ships a store to a target while the store is in use.
+ * The archiver: copies a store to a target while the store is in use.
  *
  * The terms:
  *
  *     log          SQLite's write-ahead log: frames, each of which has a page as a commit wrote it.
  *                  A checkpoint moves the frames into the file. When all are moved, the next commit
  *                  may restart the log: it begins with new salts, and overwrites the old frames
- *     place        a position in the log: its salts, a number of frames, and the running checksum
- *                  of the last of them
+ *     position     a point in the log: its salts, a number of frames, and the running checksum of
+ *                  the last of them
  *     segment      a numbered file of the target. It has frames of the log, pages of a base, or the
  *                  end of a base
  *     head         the first part of a segment: the state of the archive after this segment. An
@@ -22,18 +22,18 @@
  * log. It also has a read transaction, which pins the log, and a descriptor of the log. It repeats
  * one step:
  *
- *     1. begin a second read transaction; it ends at a commit, the new place
+ *     1. begin a second read transaction; it ends at a commit, the new position
  *     2. sync the log, so that the archive gets nothing that a power cut could undo
- *     3. read the frames from the old place to the new one, and compare each with its checksum
+ *     3. read the frames from the old position to the new one, and compare their checksums
  *     4. put them into segments of the target
- *     5. end the first read transaction, and publish the new place (log_archive.c)
+ *     5. end the first read transaction, and publish the new position (log_archive.c)
  *
  * Between these steps it copies a base, a segment at a time: the pages of the file, as checkpoints
  * have left them. The copy is not of one snapshot, because the file changes during the copy. The
  * log repairs it. All frames before `replay` were in the file when the base began, so a page that
  * changed during the copy has a frame in that segment or a later one. After the last page, the
- * archiver archives the log up to a new place and writes a segment of the kind "end". The base is
- * then complete.
+ * archiver archives the log up to a new position and writes a segment of the kind "end". The base
+ * is then complete.
  *
  *     ... log log base log base base log end log log log ...
  *         ^ replay                       ^ every commit from here on can be restored
@@ -47,15 +47,15 @@
  *     frames that are not archived. The first transaction ends after the second has begun and
  *     everything up to it is in the target.
  *  2. After a restart, the last segment is continued only if the log still has the frame at its
- *     place, with the same running checksum. Otherwise a new generation begins, with a new base.
+ *     position, with the same running checksum. Otherwise a new generation begins, with a new base.
  *  3. Only durable frames are archived.
  *  4. A segment is put once, under the next number. If the target has another segment of this
  *     number, another archiver uses the target, and this one ends. The archiver also ends if
  *     the target has a later segment, for which it checks from time to time. Another machine may
  *     archive a copy of the store, which has the same id.
  *  5. The head that the archiver has in memory changes only after the target has the segment.
- *  6. When a base begins, every frame before its `replay` is in the file. Its end has a place that
- *     was read after its last page was copied.
+ *  6. When a base begins, every frame before its `replay` is in the file. Its end has a position
+ *     that was read after its last page was copied.
  *  7. Retention (archive_retention.c) removes only segments before `replay` of a complete base that
  *     is older than the period, in their order.
  *  8. Retention does not read the wall clock, which can be set. Each segment has the age of the
@@ -69,9 +69,9 @@
  * A crash between any two steps leaves complete segments. The next archiver continues after the
  * last one, also within a base.
  *
- * After a step, the replies that wait for the archive (archive_sync.h) get the number of the last
+ * After a step, the threads that wait for the archive (archive_sync.h) get the number of the last
  * commit that was written when the step began. Before the first base of the generation is complete,
- * they get none.
+ * they get no number.
  *
  * If the target fails, the archiver repeats the call, and the log grows. If the log exceeds the
  * limit, the archiver ends its read transaction. After the log was restarted, the archiver begins a
@@ -88,20 +88,23 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/log_archive.h"
 
+/* The milliseconds for which opening a connection waits for other processes. */
 #define PATIENCE_MS 30000
+/* The number of attempts to begin a snapshot whose position in the log is known. */
 #define BEGIN_TRIES 10000
 /* The number of attempts to read a page, because a checkpoint may be writing it. */
 #define PAGE_TRIES 400
-/* The first and the longest pause after a failed call; each pause is twice the one before it. */
+/* The milliseconds of the first and of the longest pause after a failed call. Each pause is twice
+ * the one before it. */
 #define RETRY_MS     100
 #define RETRY_MS_MAX 5000
-/* A new base begins when the segments of the log since the last base are as large as that base, and
- * at least 64 MB. */
+/* The number of pages in the segments of the log, 64 MB, after which a new base may begin. They
+ * must also be as large as the last base. */
 #define BASE_LOG_PAGES 16384
-/* The pause between two searches for segments that are too old, and between two notes of the
- * age. */
+/* The milliseconds between two searches for segments that are too old, and between two records of
+ * the age. */
 #define REMOVE_MS INT64_C(3600000)
-/* After so many gaps in succession the archiver gives up. */
+/* The archiver ends after this number of consecutive gaps. */
 #define GAPS_MAX 5
 
 struct archiver {
@@ -110,43 +113,52 @@ struct archiver {
     struct target *target;
     struct engine *engine;
     struct lock *lock;
+    /* The claim of the archive (write_lock.h). */
     int claim;
-    /* Two connections; `held` is the one with the read transaction that pins the log, or -1. */
+    /* Two connections, and the number of the one with the read transaction that pins the log, or
+     * -1. The position of that snapshot is `held_place`. */
     struct kv *kv[2];
     int held;
     struct kv_log_place held_place;
     struct kv_log *log;
     struct commit_times *times;
-    /* The state after the last segment, and its hash. */
+    /* The head of the last segment, and the hash of that segment. */
     struct segment_head head;
     uint8_t hash[SHA256_BYTES];
-    /* The head continues the log. */
+    /* Whether the head continues the log. */
     bool continues;
-    /* The number of a segment that the last base needs and the target does not have. 0 means that
-     * none is missing. */
+    /* The number of a segment that the last base needs and the target does not have, or 0 if none
+     * is missing. */
     uint64_t missing;
-    /* The limit was exceeded: this log is not archived any further. */
+    /* Whether the limit was exceeded, so that the log with the salts `gave_up_salts` is not
+     * archived any further. */
     bool gave_up;
     uint64_t gave_up_salts;
-    /* All pages of the base were read; its end follows. */
+    /* Whether all pages of the base were read, so that only its end is missing. */
     bool base_read;
+    /* The number of consecutive gaps. */
     int gaps;
+    /* The monotonic time in nanoseconds since which calls to the target fail, or 0. */
     int64_t failing_since_ns;
+    /* The next pause after a failure in milliseconds. */
     int retry_ms;
+    /* The time of the last search for segments that are too old. */
     int64_t removed_ms;
-    /* When the archiver last checked for another archiver (monotonic). */
+    /* The monotonic time in nanoseconds of the last check for another archiver. */
     int64_t checked_ns;
-    /* The age of the archive when this archiver began, and when it began (monotonic). */
+    /* The age of the archive when this archiver began, and the monotonic time of that beginning,
+     * both in milliseconds. */
     int64_t found_age_ms, found_ms;
+    /* The milliseconds that the last call to the target took. */
     unsigned call_ms;
-    /* The number of calls for the archiver when its work began. */
+    /* The value of truce__archive_calls when the current work began. */
     unsigned calls;
-    /* The number of the last commit that was written when the last step began (durable.c). */
+    /* The number of the last commit that was written when the last step began (durable.h). */
     uint64_t durable;
-    /* `target_failed`: the target caused the last error. `gap`: the log does not continue the
+    /* `target_failed`: the target has caused the last error. `gap`: the log does not continue the
      * archive. */
     bool target_failed, gap;
-    /* `segment` and `bytes` have a segment that the target may have. */
+    /* Whether `segment` and `bytes` have a segment whose put has no known outcome yet. */
     bool pending;
     struct segment segment;
     struct segment_pages pages;
@@ -171,7 +183,7 @@ static int64_t archiver_now_ms(void)
     return truce__clock_monotonic_ns() / 1000000;
 }
 
-/* Sets the age from that of the last segment. */
+/* Computes the age of the archive from the age in its last segment. */
 static void archiver_find_age(struct archiver *archiver)
 {
     const struct segment_head *head = &archiver->head;
@@ -179,8 +191,7 @@ static void archiver_find_age(struct archiver *archiver)
 
     archiver->found_ms = archiver_now_ms();
     archiver->found_age_ms = head->age_ms;
-    /* A virtual machine can go back to an earlier state of the same boot. */
-    /* invariant 8 */
+    /* Invariant 8. A virtual machine can go back to an earlier state of the same boot. */
     if (clock && !strncmp(clock, head->clock, sizeof head->clock) &&
         archiver->found_ms > head->clock_ms)
         archiver->found_age_ms += archiver->found_ms - head->clock_ms;
@@ -203,8 +214,8 @@ static void archiver_note_age(const struct archiver *archiver, struct segment_he
 
 /* ---- segments ------------------------------------------------------------------------------- */
 
-/* Accepts the segment that is in the target already, if it has the same bytes: the outcome of an
- * earlier put may be unknown. Fails with CONFLICT if it has others. */
+/* Accepts the segment that the target already has under this name, if it has the same bytes: an
+ * earlier put of it may have had an unknown outcome. Fails with CONFLICT if it has other bytes. */
 static truce_status check_same(struct archiver *archiver, const char *name, bson_error_t *error)
 {
     struct buffer found = {0};
@@ -256,7 +267,7 @@ static truce_status archiver_check_target(struct archiver *archiver, bson_error_
     return TRUCE_OK;
 }
 
-/* Puts the segment that is pending. After a failure it stays pending, because the target may have
+/* Puts the pending segment. After a failure the segment stays pending, because the target may have
  * stored it: the next put has the same bytes. */
 static truce_status put_pending(struct archiver *archiver, bson_error_t *error)
 {
@@ -315,7 +326,7 @@ static void archiver_prepare(struct archiver *archiver, enum segment_kind kind)
 
 /* ---- the log -------------------------------------------------------------------------------- */
 
-/* Begins a snapshot whose place in the log is known. */
+/* Begins a snapshot whose position in the log is known. */
 static truce_status begin_at_place(const struct archiver *archiver, struct kv *kv,
                                    struct kv_log_place *place, uint32_t *moved, bson_error_t *error)
 {
@@ -337,12 +348,12 @@ static truce_status begin_at_place(const struct archiver *archiver, struct kv *k
                        archiver->engine->path);
 }
 
-/* Gives each commit of the segment its time. If a time is unknown, the next known one counts,
+/* Sets the time of each commit of the segment. If a time is unknown, the next known time is used,
  * because no later commit may have an earlier time. */
 static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_ms)
 {
     struct segment *segment = &archiver->segment;
-    /* The last frame of the commit before. */
+    /* The last frame of the previous commit. */
     uint32_t before = first - 1;
     size_t count, at = 0;
     const struct commit_time *times =
@@ -353,7 +364,8 @@ static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_m
 
         if (!segment->entries[i].pages_after)
             continue;
-        /* Frames of this commit. The last one counts: a commit before it may have failed. */
+        /* Uses the last time with a frame of this commit, because a commit before it may have
+         * failed. */
         for (; at < count && times[at].frame <= first + i; at++) {
             known = times[at].frame > before;
             segment->entries[i].time_ms = times[at].time_ms;
@@ -409,8 +421,8 @@ static bool place_equal(const struct kv_log_place *a, const struct kv_log_place 
            a->sum[1] == b->sum[1];
 }
 
-/* Finds the place of the next frame if the log has begun again since the last step. A commit first
- * begins the log in its index, then writes its header, and then its frames. */
+/* Finds the position of the next frame if the log has begun again since the last step. A commit
+ * first begins the log in its index, then writes its header, and then its frames. */
 static truce_status follow_log(struct archiver *archiver, const struct kv_log_place *to,
                                bson_error_t *error)
 {
@@ -432,7 +444,7 @@ static truce_status follow_log(struct archiver *archiver, const struct kv_log_pl
     return status;
 }
 
-/* Archives the log up to a place, which is a commit. Fails with CORRUPT if the log does not
+/* Archives the log up to a position at which a commit ends. Fails with CORRUPT if the log does not
  * continue what is archived. */
 static truce_status ship_log(struct archiver *archiver, const struct kv_log_place *to,
                              int64_t seen_ms, bson_error_t *error)
@@ -451,7 +463,7 @@ static truce_status ship_log(struct archiver *archiver, const struct kv_log_plac
     return status;
 }
 
-/* Returns whether the log still has the frame at the place of the last segment (invariant 2).
+/* Returns whether the log still has the frame at the position of the last segment (invariant 2).
  * Returns false for an empty log, which cannot be compared. */
 static bool log_has_place(struct archiver *archiver, const struct kv_log_place *to)
 {
@@ -466,8 +478,8 @@ static bool log_has_place(struct archiver *archiver, const struct kv_log_place *
            !truce__kv_log_next(archiver->log, &place, to->frames, &frame, NULL);
 }
 
-/* Begins a generation at a snapshot. If all frames are in the file, the log begins after the
- * snapshot; otherwise with its first frame. */
+/* Begins a generation at a snapshot. Its first segment begins after the snapshot if all frames are
+ * in the file, and otherwise at the first frame of the log. */
 static truce_status begin_generation(struct archiver *archiver, const struct kv_log_place *to,
                                      uint32_t moved, bson_error_t *error)
 {
@@ -477,7 +489,8 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
 
     head->generation++;
     head->sequence = 0;
-    /* The base counts as a commit: it may have commits that the archive does not have. */
+    /* The base counts as a commit, because it may contain commits that the archive does not
+     * have. */
     head->commit++;
     head->replay = head->base_replay = 1;
     head->latest_ms = 0;
@@ -505,7 +518,7 @@ static truce_status archiver_continue(struct archiver *archiver, const struct kv
     bool same = archiver->head.sequence && !archiver->gave_up && !archiver->gaps &&
                 log_has_place(archiver, to);
 
-    /* invariant 9 */
+    /* Invariant 9. */
     same = same && !archiver->missing;
     if (same) {
         archiver->continues = true;
@@ -536,8 +549,9 @@ static void archiver_unpin(struct archiver *archiver)
     truce__archive_publish(archiver->lock, NULL);
 }
 
-/* Ends a step in which the target did not take everything. The log after the old place stays
- * pinned, up to the limit; over the limit, the archiver gives up this log and reports it. */
+/* Ends a step in which the target did not store everything. The log after the old position stays
+ * pinned up to the limit. Above the limit, the archiver no longer archives this log, and reports
+ * that. */
 static void step_failed(struct archiver *archiver, const struct kv_log_place *to)
 {
     uint64_t behind = unarchived_bytes(archiver, to);
@@ -545,7 +559,7 @@ static void step_failed(struct archiver *archiver, const struct kv_log_place *to
 
     truce__archive_publish_state(archiver->lock, behind, archiver->failing_since_ns,
                                  archiver->call_ms);
-    /* Nothing of the generation is in the target, so there is nothing to continue. */
+    /* Nothing of the generation is in the target, so the number is used again. */
     if (!archiver->head.sequence) {
         archiver->head.generation--;
         archiver->head.commit--;
@@ -571,15 +585,15 @@ static void step_succeeded(struct archiver *archiver, int next, const struct kv_
     truce__archive_publish(archiver->lock, to);
 }
 
-/* Answers the threads that wait for the archive. All commits up to the number of the step are in
- * the target. */
+/* Wakes the threads that wait for the archive. All commits up to the number of the step are in the
+ * target. */
 static void step_acknowledge(const struct archiver *archiver)
 {
     struct archive_sync *sync = archiver->options->sync;
 
     if (!sync)
         return;
-    /* invariant 1 of archive_sync.h */
+    /* Invariant 1 of archive_sync.h. */
     if (!archiver->head.base_pages) {
         truce__archive_sync_fail(sync, "its first base is not complete yet");
         return;
@@ -601,11 +615,11 @@ static truce_status archiver_check_alone(struct archiver *archiver, bson_error_t
         return TRUCE_OK;
     truce__segment_name(&(struct segment_name){head->generation, head->sequence, head->kind}, name);
     archiver->checked_ns = now_ns;
-    /* invariant 4 */
+    /* Invariant 4. */
     status = archiver->target->calls->has_after(archiver->target, name, &found, error);
     if (!status)
         status = archiver_check_target(archiver, error);
-    /* The next put reports a target that does not work. */
+    /* If the target does not work, the next put reports that. */
     if (status)
         return status == TRUCE_IO ? TRUCE_OK : status;
     if (found)
@@ -633,7 +647,7 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
         return status;
     if (archiver->gave_up && to.salts == archiver->gave_up_salts &&
         unarchived_bytes(archiver, &to) > (uint64_t)archiver->options->log_limit) {
-        /* A checkpoint must shorten the log first. */
+        /* The log that was given up is still too long. A checkpoint must shorten it first. */
         truce__kv_snapshot_end(archiver->kv[next]);
         return TRUCE_OK;
     }
@@ -653,7 +667,7 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
         return TRUCE_OK;
     }
     if (archiver->held < 0 && archiver->target_failed && archiver->head.sequence) {
-        /* The first step: this snapshot pins the missing part. */
+        /* This is the first step: its snapshot pins the part that is not archived. */
         archiver->held = next;
         archiver->held_place = to;
     } else
@@ -712,7 +726,7 @@ static truce_status copy_base(struct archiver *archiver, bson_error_t *error)
     return status;
 }
 
-/* Ends a base after the log is archived up to a place after its last page. */
+/* Ends a base, after the log is archived up to a position after its last page. */
 static truce_status end_base(struct archiver *archiver, bson_error_t *error)
 {
     struct segment_head *head = &archiver->segment.head;
@@ -810,7 +824,7 @@ static void archiver_succeeded(struct archiver *archiver)
     truce__archive_publish_state(archiver->lock, 0, 0, archiver->call_ms);
 }
 
-/* Repeats a put that failed. */
+/* Repeats a put that has failed. */
 static truce_status archiver_repeat(struct archiver *archiver, bson_error_t *error)
 {
     struct kv *kv = archiver->kv[archiver->held == 0 ? 1 : 0];
@@ -848,6 +862,8 @@ static truce_status archiver_work(struct archiver *archiver, bool stopping, bson
     return status;
 }
 
+/* Archives until `stop` is set or, with `once`, until everything is archived. A failure that is
+ * worth another attempt does not end the loop. */
 static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error)
 {
     const struct archive_options *options = archiver->options;
@@ -869,7 +885,7 @@ static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error
             archiver_succeeded(archiver);
         if (stopping || (options->once && archiver->continues && !archiver->head.base_next))
             return TRUCE_OK;
-        /* The first base of a generation is urgent. */
+        /* The first base of a generation is urgent, so it is copied without pauses. */
         if (!archiver->head.base_next || !archiver->continues ||
             (archiver->head.base_pages && !options->once))
             truce__archive_sleep(archiver->lock, archiver->calls, options->interval_ms);
@@ -878,7 +894,7 @@ static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error
 
 /* ---- beginning and ending ------------------------------------------------------------------- */
 
-/* Appends to the error of the last segment how to continue without it. */
+/* Appends to the error of the last segment what to do to continue without it. */
 static truce_status load_refuse(const struct archiver *archiver, bson_error_t *error)
 {
     const bson_error_t found = *error;
@@ -935,6 +951,8 @@ static truce_status load_head(struct archiver *archiver, bson_error_t *error)
     return status;
 }
 
+/* Opens the store read-only, claims the archive, and reads the state of the archive. Fails with
+ * INVALID if the lock file is not writable. */
 static truce_status archiver_open(struct archiver *archiver, const char *path, bson_error_t *error)
 {
     const truce_store_options options = {.read_only = true, .must_exist = true};
@@ -959,7 +977,8 @@ static truce_status archiver_open(struct archiver *archiver, const char *path, b
                                 error);
     if (!status)
         status = load_head(archiver, error);
-    /* This process has claimed the archive, and the target is the one of this store. */
+    /* Cleaning is safe: this process has claimed the archive, and the target belongs to this
+     * store. */
     if (!status && archiver->target->calls->clean)
         status = archiver->target->calls->clean(archiver->target, error);
     return status;

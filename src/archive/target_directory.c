@@ -11,8 +11,8 @@
  *     directory above it first.
  *
  * A crash leaves a hidden file, which the next archiver removes. If the path leads to another
- * directory now, an archiver continues there only if this one has its last segment: it was perhaps
- * mounted again. A put that finds the other directory therefore fails, and writes nothing.
+ * directory now, for example because it was mounted again, an archiver continues only if that
+ * directory has its last segment. A put that finds another directory fails, and writes nothing.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,13 +27,14 @@
 #include "archive/archive_target.h"
 #include "base/assert.h"
 
+/* The milliseconds between two calls of has_after (archive_target.h). */
 #define CHECK_MS 100
 
 struct target_directory {
     /* Must be the first field. */
     struct target base;
     int directory;
-    /* The last generation whose directory is known to be durable. */
+    /* The name of the last generation whose directory is known to be durable. */
     char durable[9];
 };
 
@@ -64,7 +65,7 @@ static bool directory_write_all(int file, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Closes the file. Returns `fine`, and keeps errno. */
+/* Closes the file. Returns `fine`, or false if closing fails, and preserves errno. */
 static bool directory_close(int file, bool fine)
 {
     int before = errno;
@@ -95,15 +96,16 @@ static bool directory_renew(struct target_directory *target)
     return true;
 }
 
-/* Opens the directory of a generation, and creates it if it is missing. It may exist because a
- * process created it that ended before it had synced the directory above it. */
+/* Opens the directory of a generation, and creates it if it is missing. The directory may exist
+ * although it is not durable yet: a process may have created it and died before it had synced the
+ * directory above it. */
 static int open_folder(struct target_directory *target, const char *name)
 {
     char folder[9];
 
     snprintf(folder, sizeof folder, "%.8s", name);
     if (strcmp(folder, target->durable) != 0) {
-        /* invariant 2 */
+        /* Invariant 2. */
         if ((mkdirat(target->directory, folder, 0777) && errno != EEXIST) ||
             fsync(target->directory))
             return -1;
@@ -112,7 +114,8 @@ static int open_folder(struct target_directory *target, const char *name)
     return openat(target->directory, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Renames without replacing a file. Some file systems have no such call. */
+/* Renames a file without replacing another one. Uses a link if the file system has no such
+ * rename. */
 static bool rename_new(int folder, const char *from, const char *to)
 {
     if (!renameat2(folder, from, folder, to, RENAME_NOREPLACE))
@@ -138,14 +141,16 @@ static bool write_new(int folder, const char *name, const void *bytes, size_t si
         return true;
     before = errno;
     (void)unlinkat(folder, hidden, 0);
-    /* The caller accepts a file of this name with the same bytes, and the sync of an earlier put
-     * may have failed after the rename. */
+    /* The caller accepts a file of this name with the same bytes. The sync after an earlier rename
+     * may have failed, so the directory is synced again. */
     if (before == EEXIST && fsync(folder))
         before = errno;
     errno = before;
     return false;
 }
 
+/* Stores a file (target_calls.put). If the path leads to another directory now, which has the
+ * generation, continues there. */
 static truce_status directory_put(struct target *target, const char *name, const void *bytes,
                                   size_t size, bson_error_t *error)
 {
@@ -164,6 +169,7 @@ static truce_status directory_put(struct target *target, const char *name, const
     return directory_fail(target, "write", name, error);
 }
 
+/* Reads the first `most` bytes of a file (target_calls.get). */
 static truce_status directory_get(struct target *target, const char *name, size_t most,
                                   struct buffer *out, bson_error_t *error)
 {
@@ -191,8 +197,8 @@ static truce_status directory_get(struct target *target, const char *name, size_
     return TRUCE_OK;
 }
 
-/* Opens the directory of a generation, or the target's own (""), to list it. Returns NULL with
- * `*status` if it fails. */
+/* Opens the directory of a generation, or of the target itself if `folder` is "", to list it.
+ * Returns NULL and sets `*status` on failure. */
 static DIR *directory_open_list(struct target *target, const char *folder, truce_status *status,
                                 bson_error_t *error)
 {
@@ -206,7 +212,8 @@ static DIR *directory_open_list(struct target *target, const char *folder, truce
     return opened;
 }
 
-/* Passes the files of one generation, or removes the hidden ones (`function` is NULL). */
+/* Passes the files of one generation to `function`, or removes the hidden files if `function` is
+ * NULL. */
 static truce_status list_folder(struct target *target, const char *folder,
                                 target_name_function *function, void *arg, bson_error_t *error)
 {
@@ -237,7 +244,7 @@ static bool is_folder(const char *name)
     return strlen(name) == 8 && strspn(name, "0123456789") == 8;
 }
 
-/* Does the same in all generations. */
+/* Does what list_folder does, in all generations. */
 static truce_status directory_list(struct target *target, target_name_function *function, void *arg,
                                    bson_error_t *error)
 {
@@ -331,7 +338,7 @@ static const struct target_calls directory_calls = {.put = directory_put,
                                                     .clean = directory_clean,
                                                     .close = directory_close_target};
 
-/* Syncs the directory above, which has the name of this one. */
+/* Syncs the directory above, which contains the name of this one. */
 static bool sync_above(int directory)
 {
     int above = openat(directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -360,8 +367,8 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
     if (directory < 0)
         return truce__fail(TRUCE_IO, error, "cannot open the directory \"%s\": %s", path,
                            strerror(errno));
-    /* An existing directory may be the one of a process that ended before it had synced the
-     * directory above, which some users may not read. */
+    /* The directory may have been created by a process that died before it had synced the directory
+     * above. Some users may not read that directory. */
     if (create && !sync_above(directory) && (fresh || errno == EIO)) {
         close(directory);
         return truce__fail(TRUCE_IO, error, "cannot sync the directory above \"%s\": %s", path,

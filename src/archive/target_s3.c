@@ -12,14 +12,13 @@
  *     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL default: https://BUCKET.s3.REGION.amazonaws.com
  *
  * Invariants:
- *  1. put returns OK only after the service has answered 200 to the whole file. S3 stores an object
+ *  1. put returns OK only after the service has replied 200 to the whole file. S3 stores an object
  *     completely or not at all.
  *  2. put never replaces an object on a service that knows If-None-Match, as AWS does.
- *  3. No answer makes the process allocate more than ANSWER_MAX bytes.
- *
+ *  3. No reply makes the process allocate more than ANSWER_MAX bytes.
  *  4. A call ends if the service sends and takes less than SLOW_BYTES per second for STALL_S
  *     seconds, and after WHOLE_S seconds in any case.
- *  5. A list is complete, and from a service that knows S3's interface.
+ *  5. A list is complete, and comes from a service with S3's interface.
  *
  * A call that fails for any reason of the network or the service returns IO. The archiver repeats
  * its puts. Calls that only read are repeated here, so one failure does not end a long restore.
@@ -39,20 +38,27 @@
 #include "base/sha256.h"
 #include "bson/binary_text.h"
 
+/* The maximum number of bytes of a reply (invariant 3). */
 #define ANSWER_MAX (8 * 1024 * 1024)
+/* A call with less than SLOW_BYTES per second for STALL_S seconds has failed, and so has one that
+ * takes WHOLE_S seconds (invariant 4). */
 #define SLOW_BYTES 1000L
 #define STALL_S    20L
 #define WHOLE_S    300L
+/* The milliseconds for connecting to the service. */
 #define CONNECT_MS 10000L
-/* The number of tries of a call that only reads, and the pause before the second, which doubles. */
+/* The number of attempts of a call that only reads, and the milliseconds before the second attempt.
+ * The pause doubles. */
 #define READ_TRIES    3
 #define READ_PAUSE_MS 300
-#define CHECK_MS      10000
-#define TEXT_MAX      4096
+/* The milliseconds between two calls of has_after (archive_target.h). */
+#define CHECK_MS 10000
+/* The bytes of an element of a reply, with the zero byte. A longer text counts as empty. */
+#define TEXT_MAX 4096
 
 /* ---- libcurl -------------------------------------------------------------------------------- */
 
-/* The numbers are a part of libcurl's binary interface and never change. */
+/* The numbers of options, which are a part of libcurl's binary interface and never change. */
 enum {
     CURL_NOSIGNAL = 99,
     CURL_LOW_SPEED_LIMIT = 19,
@@ -69,8 +75,10 @@ enum {
     CURL_POSTFIELDSIZE_LARGE = 30120,
     CURL_RESPONSE_CODE = 0x200002,
 };
+/* The size of the buffer that CURL_ERRORBUFFER requires. */
 #define CURL_ERROR_BYTES 256
-#define CURL_ALL         3L
+/* The flag of curl_global_init that initializes everything. */
+#define CURL_ALL 3L
 
 struct s3_header;
 
@@ -123,7 +131,8 @@ struct target_s3 {
     struct target base;
     void *handle;
     char *bucket, *prefix, *region, *key, *secret, *token;
-    /* "https://host" with the bucket in its name, or the endpoint; the host; "/BUCKET" or "". */
+    /* The parts of a URL: "https://HOST", with the bucket in the host unless there is an endpoint;
+     * the host; and "/BUCKET" with an endpoint, otherwise "". */
     char *origin, *host, *root;
     struct target_timeouts timeouts;
 };
@@ -158,7 +167,7 @@ static void s3_hmac(const void *key, size_t key_size, const char *text,
     truce__sha256_end(&sha, digest);
 }
 
-/* Appends the text as AWS encodes it. */
+/* Appends the text in AWS's percent-encoding. With `slashes`, does not encode '/'. */
 static void s3_escape(bson_string_t *out, const char *text, bool slashes)
 {
     for (; *text; text++) {
@@ -172,16 +181,19 @@ static void s3_escape(bson_string_t *out, const char *text, bool slashes)
     }
 }
 
-/* A request. `path` and `query` are encoded; the parts of the query are sorted. */
+/* A request. `path` and `query` are encoded, and the parts of the query are sorted. */
 struct s3_request {
     const char *method;
     char *path, *query;
     const void *bytes;
     size_t size;
-    /* An additional header that is not signed; may be NULL. */
+    /* An additional header that is not signed, or NULL. */
     const char *header;
 };
 
+/* Returns the headers of a request with its signature (AWS signature version 4). The signature
+ * covers the digest of a canonical form of the request. Its key is derived from the secret, the
+ * day, and the region. The caller frees the list. */
 static struct s3_header *s3_sign(const struct target_s3 *target, const struct s3_request *request)
 {
     char stamp[20], day[9], hash[65], line[TEXT_MAX], signature[65];
@@ -251,7 +263,8 @@ static size_t s3_receive(char *bytes, size_t one, size_t size, void *arg)
     return size;
 }
 
-/* Returns the content of an element of XML, or "". */
+/* Copies the content of the first XML element with this name to `text`, or "" if the reply has no
+ * such element. */
 static void s3_element(const struct buffer *answer, const char *name, char text[TEXT_MAX])
 {
     char open[64], *at, *end;
@@ -264,7 +277,7 @@ static void s3_element(const struct buffer *answer, const char *name, char text[
         snprintf(text, TEXT_MAX, "%.*s", (int)(end - at - (long)strlen(open)), at + strlen(open));
 }
 
-/* Sends a request. `answer` gets what the service answered, with a zero byte after it. */
+/* Sends a request. `answer` gets the body of the reply, with a zero byte after it. */
 static truce_status s3_send(struct target_s3 *target, const struct s3_request *request, long *code,
                             struct buffer *answer, bson_error_t *error)
 {
@@ -401,7 +414,7 @@ static truce_status s3_get(struct target *base, const char *name, size_t most, s
     return status;
 }
 
-/* Passes the names of one page of the list. */
+/* Passes the names on one page of the list to the function. */
 static void s3_list_names(const struct buffer *answer, target_name_function *function, void *arg)
 {
     const char *at = (const char *)answer->bytes;
@@ -412,7 +425,7 @@ static void s3_list_names(const struct buffer *answer, target_name_function *fun
 
         if (!end)
             return;
-        /* A name has one slash; the prefix before it may be escaped in XML. */
+        /* A name has one slash. The prefix before it may be escaped for XML. */
         for (int slashes = 0; name > at + 5; name--) {
             if (name[-1] == '/' && ++slashes == 2)
                 break;
@@ -424,12 +437,12 @@ static void s3_list_names(const struct buffer *answer, target_name_function *fun
     }
 }
 
-/* Checks that a list is an answer of S3. A server that answers 200 to everything would look like an
- * empty bucket. */
+/* Checks that a list is a reply of S3. A server that replies 200 to every request would look like
+ * an empty bucket. */
 static truce_status s3_check_list(const struct target_s3 *target, const struct buffer *answer,
                                   bool cut, bson_error_t *error)
 {
-    /* invariant 5 */
+    /* Invariant 5. */
     if (!cut && strstr((const char *)answer->bytes, "<ListBucketResult"))
         return TRUCE_OK;
     return truce__fail(
@@ -456,6 +469,8 @@ static truce_status s3_read_list(struct target_s3 *target, bson_string_t *query,
     return status;
 }
 
+/* Lists all files (target_calls.list). S3 returns the list in pages, each with a token for the
+ * next. */
 static truce_status s3_list(struct target *base, target_name_function *function, void *arg,
                             bson_error_t *error)
 {
@@ -486,7 +501,7 @@ static truce_status s3_list(struct target *base, target_name_function *function,
     return status;
 }
 
-/* Services list names in their order, so one name after this one is enough. */
+/* Requests only one name after `name`, because services list names in their order. */
 static truce_status s3_has_after(struct target *base, const char *name, bool *found,
                                  bson_error_t *error)
 {
@@ -561,7 +576,7 @@ static const char *s3_setting(const char *name, const char *other)
     return value && *value ? value : NULL;
 }
 
-/* Sets where requests go. With an endpoint, the bucket is the first part of the path. */
+/* Sets the origin of requests. With an endpoint, the bucket is the first part of the path. */
 static void s3_set_origin(struct target_s3 *target, const char *endpoint)
 {
     const char *host;

@@ -9,15 +9,15 @@
 #include "base/futex.h"
 #include "base/thread.h"
 
-/* The shared page has room for about a second. */
+/* The milliseconds between two copies. The shared page has room for the times of about a second. */
 #define COPY_MS 100
-/* 24 MB. If there are more, the oldest half is dropped. */
+/* The maximum number of times in memory, 24 MB. If there are more, the oldest half is dropped. */
 #define TIMES_MAX (1 << 20)
 
 struct commit_times {
     const struct lock *lock;
     pthread_t thread;
-    /* Futex. */
+    /* A futex that is set to end the thread. */
     atomic_uint stop;
     /* Guards the fields below. */
     pthread_mutex_t mutex;
@@ -29,7 +29,7 @@ static void times_append(struct commit_times *times, const struct commit_time *t
 {
     const struct commit_time *last = times->count ? &times->all[times->count - 1] : NULL;
 
-    /* After a power cut the page can have any value. */
+    /* After a power cut the page can have any value, so a time that is out of order is ignored. */
     if (last && last->salts == time->salts && last->frame > time->frame)
         return;
     if (times->count == TIMES_MAX) {
@@ -43,7 +43,7 @@ static void times_append(struct commit_times *times, const struct commit_time *t
     times->all[times->count++] = *time;
 }
 
-/* Returns the number of the first entry that is newer than the last one in memory. */
+/* Returns the number of the first entry that is newer than the last entry in memory. */
 static size_t times_first_new(const struct commit_times *times, const struct commit_time *found,
                               size_t count)
 {
@@ -68,7 +68,7 @@ static void times_copy(struct commit_times *times)
     size_t at = times_first_new(times, found, count);
     struct commit_time *last = times->count ? &times->all[times->count - 1] : NULL;
 
-    /* A commit failed, and this one has its place. */
+    /* If a commit has failed, the next one has the same frame. Its time replaces the first one. */
     if (last && at && found[at - 1].frame == last->frame)
         last->time_ms = found[at - 1].time_ms;
     for (; at < count; at++)

@@ -5,8 +5,8 @@
  * The times of the commits that are not archived yet.
  *
  * Writers leave the times of their last commits in the shared page, which has room for about a
- * second (log_archive.c). An archiver can be later than this: its target is slow, or its interval
- * is long. A thread therefore copies the times into memory of the archiver.
+ * second (log_archive.c). An archiver can lag by more than that, because its target is slow or its
+ * interval is long. A thread therefore copies the times into memory of the archiver.
  */
 #include "engine/storage/log_archive.h"
 
@@ -19,7 +19,8 @@ struct commit_times *truce__commit_times_begin(const struct lock *lock);
 void truce__commit_times_end(struct commit_times *times);
 
 /* Removes the times of other generations of the log, and of frames up to `after`. Returns the
- * others by ascending frames. They belong to the caller until truce__commit_times_release. */
+ * remaining times in the order of their frames. The caller owns them until
+ * truce__commit_times_release. */
 const struct commit_time *truce__commit_times_after(struct commit_times *times, uint64_t salts,
                                                     uint32_t after, size_t *count);
 void truce__commit_times_release(struct commit_times *times);

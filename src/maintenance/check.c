@@ -1,5 +1,5 @@
 /*
- * The check runs the rules of each part in turn.
+ * The check runs the rules of all parts, one after the other.
  *
  * MK1  Without repair, nothing is written.
  * MK2  A failure to read is reported and stops nothing else. An unreadable document is a finding.
@@ -19,7 +19,8 @@
 
 struct checking {
     struct check check;
-    truce_status first; /* The first failure. */
+    /* The first failure, with its error. */
+    truce_status first;
     bson_error_t why;
 };
 

@@ -2,7 +2,7 @@
  * Copies a store into another store.
  *
  *     plan        which collections, and what may be done to each in `to`
- *     copy        from the place in the record, in the order of _id
+ *     copy        from the _id in the record on, in the order of _id
  *     indexes     those that expire nothing
  *     compare     both sides completely
  *        |  if they differ, and the difference may be removed: copy these collections
@@ -21,8 +21,8 @@
  *
  * MC1  If a copy is reported as verified, every document was compared after its last write.
  * MC2  If no other process writes to `to`, it equals one snapshot of `from`. If `from` has
- *   snapshots (truce/snapshot.h), everything is read from one that is taken first and has no
- *   maximum. Writers to `from` then cost only the log that it pins. Otherwise, the snapshot is the
+ *   snapshots (truce/snapshot.h), everything is read from one that is taken first and never
+ *   expires. Writers to `from` then cost only the log that it pins. Otherwise, the snapshot is the
  *   start of the last comparison: each document of `to` was read before, and was found in `from`
  *   after it. It was therefore stored at that time, unless it was changed and changed back. Writers
  *   to `from` then cost rounds, but never lead to a verified mixture.
@@ -58,7 +58,8 @@
 
 /* The report of a copy: collections, and the first of the remaining differences. */
 
-#define VALUE_BYTES 1000 /* Longer values are not reported. */
+/* The maximum bytes of a value in the report. A longer value is omitted. */
+#define VALUE_BYTES 1000
 
 static bool take_note(struct copy *copy, struct copy_notes *notes, bson_t *note)
 {
@@ -97,7 +98,7 @@ static bson_t *begin_note(const struct copy_part *part, const bson_t *document)
     return note;
 }
 
-/* Finds the first field that `a` has and `b` does not have with the same value. */
+/* Finds the first field of `a` that `b` does not have with the same value. */
 static bool report_find_field(const bson_t *a, const bson_t *b, struct fields *field,
                               struct value *other)
 {
@@ -177,7 +178,7 @@ static bool report_same_field(const bson_t *a, const bson_t *b, const char *name
     return x.type && y.type && truce__value_identical(x, y);
 }
 
-/* Appends the reason why the store refused the document of a difference, if it gave one. */
+/* Appends the reason why the store refused the document of a difference, if a reason is known. */
 static void report_append_reason(const struct copy *copy, bson_t *note)
 {
     for (int64_t i = 0; i < kept_notes(copy, &copy->refusals); i++) {
@@ -247,8 +248,8 @@ static void copy_report(struct copy *copy)
  *     no record --begin--> copying --finish--> done --begin (replace)--> copying
  *
  * `last` is stored after the documents up to it are written. After a crash in between, the next run
- * finds those documents unchanged. `run` identifies the run that writes. A run that was overtaken
- * notices it when it stores its progress.
+ * finds those documents unchanged. `run` identifies the run that writes. If another run has begun,
+ * the earlier one fails when it stores its progress.
  */
 
 static bson_t *record_key_of(const char *collection)
@@ -267,7 +268,7 @@ static truce_status copy_record_read(struct copy *copy, const char *collection, 
     return status;
 }
 
-/* Makes this run the owner of the collection. */
+/* Records that this run copies the collection. */
 static truce_status copy_record_begin(struct copy *copy, const struct copy_part *part,
                                       bson_error_t *error)
 {
@@ -337,8 +338,8 @@ static truce_status copy_record_finish(struct copy *copy, bson_error_t *error)
 
 /* ---- reads after an _id --------------------------------------------------------------------- */
 
-/* Returns true if all stores order the values of this class alike. A comparison in a filter matches
- * only the class of its operand. Other classes are read completely again. */
+/* Returns whether all stores order the values of this class alike. A filter that compares finds
+ * only values of the class of its operand. All values of other classes are read again. */
 static bool has_order(struct value id)
 {
     switch (id.type) {
@@ -354,8 +355,8 @@ static bool has_order(struct value id)
     }
 }
 
-/* Appends the types from a class on, without obsolete types (code, symbols) that some servers do
- * not know. The comparison would find such documents. */
+/* Appends the types of the classes from `class` on. Omits obsolete types (code, symbols) that some
+ * servers do not know. The comparison still finds documents with such _ids. */
 static void append_classes_from(bson_t *types, int class)
 {
     static const int known[] = {BSON_TYPE_NULL,       BSON_TYPE_DOUBLE, BSON_TYPE_INT32,
@@ -429,8 +430,8 @@ static bool copy_index_expires(const bson_t *index)
     return bson_has_field(index, "expireAfterSeconds");
 }
 
-/* Returns true for a hashed index, such as that of a shard key. It belongs to the cluster, and no
- * other store creates one. */
+/* Returns whether the index is hashed, as that of a shard key may be. Such an index belongs to the
+ * cluster, and no other store creates one. */
 static bool is_hashed(const bson_t *index)
 {
     bson_iter_t iter, field;
@@ -444,7 +445,7 @@ static bool is_hashed(const bson_t *index)
     return false;
 }
 
-/* Returns true if the index is not copied. */
+/* Returns whether the index is not copied. */
 static bool is_left_out(const bson_t *index)
 {
     return !strcmp(index_name_of(index), "_id_") || is_hashed(index);
@@ -547,7 +548,7 @@ static truce_status copy_validator(struct copy *copy, const struct copy_part *pa
     return status;
 }
 
-/* Sets its validator and other options, last of all. */
+/* Sets the validator and the other options of the collection, after everything else. */
 static truce_status truce__copy_options(struct copy *copy, const struct copy_part *part,
                                         bson_error_t *error)
 {
@@ -561,6 +562,7 @@ static truce_status truce__copy_options(struct copy *copy, const struct copy_par
     return status;
 }
 
+/* Notes each index of `from` that `to` does not have with the same definition. */
 static truce_status copy_indexes_compare(struct copy *copy, struct copy_part *part,
                                          bson_error_t *error)
 {
@@ -590,6 +592,7 @@ static truce_status copy_indexes_compare(struct copy *copy, struct copy_part *pa
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
+/* The defaults of truce_copy_options. */
 #define BATCH       1000
 #define ROUNDS      3
 #define DIFFERENCES 20
@@ -629,6 +632,8 @@ static void copy_add_part(struct copy *copy, const char *collection, int64_t exp
     copy->total += expected;
 }
 
+/* Lists the collections to copy, with their validators and options. Fails with NOT_FOUND if a
+ * requested collection does not exist. */
 static truce_status list_from(struct copy *copy, bson_error_t *error)
 {
     const char *const *wanted = copy->options.collections;
@@ -655,7 +660,7 @@ static truce_status list_from(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-/* Adds collections of an unfinished copy that `from` no longer has. They will be emptied. */
+/* Adds the collections of an unfinished copy that `from` no longer has. They are emptied. */
 static truce_status list_unfinished(struct copy *copy, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("state", BCON_UTF8("copying"), "from", BCON_UTF8(copy->options.name));
@@ -730,6 +735,8 @@ static truce_status plan_new(struct copy *copy, struct copy_part *part, const bs
     return TRUCE_OK;
 }
 
+/* Decides what may be done to the collection in `to`, by the mode of the copy and by the record of
+ * progress. */
 static truce_status plan_part(struct copy *copy, struct copy_part *part, bson_error_t *error)
 {
     bson_t record;
@@ -969,8 +976,8 @@ static void copy_release(struct copy *copy)
     bson_free(copy->parts);
 }
 
-/* Takes a snapshot of `from` if possible. Otherwise, uses `from` itself, and writers cost
- * rounds. */
+/* Opens a snapshot of `from` if the store has snapshots. Otherwise returns `from` itself; writers
+ * then cause further rounds. */
 static truce_status copy_open_snapshot(truce_store *from, truce_store **snapshot,
                                        bson_error_t *error)
 {

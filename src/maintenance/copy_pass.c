@@ -29,18 +29,21 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
+/* A batch also ends after this many bytes. */
 #define BATCH_BYTES (4 * 1024 * 1024)
 
 enum item_state {
     ITEM_MISSING,
     ITEM_SAME,
     ITEM_OTHER,
-    /* Other, and its _id has other bytes (1 and 1.0), which a replacement does not change. */
+    /* The document differs, and its _id has other bytes (1 and 1.0), which a replacement does not
+     * change. */
     ITEM_UNLIKE,
 };
 
 struct item {
-    bson_t *document; /* The document of `from`; in a pass through `to` only its _id. */
+    /* The document of `from`. In a pass through `to`, only its _id. */
+    bson_t *document;
     struct value id;
     enum item_state state;
 };
@@ -55,11 +58,14 @@ struct pass {
     struct copy_part *part;
     bool write;
     struct batch batch;
-    struct item **sorted; /* The items, ordered by _id. */
+    /* The items, sorted by _id. */
+    struct item **sorted;
     truce_write *writes;
     truce_write_outcome *outcomes;
-    bson_t **filters;      /* The filters of the writes; NULL for inserts. */
-    struct item **written; /* The items of the writes. */
+    /* For each write, its filter, or NULL for an insert. */
+    bson_t **filters;
+    /* For each write, its item. */
+    struct item **written;
 };
 
 /* ---- batches -------------------------------------------------------------------------------- */
@@ -71,7 +77,7 @@ static void batch_clear(struct batch *batch)
     batch->count = 0;
 }
 
-/* Reads the next documents of the cursor. An empty batch means the end. */
+/* Reads the next documents of the cursor. The batch is empty at the end. */
 static truce_status batch_fill(struct pass *pass, truce_cursor *cursor, bson_error_t *error)
 {
     struct batch *batch = &pass->batch;
@@ -237,7 +243,7 @@ static void pass_add_write(struct pass *pass, size_t at, struct item *item)
                                      .document = item->document};
 }
 
-/* Builds the writes. Inserts are adjacent, so that they are one message to a server. */
+/* Builds the writes. Inserts are adjacent, so that they can be one message to a server. */
 static size_t pass_make_writes(struct pass *pass)
 {
     struct batch *batch = &pass->batch;
@@ -280,8 +286,7 @@ static truce_status restore_timestamps(struct pass *pass, const struct item *ite
     return status;
 }
 
-/* Handles the outcome of one write. A refusal because of the document is noted and does not end the
- * pass. */
+/* Handles the outcome of one write. If the store refuses the document, notes this and continues. */
 static truce_status pass_settle(struct pass *pass, size_t at, bson_error_t *error)
 {
     const truce_write_outcome *outcome = &pass->outcomes[at];
@@ -299,7 +304,8 @@ static truce_status pass_settle(struct pass *pass, size_t at, bson_error_t *erro
         return outcome->status;
     }
     truce__copy_refused(pass->copy, pass->part, item->document, &outcome->error);
-    return insert ? TRUCE_OK : remove_one(pass, item->id, error); /* MP3 */
+    /* Invariant MP3. */
+    return insert ? TRUCE_OK : remove_one(pass, item->id, error);
 }
 
 static truce_status pass_bulk(struct pass *pass, size_t at, size_t count, bson_error_t *error)
@@ -311,7 +317,7 @@ static truce_status pass_bulk(struct pass *pass, size_t at, size_t count, bson_e
     return is_about_document(status) ? TRUCE_OK : status;
 }
 
-/* Handles all outcomes. A server may refuse a whole message because of one document; the writes
+/* Handles all outcomes. A server may refuse a whole message because of one document. The writes
  * that were not reached are then sent one by one. */
 static truce_status pass_settle_all(struct pass *pass, size_t count, bson_error_t *error)
 {
@@ -328,7 +334,7 @@ static truce_status pass_settle_all(struct pass *pass, size_t count, bson_error_
     return status;
 }
 
-/* Removes documents whose _ids have other bytes. */
+/* Removes the documents whose _ids have other bytes, so that they can be inserted. */
 static truce_status clear_the_way(struct pass *pass, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -459,6 +465,8 @@ static void report_progress(struct pass *pass)
         copy->options.progress(copy->comparing, copy->done, copy->total, copy->options.arg);
 }
 
+/* Walks through `from` in the order of _id, a batch at a time. After each batch that was written,
+ * records the progress. */
 static truce_status go_through(struct pass *pass, bson_error_t *error)
 {
     bson_t *by_id = BCON_NEW("_id", BCON_INT32(1)), filter;

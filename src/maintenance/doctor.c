@@ -2,22 +2,22 @@
  * The doctor examines the environment of a store: its server or file, its indexes, and the state of
  * the patterns.
  *
- *     the store's facts   a server's answers (doctor_server.c), or a file and its disk
+ *     the store's facts   a server's replies (doctor_server.c), or a file and its disk
  *       of a mongos       sharded collections and their shard keys
  *     each collection     its indexes; documents that a commit holds and no index finds
  *     truce_commits       commits that have not ended
- *     truce_queue ...     jobs and cron lines that no process works on
+ *     truce_queue ...     jobs and cron entries that no process works on
  *     truce_sync, truce_transfers, truce_trees      the indexes and states that these patterns need
  *
  * The facts are documents, and each check is a function of them. Tests can therefore check recorded
  * facts of deployments that the test machine does not have.
  *
  * Levels: an error means that a guarantee of truce does not hold here (a write can be lost, a key
- * can be used twice); a warning is a problem to expect; a note is information. If the user lacks
- * the right to read a fact, the doctor reports a note and does not check the fact.
+ * can be used twice); a warning predicts a problem; a note is information. If the user lacks the
+ * right to read a fact, the doctor reports a note and does not check the fact.
  *
- * Deliberately not done: repair. The findings say what to do; `truce sweep` cleans up after truce
- * itself.
+ * Deliberately not done: repair. The findings say what to do. `truce sweep` completes or undoes
+ * unfinished work of truce.
  */
 #include "maintenance/doctor.h"
 
@@ -53,15 +53,20 @@
  */
 
 struct seen {
-    const char *name;  /* The name of the index. */
-    const char *first; /* The first field of its key. */
-    bool single;       /* The key has no other field. */
+    /* The name of the index. */
+    const char *name;
+    /* The first field of its key. */
+    const char *first;
+    /* Whether the key has no other field. */
+    bool single;
     bool unique, sparse, partial, expires;
-    bool items; /* The index of tree items, with their fields. */
+    /* Whether the index is that of tree items, with its fields. */
+    bool items;
 };
 
 static bool doctor_has_index(const bson_t *indexes, const char *field);
 
+/* Reads the facts about an index that the checks need. */
 static struct seen doctor_read_index(const bson_iter_t *iter)
 {
     struct seen seen = {.name = "?", .first = ""};
@@ -117,7 +122,7 @@ static void doctor_check_own_index(struct doctor *doctor, const char *collection
                              seen->name);
 }
 
-/* Returns true for a ledger's collection: all its documents have the fields of its index. */
+/* Returns whether the index is that of a ledger. All documents of a ledger have its fields. */
 static bool is_of_ledger(const struct seen *seen)
 {
     return !strcmp(seen->name, "changes.account_1_changes.seqId_1");
@@ -177,7 +182,7 @@ static bool shards_is_id_alone(const bson_t *key)
     return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
 }
 
-/* Returns true if the array has one element. */
+/* Returns whether the array has exactly one element. */
 static bool is_key_alone(const bson_iter_t *fields)
 {
     bson_iter_t iter;
@@ -185,7 +190,7 @@ static bool is_key_alone(const bson_iter_t *fields)
     return bson_iter_recurse(fields, &iter) && bson_iter_next(&iter) && !bson_iter_next(&iter);
 }
 
-/* Returns true if the set's documents stay complete and unique. Its key must begin with the fields
+/* Returns whether the set's documents stay complete and unique. Its key must begin with the fields
  * of the shard key, in their order and not hashed: the unique index on the key then holds over all
  * shards. Or its only field is the hashed shard key: equal values are then on one shard. */
 static bool fits_set(const bson_t *definition, const bson_t *key, bool by_element)
@@ -200,20 +205,22 @@ static bool fits_set(const bson_t *definition, const bson_t *key, bool by_elemen
 
         if (!BSON_ITER_HOLDS_NUMBER(&shard) &&
             (by_element || bson_count_keys(key) > 1 || !is_key_alone(&field)))
-            return false; /* Hashed. */
+            /* The shard key is hashed. */
+            return false;
         if (bson_iter_next(&keys)) {
             if (!BSON_ITER_HOLDS_UTF8(&keys) || strcmp(bson_iter_utf8(&keys, NULL), wanted) != 0)
                 return false;
         } else if (!by_element || strcmp(truce__doctor_text(definition, "name", ""), wanted) != 0) {
             return false;
         } else {
-            by_element = false; /* The name is the last field. */
+            /* The name may be the last field only. */
+            by_element = false;
         }
     }
     return true;
 }
 
-/* Returns true for the collection of an ordered set that is sharded as its layout needs. */
+/* Returns whether the collection belongs to an ordered set and is sharded as its layout needs. */
 static bool is_of_set(const struct doctor *doctor, const char *collection, const bson_t *key)
 {
     bson_iter_t list, iter;
@@ -232,7 +239,8 @@ static bool is_of_set(const struct doctor *doctor, const char *collection, const
         bson_iter_document(&iter, &length, &bytes);
         if (!bson_init_static(&definition, bytes, length))
             continue;
-        id = truce__doctor_text(&definition, "_id", ""); /* "<collection>.<field>" */
+        /* The _id is "<collection>.<field>". */
+        id = truce__doctor_text(&definition, "_id", "");
         by_element = !strcmp(truce__doctor_text(&definition, "layout", ""), "element");
         length = (uint32_t)strlen(collection);
         if ((by_element ? strcmp(id, collection)
@@ -243,6 +251,8 @@ static bool is_of_set(const struct doctor *doctor, const char *collection, const
     return false;
 }
 
+/* Reports a shard key that does not suit the collection: that of a reserved collection, or of one
+ * that commits, sets, or items may use. */
 static void diagnose_key(struct doctor *doctor, const char *collection, const bson_t *key)
 {
     char *shown = bson_as_relaxed_extended_json(key, NULL);
@@ -332,14 +342,21 @@ void truce__doctor_shards(struct doctor *doctor)
  * machine provides them, and they may be missing or late.
  */
 
-#define MEGABYTE        INT64_C(1048576)
-#define SPACE_LEAST     (64 * MEGABYTE)
-#define HOUR_MS         INT64_C(3600000)
-#define FEED_LATE_MS    (10 * 60000) /* The maximum delay of servers and writers. */
-#define WRITER_LATE_MS  10000        /* The lock of the file is held for so long. */
+#define MEGABYTE INT64_C(1048576)
+/* Less free space on the disk is reported. */
+#define SPACE_LEAST (64 * MEGABYTE)
+#define HOUR_MS     INT64_C(3600000)
+/* Servers and writers prune the feed at least once in this many milliseconds. */
+#define FEED_LATE_MS (10 * 60000)
+/* A process that holds the write lock for longer is reported. */
+#define WRITER_LATE_MS 10000
+/* An archive that lags behind the commits for longer is reported. */
 #define ARCHIVE_LATE_MS 10000
-#define WAL_MOST        (256 * MEGABYTE) /* Sixteen times the size that checkpoints aim for. */
+/* A longer log is reported. It is sixteen times the size at which a checkpoint begins. */
+#define WAL_MOST (256 * MEGABYTE)
 
+/* Examines the type of the file system: whether its locks and fsync are reliable, and whether it
+ * survives a restart. */
 static void diagnose_filesystem(struct doctor *doctor, const char *path)
 {
     const char *name = truce__doctor_text(doctor->facts, "filesystem.name", NULL);
@@ -388,6 +405,8 @@ static void diagnose_space(struct doctor *doctor, const char *path)
             (long long)(free / MEGABYTE));
 }
 
+/* Examines the size of the log, the permissions of the file and its directory, and whether the lock
+ * file exists. */
 static void diagnose_files(struct doctor *doctor, const char *path)
 {
     int64_t mode = truce__doctor_number(doctor->facts, "file.mode", 0);
@@ -424,6 +443,7 @@ static void diagnose_files(struct doctor *doctor, const char *path)
                              "processes that open the store, are refused");
 }
 
+/* The size of the text "process N". */
 #define PROCESS_BYTES 40
 
 /* Writes the subject of a finding about a process. */
@@ -481,8 +501,8 @@ static void diagnose_writer(struct doctor *doctor)
                          (long long)(held_ms / 1000));
 }
 
-/* Examines the change feed. If no process writes to, serves, or sweeps a file, its changes stay too
- * long. */
+/* Examines the change feed. If no process writes to, serves, or sweeps a file, its entries are
+ * stored for too long. */
 static void diagnose_feed(struct doctor *doctor, const char *path)
 {
     int64_t entries = truce__doctor_number(doctor->facts, "feed.entries", -1);
@@ -502,7 +522,7 @@ static void diagnose_feed(struct doctor *doctor, const char *path)
                          (double)age_ms / HOUR_MS, (double)keep_ms / HOUR_MS);
 }
 
-/* Examines how far an archiver is behind. */
+/* Examines how much of the log an archiver has not archived yet. */
 static void diagnose_archive(struct doctor *doctor)
 {
     int64_t process = truce__doctor_number(doctor->facts, "archive.process", -1);
@@ -557,9 +577,11 @@ void truce__doctor_file(struct doctor *doctor)
  *                       a branch has its origin; drops end
  */
 
+/* Work that another process should have done is reported this long after it was due. */
 #define LATE_MS INT64_C(60000)
 
-/* Checks the index. *there is false if the collection does not exist. */
+/* Checks that the collection has the index. Sets `*there` to false if the collection does not
+ * exist. */
 static truce_status need_index(struct doctor *doctor, truce_store *store, const char *collection,
                                const char *field, const char *why, bool *there, bson_error_t *error)
 {
@@ -577,8 +599,8 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
 
-/* Looks for a flag that a running process removes again. It is a note, because a process may be
- * running now. */
+/* Looks for a flag that a running process clears at its end. Reports a note only, because such a
+ * process may be running now. */
 static truce_status doctor_check_flag(struct doctor *doctor, truce_store *store,
                                       const char *collection, const char *flag, const char *one,
                                       const char *many, bson_error_t *error)
@@ -594,7 +616,7 @@ static truce_status doctor_check_flag(struct doctor *doctor, truce_store *store,
     return status;
 }
 
-/* Looks for requests that are due and that no process runs. */
+/* Looks for requests that are due and that no process executes. */
 static truce_status doctor_check_requests(struct doctor *doctor, truce_store *store,
                                           bson_error_t *error)
 {
@@ -614,6 +636,8 @@ static truce_status doctor_check_requests(struct doctor *doctor, truce_store *st
     return status;
 }
 
+/* Examines one rule of copies: its source collection, the indexes that it needs, and documents
+ * whose copies are not up to date. */
 static truce_status doctor_check_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
                                       bson_error_t *error)
 {
@@ -773,7 +797,7 @@ static truce_status doctor_check_each(struct doctor *doctor, truce_store *store,
     return status;
 }
 
-/* Examines copies and transfers. */
+/* Examines copies, transfers, and trees. */
 static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store,
                                            bson_error_t *error)
 {
@@ -789,24 +813,27 @@ static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *s
 /* ---- queues ---------------------------------------------------------------------------------- */
 
 /*
- * Job queues: jobs, leases, and cron lines that no process works on. Claims and sweeps normally
+ * Job queues: jobs, leases, and cron entries that no process works on. Claims and sweeps normally
  * handle them, so a job that is late by a minute means that no process claims from its queue and
  * none sweeps.
  *
  *     ready jobs without a worker, pauses, dead letters     the figures of all queues
  *     leases that ended, jobs that are due or blocked       counted by the index of live jobs
  *     lanes and workflows that stopped halfway              their flag
- *     cron lines that are late or paused                    the lines themselves
+ *     cron entries that are late or paused                  the entries themselves
  *     a rate whose time is far ahead                        the rate limiters
  *     the index of live jobs                                that of the collection
  *
- * A queue is active if a running job of it has a lease that has not ended long ago, or if one of
- * its jobs ended within the last minutes.
+ * A queue is active if the lease of a running job has not ended more than LATE_MS ago, or if a job
+ * ended within RECENT_MS.
  */
 
-#define RECENT_MS      INT64_C(300000)
-#define DAY_MS         INT64_C(86400000)
-#define SCAN_MS        5000
+/* A queue is active for this long after a job has ended. */
+#define RECENT_MS INT64_C(300000)
+#define DAY_MS    INT64_C(86400000)
+/* The deadline of one read of the jobs, in milliseconds. */
+#define SCAN_MS 5000
+/* The maximum number of late cron entries that are reported. */
 #define CRONS_REPORTED 100
 
 /* ---- figures --------------------------------------------------------------------------------- */
@@ -841,6 +868,7 @@ static const char *queues_shown(const char *queue)
     return *queue && !queue[strspn(queue, plain)] ? queue : "QUEUE";
 }
 
+/* Examines one queue: dead letters, a pause, and ready jobs without a worker. */
 static void queues_check_queue(struct doctor *doctor, truce_store *store, const bson_t *figures)
 {
     const char *queue = truce__doctor_text(figures, "queue", "");
@@ -902,7 +930,8 @@ static truce_status doctor_check_queues(struct doctor *doctor, truce_store *stor
 
 /* ---- late work ------------------------------------------------------------------------------- */
 
-/* Returns a filter for live jobs of a state whose time compares so with `at_ms`. */
+/* Returns a filter for the live jobs in `state` whose time is `compared` to `at_ms` ("$lt", for
+ * example). */
 static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_ms)
 {
     return BCON_NEW("undone.state", BCON_UTF8(state), "undone.at", "{", compared,
@@ -912,14 +941,14 @@ static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_
 struct late {
     const char *rule, *collection;
     enum doctor_level level;
-    /* Counts these documents. */
+    /* The filter of the documents that are counted. */
     bson_t *filter;
     const char *change;
-    /* The finding: "1 job is" or "2 jobs are", and then the rest. */
+    /* The parts of the finding: "1 job is" or "2 jobs are", and then the rest. */
     const char *one, *many, *rest;
 };
 
-/* Reports one finding if there are any. Destroys the filter. */
+/* Reports one finding if documents match. Destroys the filter. */
 static truce_status doctor_check_late(struct doctor *doctor, truce_store *store,
                                       const struct late *late, bson_error_t *error)
 {
@@ -935,6 +964,8 @@ static truce_status doctor_check_late(struct doctor *doctor, truce_store *store,
 
 #define SWEEPS "start a worker of their queue, or run truce sweep regularly (truce sweep --loop)"
 
+/* Counts the jobs, lanes, limits, and cron entries that no process works on, one count for each
+ * rule. */
 static truce_status doctor_check_jobs(struct doctor *doctor, truce_store *store,
                                       bson_error_t *error)
 {
@@ -1068,13 +1099,15 @@ static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *sto
         status = doctor_check_queues(doctor, store, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    status = doctor_check_jobs(doctor, store, error); /* Cron lines may exist before any job. */
+    /* Cron entries may exist before any job. */
+    status = doctor_check_jobs(doctor, store, error);
     return status ? status : doctor_check_crons(doctor, store, error);
 }
 
 /* ---- the doctor ------------------------------------------------------------------------------ */
 
-#define OLD_MS (INT64_C(8) * 86400000) /* One day more than truce sweep keeps. */
+/* One day more than truce sweep keeps commits. */
+#define OLD_MS (INT64_C(8) * 86400000)
 
 void truce__doctor_report(struct doctor *doctor, enum doctor_level level, const char *rule,
                           const char *subject, const char *change, const char *format, ...)
@@ -1198,7 +1231,7 @@ static truce_status doctor_check_collection(struct doctor *doctor, truce_store *
     bson_t indexes;
 
     status = truce_index_list(store, name, &indexes, error);
-    /* The collection was dropped, or is a view. */
+    /* The collection was dropped, or it is a view. */
     if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID) {
         bson_destroy(&indexes);
         return TRUCE_OK;
@@ -1243,6 +1276,7 @@ static truce_status count_commits(truce_store *store, const bson_t *filter, int6
     return truce_count(store, COMMITS, filter, NULL, count, error);
 }
 
+/* Counts the commits that a sweep should have completed, undone, or purged. */
 static truce_status doctor_check_commits(struct doctor *doctor, truce_store *store,
                                          bson_error_t *error)
 {
@@ -1282,7 +1316,7 @@ static truce_status doctor_check_commits(struct doctor *doctor, truce_store *sto
 
 /* ---- sets, for their shard keys ---- */
 
-/* Collects facts.sets: the definitions, if collections are sharded. */
+/* Appends facts.sets, the definitions of all sets, if collections are sharded. */
 static truce_status gather_sets(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     static const bson_t everything = BSON_INITIALIZER;

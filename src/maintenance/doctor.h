@@ -15,7 +15,7 @@ struct doctor {
     const bson_t *facts;
 };
 
-/* Reports a finding. `change` is the change to make; `format` says what is wrong. */
+/* Reports a finding. `format` says what is wrong, and `change` what to do. */
 void truce__doctor_report(struct doctor *doctor, enum doctor_level level, const char *rule,
                           const char *subject, const char *change, const char *format, ...)
     TRUCE_PRINTF(6, 7);

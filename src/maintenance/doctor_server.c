@@ -7,11 +7,16 @@
 #include "base/plural.h"
 #include "maintenance/doctor.h"
 
-#define SKEW_MS_MOST      1000
-#define LAG_MS_MOST       10000
+/* A larger difference between the clocks of the machine and of a server is reported. */
+#define SKEW_MS_MOST 1000
+/* A member whose last write is older than the newest one by more is reported. */
+#define LAG_MS_MOST 10000
+/* A server that accepts fewer further connections is reported. */
 #define CONNECTIONS_LEAST 100
-#define WIRE_LEAST        6 /* MongoDB 3.6 */
-#define UNAUTHORIZED      13
+/* The wire version of MongoDB 3.6. */
+#define WIRE_LEAST 6
+/* The server's error code for a command that the user may not run. */
+#define UNAUTHORIZED 13
 
 static const char *const host = "the server";
 
@@ -53,6 +58,7 @@ static void server_check_version(struct doctor *doctor)
                              feature);
 }
 
+/* Reports abilities that the server lacks and that truce then replaces by slower or weaker ones. */
 static void diagnose_capabilities(struct doctor *doctor)
 {
     if (!doctor_store_can(doctor, "transactions")) {
@@ -84,6 +90,8 @@ static void diagnose_capabilities(struct doctor *doctor)
 
 /* ---- durability ----------------------------------------------------------------------------- */
 
+/* Examines whether an acknowledged write can be lost: the storage engine, the journal, and majority
+ * reads. */
 static void diagnose_storage(struct doctor *doctor)
 {
     const char *engine = truce__doctor_text(doctor->facts, "status.storageEngine.name", "");
@@ -139,7 +147,8 @@ static void diagnose_defaults(struct doctor *doctor)
 /* ---- members -------------------------------------------------------------------------------- */
 
 struct members {
-    int64_t voting, arbiters, bearing; /* Members with a vote and data. */
+    /* The number of members with a vote, of arbiters, and of members with a vote and data. */
+    int64_t voting, arbiters, bearing;
 };
 
 static void count_members(const struct doctor *doctor, struct members *members)
@@ -219,6 +228,7 @@ static struct member doctor_check_member(const bson_iter_t *iter)
     return member;
 }
 
+/* Reports members of the replica set that cannot be reached or lag behind the primary. */
 static void diagnose_members(struct doctor *doctor)
 {
     bson_iter_t list, iter;

@@ -37,7 +37,7 @@
 #include "store/store.h"
 #include "truce/salvage.h"
 
-/* The rows above `above` and up to `to`, which cannot be reached. */
+/* A gap: the rows above `above` and up to `to`, which no intact page leads to. */
 struct salvage_gap {
     int64_t above, to;
 };
@@ -47,16 +47,18 @@ struct salvage_table {
     int64_t id;
     /* The root page, or 0 if it is unknown. */
     uint32_t root;
-    /* NULL if it is unknown. */
+    /* The name of the collection, or NULL if it is unknown. */
     char *name;
     /* The entry of the catalog, or NULL if it is unknown. */
     bson_t *entry;
     struct salvage_gap *gaps;
     size_t gaps_count, gaps_room;
+    /* The numbers of intact and of doubtful documents that were saved, and of documents and pages
+     * that were lost. */
     int64_t documents, doubtful, lost, lost_pages;
-    /* A page that leads to the table or names it is damaged. */
+    /* Whether a page that leads to the table or names it is damaged. */
     bool in_doubt;
-    /* The table is the change feed, which is discarded. */
+    /* Whether the table is the change feed, which is discarded. */
     bool is_feed;
 };
 
@@ -64,8 +66,9 @@ struct salvage_batch {
     char *collection;
     bson_t **documents;
     size_t count, bytes;
-    /* NULL if the table is unknown. */
+    /* The table of the documents, or NULL if it is unknown. */
     struct salvage_table *table;
+    /* Whether these documents are doubtful. */
     bool doubtful;
 };
 
@@ -74,31 +77,34 @@ struct salvage {
     truce_store *to;
     const truce_salvage_options *options;
     truce_salvage_report *report;
-    /* Both are read as tables are. */
+    /* The schema and the catalog, which are read as tables are. */
     struct salvage_table schema, catalog;
     struct salvage_table *tables;
     size_t tables_count, tables_room, gaps;
     /* parents[page]: the inner page that leads to the page, or 0. */
     uint32_t *parents;
-    /* hints[page]: the number (from 1) of the table to which a damaged page assigns the page. 0 if
-     * no damaged page does. */
+    /* hints[page]: the number of a table, from 1, or 0. A damaged page assigns the page to this
+     * table. */
     uint32_t *hints;
-    /* The last page in use, as far as known. */
+    /* The last page that is in use, as far as this is known. */
     uint32_t end;
     /* Whether the free pages are known. */
     bool free_is_known;
     struct salvage_batch batch;
+    /* The number of pages that the two passes have examined, for reports of the progress. */
     int64_t examined;
-    /* The first failure of `to`, which ends the salvage. */
+    /* The first failure of `to` that is no refusal of a document. It ends the salvage. */
     truce_status status;
     bson_error_t *error;
 };
 
 /* ---- documents into the other store ---------------------------------------------------------- */
 
+/* The maximum number of documents of a batch, and of their bytes. */
 #define BATCH_DOCUMENTS 500
 #define BATCH_BYTES     (4 << 20)
-#define DOUBTFUL        ".doubtful"
+/* The suffix of the name of the collection that gets the doubtful documents. */
+#define DOUBTFUL ".doubtful"
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
@@ -119,14 +125,15 @@ static void salvage_put_count_one(struct salvage *salvage, bool saved)
         *(doubtful ? &table->doubtful : &table->documents) += 1;
 }
 
-/* Returns true if a document was refused, and is lost. Any other failure of the other store ends
- * the salvage. */
+/* Returns whether the store refused the document, which is then lost. Any other failure of the
+ * store ends the salvage. */
 static bool salvage_put_is_refusal(truce_status status)
 {
     return status == TRUCE_DUPLICATE || status == TRUCE_INVALID || status == TRUCE_LIMIT;
 }
 
-/* Handles two documents of one _id: one of them is older. */
+/* Stores a document whose _id is stored already among the doubtful documents, because one of the
+ * two versions is older. If it is stored there, too, the document is lost. */
 static void put_again(struct salvage *salvage, const bson_t *document)
 {
     const truce_write_options options = {.relaxed = true};
@@ -172,9 +179,9 @@ static void salvage_put_write_batch(struct salvage *salvage)
         writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
                                   .collection = batch->collection,
                                   .document = batch->documents[i]};
-    /* Each outcome reports its write. */
+    /* Each outcome reports its own write, so the status of the whole is not needed. */
     if (truce_bulk(salvage->to, writes, batch->count, &options, outcomes, &ignored) ==
-        TRUCE_OK) { /* All writes. */
+        TRUCE_OK) { /* All writes succeeded. */
     }
     for (size_t i = 0; i < batch->count; i++) {
         salvage_put_check(salvage, batch->documents[i], &outcomes[i]);
@@ -246,6 +253,8 @@ static void salvage_put_append_refused(bson_t *refused, const char *name, const 
     bson_append_document_end(refused, &one);
 }
 
+/* Creates one index of the collection. If the store refuses the index, appends the reason to
+ * `refused`. */
 static void salvage_put_make_index(struct salvage *salvage, const struct salvage_table *table,
                                    bson_iter_t *entry, bson_t *refused)
 {
@@ -286,7 +295,7 @@ static void salvage_put_make_indexes(struct salvage *salvage, const struct salva
         !bson_iter_recurse(&iter, &list))
         return;
     if (truce_collection_create(salvage->to, table->name, &ignored)) {
-        /* The index exists, or its name is not valid, which every index reports. */
+        /* The collection exists, or its name is not valid. Each index reports the latter. */
     }
     while (bson_iter_next(&list)) {
         if (BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &entry))
@@ -294,7 +303,8 @@ static void salvage_put_make_indexes(struct salvage *salvage, const struct salva
     }
 }
 
-/* Sets the validator after the documents are written, because they need not match it. */
+/* Sets the validator. Called after the documents are written, because old documents need not match
+ * it. */
 static void salvage_put_make_validator(struct salvage *salvage, const struct salvage_table *table,
                                        bson_t *answer)
 {
@@ -311,8 +321,8 @@ static void salvage_put_make_validator(struct salvage *salvage, const struct sal
     BSON_APPEND_UTF8(answer, "refused_validator", error.message);
 }
 
-/* Restores that the change feed stores earlier versions. If the collection could not be created,
- * its indexes have reported it. */
+/* Sets the option by which the change feed stores earlier versions. If the collection could not be
+ * created, its indexes have reported this. */
 static void make_images(struct salvage *salvage, const struct salvage_table *table)
 {
     truce_status status;
@@ -327,7 +337,8 @@ static void make_images(struct salvage *salvage, const struct salvage_table *tab
     }
 }
 
-/* Creates the indexes of the collection and reports the collection. */
+/* Creates the indexes of the collection, sets its validator and options, and reports the
+ * collection. */
 static void salvage_end_table(struct salvage *salvage, const struct salvage_table *table)
 {
     int64_t indexes = salvage->report->indexes;
@@ -353,10 +364,12 @@ static void salvage_end_table(struct salvage *salvage, const struct salvage_tabl
 
 /* ---- pages and tables ------------------------------------------------------------------------ */
 
+/* The maximum depth of a tree, and the maximum number of parents that are followed. */
 #define DEPTH_MAX 20
 /* Offsets in the header of the file: the number of pages, and the first page of the free list. */
-#define PLACE_PAGES   28
-#define PLACE_FREE    32
+#define PLACE_PAGES 28
+#define PLACE_FREE  32
+/* The number of examined pages between two reports of the progress. */
 #define PROGRESS_EACH 256
 
 static uint32_t salvage_number_at(const uint8_t *at)
@@ -431,7 +444,7 @@ static bool salvage_is_text(const struct page_recovery_column *column, const cha
            !memcmp(column->data, text, column->size);
 }
 
-/* Takes a definition of a table, exactly in truce's spelling. */
+/* Takes a definition of a table from the schema, if it is written exactly as truce writes it. */
 static void take_definition(struct salvage *salvage, const struct buffer *record, bool doubtful)
 {
     struct page_recovery_column type, name, root, sql;
@@ -477,7 +490,7 @@ static bool get_entry(const struct page_recovery_column *body, bson_t *entry, co
            bson_iter_find(&first, "definition");
 }
 
-/* Returns true for the entry of the change feed (catalog.c). */
+/* Returns whether this is the entry of the change feed (catalog.c). */
 static bool is_feed(const struct page_recovery_column *body)
 {
     bson_t entry;
@@ -555,7 +568,7 @@ static const char *salvage_name_of(const struct salvage_table *table, char *othe
     return table->name ? table->name : otherwise;
 }
 
-/* Returns true if the rows of the leaf are within the bounds of its parent. */
+/* Returns whether the rows of the leaf are within the bounds of its parent. */
 static bool rows_fit(const struct salvage *salvage, const struct page_recovery_page *page,
                      int64_t above, int64_t to)
 {
@@ -652,8 +665,9 @@ static void note_parents(struct salvage *salvage)
     }
 }
 
-/* Reads a page of the free list, which names the next page and many free ones. Returns false if the
- * list cannot be read to its end. */
+/* Marks the free pages. Each page of the free list, from `next` on, contains the number of the next
+ * page of the list and the numbers of many free pages. Returns false if the list cannot be read to
+ * its end. */
 static bool note_free(struct salvage *salvage, uint32_t next)
 {
     struct page_recovery *recovery = &salvage->recovery;
@@ -706,7 +720,7 @@ static bool is_unreached(const struct salvage *salvage, uint32_t number,
            rows_fit(salvage, page, INT64_MIN, INT64_MAX);
 }
 
-/* Returns true if the first entry has the form of the schema, or of the catalog. */
+/* Returns whether the last entry of the page has the form of the schema, or of the catalog. */
 static bool has_form(struct salvage *salvage, const struct salvage_table *table,
                      const struct page_recovery_page *page)
 {
@@ -730,7 +744,7 @@ static bool has_form(struct salvage *salvage, const struct salvage_table *table,
     return has;
 }
 
-/* Searches pages that no page leads to for the rest of the schema, or of the catalog. */
+/* Searches the pages to which no page leads for the rest of the schema, or of the catalog. */
 static void salvage_search_pages(struct salvage *salvage, struct salvage_table *table)
 {
     struct page_recovery_page page;
@@ -750,8 +764,8 @@ static uint32_t top_of(const struct salvage *salvage, uint32_t number)
     return number;
 }
 
-/* Returns true if the schema is complete and intact. Otherwise, there may be an unknown table with
- * a gap. */
+/* Returns whether the schema is complete and intact. Otherwise an unknown table with a gap may
+ * exist. */
 static bool knows_tables(const struct salvage *salvage)
 {
     const struct salvage_table *schema = &salvage->schema;
@@ -760,7 +774,7 @@ static bool knows_tables(const struct salvage *salvage)
            salvage->tables_count < TRUCE_SALVAGE_TABLES_MAX;
 }
 
-/* Returns the only table with a gap that the rows fit into, or NULL. */
+/* Returns the only table with a gap that contains the rows of the page, or NULL. */
 static struct salvage_table *salvage_table_of(struct salvage *salvage,
                                               const struct page_recovery_page *page)
 {

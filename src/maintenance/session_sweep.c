@@ -30,7 +30,7 @@ static bool is_old(const bson_t *record, int64_t cutoff_ms)
            BSON_ITER_HOLDS_DATE_TIME(&date) && bson_iter_date_time(&date) < cutoff_ms;
 }
 
-/* Removes the record unless it was written since. */
+/* Removes the record, unless it was written in the meantime. */
 static truce_status remove_old(truce_store *store, const bson_t *record, int64_t cutoff_ms,
                                int64_t *removed, bson_error_t *error)
 {

@@ -6,12 +6,14 @@
 #include "store/maintenance.h"
 
 struct session_sweep {
-    bson_value_t after; /* The last record that was examined; type 0 at first. */
-    bool more;          /* More records follow. */
+    /* The _id of the last record that was examined. Its type is 0 before the first one. */
+    bson_value_t after;
+    /* Whether more records follow. */
+    bool more;
 };
 
-/* Returns the collection of the records: that of MongoDB, or a plain one if the store is a database
- * of a server. */
+/* Returns the name of the collection with the records: that of MongoDB, or another one if the store
+ * is a database of a server. */
 const char *truce__session_records(const truce_store *store);
 
 /* Examines the next `batch` records and removes those that were written before `cutoff_ms`. */

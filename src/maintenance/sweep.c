@@ -1,5 +1,5 @@
 /*
- * One pass of the sweep: the step of each part in turn. The batch bounds each step.
+ * One pass of the sweep: the steps of all parts, one after the other. The batch bounds each step.
  *
  * MW1  Every step is safe at any time and in any number of processes. If it is interrupted
  *   anywhere, the next pass continues.
@@ -20,8 +20,10 @@
 #include "maintenance/maintenance_registry.h"
 #include "store/decorators/database_view.h"
 
-#define RETENTION_MS INT64_C(604800000) /* 7 days */
-#define BATCH        1000
+/* 7 days. */
+#define RETENTION_MS INT64_C(604800000)
+/* The default number of documents in a batch. */
+#define BATCH 1000
 
 static truce_status sweep_expired_documents(struct sweep *sweep, bson_error_t *error)
 {
@@ -44,7 +46,8 @@ static truce_status sweep_expired_documents(struct sweep *sweep, bson_error_t *e
 
 struct round {
     struct sweep sweep;
-    truce_status first; /* The first failure. */
+    /* The first failure, with its error. */
+    truce_status first;
     bson_error_t why;
 };
 
