@@ -190,7 +190,7 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
     return TRUCE_OK;
 }
 
-/* The number of entries from which the hash table is used. */
+/* A commit with fewer entries than this compares them one by one and uses no hash table. */
 #define COMMIT_PLACES_LEAST 16
 
 static void commit_fill_places(truce_commit *commit)
@@ -285,8 +285,8 @@ void truce__commit_queue_up(truce_commit *commit, const char *collection)
         queue_up(commit, truce__key_lock_place_of_keys(collection));
 }
 
-/* Gives the entry its document, which was just read (NULL if it is missing). If the collected
- * changes do not apply to it, the commit has failed. */
+/* Stores the document that was just read (NULL if it is missing) as the base of the entry. If the
+ * collected changes do not apply to the document, the whole commit fails. */
 static truce_status commit_learn(truce_commit *commit, struct entry *entry, const bson_t *document,
                                  bson_error_t *error)
 {
@@ -296,7 +296,7 @@ static truce_status commit_learn(truce_commit *commit, struct entry *entry, cons
     return status ? commit_fail(commit, status, &why, error) : TRUCE_OK;
 }
 
-/* Reads the entry's document unless the commit knows it. */
+/* Reads the entry's document unless the entry has its base already. */
 static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
@@ -457,7 +457,7 @@ const bson_t *truce_commit_inserted(const truce_commit *commit)
     return &commit->inserted;
 }
 
-/* Returns whether the path is `_rev` or `_intent`, or begins with one of them. */
+/* Returns whether the path is `_rev` or `_intent`, or a path below one of these two fields. */
 static bool commit_is_ours(const char *path)
 {
     size_t length = strcspn(path, ".");
@@ -835,12 +835,16 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
 
 /* ---- cursors --------------------------------------------------------------------------------- */
 
-/* A cursor of the caller. The caller may close it after the commit and after the store. */
+/* A cursor that a query of the commit returned. The caller may close it after the commit and after
+ * the store. */
 struct answer {
-    truce_cursor base;    /* Must be the first field. */
-    truce_cursor *under;  /* NULL once the commit has ended. */
-    truce_commit *commit; /* NULL once the commit has ended. */
-    struct answer *next;  /* The next cursor of the commit. */
+    truce_cursor base; /* Must be the first field: the caller gets a pointer to it. */
+    /* The cursor of the transaction, or NULL after the end of the commit. */
+    truce_cursor *under;
+    /* The commit of the query, or NULL after the end of the commit. */
+    truce_commit *commit;
+    /* The next open cursor of the same commit. */
+    struct answer *next;
 };
 
 static truce_status answer_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
@@ -920,7 +924,7 @@ static truce_status queries_check_support(truce_commit *commit, const char *coll
         return truce__fail(TRUCE_INVALID, error,
                            "TRUCE_MECHANISM_JOURNAL cannot guard a query: use "
                            "TRUCE_MECHANISM_AUTO, or read the documents by their _ids");
-    commit->untakeable = true; /* CG5 */
+    commit->untakeable = true; /* The journal cannot take documents first for this commit (CG5). */
     return commit->owner ? truce__fail(TRUCE_CONFLICT, error,
                                        "the commit has locked its documents first, but a commit "
                                        "with a query must run without these locks")
@@ -1065,7 +1069,8 @@ static truce_status queries_open_cursor(truce_commit *commit, const char *collec
     if (status)
         return status;
     status = show_own(commit, collection, &why);
-    if (status) /* Half of it may be visible. */
+    /* Closes the transaction, because it may contain only some of the commit's own changes. */
+    if (status)
         return commit_fail(commit, status, &why, error);
     status = truce_find(commit->asked, collection, filter, options, &under, error);
     if (!status)
@@ -1098,8 +1103,8 @@ static int commit_compare_entries(const void *a, const void *b)
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
 
-/* Returns whether the write itself can compare what was read. If a document is too large for that,
- * the journal takes it before it compares. */
+/* Returns whether the write itself can compare what was read. The journal takes a document that is
+ * too large for that before it compares the document. */
 static bool commit_comparable(const truce_commit *commit)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
@@ -1116,8 +1121,8 @@ static bool commit_is_native(const truce_commit *commit)
            (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK) && commit_comparable(commit);
 }
 
-/* Prepares `_keys`. Only the fast path can apply a blind change to a document with declared keys;
- * the other mechanisms must know the keys before they take the document. */
+/* Sets `_keys` of the entries. The fast path can apply a blind change to a document with declared
+ * keys; the other mechanisms must know the keys before they take the document. */
 static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -1187,7 +1192,8 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
     if (fast) {
         if (truce__entry_writes(commit->entries[0]))
             return truce__commit_fast(commit, error);
-        return TRUCE_OK; /* A single read of one document is consistent. */
+        /* Nothing is written, and a single document that was read is consistent without a check. */
+        return TRUCE_OK;
     }
     if (commit_is_native(commit))
         return commit_run_native(commit, error);

@@ -10,68 +10,78 @@
 struct answer;
 struct owner;
 
+/* A commit while it is collected, and during its tries. */
 struct truce_commit {
     truce_store *store;
-    /* Key and input are copies. */
+    /* The options. The strings and the input are copies, which the commit owns. */
     truce_commit_options options;
     struct worker worker;
-    /* Changes with each attempt of the journal. */
+    /* The _id of the commit document. Each attempt of the journal makes a new one. */
     bson_oid_t id;
+    /* One entry for each document. truce_commit_apply sorts them (truce__entry_compare). */
     struct entry **entries;
     uint32_t count, room;
-    /* Finds entries by their hashes; used only if it has all of them. */
+    /* The numbers of the entries by their hashes. A lookup uses the table only if it has all
+     * entries. */
     struct hash_table places;
-    /* Nothing can be added any more. */
+    /* The commit was applied, so nothing can be added any more. */
     bool applied;
     /* The result of truce_commit_apply. */
     truce_status outcome;
-    /* If not OK, the commit cannot take effect any more, for the reason `why`. */
+    /* The status of the first call that failed, or OK. After a failure, the commit cannot take
+     * effect, and each later call fails with this status and with `why`. */
     truce_status failed;
     bson_error_t why;
     /* The number of searches that did not find the holder of a refused unique value. */
     uint32_t searched;
-    /* Owns the documents that were taken before the function runs (journal.c, CT1); else NULL. */
+    /* The attempt of the journal that took documents before the function ran (journal.c, CT1), or
+     * NULL. The commit owns it. */
     struct owner *owner;
-    /* The commit whose function called this commit's function, while that runs. */
+    /* While the function runs: the commit whose function called this function, or NULL. */
     truce_commit *around;
-    /* The store could not guard a document that is only read (native_transaction.c, CN6). */
+    /* The store refused to guard a document that is only read (native_transaction.c, CN6). */
     bool unguarded;
     /* The next try must not take its documents before the function runs (journal.c, CT3). */
     bool untakeable;
-    /* It takes numbers of a sequence, whose other callers ignore intents: the journal refuses
-     * it. */
+    /* The commit takes numbers of a sequence. Other callers of the sequence ignore intents, so the
+     * journal refuses the commit. */
     bool numbered;
-    /* While a pattern adds documents of a collection that is outside of other commits. */
+    /* True while a pattern adds documents of one of its own collections, which other commits may
+     * not change. */
     bool inside;
-    /* A commit with the same key took effect before. */
+    /* Another commit took effect under the same key before. */
     bool earlier;
-    /* The result to store under the key, or NULL if none exists. */
+    /* The result to store under the key, or NULL. */
     bson_t *result;
     /* An array of the ids that were generated for inserts without an id. */
     bson_t inserted;
-    /* The journal takes its documents one by one (journal.c, CK3). */
+    /* The journal prepares documents one by one, because a bulk did not prepare all (journal.c,
+     * CK3). */
     bool apart;
-    /* Its diffs cannot be made again, so a stale one is final. */
+    /* The diffs of the commit cannot be made again, so a different old value is a final
+     * conflict. */
     bool fixed;
-    /* Its changes conflict with a stored document in each further run, too. */
+    /* A change of the commit would conflict with a stored document in each further run, too. */
     bool conflicts;
 
-    /* Queries of this try. `asked` is the store that they read, with what they saw, or NULL if
-     * there were none. */
+    /* The transaction that the queries of this try read, with what they read, or NULL before the
+     * first query. The commit owns it. */
     truce_store *asked;
-    /* The open cursors of the queries. */
+    /* The first open cursor of the queries, or NULL. */
     struct answer *answers;
 
-    /* State of truce_transact (transact.c). `locks` is NULL outside of it. */
+    /* The per-key locks while truce_transact runs the commit, or NULL. `lock` is the one that the
+     * commit holds (per_key_lock.h). */
     struct key_locks *locks;
     struct key_lock lock;
-    /* The last try failed, on a document with this place in the per-key locks. */
+    /* The last try lost on a document whose lock has the number `lost_at`. */
     bool lost;
     uint32_t lost_at;
-    /* A call of the function, apart from the commit, did not wait for another commit (journal.c,
-     * CT2). */
+    /* The function called something apart from the commit, and the call failed with LOCKED instead
+     * of waiting (journal.c, CT2). */
     bool yielded;
-    /* A durable write followed every read of this try. */
+    /* A durable write followed every read of this try, so no further wait for the disk is necessary
+     * (per_key_lock.c, CP6). */
     bool settled;
 };
 
@@ -115,8 +125,8 @@ static inline bool truce__commit_takes(const struct entry *entry)
     return entry->hold || truce__entry_writes(entry);
 }
 
-/* Make one attempt each, and return CONFLICT if the function must run again. Every other status is
- * final. */
+/* The three mechanisms. Each function makes one attempt, and returns CONFLICT if the caller's
+ * function must run again. Every other status is final. */
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
 /* Does what truce__commit_fast does, for a commit of one document that was taken before the
  * function ran. */
@@ -176,6 +186,7 @@ truce_status truce__commit_key_check(const char *key, int64_t time_ms, bson_erro
  * or time. Returns EXPIRED if the key is not after the horizon. Returns LOCKED if a pending commit
  * with the key does not end. */
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
+/* Returns NOT_FOUND if the key may be used, and EXPIRED if its time is not after the horizon. */
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
 /* Returns the status of a commit that failed, by what is stored under its key. Returns OK if the
  * same commit took effect, and DUPLICATE if that commit had another input or time. Otherwise

@@ -38,18 +38,20 @@
 
 #define REPAIR_MS 1000 /* The time for the repair of one commit. */
 
+/* The state of a check of the commits. */
 struct inspector {
     struct check *check;
-    /* For repairs. */
+    /* The worker that completes or undoes commits if the check repairs. */
     struct worker worker;
-    /* Commits that have not ended, whose owners are probably dead. */
+    /* The _ids of commits that have not ended and whose owners are probably dead. The check waits
+     * for their leases. Owned; the size doubles when it is full. */
     bson_oid_t *watched;
     uint32_t watched_count;
-    /* The batches are over, and `watched` is checked. */
+    /* All batches were checked; the check now waits for the leases of `watched`. */
     bool watching;
-    /* The inspected commit was already reported as blocked. */
+    /* A finding `blocked` was reported for the current commit. */
     bool blocked;
-    /* The decided commits of the batch whose documents must be read one by one. */
+    /* The _ids of decided commits of the current batch whose documents must be read one by one. */
     bson_oid_t closer[MAINTENANCE_BATCH];
     uint32_t closer_count;
 };
@@ -99,7 +101,8 @@ static truce_status held_document(struct check *check, const char *collection,
     if (finding.rule && truce__check_repairs(by->check, &finding)) {
         status = truce__intent_meet(&by->worker, collection, document, error);
         repaired = !status;
-        status = status == TRUCE_CORRUPT ? TRUCE_OK : status; /* Its commit is corrupted. */
+        /* The commit document is corrupted, which is a finding of its own. */
+        status = status == TRUCE_CORRUPT ? TRUCE_OK : status;
     }
     if (finding.rule)
         truce__check_report(by->check, &finding, repaired);
@@ -399,7 +402,7 @@ static truce_status commit_check_state(struct inspector *by, const bson_t *commi
         *error = why;
     truce__check_report(by->check, &finding, repairs && !status);
     if (status == TRUCE_LOCKED || (status == TRUCE_CORRUPT && by->blocked))
-        return TRUCE_OK; /* That was reported. */
+        return TRUCE_OK; /* This failure was reported as a finding. */
     return status;
 }
 
@@ -438,7 +441,7 @@ static void check_overwritten(struct inspector *by, const bson_t *commit, const 
  * the leases of the commits whose owners are probably dead. It watches them together.
  */
 
-#define WATCH_MS_MAX 1000 /* Between two checks. */
+#define WATCH_MS_MAX 1000 /* The longest sleep between two checks of the watched leases. */
 
 static void check_unwatched(struct inspector *by, const bson_oid_t *id)
 {
@@ -481,7 +484,7 @@ static truce_status check_watched(struct inspector *by, bson_error_t *error)
             if (!status)
                 status = commit_check_state(by, &commit, &id, error);
             if (status == TRUCE_NOT_FOUND)
-                status = TRUCE_OK; /* It was undone and purged. */
+                status = TRUCE_OK; /* The commit was undone and purged in the meantime. */
             bson_destroy(&commit);
         }
         now_ns = truce__clock_monotonic_ns();
@@ -525,20 +528,22 @@ struct decided_part {
     struct decided_part *next;
 };
 
+/* A batch of commits whose documents are read together. */
 struct decided {
     struct inspector *by;
     bson_t *const *commits;
     uint32_t count;
-    /* By the number in the batch. */
+    /* For commit i of the batch: its state is committed; its documents must be read one by one. */
     bool decided[MAINTENANCE_BATCH], closer[MAINTENANCE_BATCH];
     struct decided_part *parts;
-    /* Filters of documents that may have a reserved value, and the commits that reserved them. */
+    /* The filters of documents that may have a reserved value. `reserves[i]` is true if commit i of
+     * the batch reserved one of the values. */
     bson_t filters;
     struct array list;
     bool reserves[MAINTENANCE_BATCH];
 };
 
-/* At this size, the filters are sent. */
+/* If the filters are larger than this, they are sent before more are added. */
 #define FILTERS_BYTES 100000
 
 static struct decided_part *decided_part_of(struct decided *batch, const char *collection)
@@ -556,7 +561,8 @@ static struct decided_part *decided_part_of(struct decided *batch, const char *c
     return part;
 }
 
-/* Gets each document that decided commit `number` changes. Returning false ends the walk. */
+/* Is called for each document that decided commit `number` changes. Returns false to end the
+ * walk. */
 typedef bool decided_function(struct decided *batch, uint32_t number, const bson_t *post,
                               void *arg);
 
@@ -623,6 +629,7 @@ static truce_status decided_send_filters(struct decided *batch, const char *coll
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* The argument of decided_reserve: a document that a decided commit still holds. */
 struct held_target {
     const char *collection;
     const bson_t *document;
@@ -711,7 +718,8 @@ static void oid_of(const bson_t *commit, bson_oid_t *id)
     bson_oid_copy(&value.value.v_oid, id);
 }
 
-/* Suspects commits whose state is not final, and those with a note. */
+/* Marks commits whose state is not final, and those that note an overwritten document, as
+ * suspects. */
 static truce_status suspect_commits(struct check *check, bson_t *const *documents, uint32_t count,
                                     bool *suspect, void *arg, bson_error_t *error)
 {

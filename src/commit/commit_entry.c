@@ -396,9 +396,11 @@ truce_status truce__entry_change(struct entry *entry, enum change_kind kind, con
     truce_status status = TRUCE_OK;
 
     if (!entry->known && !entry->changes_count) {
-        if (kind == CHANGE_INSERT) /* The base must be missing. */
+        /* An insert requires that the base is missing. A diff of a missing document is a CONFLICT.
+         * Every other change requires the document. */
+        if (kind == CHANGE_INSERT)
             entry->known = true;
-        else if (kind != CHANGE_DIFF) /* For a diff, a missing document is a CONFLICT. */
+        else if (kind != CHANGE_DIFF)
             entry->must_exist = true;
     }
     if (!entry->known && kind == CHANGE_INSERT &&
@@ -548,7 +550,7 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
     return NULL;
 }
 
-#define INTENT_BYTES 29 /* The field `_intent`. */
+#define INTENT_BYTES 29 /* The size of the field `_intent` in bytes. */
 
 bool truce__entry_comparable(const truce_store *store, const struct entry *entry)
 {
@@ -585,7 +587,8 @@ void truce__entry_update_over(const bson_t *now, const struct entry *entry, cons
         bson_init(update);
         BSON_APPEND_OID(&diff.set, "_rev", rev);
         BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
-        /* A replacement has no _rev yet; it is set, not removed. */
+        /* The new document of a replacement has no `_rev` yet, so the field is set and not
+         * removed. */
         bson_init(&unset);
         truce__document_append_without(&diff.unset, (const char *const[]){"_rev", NULL}, &unset);
         if (!bson_empty(&unset))

@@ -21,68 +21,78 @@
 
 enum change_kind { CHANGE_INSERT = 1, CHANGE_UPDATE, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_DIFF };
 
+/* A collected change of one document. */
 struct change {
     enum change_kind kind;
-    bson_t *document; /* The document, the operators, the diff, or NULL (remove). */
+    /* The new document, the operators, or the diff; NULL for a removal. Owned. */
+    bson_t *document;
 };
 
 /* The version of a document. Tokens are only compared for equality. */
 struct token {
-    bool found;   /* The document exists. */
-    bool has_rev; /* It has a _rev, stored in `rev`. */
+    /* The document exists. */
+    bool found;
+    /* The document has a `_rev`, which is in `rev`. */
+    bool has_rev;
     bson_oid_t rev;
 };
 
 /* The net effect of all changes of an entry. */
 enum net { NET_NOTHING, NET_INSERT, NET_UPDATE, NET_REMOVE };
 
+/* A document of a commit, and all that the commit does with it. */
 struct entry {
     char *collection;
     bson_value_t id;
-    /* Base and token are as read, and guarded. */
+    /* The base and the token are as read. The commit guards them. */
     bool known;
-    /* The caller saw the base. A known insert did not read it. */
+    /* The caller saw the base. If a commit begins with the insert of a document, the base is known
+     * to be missing without a read. */
     bool read;
-    /* Locked until the decision even if nothing changes. */
+    /* The document is locked until the decision even if the commit does not change it. */
     bool hold;
-    /* A blind change or hold that requires a document. */
+    /* A blind change or hold fails if the document is missing. */
     bool must_exist;
-    /* Its collection has declared keys, so `after` has `_keys` (unique_keys.c). */
+    /* The collection has declared keys, so `after` has `_keys` (unique_keys.c). */
     bool keyed;
-    /* An old value of a diff differed from the document. */
+    /* An old value of a diff differed from the value in the document. */
     bool stale;
     /* The token of `base`. */
     struct token token;
-    /* Empty if missing; valid if known or prepared. */
+    /* The document before the commit's changes; empty if it is missing. Valid if `known` or
+     * `prepared`. */
     bson_t base;
-    /* Empty if missing; valid if base is. */
+    /* The document after the commit's changes; empty if `after_found` is false. Valid if `base`
+     * is. */
     bson_t after;
     bool after_found;
-    /* Array of filters that base must match, or NULL. */
+    /* An array of filters that `base` must match, or NULL. Owned. */
     bson_t *guards;
-    /* The unique key under which no document was found before this insert, or NULL if none
-     * exists. */
+    /* The unique key under which no document was found before this insert, or NULL. Owned. */
     bson_t *key;
-    /* Paths of fields that the stub has too: {path: 1}, or NULL if no such field exists. */
+    /* The paths of further fields that the stub must have, {path: 1}, or NULL. Owned. */
     bson_t *shows;
+    /* The collected changes, in the order in which they were added. Owned. */
     struct change *changes;
     uint32_t changes_count, changes_room;
-    /* How many changes the commit's queries see (commit.c). */
+    /* The number of changes that the queries of the commit already see (commit.c). */
     uint32_t shown;
 
-    /* State of an attempt of the journal. `sent` is true if the prepare was sent, so it may have
-     * acquired the document. */
+    /* The following fields are the state of the current attempt of the journal. `sent`: the prepare
+     * was sent, so it may have acquired the document. */
     bool sent;
-    /* Base has this commit's intent. */
+    /* The stored document has this commit's intent, and `base` is the document that the prepare
+     * returned. */
     bool prepared;
     /* The document is a stub that this commit inserted. */
     bool stub;
-    /* The prepare reserves new keys. */
+    /* The prepare adds elements to `_keys`. */
     bool reserved;
-    /* The number of keys before the prepare reserved new ones; else -1. */
+    /* The number of elements of `_keys` before the prepare added some, or -1 if it adds none. */
     int32_t keys;
 };
 
+/* Makes a blind entry without changes. Copies the name of the collection and the id. */
 struct entry *truce__entry_new(const char *collection, const bson_value_t *id);
 void truce__entry_free(struct entry *entry);
 
@@ -153,7 +163,8 @@ void truce__entry_document(const struct entry *entry, const bson_oid_t *rev, bso
  * an ObjectId of truce. */
 truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error);
 
-/* A larger base does not fit into a filter, which is a document with a maximum size too. */
+/* A larger base is not compared in a filter, because a filter is a document with a maximum size
+ * too. */
 #define VALUE_GUARD_BYTES_MAX (8u * 1024 * 1024)
 
 /* Makes {_id, _rev as in the token, _intent absent, $and: guards}, which matches the document as it

@@ -10,10 +10,10 @@
  * The sweep of the journal. Its order allows an interruption after every step:
  *
  *   1. Commits. A pending one whose lease has expired is aborted. A committed one is released and
- *      done. An aborted one is stripped and marked `cleaned`, so that the next round skips it.
+ *      done. An aborted one is stripped and marked `cleaned`, so that the next sweep skips it.
  *   2. Documents that a missing, aborted, or done commit still holds, by the sparse index on
  *      `_intent`. Only this step finds a prepare that took effect after its commit was undone and
- *      purged;
+ *      purged.
  *   3. The purge of commits that ended before the retention period.
  *
  *  CS1  Only `done` and `aborted` commits are purged: a committed one still owes its releases.
@@ -24,7 +24,9 @@
  *       are stored in commits, not to the local clock.
  */
 
+/* A sweep purges commits that were aborted if they began longer ago than this. */
 #define ABORTED_MS INT64_C(3600000)
+/* The maximum time for which truce_commit_resolve waits for an owner that is probably alive. */
 #define RESOLVE_MS 1000
 
 static truce_status each_commit(struct sweep *sweep, struct worker *worker,
@@ -116,7 +118,8 @@ static truce_status sweep_clean_commit(struct sweep *sweep, const char *collecti
 
 struct stripping {
     struct worker *worker;
-    /* The last commit whose owner was alive. Its other documents are skipped. */
+    /* The last commit that could not be resolved, because its owner may be alive. Its other
+     * documents are skipped. */
     bson_oid_t busy;
 };
 
@@ -132,7 +135,7 @@ static truce_status sweep_strip_intent(struct sweep *sweep, const char *collecti
     bson_oid_t commit;
 
     if (!truce__intent_commit(document, &commit))
-        return TRUCE_LOCKED; /* Not truce's; the check reports it. */
+        return TRUCE_LOCKED; /* Another program wrote the field; the check reports the document. */
     if (bson_oid_equal(&commit, &stripping->busy))
         return TRUCE_LOCKED;
     status = truce__intent_meet(worker, collection, document, error);
@@ -141,7 +144,7 @@ static truce_status sweep_strip_intent(struct sweep *sweep, const char *collecti
         status = TRUCE_LOCKED;
     if (status == TRUCE_LOCKED)
         stripping->busy = commit;
-    return status; /* LOCKED means that its owner is alive. */
+    return status; /* LOCKED means that the owner of the commit may be alive. */
 }
 
 /* ---- 3. purge ------------------------------------------------------------------------------- */
@@ -181,7 +184,7 @@ static truce_status sweep_purge_commit(struct sweep *sweep, const char *collecti
     return status;
 }
 
-/* Purges failed attempts. No client asks for them, and there is one for each conflict. */
+/* Purges failed attempts. No client asks for them, and each conflict of the journal leaves one. */
 static truce_status purge_aborted(struct sweep *sweep, bson_error_t *error)
 {
     int64_t cutoff_ms = truce__clock_wall_ms() - ABORTED_MS;
@@ -323,7 +326,8 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
 
     if (status)
         return status;
-    /* The lease of an owner that is probably dead is observed until it expires. */
+    /* If the owner is probably dead, the call waits until the lease expires or the default deadline
+     * passes. Otherwise it waits for at most RESOLVE_MS. */
     truce__worker_init(&worker, store, truce__journal_lease_doubtful(document) ? 0 : RESOLVE_MS);
     status = bring_to_its_end(&sweep, &worker, document, error);
     while (status == TRUCE_LOCKED && sweep_is_doubtful(document) &&

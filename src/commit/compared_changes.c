@@ -36,8 +36,10 @@
 
 /* ---- reading a diff ------------------------------------------------------------------------- */
 
+/* The change of one field. */
 struct pair {
-    struct value before, after; /* VALUE_MISSING for undefined. */
+    /* The old and the new value. An undefined value is stored here as VALUE_MISSING. */
+    struct value before, after;
 };
 
 static struct value missing_if_undefined(struct value value)
@@ -117,7 +119,8 @@ truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
         status = changes_check_key(fields.key, fields.value, error);
     if (status || bson_empty(diff))
         return status;
-    truce__changes_operators(diff, &operators); /* Refuses keys that conflict. */
+    /* Fails if two keys conflict: one is a prefix of the other. */
+    truce__changes_operators(diff, &operators);
     status = truce__update_new(&operators, &options, &update, error);
     truce__update_free(update);
     bson_destroy(&operators);
@@ -151,7 +154,8 @@ static const char *changes_show(struct value value, char *text, size_t size)
     return truce__value_show(value, text, size);
 }
 
-/* Compares by value. An undefined value in the document is not a missing field. */
+/* Returns whether two values are equal. A missing field equals only a missing field, not a stored
+ * value of type undefined. */
 static bool changes_same(struct value found, struct value wanted)
 {
     if (found.type == VALUE_MISSING || wanted.type == VALUE_MISSING)

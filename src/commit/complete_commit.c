@@ -3,8 +3,8 @@
  * held by a commit. It has read the document first, and reads its commit after that:
  *
  *     commit missing or aborted     strip: the intent is removed, a stub as a whole
- *     pending, its lease over       abort the commit, THEN read the document again
- *     pending, alive                wait briefly, read again; LOCKED after the deadline
+ *     pending, its lease expired    abort the commit, THEN read the document again
+ *     pending, its owner alive      wait briefly, read again; LOCKED after the deadline
  *     committed or done             release: the decided change is applied to the document
  *
  * Invariants:
@@ -45,6 +45,7 @@
 #include "store/store.h"
 #include "truce/sys/store.h"
 
+/* The maximum length of one wait for a commit, after which the document is read again. */
 #define WAIT_MS_MAX 32
 
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms)
@@ -300,10 +301,10 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
 
     bson_oid_to_string(id, hex);
     snprintf(what, sizeof what, "commit %s", hex);
+    /* If its lease has expired, aborts the commit. The caller then reads the document again
+     * (CH1). */
     if (truce__journal_lease_over(worker, id, commit))
-        return truce__journal_abort(worker, id, commit, "its lease was over", &changed,
-                                    /* Then the caller reads again (CH1). */
-                                    error);
+        return truce__journal_abort(worker, id, commit, "its lease was over", &changed, error);
     truce__journal_lease_observe(worker, id, commit);
     if (truce__journal_work_owns(id)) /* journal.c, CT8 */
         return truce__fail(
@@ -330,8 +331,8 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     truce_status status;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    /* latest: a missing commit counts as aborted and purged (journal.c, CJ2, CJ8), and its intents
-     * are stripped */
+    /* Reads the latest state, because a missing commit counts as aborted and purged (journal.c,
+     * CJ2, CJ8), and its intents are stripped. */
     status = truce_find_one(store, COMMITS, &filter, &truce__find_latest, commit, error);
     bson_destroy(&filter);
     return status;
@@ -392,7 +393,8 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
     if (!truce__intent_commit(document, &id))
         return intent_foreign(collection, error);
     status = complete_encountered(worker, collection, document, &id, error);
-    if (truce__unanswered(status)) /* Every step may be repeated: read again. */
+    /* No reply arrived. Every step may be repeated, so the document is read again. */
+    if (truce__unanswered(status))
         status = truce__worker_wait(worker, "the store", error);
     return status;
 }

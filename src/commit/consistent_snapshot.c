@@ -33,18 +33,22 @@
  * A document whose intent was not written by truce is shown as stored.
  */
 
+/* A collection that the snapshot has searched for intents. */
 struct searched {
     struct searched *next;
     char *collection;
-    bool held; /* Some of its documents had an intent. */
+    /* Some documents of the collection have an intent in the snapshot. */
+    bool held;
 };
 
+/* A store that shows a snapshot without the changes of undecided commits. */
 struct snapshot {
     /* Must be the first field. */
     struct decorator base;
-    /* Over the inner store. */
+    /* Shows the documents that had an intent as their commits leave them. It is opened over the
+     * inner store, and the snapshot owns it. */
     truce_store *overlay;
-    /* Protects the following fields, and the overlay except for its cursors. */
+    /* Protects `searched` and the overlay. Cursors of the overlay are read without the mutex. */
     pthread_mutex_t mutex;
     struct searched *searched;
 };
@@ -150,7 +154,8 @@ static truce_status snapshot_find_held(struct snapshot *snapshot, const char *co
     if (!status && may)
         status = show_held(snapshot, made, error);
     *held = *held || made->held;
-    /* Also after a failure: documents that are shown already must not be shown twice. */
+    /* The collection is recorded even after a failure, because documents that were shown must not
+     * be shown twice. */
     *at = made;
     return status;
 }

@@ -92,7 +92,8 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
         commit->options.key);
 }
 
-/* A caller that stores the time of its request may round it. */
+/* Times of the same key may differ by less than this, because a caller that stores the time of its
+ * request may round it. */
 #define KEY_TIME_ROUNDED_MS 1000
 
 /* Compares the times of the key. A caller may compute the time again in each retry. After the
@@ -117,7 +118,7 @@ static truce_status compare_key_time(const truce_commit *commit, const bson_t *h
         commit->options.key, (long long)first_ms, (long long)given_ms);
 }
 
-/* Returns whether the holder is this commit itself, whose decision was not answered, and not an
+/* Returns whether the holder is this commit itself, whose decision got no reply, and not an
  * earlier one. */
 static bool key_is_ours(const truce_commit *commit, const bson_t *holder)
 {
@@ -190,8 +191,8 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
 
     BSON_APPEND_UTF8(&filter, "_id", "horizon");
     do {
-        /* latest: commits below the horizon were purged, and another one with the key would be a
-         * second one */
+        /* Reads the latest horizon. Commits below the horizon were purged, so a key below it must
+         * not be used again. */
         status =
             truce_find_one(commit->store, COMMITS, &filter, &truce__find_latest, &horizon, error);
         if (status != TRUCE_UNKNOWN)

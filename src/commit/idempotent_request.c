@@ -28,10 +28,14 @@
  *       After the last attempt the request is set aside.
  */
 
-#define LIMIT        100
+/* The maximum number of requests of one call that sets no limit. */
+#define LIMIT 100
+/* A request has failed after this number of attempts. */
 #define ATTEMPTS_MAX 10
-#define BACKOFF_MS   INT64_C(500)
+/* The wait after the first attempt is twice this time. Each further wait is twice as long. */
+#define BACKOFF_MS INT64_C(500)
 
+/* The argument of the commit that runs the handler of a request. */
 struct request_run {
     const truce_request_handler *handler;
     const bson_t *request;
@@ -75,7 +79,9 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
     BSON_APPEND_DATE_TIME(&request, "created", now_ms);
     BSON_APPEND_DATE_TIME(&request, "due", now_ms);
     status = truce_insert(store, REQUESTS, &request, NULL, error);
-    if (status == TRUCE_DUPLICATE || status == TRUCE_UNKNOWN) { /* The stored request decides. */
+    /* A request with this key may be stored already. The stored request decides about the
+     * result. */
+    if (status == TRUCE_DUPLICATE || status == TRUCE_UNKNOWN) {
         truce_status found = truce_request_state(store, key, &standing, error);
 
         if (!found)
@@ -210,7 +216,8 @@ static truce_status request_take_turn(truce_store *store, const bson_t *request,
         return TRUCE_OK;
     }
     report->failed++;
-    if (status == TRUCE_IO || status == TRUCE_UNKNOWN) { /* The store failed, not the function. */
+    /* The store failed, not the handler, so the attempt does not count. */
+    if (status == TRUCE_IO || status == TRUCE_UNKNOWN) {
         if (error)
             *error = why;
         return status;

@@ -23,7 +23,8 @@
  *      is the commit point;
  *   5. releases each document: sets the values and `_rev: C`, and removes the intent. A remove
  *      happens here, not before. All releases may be one bulk;
- *   6. marks the commit done when every release was answered (or leaves this to another one, CK6);
+ *   6. marks the commit done when every release got a reply, or leaves that to the next holder of
+ *      its per-key lock (CK6);
  *   7. if anything fails before step 4, aborts the commit first, and then strips the documents that
  *      it held.
  *
@@ -31,10 +32,10 @@
  * documents that are taken before the function runs. complete_commit.c defines those with CH,
  * schema_validators.c those with CI, and unique_keys.c those with CU.
  *
- *  CJ1  (rule Z) After an insert or a prepare without an answer, neither is sent again under the
- *       same commit id, because the first may take effect at any later time. The owner reads the
- *       document. If the write took effect, the owner continues; otherwise it abandons this id and
- *       starts again with a new one. Decide, release, abort, and done may be repeated freely.
+ *  CJ1  An insert or a prepare that got no reply is not sent again under the same commit id,
+ *       because the first may take effect at any later time. The owner reads the document. If the
+ *       write took effect, the owner continues; otherwise it abandons this id and starts again with
+ *       a new one. Decide, release, abort, and done may be repeated freely.
  *  CJ2  The commit document is inserted before the first intent. If the commit document of an
  *       intent is missing, the commit was aborted and purged, so the intent is stripped.
  *  CJ3  Only a pending commit is decided or aborted: both compare the state in the write itself.
@@ -48,16 +49,16 @@
  *  CJ7  Nothing can fail after the decision. Changes were applied in memory; sizes, index keys, and
  *       the validator were checked (schema_validators.c). Stubs or `_keys` reserve uniquely indexed
  *       values (unique_keys.c).
- *  CJ8  After a decide without an answer, a missing commit proves nothing: TRUCE_UNKNOWN.
+ *  CJ8  If a decide got no reply, a missing commit proves nothing: the outcome is TRUCE_UNKNOWN.
  *  CJ9  If a power cut removes only the last writes (TRUCE_CAN_KEEP_ORDER), only the decision and
  *       `done` wait for the disk. Everything before them is on disk then too. The state after the
  *       cut is a state that existed earlier. This does not hold if documents have separate logs, as
  *       on the shards of a cluster: a purge could survive while a release is lost.
  *
- * A crash leaves one of these states. After 1, another process aborts the pending commit when its
- * lease expired. After 2 and 3, the pending commit is aborted, and its intents are then stripped.
- * After 4, the next process that encounters an intent releases it. After 5, the sweeper marks the
- * commit done.
+ * A crash leaves one of these states. After 1, another process aborts the pending commit once its
+ * lease has expired. After 2 and 3, it aborts the commit, too, and then strips its intents. After
+ * 4, the next process that encounters an intent releases it. After 5, the sweeper marks the commit
+ * done.
  *
  * Not done: another process never continues a pending commit, because its function would have to
  * run there. Plain writers that ignore intents are not stopped: `was` in the commit reveals them at
@@ -82,6 +83,7 @@
 #include "commit/unique_keys.h"
 #include "store/store.h"
 
+/* How often the owner sends the releases if they get no reply. The sweep then sends the rest. */
 #define RELEASE_TRIES 3
 
 /* ---- step 1 --------------------------------------------------------------------------------- */
@@ -92,7 +94,7 @@ static int64_t owner_lease(struct owner *owner)
 {
     int64_t until_ms = truce__clock_wall_ms() + owner->commit->options.lease_ms;
 
-    /* invariant CH3 of complete_commit.c */
+    /* Each renewal must change the end of the lease (complete_commit.c, CH3). */
     if (until_ms <= owner->until_ms)
         until_ms = owner->until_ms + 1;
     owner->until_ms = until_ms;
@@ -149,7 +151,7 @@ truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error
     }
 }
 
-/* Reads the commit document after its insert was not answered (CJ1). If it is missing, the commit
+/* Reads the commit document after its insert got no reply (CJ1). If it is missing, the commit
  * needs a new id. */
 static truce_status journal_check_insert(struct owner *owner, bson_error_t *error)
 {
@@ -199,7 +201,9 @@ static truce_status owner_open(struct owner *owner, bool *already, bson_error_t 
     if (status == TRUCE_DUPLICATE && commit->options.key) {
         status = truce__commit_key_holder(commit, error);
         *already = !status;
-        if (status == TRUCE_NOT_FOUND) { /* The key was released. */
+        /* The commit with the key was aborted, which released the key, so another attempt may use
+         * it. */
+        if (status == TRUCE_NOT_FOUND) {
             owner->again = true;
             status =
                 truce__fail(TRUCE_CONFLICT, error, "the key \"%s\" was in use briefly: try again",
@@ -228,7 +232,7 @@ void truce__owner_held(const truce_commit *commit, const struct entry *entry, bs
 /* Step 2 acquires documents: a find-and-modify sets the intent, or the insert of a stub has it.
  * Other commits' intents are resolved first. The returned document is the base of the changes. */
 
-#define REVISION_BYTES 18 /* The field `_rev`. */
+#define REVISION_BYTES 18 /* The size of the field `_rev` in bytes. */
 
 truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
                                  bson_error_t *error)
@@ -271,9 +275,9 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
 
     truce__filter_id(&entry->id, &filter);
     for (;;) {
-        /* latest: a document that is only read must be unchanged at the decision, and no write
-         * compares it (CJ6). After a prepare without an answer, a missing intent abandons the id
-         * (CJ1). */
+        /* Reads the latest state. A document that is only read must be unchanged at the decision,
+         * and no write compares it (CJ6). If the intent is missing after a prepare without a
+         * reply, the id is abandoned (CJ1). */
         status = truce_find_one(owner->commit->store, entry->collection, &filter,
                                 &truce__find_latest, document, error);
         if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
@@ -291,7 +295,7 @@ static bool prepare_is_ours(const struct owner *owner, const bson_t *document)
     return truce__intent_commit(document, &holder) && bson_oid_equal(&holder, &owner->commit->id);
 }
 
-/* Reads the document after its prepare was not answered (CJ1). */
+/* Reads the document after its prepare got no reply (CJ1). */
 static truce_status journal_check_prepare(struct owner *owner, struct entry *entry,
                                           bson_error_t *error)
 {
@@ -510,8 +514,8 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  *       document, because a bulk returns no documents to which the changes could be applied.
  *       Documents that reserve unique values, or that were taken before the function ran, are
  *       prepared one by one.
- *  CK2  All or none: the answer says how many documents were taken, not which. If some were not
- *       taken, or there was no answer, the owner abandons the id: it aborts, then strips (CJ1). So
+ *  CK2  All or none: the reply says how many documents were taken, not which. If some were not
+ *       taken, or there was no reply, the owner abandons the id: it aborts, then strips (CJ1). So
  *       it never waits while it holds documents out of order, and two commits on the same documents
  *       do not wait for each other.
  *  CK3  The next try, with a new id, prepares one by one in the usual order. It waits for documents
@@ -529,9 +533,11 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
 
 /* ---- a bulk of steps ------------------------------------------------------------------------- */
 
+/* The writes of one bulk. */
 struct steps {
     truce_write *writes;
-    struct step_write *made; /* The documents of the writes. */
+    /* The documents that `writes` borrow, one element for each write. Owned. */
+    struct step_write *made;
     uint32_t count;
 };
 
@@ -570,7 +576,8 @@ static truce_status joined_send(const struct owner *owner, const struct steps *s
     return status;
 }
 
-/* Groups the writes by kind and collection. The entries are in the order of their collections. */
+/* Sorts the writes by kind and collection. The entries are already in the order of their
+ * collections. */
 static void joined_sort(struct steps *steps)
 {
     static const truce_write_kind kinds[] = {TRUCE_WRITE_UPDATE, TRUCE_WRITE_REMOVE,
@@ -1038,7 +1045,7 @@ static truce_status owner_decide(struct owner *owner, bson_error_t *error)
 
 /* ---- steps 5 to 7, and the run of an attempt ------------------------------------------------- */
 
-/* Releases an entry; `element` is its element of post. */
+/* Releases the document of an entry. `element` is the entry's element of `post`. */
 static truce_status release_entry(struct owner *owner, const struct entry *entry,
                                   const bson_iter_t *element)
 {
@@ -1065,7 +1072,7 @@ static truce_status journal_mark_done(struct owner *owner)
     truce_commit *commit = owner->commit;
     bool left = truce__key_lock_leave(&commit->lock, &commit->id);
 
-    /* invariant CK6 */
+    /* The mark is not left to the next holder of the lock (CK6), so it is written now. */
     if (!left)
         return truce__journal_done(owner->worker, &commit->id, NULL);
     return TRUCE_OK;
@@ -1111,7 +1118,7 @@ void truce__owner_give_up(struct owner *owner, const char *why)
         return;
     if (truce__journal_abort(owner->worker, &commit->id, NULL, why, &changed, NULL))
         return;
-    /* The commit is not pending any more: strip only if another process aborted it. */
+    /* The commit is no longer pending. It is stripped only if another process has aborted it. */
     if (!changed) {
         bson_t document;
         const char *state;
@@ -1152,7 +1159,7 @@ static truce_status journal_renew_lease(struct owner *owner, bson_error_t *error
     if (!status && !pending)
         return journal_fail_undecided(TRUCE_CONFLICT, owner, error);
     if (truce__unanswered(status))
-        /* The store may have renewed it. `renewed_ns` stays, so the next step renews again. */
+        /* The reply to the renewal was lost. `renewed_ns` stays, so the next step renews again. */
         return TRUCE_OK;
     owner->renewed_ns = now_ns;
     return status;
@@ -1255,7 +1262,7 @@ static truce_status journal_attempt(truce_commit *commit, bool *again, bson_erro
     truce_status status = journal_run(&owner, error), waited = TRUCE_OK;
 
     *again = status && owner.again;
-    /* The commit holds nothing now, so it may wait. */
+    /* The attempt was undone and holds no document, so the commit may wait for the holder. */
     if (status == TRUCE_CONFLICT && !bson_empty(&owner.held))
         waited = truce__unique_wait(commit, owner.held_in, &owner.held, error);
     if (waited)
@@ -1328,7 +1335,7 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
  *       a document that is inserted and removed all the time can cost any number of tries.
  *  CT4  A plain writer may change a held document while the function runs, so each document is read
  *       once more before the decision.
- *  CT5  A document that is gone is not taken, and the others are. Its prepare was answered, so it
+ *  CT5  A document that is gone is not taken, and the others are. Its prepare got a reply, so it
  *       took nothing and cannot take effect later. The function finds no document.
  *  CT6  If the store changes several documents in one step, the commit ends with one such step
  *       (native_transaction.c, CN7), unless the caller requires the journal. It compares the held
@@ -1386,7 +1393,8 @@ static int take_compare_entries(const void *a, const void *b)
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
 
-/* Reduces the entries to the names of their documents, without those that were missing. */
+/* Reduces each entry to the name of its document, as a hold. Drops the entries of missing
+ * documents. */
 static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -1420,7 +1428,7 @@ static truce_status journal_take_document(struct owner *owner, struct entry *ent
 {
     truce_status status;
 
-    entry->must_exist = true; /* For the prepare. */
+    entry->must_exist = true; /* The prepare must find a document, and inserts no stub. */
     status = owner_prepare(owner, entry, error);
     entry->must_exist = false;
     entry->known = entry->read = !status;

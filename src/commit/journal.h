@@ -28,28 +28,30 @@ struct random;
 /* A participant of the journal: the owner of a commit, or a client that encounters its intent. */
 struct worker {
     truce_store *store;
-    /* Monotonic. Waits end with TRUCE_LOCKED. */
+    /* The deadline by the monotonic clock. A wait that reaches it ends with TRUCE_LOCKED. */
     int64_t deadline_ns;
+    /* No step of the commit waits for the disk, because the caller asked for that. */
     bool relaxed;
-    /* Documents were taken first, so the worker waits for no commit, which might wait for these
-     * documents. */
+    /* The worker has taken documents first. So it waits for no other commit, which might wait for
+     * these documents. */
     bool holding;
-    /* Reads may return data that is not durable yet; the caller waits for the disk before it
-     * reports. */
+    /* Reads may return data that is not durable yet. The caller waits for the disk before it
+     * reports a result. */
     bool early;
     /* Reads of documents by _id are linearizable. */
     bool latest;
     bool watching;
-    /* The pending commit that the worker waits for. */
+    /* The pending commit that the worker waits for. Valid if `watching`. */
     bson_oid_t watched;
-    /* In a row. */
+    /* The number of waits in a row. The next wait is longer with each of them. */
     uint32_t waits;
-    uint32_t did,
-        /* `did` counts the intents and stubs that its steps removed, `ended` the commits that it
-         * marked done. */
-        ended;
+    /* `did` counts the intents and stubs that its steps removed, `ended` the commits that it marked
+     * done. */
+    uint32_t did, ended;
 };
 
+/* Initializes a worker. Its waits end after `deadline_ms`, or after the store's default if that is
+ * 0, but not after the deadline of the thread. */
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms);
 
 /* Returns whether a step, other than the decision and the last one, may skip the wait for the disk

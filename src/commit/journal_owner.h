@@ -5,21 +5,22 @@
  * journal.c. */
 #include "commit/commit.h"
 
+/* One attempt of the journal, from the commit document to the releases. */
 struct owner {
     truce_commit *commit;
     struct worker *worker;
-    /* Abandon this id and start again with a new one. */
+    /* This id is abandoned, and the commit starts again with a new one. */
     bool again;
-    /* The commit document was sent. */
+    /* The commit document was sent, so it may be stored. */
     bool inserted;
-    /* The start of its lease. */
+    /* When the lease was last renewed, by the monotonic clock. */
     int64_t renewed_ns;
-    /* The end of its lease by the local clock. Each renewal increases it. */
+    /* The end of the lease in ms since 1970, by the local wall clock. Each renewal increases it. */
     int64_t until_ms;
-    /* An array. */
+    /* The array `post` of the decision: the changes of each document as values. */
     bson_t post;
-    /* If not empty: a document of `held_in` that has an intent and a key that this commit wants
-     * (unique_keys.c, CU5). */
+    /* A document of the collection `held_in` that another commit holds and that has a key which
+     * this commit wants (unique_keys.c, CU5). Empty if no such document was found. */
     bson_t held;
     const char *held_in;
 };
@@ -28,7 +29,7 @@ struct owner {
  * encounters it. */
 void truce__owner_give_up(struct owner *owner, const char *why);
 
-/* Reads the commit document, and repeats the read until the store answers. */
+/* Reads the commit document, and repeats the read until the store replies. */
 truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error_t *error);
 
 /* Reads the entry's document as stored, with its intent if it has one. */

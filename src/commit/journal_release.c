@@ -220,7 +220,8 @@ void truce__changes_append(bson_t *element, const struct entry *entry, const str
                              truce__value_field(old, fields.key, fields.key_length));
     fields = truce__fields(truce__value_document(&diff->unset));
     while (truce__fields_next(&fields)) {
-        /* A replacement has no _rev yet; it is set, not removed. */
+        /* A replacement has no `_rev` yet. The release sets it, so it must not be recorded as
+         * removed. */
         if (strcmp(fields.key, "_rev") != 0)
             change_append_change(&changes, entry, fields.key, (struct value){.type = VALUE_MISSING},
                                  fields.value);
@@ -383,7 +384,8 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
  *       document that the write replaced then shows whether something must be noted and kept.
  */
 
-#define TRIES 32 /* Failed comparisons. */
+/* The number of failed comparisons after which a release writes without a comparison (CL3). */
+#define TRIES 32
 
 /* Makes the update that applies the changes of a `post` and removes the intent. */
 static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
@@ -524,15 +526,22 @@ static truce_status journal_write_same(struct worker *worker, const bson_oid_t *
 
 /* The result of merging a change with the document of a plain writer. */
 struct merged {
-    bson_t after; /* Empty: the document is removed. */
-    bson_t lost;  /* [{p, v}]: the discarded values. */
+    /* The merged document, or empty if the release removes the document. */
+    bson_t after;
+    /* The discarded values: [{p: path, v: value}]. */
+    bson_t lost;
+    /* The `reason` with which discarded values are stored: one of the three above. */
     const char *reason;
 };
 
+/* A value that a release sets in the document of a plain writer. */
 struct forcing {
-    const char *path;   /* The whole path. */
-    struct value value; /* VALUE_MISSING: unset. */
-    bson_t *lost;       /* An array of {p, v}. */
+    /* The whole path of the change, also while a container below the root is copied. */
+    const char *path;
+    /* The value to set at the path, or VALUE_MISSING to remove the field. */
+    struct value value;
+    /* Receives each discarded value as {p, v}. */
+    bson_t *lost;
 };
 
 static const char same_field[] = "same field", in_the_way[] = "in the way", no_room[] = "no room";
@@ -549,8 +558,8 @@ static void append_lost(bson_t *lost, const char *path, size_t length, struct va
     bson_append_document_end(lost, &element);
 }
 
-/* Appends key: {the rest of the path: value}, or just key: value; nothing if the value is
- * missing. */
+/* Appends the value under `key`. If `rest` is not empty, the value is nested in documents at that
+ * path. Appends nothing if the value is missing. */
 static void append_nested(bson_t *made, const char *key, size_t length, const char *rest,
                           struct value value)
 {
@@ -608,7 +617,8 @@ static void force_field(const struct forcing *forcing, struct value there, const
         bson_append_array_begin(made, path, (int)length, &below);
         force_below(forcing, there, rest, &below);
         bson_append_array_end(made, &below);
-    } else if (forcing->value.type == VALUE_MISSING) { /* Nothing to remove. */
+    } else if (forcing->value.type == VALUE_MISSING) {
+        /* A value without fields blocks the path, so there is nothing to remove below it. */
         truce__value_append(made, path, length, there);
     } else {
         append_lost(forcing->lost, forcing->path, (size_t)(path - forcing->path) + length, there);
@@ -834,7 +844,8 @@ static truce_status journal_store_discarded(struct worker *worker, const bson_oi
     status = force_store_values(worker, commit, post, merged->reason, &merged->lost, error);
     if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
         return status;
-    truce_assert(truce__journal_target(post, &collection, &id)); /* CX3 */
+    /* The names of the collection and of the document are valid, because the entry was checked. */
+    truce_assert(truce__journal_target(post, &collection, &id));
     return journal_note(worker, commit, collection, &id, error);
 }
 
@@ -905,7 +916,8 @@ static truce_status truce__journal_force(struct worker *worker, const bson_oid_t
     for (int i = 0; i < TRIES && !status && !done; i++) {
         bson_t document;
 
-        /* latest: a document without the intent counts as released (journal.c, CJ5) */
+        /* Reads the latest state, because a document without the intent counts as released
+         * (journal.c, CJ5). */
         status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
                                 error);
         if (!status)
@@ -915,7 +927,7 @@ static truce_status truce__journal_force(struct worker *worker, const bson_oid_t
     bson_destroy(&filter);
     worker->did += done;
     if (status == TRUCE_NOT_FOUND)
-        return TRUCE_OK; /* Another process released it. */
+        return TRUCE_OK; /* Another process has released the document. */
     if ((!status && !done) || (status && !truce__unanswered(status)))
         return force_refused(commit, collection, reason, error);
     return status;
@@ -985,16 +997,20 @@ static truce_status release_fail_refused(const bson_oid_t *commit, const char *c
 
 /* ---- the write ------------------------------------------------------------------------------ */
 
+/* The release of one document. */
 struct release {
     struct worker *worker;
     const bson_oid_t *commit;
     const bson_t *post;
     const char *op, *collection;
     bson_value_t id;
-    /* Matches the intent. */
+    /* `filter` matches the document while it has the intent. `write` is the update or the
+     * document. */
     bson_t filter, write;
+    /* `remove`: the release removes the document. `noted`: the document is noted in the commit as
+     * overwritten (CL3). */
     bool remove, noted;
-    /* Why the store refused. */
+    /* The error with which the store refused the last write. */
     bson_error_t reason;
 };
 
@@ -1143,8 +1159,8 @@ static truce_status release_read_and_write(struct release *release, bool last, b
                                            bson_error_t *error)
 {
     bson_t document;
-    /* latest: a document without the intent counts as released, and then the commit is done and
-     * purged (journal.c, CJ5) */
+    /* Reads the latest state. A document without the intent counts as released, and the commit may
+     * then be marked done and purged (journal.c, CJ5). */
     truce_status status = truce_find_one(release->worker->store, release->collection,
                                          &release->filter, &truce__find_latest, &document, error);
 
@@ -1164,7 +1180,8 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     if (status)
         return status;
     release_begin(&release, worker, commit, post);
-    if (!bson_has_field(post, "was")) { /* A stub: plain writers do not write there. */
+    /* The entry releases a stub. Plain writers do not write to a stub, so nothing is compared. */
+    if (!bson_has_field(post, "was")) {
         done = true;
         status = write_over(&release, error);
     } else if (seen) {
@@ -1172,7 +1189,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     }
     for (int i = 1; !status && !done; i++)
         status = release_read_and_write(&release, i == TRIES, &done, error);
-    if (status == TRUCE_NOT_FOUND) /* Another process released it. */
+    if (status == TRUCE_NOT_FOUND) /* Another process has released the document. */
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = release_fail_blocked(commit, release.collection, error);
@@ -1199,7 +1216,7 @@ static truce_status change_pending(struct worker *worker, const bson_oid_t *comm
     bson_t filter;
 
     filter_state(commit, "pending", &filter);
-    /* invariant CH3 of complete_commit.c */
+    /* The lease must still have the end that was seen (complete_commit.c, CH3). */
     if (seen && bson_iter_init(&iter, seen) &&
         bson_iter_find_descendant(&iter, "lease.until", &until))
         BCON_APPEND(&filter, "lease.until", "{", "$eq", BCON_ITER(&until), "}");
@@ -1312,7 +1329,8 @@ truce_status truce__journal_strip(struct worker *worker, const char *collection,
     bool matched = false;
     truce_status status = strip_intent(worker, collection, id, commit, keys, &matched, error);
 
-    /* `_keys` is not an array any more */
+    /* A plain writer replaced `_keys` by another type, so it cannot be cut. The intent is removed
+     * alone. */
     if (keys >= 0 && status && !truce__unanswered(status))
         status = strip_intent(worker, collection, id, commit, -1, &matched, error);
     if (!status && !matched)
@@ -1397,9 +1415,9 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
 
     if (!truce__journal_target(element, &collection, &id))
         return TRUCE_OK;
-    if (bson_iter_init_find(&keyed, element, "keyed")) { /* How many keys remain? */
+    if (bson_iter_init_find(&keyed, element, "keyed")) { /* The intent says how many keys remain. */
         filter_intent(&id, commit, &filter);
-        /* latest: if the read misses the intent, reserved keys would remain */
+        /* Reads the latest state: if the read missed the intent, the reserved keys would remain. */
         status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
                                 error);
         keys = status ? -1 : truce__shadow_reserved(&document);

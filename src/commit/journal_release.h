@@ -7,13 +7,13 @@
 #include "merge/document_diff.h"
 #include "store/maintenance.h"
 
-/* A write with the documents that it consists of. */
+/* A write, and the documents that it borrows. */
 struct step_write {
     truce_write write;
     bson_t filter, document, exact;
 };
 
-/* Initializes the parts. */
+/* Initializes the write and its documents. */
 void truce__step_write_init(struct step_write *made, truce_write_kind kind, const char *collection);
 void truce__step_write_free(struct step_write *made);
 

@@ -5,16 +5,21 @@
 #include "base/fingerprint.h"
 #include "bson/value.h"
 
+/* The number of slots of a new table, and the maximum (CW3). */
 #define SIZE_FIRST ((size_t)64)
 #define SIZE_MOST  ((size_t)1 << 20)
-#define STALE_NS   (INT64_C(3600) * 1000000000)
+/* A rebuild drops the watches that were not used for this time (CW1). */
+#define STALE_NS (INT64_C(3600) * 1000000000)
 #define REBUILD_NS                                                                                 \
-    (INT64_C(60) * 1000000000) /* The least time between two copies of a full table. */
+    (INT64_C(60) * 1000000000) /* The minimum time between two rebuilds of a full table. */
 
-/* A slot of the table. Searches start at the slot of the thing's hash. `thing` 0: the slot is
- * free. */
+/* A slot of the table. A search starts at the slot that the thing's hash gives. A free slot has the
+ * thing 0. */
 struct watch {
+    /* The hash of the lease's kind and id, and the state in which it was seen last. */
     uint64_t thing, state;
+    /* When the thing was first seen in this state, and when it was last seen, by the monotonic
+     * clock. */
     int64_t since_ns, last_ns;
 };
 

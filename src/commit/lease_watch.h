@@ -15,8 +15,8 @@
  *     lease.seen: {"<clock>": {end: <the end that the last renewal set>, ns: <time of the clock>}}
  *
  * All processes with a clock of the same name read the same monotonic clock (truce__clock_name). So
- * a later process reads the time of an earlier one as if it were its own, and no wall clock takes
- * part. Another computer, or the same one after a reboot, has another name: it ignores the entry
+ * a later process uses the time of an earlier one as if it were its own. The wall clock is not
+ * used. Another computer, or the same one after a reboot, has another name: it ignores the entry
  * and stores its own. An entry counts only for the end that it names.
  *
  *  CW1  A watch that was used within the last hour is never evicted. So a lease that is checked at
@@ -33,10 +33,15 @@
 
 #include <bson/bson.h>
 
+/* A table of the leases that a process has seen (lease_watch.c). */
 struct watches {
+    /* The hash table, which lease_watch.c defines. Owned. */
     struct watch *places;
-    size_t size;  /* A power of two, or 0. */
-    size_t count; /* Used slots. */
+    /* The number of slots: a power of two, or 0 before the first use. */
+    size_t size;
+    /* The number of slots that are used. */
+    size_t count;
+    /* When the table was last rebuilt, by the monotonic clock. */
     int64_t rebuilt_ns;
 };
 
@@ -53,7 +58,8 @@ int64_t truce__watches_see(struct watches *watches, uint64_t thing, uint64_t sta
 /* Extends a hash by these bytes. */
 uint64_t truce__watch_hash(uint64_t hash, const void *bytes, size_t size);
 
-/* Reads when a process with this clock first saw the lease with this end. */
+/* Reads when a process with this clock first saw the lease with this end. Returns false if no such
+ * observation is stored. */
 bool truce__lease_seen(const bson_t *lease, int64_t end, int64_t *seen_ns);
 
 /* Appends to a $set that a process with this clock sees the lease with this end. The clock must

@@ -20,36 +20,41 @@
  * use the old list. This is why the manual says to create unique indexes before commits use the
  * collection, and why truce_unique_declare waits. */
 
+/* The time for which a list of indexes, and a validator, may be used after they were read. */
 #define INDEXES_FRESH_NS (INT64_C(1000000) * COMMIT_INDEXES_FRESH_MS)
 
+/* The cached facts of one collection. */
 struct collection {
     struct collection *next;
     char *name;
-    /* Its index on _intent exists. */
+    /* The index on `_intent` exists. */
     bool intents;
-    /* A constant that names a user of the cache whose needs the collection meets, or NULL if
-     * none exists. */
+    /* A string constant that names the part of truce whose needs the collection meets, or NULL. */
     const char *of;
-    /* One of its indexes is the unique one on `_keys`. */
+    /* One of the indexes is the unique one on `_keys`. */
     bool keyed;
     /* The definitions of the indexes, and the validator, as read at `indexes_at_ns`. NULL before
      * the first read. Owned. */
     bson_t *indexes, *validator;
-    /* The _ids of its documents that cached facts depend on (an array). */
+    /* An array of the _ids of documents in this collection on which cached facts depend. */
     bson_t relied;
     int64_t indexes_at_ns;
 };
 
+/* The cache of one open store. The mutex `lock` protects it. */
 struct metadata_cache {
     struct truce_store_cache base;
     struct watches watches;
+    /* The list of collections. Owned. */
     struct collection *collections;
+    /* The per-key locks of the store. Owned. */
     struct key_locks *locks;
-    /* The commit collection is ready. */
+    /* The commit collection and its indexes exist. */
     bool commits;
     /* The structure number of the store when the collections were read. */
     uint64_t structure;
-    /* When documents that cached facts depend on were counted, and how often some were missing. */
+    /* When the documents on which cached facts depend were last counted, by the monotonic clock,
+     * and how often some were missing. */
     int64_t checked_ns;
     uint64_t removals;
 };
@@ -61,7 +66,8 @@ static void metadata_forked(void)
     pthread_mutex_init(&lock, NULL);
 }
 
-/* The child's stores have caches of their own, and the parent's are not used there. */
+/* Makes the mutex usable in a forked child. The child opens its own stores, whose caches are
+ * empty. */
 __attribute__((constructor)) static void metadata_watch_forks(void)
 {
     truce__forks_watch(NULL, NULL, metadata_forked);
@@ -69,8 +75,8 @@ __attribute__((constructor)) static void metadata_watch_forks(void)
 
 static void metadata_check_relied(truce_store *store);
 
-/* Locks the mutex. The structure number may need the answer of a server. It is read first, so that
- * no other thread waits for it. */
+/* Locks the mutex. The structure number, and the documents on which facts depend, may need a reply
+ * of a server. So both are read before the lock, and no other thread waits for them. */
 static void metadata_lock(truce_store *store)
 {
     (void)truce__store_structure(store);
@@ -146,12 +152,13 @@ static struct collection *metadata_collection_of(truce_store *store, const char 
 
 /* ---- documents that cached facts depend on --------------------------------------------------- */
 
-/* A server does not report that another client emptied a collection. Therefore the documents that
- * define things are counted once a second. */
-#define CHECK_MS   1000
-#define RELIED_MAX 1000 /* In a collection. */
+/* A server does not report that another client emptied a collection. So the documents on which
+ * cached facts depend are counted once in this time. */
+#define CHECK_MS 1000
+/* The maximum number of these documents in one collection. Further ones are not watched. */
+#define RELIED_MAX 1000
 
-/* Returns whether one of the documents is missing. If the store fails, it is unknown. */
+/* Returns whether one of the documents is missing. Returns false if the store fails. */
 static bool metadata_misses(truce_store *store, const char *collection, const bson_t *ids)
 {
     bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(ids), "}");
@@ -206,7 +213,7 @@ static void metadata_check_relied(truce_store *store)
             continue;
         pthread_mutex_lock(&lock);
         metadata_of(store)->removals++;
-        /* Each document is relied on again when it is read again. */
+        /* The list starts again: a document is added to it when it is read again. */
         bson_reinit(&metadata_collection_of(store, bson_iter_key(&at))->relied);
         pthread_mutex_unlock(&lock);
     }
@@ -250,7 +257,7 @@ void truce__metadata_rely(truce_store *store, const char *collection, const bson
     pthread_mutex_unlock(&lock);
 }
 
-/* Tries of a repeatable call that was not answered. */
+/* How often a call that may be repeated is sent if it gets no reply. */
 #define TRIES 5
 
 static truce_status metadata_make_index(truce_store *store, const char *collection,
@@ -385,7 +392,7 @@ static truce_status metadata_load(truce_store *store, const char *name, bson_err
         bson_destroy(&indexes);
         status = truce_index_list(store, name, &indexes, error);
     }
-    if (status == TRUCE_NOT_FOUND) /* No collection, so no indexes. */
+    if (status == TRUCE_NOT_FOUND) /* The collection does not exist, so it has no indexes. */
         status = TRUCE_OK;
     if (!status && !(store->capabilities & TRUCE_CAN_COMPARE))
         status = ask_validator(store, name, &validator, error);
@@ -405,8 +412,8 @@ static truce_status metadata_load(truce_store *store, const char *name, bson_err
     return status;
 }
 
-/* Reads from the cache. Sets *fresh if the cache was recent enough; then *keyed, the list, and the
- * validator are set, too (the latter two unless NULL). */
+/* Copies what the cache knows of a collection. Sets *fresh if the cache is recent enough. Only then
+ * are *keyed, `indexes`, and `validator` valid; the last two may be NULL. */
 static void metadata_recall(truce_store *store, const char *name, bool *fresh, bool *keyed,
                             bson_t *indexes, bson_t *validator)
 {
@@ -429,7 +436,7 @@ truce_status truce__metadata_indexes(truce_store *store, const char *name, bson_
     truce_status status = TRUCE_OK;
     bool fresh, keyed;
 
-    for (;;) { /* Repeats only if the list expires between two lines. */
+    for (;;) { /* Repeats only if the cached list expires between the load and the copy. */
         metadata_recall(store, name, &fresh, &keyed, indexes, NULL);
         if (fresh)
             return TRUCE_OK;
@@ -461,8 +468,8 @@ truce_status truce__metadata_validator(truce_store *store, const char *name, bso
     truce_status status = TRUCE_OK;
     bool fresh, keyed;
 
-    /* The store is in this process; a read is cheap. Without a validator, it does not wait for the
-     * disk. */
+    /* The store is in this process, so a read is cheap. It waits for the disk only if a validator
+     * exists. */
     if (store->capabilities & TRUCE_CAN_COMPARE)
         return ask_validator(store, name, validator, error);
     for (;;) {
@@ -545,6 +552,6 @@ bool truce__metadata_lease_over(truce_store *store, const struct watched_lease *
     if (lease->fields && truce__lease_seen(lease->fields, lease->end, &seen_ns) &&
         seen_ns < since_ns)
         since_ns = seen_ns;
-    /* invariant CW4 of lease_watch.h */
+    /* CW4 of lease_watch.h */
     return truce__clock_monotonic_ns() - since_ns >= lease->length_ms * 1000000;
 }

@@ -12,7 +12,8 @@ truce_status truce__metadata_ensure_intents(truce_store *store, const char *coll
 /* Ensures the commit collection with the unique sparse index on `key`, and the horizon. */
 truce_status truce__metadata_ensure_commits(truce_store *store, bson_error_t *error);
 
-/* Forgets that they exist: the next call ensures them again. */
+/* Forgets that the commit collection exists. The next call of truce__metadata_ensure_commits checks
+ * it again. */
 void truce__metadata_forget_commits(truce_store *store);
 
 /* Returns the definitions of the collection's indexes (an array), at most a few seconds old.
@@ -21,7 +22,8 @@ truce_status truce__metadata_indexes(truce_store *store, const char *collection,
                                      bson_error_t *error);
 
 /* Returns the collection's validator (sys/store.h): the current one, or a server's as of a few
- * seconds ago. {}: none, or unknown. `validator` is always initialized. */
+ * seconds ago. It is {} if the collection has none, or if it is unknown. `validator` is always
+ * initialized. */
 truce_status truce__metadata_validator(truce_store *store, const char *collection,
                                        bson_t *validator, bson_error_t *error);
 
@@ -29,8 +31,8 @@ truce_status truce__metadata_validator(truce_store *store, const char *collectio
 struct key_locks;
 struct key_locks *truce__metadata_key_locks(truce_store *store);
 
-/* Sets *keyed: whether the collection has a unique index on `_keys` (unique_keys.c). At most a few
- * seconds old. */
+/* Sets *keyed to whether the collection has a unique index on `_keys` (unique_keys.c). The result
+ * may be a few seconds old. */
 truce_status truce__metadata_keyed(truce_store *store, const char *collection, bool *keyed,
                                    bson_error_t *error);
 
@@ -43,11 +45,16 @@ int64_t truce__metadata_watch(truce_store *store, const char *kind, const void *
 struct watched_lease {
     const char *kind;
     const void *id;
-    size_t size;    /* The bytes of the id. */
-    uint64_t state; /* Changes with each renewal, and with each holder. */
-    int64_t end;    /* As the last renewal set it; stored observations name it. */
+    /* The length of the id in bytes. */
+    size_t size;
+    /* A number that changes with each renewal, and with each holder. */
+    uint64_t state;
+    /* The end of the lease as the last renewal set it. Stored observations name it. */
+    int64_t end;
+    /* The time without a renewal after which the lease has expired. */
     int64_t length_ms;
-    const bson_t *fields; /* Where observations are stored (lease_watch.h), or NULL. */
+    /* The document that stores observations of the lease (lease_watch.h), or NULL. */
+    const bson_t *fields;
 };
 
 /* Returns whether the lease has expired: no process that observed the lease with this clock has
@@ -58,6 +65,8 @@ bool truce__metadata_lease_over(truce_store *store, const struct watched_lease *
  * call truce__metadata_learn with the structure that this call returns. */
 bool truce__metadata_known(truce_store *store, const char *of, const char *collection,
                            uint64_t *structure);
+/* Notes that the collection has what `of` needs, unless the structure has changed since
+ * truce__metadata_known returned it. `of` must be a constant. */
 void truce__metadata_learn(truce_store *store, const char *of, const char *collection,
                            uint64_t structure);
 

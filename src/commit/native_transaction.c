@@ -31,27 +31,29 @@
  *       the caller requires this mechanism.
  *  CN7  Documents that were taken before the function ran (journal.c, CT6) are compared as held,
  *       and released, in the same step that marks the commit done, if it is still pending. After a
- *       step without an answer the owner undoes the commit, which reveals the outcome: the undo
+ *       step without a reply the owner undoes the commit, which reveals the outcome: the undo
  *       fails if the commit was done.
  *  CN8  The store checks what the commit's queries saw in the same step (commit.c, CG1).
  *  CN9  If the store compares the bytes of a known document, and its operators are repeatable, its
  *       one update is sent as given. The operators produce the same result there as here. Otherwise
  *       the difference is sent.
  *
- * After a bulk without an answer, the key decides if there is one; else the revision of a known
+ * After a bulk without a reply, the key decides if there is one; else the revision of a known
  * document that was written; else the result is TRUCE_UNKNOWN.
  */
 
-/* Documents that need no allocation. */
+/* The number of documents that a plan stores without an allocation. */
 #define FEW 8
 
+/* The bulk that applies a commit. */
 struct plan {
     const truce_store *store;
     truce_write *writes;
-    /* The entry of each write; UINT32_MAX: the commit's own write. */
+    /* owners[i] is the number of the entry that write i belongs to, or UINT32_MAX for the commit's
+     * own writes. Owned. */
     uint32_t *owners;
     uint32_t count, room;
-    /* Documents that the writes borrow: the first ones here, the rest allocated. */
+    /* The documents that the writes borrow: the first ones in `few`, the others allocated. */
     bson_t few[FEW];
     uint32_t few_count;
     bson_t **documents;
@@ -101,7 +103,8 @@ static void release_plan(struct plan *plan)
         bson_destroy(&plan->few[i]);
     for (uint32_t i = 0; i < plan->documents_count; i++) {
         bson_destroy(plan->documents[i]);
-        /* bson_init made it, so bson_destroy does not free the struct. */
+        /* The document was initialized in allocated memory, so bson_destroy does not free the
+         * struct. */
         bson_free(plan->documents[i]);
     }
     bson_free(plan->documents);
@@ -431,7 +434,8 @@ static bool is_of_a_query(const truce_commit *commit, const truce_write_outcome 
            outcome->error.code == CODE_WRITE_CONFLICT;
 }
 
-/* Handles a refusal. OK with *again: the plan was corrected. */
+/* Handles a refused bulk. Returns OK with *again set if the plan was corrected and can be sent
+ * again. */
 static truce_status native_refused(truce_commit *commit, const struct plan *plan,
                                    const truce_write_outcome *outcomes, truce_status status,
                                    bool *again, bson_error_t *error)
@@ -448,11 +452,12 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
             TRUCE_CONFLICT, error,
             "the commit was rolled back by another process, because its lease had expired: "
             "nothing was written, and you can repeat it");
-    if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* The key is used, or too old. */
+    /* The key was used before, or is not after the horizon. */
+    if (plan->owners[at] == UINT32_MAX && commit->options.key) {
         status = truce__commit_key_holder(commit, error);
         if (status != TRUCE_NOT_FOUND)
             return status;
-        /* Or another client removed the horizon. The next try makes it again. */
+        /* Another client may also have removed the horizon. The next try creates it again. */
         truce__metadata_forget_commits(commit->store);
         return truce__fail(TRUCE_CONFLICT, error, "the key \"%s\" was in use briefly; try again",
                            commit->options.key);
@@ -467,16 +472,18 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
         outcomes[at].status != TRUCE_DUPLICATE)
         return status;
     if (commit->owner && outcomes[at].status == TRUCE_DUPLICATE)
-        return status; /* The next try takes nothing, and looks for the holder. */
+        /* The next try takes no documents first, and looks for the holder of the value. */
+        return status;
     if (entry->prepared)
         return not_as_taken(commit, entry, error);
     status = native_read_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
-    *again = !status && !entry->known && !commit->owner; /* Nothing that was read has changed. */
+    /* Nothing that the caller read has changed, so the bulk is sent again. */
+    *again = !status && !entry->known && !commit->owner;
     return status || *again ? status
                             : truce__entry_conflict(entry, "was locked by another commit", error);
 }
 
-/* Finds out what became of a bulk without an answer. */
+/* Finds out what became of a bulk without a reply. */
 static truce_status native_check(truce_commit *commit, bson_error_t *error)
 {
     if (commit->options.key) {

@@ -15,7 +15,7 @@
  * Per-key locks (FIFO). If many threads read, compute, and write one document, one of them succeeds
  * and the work of the others is wasted. Therefore a commit that lost on a document waits until the
  * commits that lost on it earlier have ended their attempts. A commit that is new to a contended
- * document queues behind them before it reads.
+ * document joins the queue before it reads.
  *
  *  CP1  Correctness never depends on a lock. Every write compares what was read, with or without
  *       it. Other processes, and other handles of the store, do not see the locks.
@@ -40,32 +40,43 @@
  *       holder.
  */
 
-#define PLACES         64 /* Powers of two. */
+/* The number of locks of documents, and the number of locks of unique keys. Both are powers of
+ * two. */
+#define PLACES         64
 #define PLACES_OF_KEYS 16
 /* The maximum wait for the lock of contended keys. */
 #define COMMIT_TURN_KEYS_MS 1000
 
+/* A commit that waits for a lock. The mutex of the lock protects it. */
 struct waiter {
     struct waiter *next;
+    /* Signalled when the lock is granted. */
     pthread_cond_t called;
     bool granted;
-    /* The previous holder left the id `left` to this one. */
+    /* The previous holder left the commit id `left` to this one (CP9). */
     bool owes;
     bson_oid_t left;
 };
 
+/* One lock. Documents with the same hash, modulo the number of locks, share it. */
 struct place {
     pthread_mutex_t mutex;
+    /* The queue of waiting commits, and the pointer at its end. Each waiter is on the stack of its
+     * thread. */
     struct waiter *first, **end;
-    bool taken; /* Also read without the mutex. */
+    /* A commit holds the lock, or was granted it. Changed with the mutex held, and also read
+     * without it. */
+    bool taken;
 };
 
+/* All per-key locks of an open store. */
 struct key_locks {
-    /* The last ones are for keys. */
+    /* The locks of documents, followed by the locks of unique keys. */
     struct place places[PLACES + PLACES_OF_KEYS];
 };
 
-static _Thread_local uint32_t held_here; /* CP3 */
+/* The number of locks that commits of this thread hold (CP3). */
+static _Thread_local uint32_t held_here;
 
 struct key_locks *truce__key_locks_new(void)
 {
@@ -116,8 +127,8 @@ static void leave_line(struct place *place, const struct waiter *waiter)
         place->end = at;
 }
 
-/* Waits in the queue. The mutex must be held. The lock is not granted if the time was over
- * (CP2). */
+/* Waits in the queue. The mutex must be held. If the time `until` passes first, the lock is not
+ * granted (CP2). */
 static void stand_in_line(struct place *place, const struct timespec *until, struct key_lock *lock)
 {
     struct waiter waiter = {.next = NULL};

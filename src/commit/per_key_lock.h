@@ -14,9 +14,10 @@ struct key_locks *truce__key_locks_new(void);
 /* Frees the locks. NULL is allowed. No commit may hold a lock or wait for one. */
 void truce__key_locks_free(struct key_locks *locks);
 
-/* The lock that one commit holds; zeros: none. */
+/* The lock that one commit holds. All fields are zero if it holds none. */
 struct key_lock {
     struct key_locks *locks;
+    /* The number of the lock in `locks`. */
     uint32_t place;
     bool held;
     /* The previous holder left the id `left` to this one. The holder handles it and clears `owes`
@@ -34,11 +35,12 @@ uint32_t truce__key_lock_place_of_keys(const char *collection);
 /* Returns whether a commit holds the lock. */
 bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place);
 
-/* Waits for the lock, until `until_ns` (monotonic) at most, and not longer than the maximum of CP2.
- * `lock` may not have it then. A lock that the commit had before is released first, unless it is
- * the same. */
+/* Waits for the lock until the monotonic time `until_ns`, but not longer than the maximum of CP2.
+ * If the wait ends without the lock, `lock->held` is false. A different lock that the commit held
+ * before is released first. */
 void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
                              int64_t until_ns);
+/* Releases the lock, if the commit holds it, and grants it to the first waiting commit. */
 void truce__key_lock_release(struct key_lock *lock);
 /* Releases the lock and leaves the id to the next holder. Returns false, and does nothing, if the
  * lock is not held, no commit waits for it, or the holder still owes an id itself. */

@@ -57,14 +57,15 @@ static truce_status many_read_again(struct worker *worker, const truce_read_requ
     bson_t filter, document;
 
     truce__filter_id(request->id, &filter);
-    /* latest: the second read claims that all documents had this state at one time, and nothing
-     * compares them later */
+    /* Reads the latest state. The second read claims that all documents had this state at one time,
+     * and no write compares them later. */
     status = truce_find_one(worker->store, request->collection, &filter, &truce__find_latest,
                             &document, error);
     bson_destroy(&filter);
-    if (!status && truce__journal_at_work(&document)) /* As the first read did. */
+    /* The own commit holds the document. It is read without the intent, as in the first read. */
+    if (!status && truce__journal_at_work(&document))
         status = truce__intent_see(worker->store, request->collection, &document, error);
-    /* An intent would be a difference. */
+    /* A document that got an intent since the first read differs from it. */
     *same = status == TRUCE_NOT_FOUND
                 ? !request->found
                 : !status && request->found && bson_equal(&document, &request->document);

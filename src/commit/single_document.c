@@ -12,7 +12,7 @@
  *
  *     {_id, guards, all as read, _intent: absent} -> change, _rev: new
  *
- *     no answer, then:   _rev is ours    it took effect
+ *     no reply, then:    _rev is ours    it took effect
  *                        all as read     it did not: send it again; if both take effect, the second
  *                                        finds another _rev and does nothing (CF1)
  *                        otherwise       TRUCE_UNKNOWN: it may have taken effect, and another write
@@ -20,12 +20,12 @@
  *
  *  CF1  A repeated send is harmless because the write compares what was read, including the
  *       revision.
- *  CF2  An insert has no revision to compare. If it is not answered and not found, it may still
+ *  CF2  An insert has no revision to compare. If it gets no reply and is not found, it may still
  *       take effect. A second one might take effect after another client removed the first. So it
  *       is never sent again.
  *  CF3  `_intent: absent` avoids conflicts with journal commits: the write waits for their
  *       documents.
- *  CF4  After a send without an answer, "found nothing" proves nothing either; only the revision
+ *  CF4  After a send without a reply, "found nothing" proves nothing either; only the revision
  *       does.
  *  CF5  The same holds for a unique value that is taken: the first send may take effect when the
  *       value is released.
@@ -119,7 +119,7 @@ static truce_status single_send(truce_commit *commit, const struct entry *entry,
 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
-/* Finds out what became of a write without an answer. */
+/* Finds out what became of a write without a reply. */
 static truce_status single_check(truce_commit *commit, const struct entry *entry,
                                  const bson_oid_t *rev, enum verdict *verdict, bson_error_t *error)
 {
@@ -136,7 +136,9 @@ static truce_status single_check(truce_commit *commit, const struct entry *entry
     if (!status && token.has_rev && bson_oid_equal(&token.rev, rev))
         *verdict = TOOK;
     else if (!status && token.found && entry->token.found && bson_equal(&document, &now))
-        *verdict = AS_READ; /* CF1; never an insert (CF2). */
+        /* The write did not take effect, so it is sent again (CF1). An insert is never sent again
+         * (CF2). */
+        *verdict = AS_READ;
     bson_destroy(&now);
     bson_destroy(&document);
     return status;
@@ -162,7 +164,7 @@ static truce_status single_failed(const bson_error_t *why, bson_error_t *error)
 }
 
 /* Sends the entry's write until its outcome is certain. *took is false if another writer was
- * faster. After a send without an answer, a later "found nothing" proves nothing: the first send
+ * faster. After a send without a reply, a later "found nothing" proves nothing: the first send
  * may have taken effect, and another writer may have changed the document since (CF4). */
 static truce_status write_certainly(truce_commit *commit, struct entry *entry, bool *took,
                                     bson_error_t *error)
@@ -256,8 +258,8 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
 
 /* ---- a document that was taken first (CF6) --------------------------------------------------- */
 
-/* Marks the commit done. No client reads its state, so a late or missing write is fine, because the
- * lease ends. */
+/* Marks the commit done. If this write is lost, the sweep aborts the commit after its lease. That
+ * changes nothing, because no document has its intent, and no client reads its state. */
 static void single_mark_done(truce_commit *commit)
 {
     truce_write_options options = {.relaxed = true};

@@ -55,7 +55,8 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
         error->message[0] = '\0';
     before_ns = truce__deadline_set(truce__deadline_least(commit->worker.deadline_ns));
     commit->around = truce__journal_work_set(commit);
-    /* The function may wait for documents that this commit itself holds. */
+    /* The function may read documents that this commit itself holds, without waiting for the
+     * commit. */
     status = function(commit, arg, error);
     truce__journal_work_set(commit->around);
     truce__deadline_set(before_ns);
@@ -88,7 +89,8 @@ static truce_status transact_settle(const truce_commit *commit, truce_status sta
     return settled ? settled : status;
 }
 
-/* Returns whether a diff that cannot be made again met a different old value. */
+/* Returns whether the conflict is final: a diff that cannot be made again found a different old
+ * value, or each further run would conflict, too. */
 static bool is_at_its_end(const truce_commit *commit)
 {
     for (uint32_t i = 0; commit->fixed && i < commit->count; i++) {
@@ -120,7 +122,7 @@ static void transact_mark_left(truce_commit *commit)
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     commit->lock.owes = false;
     (void)!truce__journal_done(&commit->worker, &commit->lock.left,
-                               &ignored); /* The sweep repeats it. */
+                               &ignored); /* If the mark is lost, the sweep writes it. */
     truce__deadline_set(before_ns);
 }
 
@@ -146,7 +148,7 @@ static bool is_called(truce_commit *commit)
     return commit->lock.held;
 }
 
-/* Waits before the next try. TIMEOUT: no time is left. */
+/* Waits before the next try. Returns TIMEOUT if no time is left. */
 static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t *error)
 {
     bool over = truce__clock_monotonic_ns() >= commit->worker.deadline_ns;
@@ -163,7 +165,7 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
 static bool is_unsuited(const truce_commit *commit, truce_status status)
 {
     if (commit->applied && commit->outcome == TRUCE_OK)
-        return false; /* It took effect. */
+        return false; /* The commit took effect, so there is no next try. */
     return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE ||
            (status == TRUCE_CONFLICT && commit->untakeable);
 }
@@ -222,7 +224,8 @@ static void transact_explain(truce_status status, uint32_t tries, bson_error_t *
                     "the function of the commit returned this status without a message");
 }
 
-/* Returns the per-key locks, by the commit's deadline: the store may ask a server first. */
+/* Returns the per-key locks of the store. The first call may have to ask a server, which ends at
+ * the commit's deadline. */
 static struct key_locks *transact_locks(truce_store *store, const truce_commit *commit)
 {
     int64_t before_ns = truce__deadline_set(commit->worker.deadline_ns);
@@ -243,7 +246,8 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
     if (status)
         return status;
     if (store->capabilities & TRUCE_IS_TRANSACTION) {
-        /* The transaction must run again, because every try would read the same. */
+        /* The queries of every try would read the same snapshot, so the caller must begin another
+         * transaction. */
         tries = 1;
         waits = false;
     }
@@ -275,6 +279,7 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
 
 /* ---- diffs ----------------------------------------------------------------------------------- */
 
+/* The argument of the function that applies a list of changes. */
 struct change_list {
     const char *collection;
     const bson_t *changes;

@@ -55,6 +55,7 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
+/* The code of MongoDB for an array in a hashed index. */
 #define CODE_HASHED_ARRAY 16766
 
 /* ---- the shadow `_keys` ---------------------------------------------------------------------- */
@@ -96,9 +97,9 @@ static bool is_ids(const bson_t *definition)
            bson_iter_next(&key) && !strcmp(bson_iter_key(&key), "_id") && !bson_iter_next(&key);
 }
 
-/* Calls the function for each index of the collection, until a call fails. Skips kinds that truce
- * does not support (hashed, text, geographical, with a collation), which do not matter, unless they
- * are unique: INVALID. */
+/* Calls the function for each index of the collection, until a call fails. Skips indexes of kinds
+ * that truce does not support (hashed, text, geographical, with a collation). Fails with INVALID if
+ * such an index is unique. */
 static truce_status each_index(truce_store *store, const char *collection,
                                truce__spec_function *function, void *arg, bson_error_t *error)
 {
@@ -122,7 +123,8 @@ static truce_status each_index(truce_store *store, const char *collection,
         if (!status)
             status = function(&spec, arg, error);
         else if (!truce__field_true(&plain, "unique") || is_ids(&plain))
-            status = TRUCE_OK; /* An unsupported kind that does not matter. */
+            /* Skipped: an index of an unsupported kind that is not unique, or the one on _id. */
+            status = TRUCE_OK;
         else
             status =
                 truce__fail(TRUCE_INVALID, error,
@@ -149,9 +151,11 @@ static bool shadowed_index(const struct index_spec *spec)
 
 /* ---- making `_keys` -------------------------------------------------------------------------- */
 
+/* The elements of `_keys` for a document. */
 struct making {
     struct value document;
-    bson_t elements; /* An array, in the order of the indexes. */
+    /* The elements of `_keys`, in the order of the indexes. */
+    bson_t elements;
     uint32_t count;
 };
 
@@ -167,7 +171,9 @@ static void shadow_append_values(const struct index_spec *spec, const bson_t *va
         struct value value = truce__value_field(
             truce__value_document(values), spec->fields[i].path.text, spec->fields[i].path.length);
 
-        if (value.type == VALUE_MISSING) { /* An empty array has no value of its own. */
+        /* An empty array has no value of its own in the index, so the element gets an empty
+         * array. */
+        if (value.type == VALUE_MISSING) {
             value = truce__value_document(&nothing);
             value.type = BSON_TYPE_ARRAY;
         }
@@ -648,12 +654,13 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
 
 /* ---- the holder of a value ------------------------------------------------------------------- */
 
+/* A search for documents that have a unique key which an entry wants. */
 struct search {
     truce_commit *commit;
     const struct entry *entry;
-    /* Only keys that base does not have, and not the index on `_keys`. */
+    /* Search only for keys that the base does not have, and not in the index on `_keys`. */
     bool new_only;
-    /* Out: a holder that has the intent of another commit. */
+    /* Receives a holder that has the intent of another commit. The caller owns the document. */
     bson_t *held;
 };
 
@@ -666,8 +673,8 @@ static bool unique_has_key(const struct field_keys *keys, const uint8_t *key, si
     return false;
 }
 
-/* Returns whether the index has this document under the key. The filter that found the document
- * cannot tell if the index omits documents. */
+/* Returns whether the index really has this document under the key. A partial or sparse index can
+ * omit documents that the filter matches. */
 static bool unique_holds(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
                          size_t size)
 {
@@ -687,7 +694,7 @@ static const struct entry *unique_own_entry(const struct search *search, const b
     bson_iter_t iter;
 
     if (!bson_iter_init_find(&iter, document, "_id"))
-        return NULL; /* A document of a view. */
+        return NULL; /* A document of a view may have no `_id`. */
     entry = truce__entry_new(search->entry->collection, bson_iter_value(&iter));
     for (uint32_t i = 0; !found && i < search->commit->count; i++) {
         if (truce__entry_compare(search->commit->entries[i], entry) == 0)
@@ -697,7 +704,7 @@ static const struct entry *unique_own_entry(const struct search *search, const b
     return found;
 }
 
-/* Returns whether the commit's own document gives the key up. */
+/* Returns whether the commit changes the document so that it no longer has the key. */
 static bool gives_up(const struct entry *own, const struct index_spec *spec, const uint8_t *key,
                      size_t size)
 {
@@ -777,7 +784,7 @@ static truce_status unique_find_holder(struct search *search, const struct index
     return status;
 }
 
-/* Refuses two documents of the commit that get one value. */
+/* Fails if two documents of the commit get the same value. */
 static truce_status search_own(const struct search *search, const struct index_spec *spec,
                                const uint8_t *key, size_t size, bson_error_t *error)
 {
@@ -912,7 +919,8 @@ truce_status truce__unique_reserved_holder(truce_commit *commit, const struct en
     return each_index(commit->store, entry->collection, search_index, &search, error);
 }
 
-#define SEARCHES 8 /* Searches without a result, while the store still refuses. */
+/* After this number of searches without a holder, the refusal is reported as DUPLICATE. */
+#define SEARCHES 8
 
 /* Waits before the next try after an index refused the entry, or fails with DUPLICATE at the
  * SEARCHES-th time. The index or the holder is gone, or this user cannot read the holder. */

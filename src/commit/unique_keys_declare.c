@@ -16,10 +16,13 @@
 #include "store/settle_wait.h"
 #include "store/store.h"
 
+/* The default time for which a declaration waits: after it, no process uses a list of indexes from
+ * before the declaration. */
 #define SETTLE_MS (COMMIT_INDEXES_FRESH_MS + 1000)
 
 /* ---- one document --------------------------------------------------------------------------- */
 
+/* The argument of the commit that repairs the `_keys` of one document. */
 struct shadow_repair {
     const char *collection;
     const bson_value_t *id;

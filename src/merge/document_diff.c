@@ -2,8 +2,10 @@
 
 #include "bson/key_numbering.h"
 
+/* Documents at a longer path are compared as whole values, not by their fields. */
 #define PATH_BYTES_MAX 4096
 
+/* The comparison of two documents. */
 struct walk {
     struct arena arena;
     struct diff *diff;

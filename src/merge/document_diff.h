@@ -11,12 +11,13 @@
  */
 #include "bson/value.h"
 
+/* The difference of two documents, by paths. */
 struct diff {
-    /* {PATH: new value}. */
+    /* The new values: {PATH: value}. */
     bson_t set;
-    /* {PATH: old value}. */
+    /* The removed fields, with their old values: {PATH: value}. */
     bson_t unset;
-    /* {PATH: old value} for every path in `set` and `unset` that existed. */
+    /* The old values of all paths in `set` and `unset` that existed: {PATH: value}. */
     bson_t old;
 };
 

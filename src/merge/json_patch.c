@@ -11,15 +11,18 @@
 
 #include "base/limits.h"
 
+/* The maximum number of bytes that the operations of a patch may add or copy. */
 #define TREE_BYTES_MAX ((size_t)2 * TRUCE_DOCUMENT_BYTES_MAX)
 
 /* ---- pointers (RFC 6901) --------------------------------------------------------------------- */
 
+/* A name of a pointer, without its escapes. */
 struct token {
     const char *text;
     uint32_t length;
 };
 
+/* A parsed JSON pointer. */
 struct pointer {
     struct token tokens[TRUCE_DOCUMENT_DEPTH_MAX + 1];
     uint32_t count;
@@ -257,6 +260,7 @@ static truce_status patch_cut(struct patch_tree *tree, const struct pointer *poi
     return TRUCE_OK;
 }
 
+/* One operation of a patch. */
 struct operation {
     struct pointer path, from;
     struct value value;
@@ -365,7 +369,7 @@ static truce_status run_test(struct patch_tree *tree, const struct operation *op
 
 static const struct kind {
     const char *name;
-    /* Required members. */
+    /* The operation requires the member "from", or "value". */
     bool from, value;
     truce_status (*run)(struct patch_tree *tree, const struct operation *operation);
 } kinds[] = {

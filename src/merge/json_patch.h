@@ -14,6 +14,7 @@
  */
 #include "bson/value.h"
 
+/* The maximum number of operations of a patch. */
 #define PATCH_OPERATIONS_MAX 100000
 
 /*

@@ -20,19 +20,22 @@
 #include "merge/json_patch.h"
 #include "merge/lcs.h"
 
+/* One operation of the patch that is built. */
 struct step {
-    /* "add", "remove", or "replace". */
+    /* The name of the operation: "add", "remove", or "replace". */
     const char *op;
     char *path;
     struct value value;
 };
 
+/* The patch that is built. */
 struct steps {
     struct arena *arena;
     struct step *steps;
     uint32_t count, room;
-    /* The approximate size of the patch. */
+    /* The approximate size of the patch in bytes. */
     size_t bytes;
+    /* The pointer to the current value, its length, and the size of its memory. Owned. */
     char *path;
     size_t length, path_room;
 };
@@ -131,7 +134,8 @@ static void patch_diff_documents(struct steps *steps, struct value before, struc
 
 struct elements {
     struct value *values;
-    /* Equal elements, or elements with one identity, have equal numbers. */
+    /* The numbers of the elements. Elements that are equal, or that have the same identity, have
+     * the same number. */
     uint32_t *numbers;
     uint32_t count;
 };
@@ -150,7 +154,8 @@ static void diff_read_elements(struct arena *arena, struct value array, struct e
         elements->values[i] = fields.value;
 }
 
-/* Returns false if an element lacks the field, or if a value repeats in a list. */
+/* Numbers the elements by the values of the field. Returns false if an element has no such field,
+ * or if a value repeats in a list. */
 static bool number_by(struct arena *arena, const char *name, struct elements *lists)
 {
     struct numbering numbering;

@@ -1,6 +1,6 @@
 #include "merge/json_patch_tree.h"
 
-/* A document with room for so many fields finds them by the hashes of their names. */
+/* A document with room for at least this many fields has an index of their names. */
 #define WIDE 32
 
 struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw)
@@ -87,7 +87,8 @@ void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uin
         index_child(parent, at);
 }
 
-/* The other fields of a document keep their positions, which the hash table refers to. */
+/* Removes a child. In a document, the other fields keep their positions, because the index refers
+ * to them. */
 void truce__patch_remove(struct patch_node *parent, uint32_t at)
 {
     if (parent->type == BSON_TYPE_DOCUMENT) {

@@ -7,32 +7,36 @@
 
 struct patch_node;
 
+/* A field of a document, or an element of an array. */
 struct patch_child {
-    /* NULL in arrays. */
+    /* The name of the field, or NULL in an array. */
     const char *name;
     uint32_t length;
-    /* NULL if the field was removed. */
+    /* The node, or NULL if the field was removed. */
     struct patch_node *node;
 };
 
+/* A value that operations may change. */
 struct patch_node {
-    /* Valid until the node is expanded. */
+    /* The bytes of the value. Valid until the node is expanded. */
     struct value raw;
+    /* The value is a container and was expanded into `children`. */
     bool apart;
     uint8_t type;
     struct patch_child *children;
     uint32_t count, room;
-    /* The children of a wide document by the hashes of their names. */
+    /* The index of a wide document: the children by the hashes of their names. */
     struct hash_table names;
 };
 
+/* A document to which a patch is applied. */
 struct patch_tree {
     struct arena *arena;
     struct patch_node *root;
-    /* Added by operations. */
+    /* The number of bytes that operations have added or copied so far. */
     size_t bytes;
     bson_error_t *error;
-    /* The number of the current operation. */
+    /* The number of the current operation, from 0, for messages. */
     uint32_t number;
 };
 
@@ -43,7 +47,9 @@ void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uin
                          struct patch_child child);
 /* Removes a child. The other fields of a document keep their positions. */
 void truce__patch_remove(struct patch_node *parent, uint32_t at);
+/* Expands a container into a node for each child. Does nothing to other values. */
 void truce__patch_take_apart(struct patch_tree *tree, struct patch_node *node);
+/* Returns the value of a node with all changes below it, in the arena. */
 struct value truce__patch_value(struct patch_tree *tree, const struct patch_node *node);
 
 #endif

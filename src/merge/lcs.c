@@ -4,15 +4,19 @@
 
 #include "base/assert.h"
 
-/* How often a range is divided. */
+/* The maximum number of times that a range is divided again. */
 #define DEPTH_MAX 16
-/* Elements; documents have far fewer. */
+/* The maximum length of a sequence. Documents have far fewer elements. */
 #define LENGTH_MAX 100000000u
 
+/* The two sequences, and the result. */
 struct problem {
+    /* The two sequences. */
     const uint32_t *a, *b;
+    /* match[i]: the index in `b` of the element that is matched with a[i], or LCS_NONE. */
     uint32_t *match;
-    /* Indexed by number and used while a range is divided; otherwise 0. */
+    /* For each number: how often it occurs in the range of `a` and of `b`, and its last index in
+     * `b`. Used while a range is divided; otherwise the counts are 0. */
     uint32_t *times_a, *times_b, *place;
     struct arena *arena, scratch;
 };
@@ -24,12 +28,15 @@ struct range {
 
 /* ---- Myers ----------------------------------------------------------------------------------- */
 
-/* For each number of edits d, the furthest points on d + 1 diagonals. */
+/* The rows of the search. Row d has the furthest points on the d + 1 diagonals that d edits can
+ * reach. */
 struct trace {
     int32_t *rows[LCS_EXACT + 1];
+    /* The number of the last row. */
     int32_t edits;
 };
 
+/* The x of a diagonal whose point lies outside of the sequences. */
 #define OUTSIDE (-1000000000)
 
 static int32_t lcs_reach(const int32_t *row, int32_t d, int32_t k)
@@ -146,11 +153,13 @@ static void forget_range(struct problem *problem, const struct range *range)
 }
 
 struct pair {
-    /* `before` is the previous pair of the longest chain that ends here. */
+    /* A match of a[a] with b[b]. `before` is the previous match in the longest chain that ends with
+     * this one, or LCS_NONE. */
     uint32_t a, b, before;
 };
 
-/* Returns the position of b among the ends of the chains: the first end that is not less. */
+/* Returns the first chain whose last b is not less than `b`, or `count`. The chains are ordered by
+ * that b. */
 static uint32_t chain_for(const struct pair *pairs, const uint32_t *ends, uint32_t count,
                           uint32_t b)
 {

@@ -104,7 +104,9 @@ static bool decide_extreme(const struct merge_three *three, bool greatest, struc
         return false;
     order = truce__value_compare(three->mine, three->theirs);
     *decided = (order > 0) == greatest ? three->mine : three->theirs;
-    if (!order) /* 1 and 1.0: both sides must choose the same one */
+    /* If the numbers are equal, such as 1 and 1.0, both sides of the merge must choose the same
+     * one. */
+    if (!order)
         *decided = is_greater(three->mine, three->theirs) ? three->mine : three->theirs;
     return true;
 }
@@ -124,7 +126,7 @@ static bool decide_text(struct merge *merge, const struct merge_three *three, st
     return done;
 }
 
-/* Returns false if the policy has no answer for these values. */
+/* Applies the policy. Returns false if the policy has no answer for these values. */
 static bool merge_decide(struct merge *merge, enum merge_policy policy,
                          const struct merge_three *three, struct value *decided)
 {
@@ -162,7 +164,8 @@ static void merge_field(struct merge *merge, const struct aligned *aligned,
                                 truce__aligned_value(aligned, THEIRS, number)};
     uint32_t length = merge->path_length;
 
-    if (!truce__merge_both_changed(&three)) { /* No conflict needs the path. */
+    /* The value has no conflict, so its path is not needed. */
+    if (!truce__merge_both_changed(&three)) {
         truce__merge_value(merge, field->key, field->key_length, &three);
         return;
     }
@@ -245,7 +248,8 @@ static void merge_documents(struct merge *merge, const struct aligned *aligned)
         if (truce__aligned_has(aligned, BASE, first->numbers[i]))
             merge_field(merge, aligned, &first->fields[i], first->numbers[i]);
     }
-    /* Fields that the side that moved fields has removed and the other side has changed. */
+    /* The remaining fields: one side has moved fields and removed these, and the other side has
+     * changed them. */
     for (uint32_t i = 0; order != BASE && i < old->count; i++) {
         if (!truce__aligned_has(aligned, order, old->numbers[i]))
             merge_field(merge, aligned, &old->fields[i], old->numbers[i]);
@@ -253,7 +257,7 @@ static void merge_documents(struct merge *merge, const struct aligned *aligned)
     merge_added(merge, aligned);
 }
 
-/* Returns false if a name occurs twice; such documents cannot be merged by fields. */
+/* Merges documents field by field. Returns false if a name occurs twice in one of them. */
 static bool merge_as_documents(struct merge *merge, const char *key, uint32_t key_length,
                                const struct merge_three *three)
 {

@@ -40,23 +40,25 @@ truce_status truce__merge_rules_new(const bson_t *rules, struct merge_rules **ma
 void truce__merge_rules_free(struct merge_rules *rules);
 
 enum merge_settle {
-    /* Report conflicts. */
+    /* Conflicts are reported. */
     MERGE_REPORT,
-    /* Take the value of one side. */
+    /* Conflicts are not reported. The value of this side is taken. */
     MERGE_SETTLE_MINE,
     MERGE_SETTLE_THEIRS,
-    /* Take both hunks of a text, between markers; of other values, mine. */
+    /* Conflicts are not reported. A text gets both hunks, between markers; for other values, mine
+     * is taken. */
     MERGE_SETTLE_MARKED,
 };
 
+/* How a merge settles conflicts. */
 struct merge_options {
-    /* May be NULL. */
+    /* The rules, or NULL for the default policy everywhere. */
     const struct merge_rules *rules;
     /* Treats every value that both sides changed as a conflict, without policies. */
     bool strict;
-    /* For "newest". */
+    /* Decides the policy "newest": mine is the newer side. */
     bool mine_is_newer;
-    /* The treatment of conflicts. */
+    /* The treatment of conflicts: they are reported or settled. */
     enum merge_settle settle;
 };
 

@@ -20,19 +20,22 @@
 #include "merge/merge_parts.h"
 
 #define NOWHERE UINT32_MAX
-/* Comparisons of elements, after which the order is reported as a conflict. */
+/* If a check of the order needs more comparisons of elements, the order is reported as a
+ * conflict. */
 #define COMPARISONS_MAX 10000000
 
 enum side { BASE, MINE, THEIRS, SIDES };
 
+/* An element of an array that is merged. */
 struct element {
     struct value value, key;
-    /* Its positions in the three lists. */
+    /* The index of the element in each of the three lists, or NOWHERE. */
     uint32_t in[SIDES];
-    /* It is in the result already, or repeats an element of a set. */
+    /* The element is in the result already, or repeats an element of a set. */
     bool done;
 };
 
+/* The elements of one of the three arrays. */
 struct list {
     struct element *elements;
     uint32_t count;
@@ -40,7 +43,7 @@ struct list {
 
 struct lists {
     struct list of[SIDES];
-    /* NULL if the key is the whole element. */
+    /* The name of the field that is the key, or NULL if the key is the whole element. */
     const char *key_name;
 };
 
@@ -66,7 +69,7 @@ static uint32_t array_count_elements(struct value array)
     return count;
 }
 
-/* Returns false if an element has no key. */
+/* Reads the elements and their keys. Returns false if an element has no key. */
 static bool array_read_list(struct arena *arena, struct value array, const char *name,
                             struct list *list)
 {
@@ -178,8 +181,8 @@ static bool same_order(const struct order *a, const struct order *b)
     return !memcmp(a->places, b->places, a->count * sizeof *a->places);
 }
 
-/* Returns an array that says for each position of the base whether the side moved the element. All
- * positions are below `bound`. */
+/* Returns an array that says, for each position in the base, whether the side moved the element.
+ * All positions are below `bound`. */
 static bool *moved_by(struct arena *arena, const struct order *base, const struct order *side,
                       uint32_t bound)
 {
@@ -196,9 +199,10 @@ static bool *moved_by(struct arena *arena, const struct order *base, const struc
 /* For each element that neither side moved, and for the beginning: the elements that one side moved
  * there. */
 struct runs {
-    /* Indexed by position + 1; the index 0 is the beginning. */
+    /* The first and the last moved element after the element at each position, with index position
+     * + 1. Index 0 is the beginning of the list. */
     uint32_t *first, *last;
-    /* Indexed by position. */
+    /* For each moved element, the next one that was moved to the same place, or NOWHERE. */
     uint32_t *next;
 };
 
@@ -330,7 +334,8 @@ static struct order order_in_conflict(struct merge *merge, const struct merge_th
         return orders[MINE];
     if (policy == MERGE_ASK && merge->options->settle != MERGE_REPORT)
         return orders[truce__merge_for_mine(merge) ? MINE : THEIRS];
-    if (policy == MERGE_UNION) /* The order of a set does not matter. */
+    /* The order of a set does not matter, so the base's order is kept. */
+    if (policy == MERGE_UNION)
         return orders[BASE];
     if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)
         truce__merge_conflict(merge, "order", three, NULL);
@@ -342,7 +347,7 @@ static struct order order_in_conflict(struct merge *merge, const struct merge_th
 struct result {
     struct merge *merge;
     struct lists *lists;
-    /* The positions where the last chains begin. */
+    /* For each list, the index of the first element that was appended at the end. */
     uint32_t tails[SIDES];
 };
 
@@ -412,7 +417,7 @@ static void add_chain(struct result *result, enum side side, uint32_t place)
         array_add_element(result, &list->elements[place]);
 }
 
-/* Compares by the first keys that differ. */
+/* Compares two chains by the first pair of keys that differ. */
 static int compare_chains(const struct list *a, uint32_t in_a, const struct list *b, uint32_t in_b)
 {
     uint32_t end_a = chain_end(a, in_a), end_b = chain_end(b, in_b);

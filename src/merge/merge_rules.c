@@ -1,9 +1,11 @@
 /* Parses the rules of a merge and finds the rule of each value that both sides changed. */
 #include "merge/merge_parts.h"
 
+/* The rule of one path. */
 struct rule {
     char *path;
     enum merge_policy policy;
+    /* The rule gives a policy. A rule may give only the key of an array. */
     bool has_policy;
     char *key;
 };
@@ -11,8 +13,9 @@ struct rule {
 struct merge_rules {
     struct rule *rules;
     uint32_t count;
+    /* The policy of values that no rule names. */
     enum merge_policy otherwise;
-    /* One of the policies is "sum". */
+    /* The policy of at least one rule is "sum". */
     bool sums;
 };
 

@@ -22,16 +22,18 @@
 #include "merge/lcs.h"
 #include "merge/merge_parts.h"
 
+/* A text with more pieces is not merged by pieces. */
 #define PIECES_MAX 200000
-/* A larger hunk is not merged by words. */
+/* The maximum size of a hunk that is merged by words. */
 #define WORDS_BYTES 65536
 
 enum side { BASE, MINE, THEIRS, SIDES };
 
+/* A piece of a text. */
 struct piece {
     const char *text;
     uint32_t length;
-    /* The piece may be an anchor. */
+    /* The piece may be an anchor: it is a line, or a word without blanks and punctuation. */
     bool anchor;
 };
 
@@ -39,7 +41,7 @@ struct piece {
 struct text {
     struct piece *pieces;
     uint32_t count;
-    /* Equal pieces have equal numbers. */
+    /* The numbers of the pieces. Equal pieces have equal numbers. */
     uint32_t *numbers;
 };
 
@@ -137,7 +139,7 @@ static uint32_t text_word_length(const char *at, const char *end)
     return next > at ? (uint32_t)(next - at) : 1;
 }
 
-/* Returns false if there are too many pieces. */
+/* Splits a text into lines or words. Returns false if there are too many. */
 static bool text_split(struct arena *arena, const char *begin, const char *end, bool words,
                        struct text *text)
 {
@@ -226,14 +228,14 @@ static bool text_choose(const struct stretch *at, struct stretch *chosen)
 
 struct text_merge {
     struct arena *arena;
-    /* The merged text. Each conflict has the hunk of one side. */
+    /* Receives the merged text. Each conflict has the hunk of one side. */
     struct buffer *merged;
-    /* The merged text with both sides of each conflict between markers. NULL if hunks end the
-     * merge. */
+    /* Receives the merged text with both hunks of each conflict between markers. NULL if the first
+     * hunk ends the merge. */
     struct buffer *marked;
     /* The side whose hunks are in `merged`. */
     enum side wins;
-    /* The elements are {base, mine, theirs}. Unused without `marked`. */
+    /* Receives the hunks as {base, mine, theirs}. Used only if `marked` is not NULL. */
     struct array hunks;
 };
 

@@ -7,9 +7,10 @@
 #include "base/buffer.h"
 #include "bson/json.h"
 
+/* The maximum length of a name or a number in bytes. */
 #define TOKEN_MAX 1000
 
-/* A value goes into a document or an array under this name. */
+/* The place of a value: its document or array, and its name there. */
 struct edn_place {
     bson_t *parent;
     const char *key;
@@ -28,7 +29,7 @@ static truce_status edn_bad(const struct edn_reader *reader, const char *what, b
                        what);
 }
 
-/* Returns 0 at the end. The text has no NUL. */
+/* Returns the current character, or 0 at the end. The text contains no NUL. */
 static char edn_peek(const struct edn_reader *reader)
 {
     return reader->at < reader->size ? reader->text[reader->at] : 0;
@@ -81,6 +82,7 @@ static truce_status edn_append_text(struct edn_reader *reader, const struct edn_
     return TRUCE_OK;
 }
 
+/* Reads the rest of an escape in a string, and appends the character as UTF-8. */
 static truce_status edn_escape(struct edn_reader *reader, struct buffer *out, bson_error_t *error)
 {
     static const char names[] = "ntrbf\"\\/", values[] = "\n\t\r\b\f\"\\/";
@@ -104,7 +106,8 @@ static truce_status edn_escape(struct edn_reader *reader, struct buffer *out, bs
         return edn_bad(reader, "\\u needs four hexadecimal digits", error);
     code = (unsigned)strtoul(digits, NULL, 16);
     if (!code || (code >= 0xd800 && code < 0xe000))
-        code = '?'; /* NUL ends strings of BSON; half of a pair is not a character */
+        /* A NUL would end a string of BSON, and half of a surrogate pair is not a character. */
+        code = '?';
     if (code >= 0x800)
         truce__buffer_append_byte(out, (uint8_t)(0xe0 | code >> 12));
     if (code >= 0x80) {
@@ -169,6 +172,7 @@ static bool edn_number(const struct edn_place *place, const char *token)
     return true;
 }
 
+/* Reads a value without parts: a character, a keyword, nil, true, false, a number, or a symbol. */
 static truce_status edn_plain(struct edn_reader *reader, const struct edn_place *place,
                               bson_error_t *error)
 {
@@ -180,7 +184,9 @@ static truce_status edn_plain(struct edn_reader *reader, const struct edn_place 
         return edn_bad(reader, "a name or a number of more than 1,000 bytes", error);
     memcpy(text, token, length);
     text[length] = 0;
-    if (*text == '\\' && length == 1) { /* The character is a bracket, a comma, or a quote. */
+    /* The token is only a backslash, because the character after it is a bracket, a comma, or a
+     * quote, which ends tokens. */
+    if (*text == '\\' && length == 1) {
         text[0] = edn_take(reader);
         return text[0] ? edn_append_text(reader, place, text, 1, error)
                        : edn_bad(reader, "a character is missing after \\", error);
@@ -227,7 +233,7 @@ static truce_status edn_name(struct edn_reader *reader, int depth, char name[TOK
             snprintf(name, TOKEN_MAX + 1, "%lld", (long long)bson_iter_int64(&iter));
     }
     bson_destroy(&holder);
-    /* A cut name could end in the middle of a character. */
+    /* The cut may be in the middle of a character, whose remains are removed. */
     name[truce__utf8_check(name, strlen(name))] = 0;
     return status;
 }
@@ -250,7 +256,7 @@ static truce_status edn_parts(struct edn_reader *reader, bson_t *parent, bool is
                                "line %lld: an operation has more than %d bytes of text",
                                (long long)reader->line, EDN_OPERATION_MAX);
         if (reader->text[reader->at] == '#' && reader->at + 1 < reader->size &&
-            reader->text[reader->at + 1] == '_') { /* The next value is a comment. */
+            reader->text[reader->at + 1] == '_') { /* The value after #_ is a comment. */
             reader->at += 2;
             status = edn_drop(reader, depth, error);
             continue;
@@ -323,7 +329,8 @@ static truce_status edn_prefixes(struct edn_reader *reader, int depth, bson_erro
         const char *token;
 
         if (c == '#' && (next == '{' || next == '"' || next == '#'))
-            break; /* A set, a regular expression, or ##NaN. */
+            /* The characters begin a set, a regular expression, or a number such as ##NaN. */
+            break;
         edn_take(reader);
         if (c == '#' && next != '_') {
             if (edn_token(reader, &token) == 0)

@@ -16,19 +16,20 @@
  */
 #include "base/status.h"
 
-/* In bytes of text, for one operation. */
+/* The maximum length of an operation in bytes, and the maximum depth of its values. */
 #define EDN_OPERATION_MAX (16 * 1024 * 1024)
 #define EDN_DEPTH_MAX     100
 
+/* A reader of a text in EDN. Set `text`, `size`, and `line` = 1; the rest is zero. */
 struct edn_reader {
     const char *text;
     size_t size, at;
-    /* The line of `at`, from 1. */
+    /* The number of the line that contains `at`, from 1. */
     int64_t line;
     bool started;
-    /* The text is one vector or list of operations, which this bracket ends, or 0 if it is not. */
+    /* If the text is one vector or list of operations, the bracket that ends it; otherwise 0. */
     char closing;
-    /* False at the end of the text. */
+    /* The last call has read an operation. False at the end of the text. */
     bool found;
 };
 

@@ -23,20 +23,26 @@
 #endif
 
 #define STACK_BYTES ((size_t)512 * 1024)
-#define SPARE_MAX   16
+/* The maximum number of stacks that a thread keeps. */
+#define SPARE_MAX 16
 
-/* Stacks are reused, because a run of the simulator is shorter than an mmap. */
+/* The stacks of fibers that ended. They are reused, because an mmap takes longer than a run of the
+ * simulator. */
 static _Thread_local void *spare[SPARE_MAX];
 static _Thread_local int spares;
 static _Thread_local struct fiber *running;
 
+/* A function with a stack of its own. */
 struct fiber {
+    /* The contexts of the fiber and of the code that resumed it. */
     ucontext_t self, resumer;
     void *stack;
     void (*function)(void *arg);
     void *arg;
+    /* The function has returned. */
     bool returned;
-    /* The thread-local deadline. */
+    /* The deadline of the thread while the fiber does not run (base/deadline.h). `at_work` is the
+     * commit whose function the fiber runs (commit.h). */
     int64_t deadline_ns;
     truce_commit *at_work;
 #ifdef WITH_ASAN
@@ -117,7 +123,8 @@ struct fiber *truce__fiber_new(void (*function)(void *arg), void *arg)
     return fiber;
 }
 
-/* Runs before the fiber runs, and again when it stops. */
+/* Exchanges the deadline and the commit of the thread with those of the fiber. Runs before the
+ * fiber runs, and again when it stops. */
 static void exchange_own(struct fiber *fiber)
 {
     fiber->deadline_ns = truce__deadline_set(fiber->deadline_ns);

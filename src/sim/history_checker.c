@@ -26,6 +26,7 @@ static void document_name(int document, char *id)
     id[1] = 0;
 }
 
+/* Reads the current version of a document. A stub counts as a missing document. */
 static void history_read(truce_store *store, int document, struct sim_version *version)
 {
     bson_t filter = BSON_INITIALIZER, found;
@@ -41,7 +42,7 @@ static void history_read(truce_store *store, int document, struct sim_version *v
         bson_iter_t new;
 
         if (bson_iter_recurse(&iter, &new) && bson_iter_find(&new, "new"))
-            version->present = false; /* A stub is not a document. */
+            version->present = false; /* A stub does not count as a document. */
     }
     if (version->present && bson_iter_init_find(&iter, &found, "_rev")) {
         version->has_rev = true;
@@ -210,11 +211,14 @@ static int writer_of_rev(const struct sim_history *history, const bson_oid_t *re
     return -2;
 }
 
+/* The state of the check of a history. */
 struct checker {
     const struct sim_history *history;
-    /* A transaction, or INITIAL. */
+    /* writer[d][v]: the transaction that wrote version v of document d, or INITIAL. */
     int writer[SIM_DOCUMENTS][SIM_VERSIONS];
+    /* decided[t]: transaction t is known to have taken effect. */
     bool decided[SIM_TXNS];
+    /* applied[t][d]: the number of versions of document d that transaction t wrote. */
     int applied[SIM_TXNS][SIM_DOCUMENTS];
     char *detail;
     size_t size;
@@ -349,6 +353,8 @@ static const char *check_refusal(struct checker *checker, int t)
     return NULL;
 }
 
+/* Compares the result of each transaction with the versions that it wrote. A transaction without a
+ * key that was reported as done counts as decided from here on. */
 static const char *check_answers(struct checker *checker)
 {
     const struct sim_history *history = checker->history;
@@ -428,6 +434,7 @@ static bool ended_before(const struct sim_txn *a, const struct sim_txn *b)
     return a->ended && a->status == TRUCE_OK && a->ended_at < b->began_at;
 }
 
+/* Makes the edges of the graph: edges[t] is the set of transactions that must come after t. */
 static void make_edges(const struct checker *checker, uint64_t edges[SIM_TXNS])
 {
     const struct sim_history *history = checker->history;
@@ -478,11 +485,14 @@ static bool has_cycle(uint64_t edges[SIM_TXNS], int count)
 
 /* ---- some serial order ---------------------------------------------------------------------- */
 
-/* The state of a document in a serial run: 0 missing, 1 initial, 2 + t written by t. */
+/* The state of a serial run. state[d] is 0 if document d is missing, 1 if it is as at the start,
+ * and 2 + t if transaction t wrote it last. */
 struct serial {
     const struct checker *checker;
+    /* The numbers of the transactions to order. */
     int ids[SIM_TXNS], count;
     int state[SIM_DOCUMENTS];
+    /* used[i]: transaction ids[i] is in the order already. */
     bool used[SIM_TXNS];
 };
 
@@ -517,6 +527,8 @@ static bool serial_may_append(const struct serial *serial, int t)
     return true;
 }
 
+/* Searches, depth first, for a serial order of the remaining transactions that respects real time,
+ * explains all reads, and ends in the last versions. */
 static bool history_place(struct serial *serial, int done)
 {
     const struct sim_history *history = serial->checker->history;

@@ -7,19 +7,22 @@
  * clients. */
 struct sim_history {
     struct sim_version versions[SIM_DOCUMENTS][SIM_VERSIONS];
+    /* count[d]: the number of versions of document d. */
     int count[SIM_DOCUMENTS];
     struct sim_txn txns[SIM_TXNS];
     int txns_count;
-    /* The number of events. */
+    /* The number of events so far. */
     int clock;
-    /* The commits that were observed as decided. */
+    /* The ids of the commits that were observed as decided. */
     bson_oid_t decided[SIM_TXNS];
     int decided_count;
     /* A commit was decided while a document that it held had changed since it was read. */
     bool fence_broken;
+    /* The scenario is keyed, so `_keys` are checked. */
     bool keyed;
-    /* The fault of some document's `_keys`, or NULL. */
+    /* The first fault that was found in a document's `_keys`, or NULL. */
     const char *wrong_keys;
+    /* The run had too many versions or transactions to be recorded, so it is not checked. */
     bool overflow;
 };
 

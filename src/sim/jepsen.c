@@ -6,20 +6,21 @@
 
 #include "base/hash_table.h"
 
-/* A process, and the operation that it began (NULL for none). */
+/* A process, and the operation that it began, or NULL if it began none. */
 struct process {
     int64_t number;
     int64_t begin;
     bson_t *invoked;
 };
 
+/* The conversion of a history of Jepsen. */
 struct jepsen {
     struct verify *verify;
     struct process *processes;
     uint32_t count, room;
-    /* Finds a process by its number. */
+    /* Finds the index of a process by its number. */
     struct hash_table numbers;
-    /* Operations so far. */
+    /* The number of operations so far, which is the time of the next one. */
     int64_t clock;
 };
 
@@ -221,7 +222,7 @@ truce_status truce__jepsen_add(struct jepsen *jepsen, const bson_t *operation, b
                            "an operation needs a \"type\" (invoke, ok, fail, info) and a "
                            "\"process\"");
     if (!BSON_ITER_HOLDS_INT(&iter))
-        return TRUCE_OK; /* :nemesis */
+        return TRUCE_OK; /* The process is not an integer, for example :nemesis. */
     process = jepsen_process_of(jepsen, bson_iter_as_int64(&iter));
     if (!strcmp(type, "invoke"))
         return jepsen_begin(jepsen, process, operation, error);

@@ -3,13 +3,15 @@
 
 /*
  * The simulator. Logical clients share one memory store in one thread and alternate at every call
- * of the store. A chooser decides which client runs next, which one crashes, which answer is lost,
+ * of the store. A chooser decides which client runs next, which one crashes, which reply is lost,
  * and which call takes effect late. A run is therefore a function of its choices, which come from a
  * seed or from a search of all choices. sim_scheduler.c has the essay.
  */
 #include "base/random.h"
 #include "truce/truce.h"
 
+/* The maximum numbers of documents, clients, versions of a document, transactions in a run, and
+ * late calls at the same time. */
 #define SIM_DOCUMENTS 3
 #define SIM_CLIENTS   8
 #define SIM_VERSIONS  128
@@ -37,8 +39,8 @@ enum sim_kind {
     SIM_COMMIT,   /* A commit by the scenario's mechanism. */
     SIM_JOURNAL,  /* A commit through the journal. */
     SIM_NATIVE,   /* A transaction of the store. */
-    SIM_SNAPSHOT, /* truce_read_many of the documents that are not SIM_NONE */
-    SIM_SWEEP,    /* truce_sweep, keeping nothing */
+    SIM_SNAPSHOT, /* truce_read_many of all documents whose operation is not SIM_NONE. */
+    SIM_SWEEP,    /* A truce_sweep that keeps no ended commits. */
     SIM_PATTERN,  /* The call number `call` of the run's pattern (sim_patterns.c). */
 };
 
@@ -56,49 +58,54 @@ enum sim_subject {
     SIM_SUBJECTS
 };
 
-extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items" ... */
+/* The names of the subjects: "commits", "items", and so on. */
+extern const char *const truce__sim_subjects[SIM_SUBJECTS];
 
+/* One transaction or call of a client. */
 struct sim_script {
     enum sim_kind kind;
+    /* ops[d]: what the transaction does with document d. */
     enum sim_op ops[SIM_DOCUMENTS];
-    /* In keyed scenarios, the unique value that the write sets, or 0 if none exists. */
+    /* In keyed scenarios, the unique value that the write sets, or 0 to set none. */
     int keys[SIM_DOCUMENTS];
-    /* The idempotency key, or 0 if none exists. */
+    /* The idempotency key, or 0 for a transaction without a key. */
     int key;
-    /* The call of a pattern. */
+    /* The number of the call, for SIM_PATTERN. */
     int call;
-    /* The maximum number of runs after conflicts. 0 means 1. */
+    /* The maximum number of runs after conflicts; 0 means 1. */
     int tries;
 };
 
+/* The transactions or calls of a client, and its settings. */
 struct sim_client_script {
     const struct sim_script *scripts;
     int count;
-    /* Patterns: the store has no transactions. */
+    /* For patterns: the store has no transactions, so commits use the journal. */
     bool journal;
-    /* The store does not compare bytes. */
+    /* The store does not compare the bytes of documents. */
     bool values;
-    /* Items: a truce_item_form. Sets: even or odd. */
+    /* For items: a truce_item_form. For sets: an even or an odd number selects the form. */
     int form;
-    /* Edits: replaced versions are stored. */
+    /* For edits: replaced versions are kept. */
     bool keeps;
 };
 
+/* The inputs of a run, except for the choices. */
 struct sim_scenario {
     const char *name;
     enum sim_subject subject;
-    /* Documents that do not exist at the start. */
+    /* missing[d]: document d does not exist at the start. */
     bool missing[SIM_DOCUMENTS];
     /* Documents have a field `u` under a unique index, and the collection has declared keys. At the
-     * start: these values of u (0 for none), and those that are bare have no `_keys` yet. */
+     * start, document d has the value keys[d] (0 for none), and no `_keys` if bare[d]. */
     bool keyed;
     int keys[SIM_DOCUMENTS];
     bool bare[SIM_DOCUMENTS];
     struct sim_client_script clients[SIM_CLIENTS];
     int clients_count;
-    /* The maximum number of each. */
+    /* The maximum numbers of injected faults. */
     int crashes, losses, lates, jumps;
-    /* Writes of programs that do not use truce. */
+    /* The maximum number of writes by programs that do not use truce. */
     int plains;
 };
 
@@ -115,62 +122,71 @@ enum sim_action {
     SIM_PLAIN
 };
 
+/* An event that can happen next. */
 struct sim_choice {
     enum sim_action action;
-    /* The client, the number of the late call, or the place of the plain write. */
+    /* The number of the client, of the late call, or of the place of the plain write. */
     int who;
 };
 
+/* Decides what happens next. */
 struct sim_chooser {
     /* Returns one of choices[0..count), or a negative number to end the run, in which case all
      * clients die. `state` is a hash of the whole state of the run. */
     int (*choose)(struct sim_chooser *chooser, const struct sim_choice *choices, int count,
                   uint64_t state);
-    /* Whether the next choice needs `state`; otherwise it is 0. */
+    /* The next choice needs `state`. Otherwise `state` is 0, which saves its computation. */
     bool wants_state;
 };
 
 /* ---- one run -------------------------------------------------------------------------------- */
 
+/* A transaction as its client saw it. */
 struct sim_txn {
     const struct sim_script *script;
+    /* The number of the client. */
     int client;
     bson_oid_t id;
     truce_status status;
+    /* The call has returned, with `status`. */
     bool ended;
-    /* Positions in the order of events, for real time. */
+    /* The events at which the transaction began and ended, for the order in real time. */
     int began_at, ended_at;
-    /* The version that was read, or -1 if none exists. */
+    /* read[d]: the number of the version of document d that was read, or -1 if none was. */
     int read[SIM_DOCUMENTS];
-    /* The value of the field `p` that was read. */
+    /* plain[d]: the value of the field `p` of document d that was read. */
     int plain[SIM_DOCUMENTS];
 };
 
 /* A removed version has no revision. It then names the commit whose release removed it, or the
  * transaction that did so directly. */
 struct sim_version {
+    /* The document exists. */
     bool present;
     bool has_rev;
     bson_oid_t rev;
-    /* The transaction of a removed version without a revision. */
+    /* For a removed version without a revision: the transaction that removed the document. */
     int txn;
-    /* The value of u, or 0 if none exists. */
+    /* The value of the field `u`, or 0 if the document has no such field. */
     int key;
-    /* The event at which it was first observed. */
+    /* The event at which the version was first observed. */
     int at;
 };
 
+/* The result of a run. */
 struct sim_result {
-    /* NULL if none exists. */
+    /* The violation, or NULL if the run was correct. `detail` describes it. */
     const char *violation;
     char detail[512];
+    /* The number of choices. */
     int steps;
-    /* Transactions. */
+    /* The numbers of transactions with these outcomes. */
     int committed, conflicts, unknown;
-    /* The injected faults. */
+    /* The numbers of injected faults. */
     int crashes, losses, lates, jumps;
+    /* The number of plain writes. */
     int plains;
-    /* The chooser ended the run. */
+    /* The chooser ended the run before its end. */
     bool cut;
 };
 
@@ -194,6 +210,7 @@ void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
 void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64_t runs,
                       FILE *trace, struct sim_result *result);
 
+/* The result of a search, with the numbers of runs, of different states, and of choices. */
 struct sim_search {
     uint64_t runs, states, steps;
     /* All choices within the limits were explored. */

@@ -155,6 +155,8 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
     return status;
 }
 
+/* Reads the documents of the script by one truce_read_many, and records which versions were
+ * read. */
 static truce_status clients_run_snapshot(struct client *client, struct sim_txn *txn,
                                          bson_error_t *error)
 {
@@ -209,6 +211,7 @@ static struct sim_txn *new_txn(struct client *client, const struct sim_script *s
     return txn;
 }
 
+/* Runs one transaction of the client, and records its result unless the client died. */
 static truce_status run_script(struct client *client, const struct sim_script *script)
 {
     struct sim_txn *txn = new_txn(client, script);
@@ -225,7 +228,7 @@ static truce_status run_script(struct client *client, const struct sim_script *s
         txn->status = truce__patterns_call(client, script, client->txn, &error);
     else
         txn->status = truce__sim_commit(client, txn, &error);
-    if (!client->dead) { /* A dead client gets no result. */
+    if (!client->dead) { /* A dead client gets no result of its last call. */
         txn->ended = true;
         txn->ended_at = client->run->history.clock++;
         if (client->run->trace)

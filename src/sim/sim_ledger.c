@@ -152,6 +152,8 @@ static int64_t sim_ledger_encode_balance(const truce_ledger_balance *balance)
     return balance->number * 1000000 + balance->balance;
 }
 
+/* Makes one call of the table. Several clients use the id "shared", so a post may find it posted
+ * and a reversal may find it reversed. */
 static truce_status ledger_send(struct client *client, truce_ledger *ledger, int txn,
                                 const struct ledger_call *call, bson_error_t *error)
 {
@@ -195,7 +197,7 @@ static truce_status call_ledger(struct client *client, int call, int txn, bson_e
     truce_status status = ledger_send(client, ledger, txn, &ledger_calls[call], error);
 
     truce_ledger_free(ledger);
-    /* The transaction was reversed before; that is allowed. */
+    /* Another client has reversed the transaction, which is allowed. */
     return status == TRUCE_DUPLICATE ? TRUCE_CONFLICT : status;
 }
 
@@ -277,7 +279,8 @@ static void sim_check_ledger(struct run *run, const bson_t *document)
     truce_ledger_report report;
     bson_error_t error;
 
-    truce_assert(!ledger_read_all(run, ledger, &error)); /* Completes unfinished commits. */
+    /* Reading the ledger completes unfinished commits. */
+    truce_assert(!ledger_read_all(run, ledger, &error));
     truce_assert(
         !truce_ledger_verify(ledger, NULL, NULL, ledger_report_one_finding, run, &report, &error));
     for (int t = 0; t < run->history.txns_count; t++) {

@@ -20,10 +20,11 @@
  *     revisions  the version rises by one with every change, and a version is one content
  *
  * At the end, the results of the clients are compared with the document. An acknowledged change is
- * in it once, and a refused one is not. A change whose answer was lost may be in it. No edit is in
+ * in it once, and a refused one is not. A change whose reply was lost may be in it. No edit is in
  * it partially. The stored old versions are the versions that existed.
  */
 
+/* The number of replaced versions that are kept, for calls with `keeps`. */
 #define KEPT 3
 
 /* ---- the documents --------------------------------------------------------------------------- */
@@ -114,6 +115,7 @@ static truce_status send_item(struct client *client, struct request *request, co
     return truce_transact(&client->store, patterns_update_in, request, &options, error);
 }
 
+/* Makes one call of the table with a handle of its own. */
 static truce_status call_item(struct client *client, int call, int txn, bson_error_t *error)
 {
     const char *const *words = item_calls[call];
@@ -149,6 +151,8 @@ static char letter_of(const struct fields *field)
     return type.type == BSON_TYPE_UTF8 ? *truce__value_text(type, &length) : *field->key;
 }
 
+/* Checks the items after a write: each item occurs as often as the clients allow, B is before C,
+ * and no count was undone or changed partially. */
 static void observe_items(struct run *run, const bson_t *document)
 {
     struct value items = truce__value_field(truce__value_document(document), "badges", 6);
@@ -292,9 +296,10 @@ static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
             (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
     } else {
         edit_document(&read, client->number, txn, call == MERGE_HOT, &mine);
+        /* Plain writes do not raise the version number. So if there are plain writers, the base
+         * must be given. */
         status = (call == SAVE ? truce_revision_save : truce_revision_merge)(
             revision, NULL, &mine, version,
-            /* The version number does not change with plain writes. */
             call == MERGE_KEPT && !client->run->scenario->plains ? NULL : &read, result, error);
         bson_destroy(&mine);
     }

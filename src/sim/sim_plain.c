@@ -19,7 +19,7 @@
  * `p % 100` is the number of plain writes that are stored. It is checked after each write that
  * reaches the store. If it decreased, a call has overwritten a write that it had not read. Only a
  * decided journal commit may do so (journal_release.c). It must first save the overwritten version,
- * or record the loss in its commit document. Crashes, lost answers, and slow clients do not change
+ * or record the loss in its commit document. Crashes, lost replies, and slow clients do not change
  * that.
  */
 
@@ -57,7 +57,7 @@ static bool plain_check(struct run *run, int place, bson_t *document)
         BSON_APPEND_INT32(&filter, "_id", 1);
     found = !truce_find_one(run->inner, plain_collection_of(run), &filter, NULL, document, &error);
     bson_destroy(&filter);
-    /* A stub is not a document. */
+    /* A stub does not count as a document. */
     return found && !(bson_iter_init(&iter, document) &&
                       bson_iter_find_descendant(&iter, "_intent.new", &iter));
 }
@@ -158,6 +158,8 @@ static void sim_plain_wrong(struct run *run, const char *what, const bson_t *doc
              truce__value_show(truce__value_document(document), text, sizeof text));
 }
 
+/* Compares the number of plain writes in a document with the number that were made. Fewer of them
+ * are allowed only if a release overwrote some and reported it. */
 static void observe_place(struct run *run, int place)
 {
     struct sim_plain *plain = &run->plain[place];
@@ -165,7 +167,8 @@ static void observe_place(struct run *run, int place)
     char path[32];
     int count;
 
-    if (!plain_check(run, place, &document)) { /* The document was removed. */
+    /* The document was removed, so there is nothing to compare. */
+    if (!plain_check(run, place, &document)) {
         *plain = (struct sim_plain){0};
         bson_destroy(&document);
         return;

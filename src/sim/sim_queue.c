@@ -18,10 +18,11 @@
  * is done has its effect, a cancelled job has none, and a refused call has left no effect.
  */
 
+/* The maximum number of waits of the last worker until every job has ended. */
 #define WAITS_MAX 5000
-/* Jobs of one claim. */
+/* The number of jobs that one claim takes. */
 #define CLAIMED 2
-/* Jobs at the start. The others have the number 10 + call. */
+/* The number of jobs at the start. The other jobs have the number 10 + call. */
 #define JOBS 3
 
 enum { WORK, WORK_SLOWLY, EXTEND, FAIL, ADD, CANCEL, CALLS };
@@ -37,7 +38,7 @@ static truce_queue *queue_on(truce_store *store)
                                                          .deadline_ms = DEADLINE_MS});
 }
 
-/* Makes the id from the number. */
+/* Makes the id of the job with this number. */
 static bson_oid_t queue_id_of(int job)
 {
     bson_oid_t id;
@@ -184,7 +185,7 @@ static truce_status call_queue(struct client *client, int call, int txn, bson_er
         status = truce_queue_cancel(queue, NULL, &cancelled, error);
     else
         status = queue_work(client, queue, call, txn, error);
-    if (status == TRUCE_INVALID) /* The job has ended; that is allowed. */
+    if (status == TRUCE_INVALID) /* INVALID means that the job has ended, which is allowed. */
         status = TRUCE_CONFLICT;
     truce_queue_free(queue);
     return status;

@@ -8,28 +8,34 @@
 #include "sim/history_checker.h"
 #include "truce/sys/store.h"
 
-#define LEASE_MS    1000
-#define JUMP_MS     INT64_C(5000)
+/* The lease of commits and jobs. */
+#define LEASE_MS 1000
+/* The length of a jump in time, which is longer than a lease. */
+#define JUMP_MS INT64_C(5000)
+/* A deadline that no call reaches. */
 #define DEADLINE_MS 1000000000u
-#define STEPS_MAX   5000
+/* A run with more steps is reported as a livelock. */
+#define STEPS_MAX 5000
 
 struct run;
 
-/* For patterns: the calls, their results, and the observed states of the document. */
+/* The state of a run of a pattern: the calls, their results, and the observed states of the
+ * document. */
 struct sim_patterns {
     struct {
-        /* `in` is true if the call took effect. */
+        /* `begun`: the call began. `known`: its result is known. `in`: it took effect. */
         bool begun, known, in;
     } calls[SIM_TXNS];
+    /* The first violation that the pattern found, or NULL. `detail` describes it. */
     const char *wrong;
     char detail[400];
-    /* Items: the count of B. Edits: the version. */
+    /* For items: the count of B. For edits: the last version. */
     int64_t number;
-    /* Sets: the rank of each name's current entry. */
+    /* For sets: the rank of the current entry of each name. */
     int64_t ranks[2];
     /* The subject of each call, for the pattern's own check. */
     int64_t about[SIM_TXNS];
-    /* Edits: the digest of each version. */
+    /* For edits: the digest of each version. */
     uint64_t contents[SIM_VERSIONS];
 };
 
@@ -38,54 +44,66 @@ struct sim_plain {
     int count;
 };
 
+/* A write that takes effect late, or never. */
 struct late_call {
+    /* `used`: the slot has a call. `is_modify`: the call is `modify`; otherwise it is `write`. */
     bool used, is_modify;
+    /* The number of the transaction that made the call. */
     int txn;
-    /* Its documents are copies. */
+    /* The write, whose documents are copies. */
     truce_write write;
     truce_modify_options modify;
 };
 
+/* A client of the simulation, which is also the store that it uses. */
 struct client {
-    /* The decorator; must be first. */
+    /* Must be the first field: the functions of the decorator get a pointer to it. */
     truce_store store;
     struct run *run;
     int number;
     struct fiber *fiber;
     const struct sim_client_script *script;
+    /* `ended`: all transactions of the client have ended. `dead`: it has crashed, so its calls
+     * fail. `sleeping`: it waits for a write of another client or a jump in time. */
     bool ended, dead, sleeping;
-    /* The pending call is of a kind that can be late. */
+    /* The pending call is of a kind that can take effect late. */
     bool may_be_late;
-    /* The store's version when the client fell asleep. */
+    /* run->changes when the client fell asleep. */
     uint64_t slept_at;
-    /* The current transaction. */
+    /* The number of the current transaction. */
     int txn;
-    /* The number of ids drawn. */
+    /* The number of ids that the client has drawn. */
     uint64_t ids;
-    /* The hash of all answers to the client. */
+    /* A hash of all replies to the client, which determines its state. */
     uint64_t local;
+    /* The scheduler's decision about the pending call. */
     enum sim_action verdict;
 };
 
+/* A run of the simulation. */
 struct run {
     const struct sim_scenario *scenario;
     struct sim_chooser *chooser;
     struct sim_result *result;
     FILE *trace;
+    /* The memory store that all clients share. */
     truce_store *inner;
     struct client clients[SIM_CLIENTS];
+    /* The client that runs, or NULL. */
     struct client *current;
     struct late_call late[SIM_LATE_MAX];
     struct sim_history history;
     struct sim_patterns patterns;
     struct sim_plain plain[SIM_DOCUMENTS];
+    /* The first violation that concerns a plain write, or NULL. */
     const char *plain_wrong;
+    /* The simulated time. */
     int64_t now_ms;
-    /* The number of ids drawn outside of clients. */
+    /* The number of ids that were drawn outside of clients. */
     uint64_t ids;
     /* The number of writes that reached the store, and of jumps in time. */
     uint64_t changes;
-    /* Calls are not scheduled: during the setup and at the end. */
+    /* Calls are not scheduled, because the run is being set up or checked. */
     bool free_running;
 };
 
@@ -96,14 +114,15 @@ extern const char *const truce__sim_action_names[];
 extern const truce_store_ops truce__sim_store_ops;
 /* Returns an unused slot for a late call, or NULL. */
 struct late_call *truce__sim_free_late(const struct run *run);
-/* Makes a late call, whose answer reaches no client. */
+/* Makes a late call, whose reply reaches no client. */
 void truce__sim_land(struct run *run, struct late_call *late);
 void truce__sim_drop_late(struct late_call *late);
 
 /* ---- sim_clients.c ---- */
 
-/* Runs a client of the simulation: the function of a fiber; `client` is a struct client. */
+/* Runs a client of the simulation. This is the function of a fiber; `client` is a struct client. */
 void truce__sim_client(void *client);
+/* Runs a transaction as one commit, and sets the id of the commit in `txn`. */
 truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_error_t *error);
 
 /* ---- sim_patterns.c ---- */
@@ -112,13 +131,13 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
 struct sim_pattern {
     /* The document at the start, in JSON. */
     const char *collection, *document;
-    /* A collection with {_id: 1, n: 0}, or NULL. */
+    /* The name of another collection, which has {_id: 1, n: 0}, or NULL. */
     const char *other;
-    /* A script's `call` is below this number. */
+    /* The number of different calls. The field `call` of a script is below it. */
     int calls;
-    /* The number of places of plain writers. */
+    /* The number of places to which plain writers may write. */
     int places;
-    /* Creates other documents. May be NULL. */
+    /* Creates further documents before the run, or NULL. */
     void (*begin)(struct run *run);
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
     void (*observe)(struct run *run, const bson_t *document);
@@ -137,6 +156,7 @@ const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);
 /* Records a violation. Only the first one counts. */
 void truce__sim_fail(struct run *run, const char *what, const bson_t *document);
 void truce__patterns_begin(struct run *run);
+/* Makes a call of the pattern, and records whether its result is known. */
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
                                   bson_error_t *error);
 /* Checks the state that a reader would see after each write that reached the store. */
@@ -146,8 +166,9 @@ const char *truce__patterns_check(struct run *run, char *detail, size_t size);
 
 /* ---- sim_plain.c ---- */
 
-/* Returns the number of places to which a plain writer may write now; 0 after enough writes. */
+/* Returns the number of places to which a plain writer may write now, or 0 after enough writes. */
 int truce__sim_plains(const struct run *run);
+/* Makes a plain write to a place: increments the field `p`. */
 void truce__sim_plain(struct run *run, int place);
 /* Checks the plain writes after each write that reached the store. */
 void truce__sim_plain_observe(struct run *run);

@@ -13,11 +13,11 @@
  * store that all clients share. Before each call, the fiber yields to the scheduler, which offers
  * the chooser all events that can happen next:
  *
- *     step          the call is made and answered
+ *     step          the call is made, and the client gets the reply
  *     crash before  the client dies: the call is not made
  *     crash after   the call is made, then the client dies
- *     lose          the call is made, the answer is UNKNOWN
- *     late          the call is not made yet, the answer is UNKNOWN; it is made later or never
+ *     lose          the call is made, the result is UNKNOWN
+ *     late          the call is not made yet, the result is UNKNOWN; it is made later or never
  *     land          a late call is made
  *     jump          time advances past every lease
  *     plain         a program that does not use truce writes (sim_plain.c)
@@ -57,7 +57,8 @@ static int64_t monotonic_ns(void *arg)
     struct run *run = arg;
 
     if (run->current && run->current->dead)
-        return INT64_MAX / 2; /* After every deadline. */
+        /* A time after every deadline, so that a dead client ends its waits. */
+        return INT64_MAX / 2;
     return run->now_ms * 1000000;
 }
 
@@ -65,7 +66,7 @@ static uint64_t scheduler_draw_entropy(void *arg)
 {
     struct run *run = arg;
     struct client *client = run->current;
-    /* Outside of clients, ids come from another stream. */
+    /* Ids outside of clients come from a stream of their own. */
     uint64_t number = client ? (uint64_t)client->number : SIM_CLIENTS;
     uint64_t *ids = client ? &client->ids : &run->ids;
 
@@ -118,6 +119,8 @@ static uint64_t past_of(const struct sim_history *history)
     return past;
 }
 
+/* Returns a hash of the whole state of the run: time, history, stored documents, clients, late
+ * calls, and the numbers of injected faults. Two runs with the same hash have the same future. */
 static uint64_t scheduler_state_of(const struct run *run)
 {
     static const char *const collections[] = {
@@ -136,7 +139,8 @@ static uint64_t scheduler_state_of(const struct run *run)
 
         truce_assert(!truce_find(run->inner, collections[i], NULL, NULL, &cursor, &error));
         while (!truce_cursor_next(cursor, &document, &error) && document)
-            sum += truce__sim_mix(truce__sim_digest(document), 99); /* Independent of order. */
+            /* A sum, so the hash does not depend on the order of the documents. */
+            sum += truce__sim_mix(truce__sim_digest(document), 99);
         truce_cursor_close(cursor);
         state = truce__sim_mix(state, sum);
     }
@@ -188,6 +192,8 @@ static void offer_client(const struct run *run, const struct client *client,
         scheduler_offer(choices, count, SIM_LATE, client->number);
 }
 
+/* Lists the events that can happen next. Returns 0 if all clients have ended. If all of them sleep,
+ * only a jump in time is possible. */
 static int gather_choices(struct run *run, struct sim_choice *choices)
 {
     int count = 0, alive = 0;
@@ -200,7 +206,7 @@ static int gather_choices(struct run *run, struct sim_choice *choices)
     }
     if (!alive)
         return 0;
-    if (count == 0) { /* All clients wait. */
+    if (count == 0) { /* All clients wait, so time must advance. */
         run->changes++;
         scheduler_offer(choices, &count, SIM_JUMP, 0);
         return count;
@@ -247,7 +253,7 @@ static void scheduler_act(struct run *run, struct sim_choice choice)
         truce__sim_plain(run, choice.who);
     } else if (choice.action == SIM_JUMP) {
         run->now_ms += JUMP_MS;
-        run->changes++; /* Sleeping clients check again. */
+        run->changes++; /* Sleeping clients check again what they wait for. */
     } else {
         run->clients[choice.who].verdict = choice.action;
         scheduler_resume(run, &run->clients[choice.who]);
@@ -306,6 +312,8 @@ static void declare_keys(struct run *run)
     }
 }
 
+/* Opens the store of the run, and creates the indexes, the horizon, and the documents that exist at
+ * the start. */
 static void insert_documents(struct run *run)
 {
     bson_error_t error;
@@ -361,13 +369,14 @@ static void start_clients(struct run *run)
         client->script = &run->scenario->clients[c];
         client->fiber = truce__fiber_new(truce__sim_client, client);
         client->verdict = SIM_STEP;
-        scheduler_resume(run, client); /* Runs to its first call. */
+        scheduler_resume(run, client); /* Runs the client to its first call. */
     }
 }
 
 static void sweep_until_quiet(struct run *run)
 {
-    struct client *sweeper = &run->clients[SIM_CLIENTS - 1]; /* not used by scenarios */
+    /* The sweeper is a client that no scenario uses. */
+    struct client *sweeper = &run->clients[SIM_CLIENTS - 1];
     truce_sweep_options options = {.retention_ms = -1};
     truce_sweep_report report;
     bson_error_t error = {0};
@@ -427,6 +436,8 @@ static const char *check_liveness(struct run *run)
     return NULL;
 }
 
+/* Ends a run: sweeps, makes the remaining late calls, and sweeps again. Then checks the history,
+ * the plain writes, the pattern, and liveness, in this order, up to the first violation. */
 static void scheduler_finish(struct run *run)
 {
     struct sim_result *result = run->result;

@@ -12,20 +12,23 @@
  * states, the probability of a collision is about 3e-8.
  */
 
+/* The maximum number of choices in a run. */
 #define PATH_MAX 4096
 
+/* A chooser that explores all choices, depth first. */
 struct search {
     struct sim_chooser base;
-    /* The hashes of the states that were seen. */
+    /* The hashes of all states that were reached. `states` has the states by their numbers. */
     struct hash_table seen;
     uint64_t *states;
     uint32_t states_room;
-    /* The choice at each depth. */
+    /* The number of the choice that the path takes at each depth. */
     int path[PATH_MAX];
-    /* The number of choices at each depth. */
+    /* The number of choices that the scheduler offered at each depth. */
     int width[PATH_MAX];
-    /* The length of the prefix to replay. */
+    /* The length of the prefix of `path` that the next run replays. */
     int length;
+    /* The number of choices that the current run has made. */
     int depth;
 };
 
@@ -54,9 +57,11 @@ static int search_choose(struct sim_chooser *base, const struct sim_choice *choi
 
     (void)choices;
     truce_assert(depth < PATH_MAX);
-    base->wants_state = depth + 1 >= search->length; /* Not while a known path is replayed. */
+    /* The state is not needed while a known path is replayed. */
+    base->wants_state = depth + 1 >= search->length;
     if (depth < search->length) {
-        truce_assert(search->width[depth] == count); /* Else the run is not deterministic. */
+        /* A different number of choices would mean that the run is not deterministic. */
+        truce_assert(search->width[depth] == count);
         return search->path[depth];
     }
     if (!search_add(search, state)) {

@@ -10,14 +10,18 @@
  * one client runs for several steps, because a race needs a fast client and a slow one.
  */
 
-#define SCRIPTS_MAX  4
+/* The maximum number of transactions of a client. */
+#define SCRIPTS_MAX 4
+/* The number of seeds that are tried before a smaller scenario counts as correct. */
 #define SHRINK_WALKS 2000
 
+/* A chooser that draws its choices from a seed. */
 struct dice {
     struct sim_chooser base;
     struct random random;
+    /* The client that made the last step. It is likely to make the next one, too. */
     int favourite;
-    /* Of 100 choices, the number that may be faults. */
+    /* The percentage of choices that may be faults. */
     unsigned faults;
 };
 
@@ -55,7 +59,7 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
         truce__sim_run(scenario, &dice.base, NULL, result);
         if (!result->violation)
             continue;
-        if (trace) { /* Replay with a trace. */
+        if (trace) { /* Repeats the run with a trace. */
             struct dice same = {.base = {.choose = seed_choose}, .faults = 15};
             struct sim_result again;
 
@@ -153,6 +157,8 @@ static void random_calls(struct random *random, struct made *made)
     }
 }
 
+/* Derives the scenario from the seed. The order of the draws must not change, because seeds in
+ * reports would then mean other scenarios. */
 static void seed_make(enum sim_subject subject, uint64_t seed, struct made *made)
 {
     struct random *random = &made->dice.random;
@@ -183,11 +189,12 @@ static void seed_make(enum sim_subject subject, uint64_t seed, struct made *made
         random_calls(random, made);
     else if (truce__random_below(random, 3) == 0)
         random_keys(random, scenario, made->scripts);
-    if (plains >= 3) { /* In half of the runs. */
+    if (plains >= 3) { /* Half of the runs have plain writers. */
         scenario->plains = plains - 2;
         for (int c = 0; c < scenario->clients_count; c++)
             scenario->clients[c].values = truce__random_below(random, 2);
-        if (truce__random_below(random, 2)) /* Then every loss must be reported. */
+        /* Without other faults, every lost plain write must be reported. */
+        if (truce__random_below(random, 2))
             scenario->crashes = scenario->losses = scenario->lates = 0;
     }
 }

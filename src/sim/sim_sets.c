@@ -11,7 +11,7 @@
  *
  *     a name occurs once, in the list or among the removed names; its operation never gets older
  *
- * At the end, the entry of a name is the newest acknowledged operation, or one whose answer was
+ * At the end, the entry of a name is the newest acknowledged operation, or one whose reply was
  * lost.
  */
 
@@ -20,17 +20,18 @@ struct operation {
     bool add;
 };
 
+/* The maximum number of operations in a call. */
 #define OPERATIONS_MAX 3
 
 static const struct set_call {
     bool in_commit;
-    /* An operation with seq 0 ends the list. */
+    /* The operations of the call; the first one with a seq of 0 ends the list. */
     struct operation operations[OPERATIONS_MAX];
 } set_calls[] = {
     {.operations = {{0, 1, true}}},
     {.operations = {{0, 2, false}}},
     {.operations = {{0, 3, true}}},
-    {.operations = {{0, 3, false}}}, /* At equal seqs, the add wins. */
+    {.operations = {{0, 3, false}}}, /* If two operations have the same seq, the add wins. */
     {.operations = {{1, 2, true}}},
     {.operations = {{1, 4, false}}},
     {.operations = {{1, 1, false}}},
@@ -49,7 +50,7 @@ static int64_t rank_of(const struct operation *operation)
     return 2 * operation->seq + operation->add;
 }
 
-/* A commit also increments n of {_id: 1, n} in this collection. */
+/* A commit also increments the field n of {_id: 1, n} in this collection. */
 #define COMMITS_OF "others"
 
 /* ---- calling --------------------------------------------------------------------------------- */
@@ -59,6 +60,8 @@ struct request {
     const struct set_call *call;
 };
 
+/* Applies the operations of a call, in the commit if it is not NULL. A single operation takes the
+ * call for one operation, so that both public calls are tested. */
 static truce_status sets_apply_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct request *request = arg;

@@ -77,7 +77,7 @@ static void sim_store_observe(struct run *run, int txn, const char *collection,
     truce__sim_plain_observe(run);
 }
 
-/* Runs after each call, with a digest of its answer. */
+/* Runs after each call, with a digest of its reply. */
 static truce_status after_call(struct client *client, truce_status status, uint64_t digest,
                                bson_error_t *error)
 {
@@ -90,6 +90,7 @@ static truce_status after_call(struct client *client, truce_status status, uint6
     return client->verdict == SIM_LOSE ? sim_store_unanswered(error) : status;
 }
 
+/* A cursor of a client. */
 struct sim_cursor {
     truce_cursor base;
     truce_cursor *inner;
@@ -211,7 +212,7 @@ void truce__sim_land(struct run *run, struct late_call *late)
             truce_find_and_modify(run->inner, late->write.collection, late->write.filter,
                                   late->write.document, &late->modify, &document, NULL, &error);
 
-        (void)status; /* No client gets the answer. */
+        (void)status; /* No client waits for the result. */
         bson_destroy(&document);
     } else {
         truce_write_outcome outcome;
@@ -231,7 +232,7 @@ static void trace_bulk(struct run *run, const truce_write *writes, size_t count)
                    writes[i].document);
 }
 
-/* Fails all writes of a call: the answer is lost or the caller is dead, so their outcomes are
+/* Fails all writes of a call: the result is lost or the caller is dead, so their outcomes are
  * unknown. */
 static truce_status no_outcomes(truce_write_outcome *outcomes, size_t count, truce_status status,
                                 const bson_error_t *error)
@@ -269,7 +270,7 @@ static truce_status one_bulk(struct client *client, const truce_write *writes, s
 }
 
 /* Makes a message of several statements. As on a server, they run one after the other, and calls of
- * other clients may run between them. If the answer of one is lost, the answers of all are. If one
+ * other clients may run between them. If the reply of one is lost, the replies of all are. If one
  * takes effect late, the ones after it do, too. */
 static truce_status joined_bulk(struct client *client, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
@@ -304,6 +305,8 @@ static truce_status sim_bulk(truce_store *store, const truce_write *writes, size
                : one_bulk(client_of(store), writes, count, options, outcomes, error);
 }
 
+/* Makes a find-and-modify of a client. A late call keeps copies of its documents, and its caller
+ * gets UNKNOWN. */
 static truce_status sim_find_and_modify(truce_store *store, const char *collection,
                                         const bson_t *filter, const bson_t *update,
                                         const truce_modify_options *options, bson_t *document,
@@ -325,7 +328,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
         status = keep_late(client, &write, error);
         late->is_modify = true;
         late->modify = *options;
-        late->modify.projection = NULL; /* No client gets the answer. */
+        late->modify.projection = NULL; /* No client waits for the document. */
         late->modify.sort = sim_store_copy_of(options->sort);
         late->modify.array_filters = sim_store_copy_of(options->array_filters);
         late->modify.hint = NULL;

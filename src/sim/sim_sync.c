@@ -17,8 +17,10 @@
  * one that a caller gave, and each comment belongs to the user to which a caller moved it.
  */
 
+/* The number of users, whose names are copied. */
 #define USERS 2
-/* Comments at the start, 1 to 3. New ones have the number of the call plus this. */
+/* The number of comments at the start, with the ids 1 to 3. A new comment has the id ADDED + the
+ * number of its call. */
 #define COMMENTS 3
 #define ADDED    100
 

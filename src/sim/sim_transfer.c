@@ -16,15 +16,17 @@
  * results of its calls. The accounts agree with the completed transfers, and no mark is left.
  */
 
+/* The number of accounts, and the balance of each at the start. */
 #define ACCOUNTS 3
 #define EACH     100
-/* Several calls start the transfers 500 and 501. Other ids are the numbers of the calls. */
+/* The ids of the two transfers that several calls start begin here. Other ids are the numbers of
+ * the calls. */
 #define SHARED     500
 #define COLLECTION "moves"
 
 static const struct transfer_call {
     enum { START, IN_COMMIT, CANCEL, RESUME } verb;
-    /* `shared` is the id, or 0 if the id is the number of the call. */
+    /* The id of the transfer, or 0 if the id is the number of the call. */
     int shared, from, to, value;
 } transfer_calls[] = {
     {START, 0, 1, 2, 30},      {START, 0, 2, 3, 70},          {START, 0, 3, 1, 25},
@@ -106,7 +108,7 @@ static void observe_account(struct run *run, const bson_t *document)
         truce__sim_fail(run, "an account is overdrawn", document);
 }
 
-/* Returns "" if there is no such transfer. */
+/* Reads the state of a transfer. The state is "" if the transfer does not exist. */
 static void transfer_read_state(struct run *run, truce_transfers *transfers, int n, char state[16])
 {
     const bson_value_t id = transfer_number(n);

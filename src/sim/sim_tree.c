@@ -22,7 +22,7 @@ enum { PUBLISH, PUBLISH_LESS, REBASE, ORDER, READ, READ_FIRST, READ_HELD, COLLEC
 static const int tree_calls[] = {PUBLISH,    PUBLISH_LESS, REBASE,  ORDER,  READ,
                                  READ_FIRST, READ_HELD,    COLLECT, COLLECT};
 
-/* The mark of an edit is the number of the call plus this. */
+/* The mark of an edit is MARK + the number of its call. */
 #define MARK 100
 
 static truce_tree *tree_on(truce_store *store)
@@ -97,7 +97,7 @@ static truce_status sim_tree_publish(struct client *client, truce_tree *tree, in
 }
 
 struct seen {
-    /* Of "a", "b", and "c". 0 if the item is missing. */
+    /* The marks of "a", "b", and "c", or 0 for a missing item. */
     int marks[3];
 };
 

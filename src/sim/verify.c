@@ -8,10 +8,12 @@
 
 #include "sim/verify_parts.h"
 
+/* The maximum number of operations in a transaction, the maximum number of transactions in a
+ * history, and the maximum length of a key in bytes. */
 #define OPS_MAX  10000
 #define TXNS_MAX 10000000
 #define KEY_MAX  1000
-/* The maximum of the search for an order of registers. */
+/* The maximum number of steps in the search for an order of registers. */
 #define STEPS_MAX 5000000
 
 struct verify *truce__verify_new(void)
@@ -138,6 +140,7 @@ static truce_status verify_read_value(struct verify *verify, const bson_iter_t *
                            op->kind == VERIFY_APPEND ? VERIFY_LIST : VERIFY_REGISTER, error);
 }
 
+/* Reads one operation of a transaction, and the type of its key. */
 static truce_status read_op(struct verify *verify, const bson_iter_t *iter, struct verify_op *op,
                             bson_error_t *error)
 {

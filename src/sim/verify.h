@@ -29,6 +29,7 @@
 
 struct verify;
 
+/* An anomaly that was found. */
 struct verify_anomaly {
     /* "G0", "G1a", "G1b", "G1c", "G-single", "G2-item" (each cycle also with "-realtime"),
      * "internal", "duplicate", "incompatible-order", "lost-append", or "not-linearizable". */

@@ -10,17 +10,20 @@
  *
  *     0  [=========]          r x [], append y 1
  *     1     [=========]       r y [], append x 2
- *     2                [==]   r x [2], r y [1]
- */
+ *     2                [==]   r x [2], r y [1] */
 
-#define WIDTH_MAX  40
-#define LINES_MAX  40
+/* The maximum width of the time axis in characters, and the maximum number of transactions. */
+#define WIDTH_MAX 40
+#define LINES_MAX 40
+/* The maximum length of the operations of a transaction in bytes, and the maximum number of values
+ * of a list that are shown. */
 #define OPS_TEXT   240
 #define VALUES_MAX 8
 
+/* A picture of transactions. */
 struct drawing {
     const struct verify *part;
-    /* All beginnings and ends, sorted, each once. */
+    /* The times of all beginnings and ends, sorted, without repetitions. */
     double *times;
     uint32_t times_count;
 };
@@ -94,6 +97,8 @@ static void draw_value(char *text, size_t size, const struct verify_op *op, bool
     snprintf(text + at, size - at, "]");
 }
 
+/* Appends the operations of a transaction, up to OPS_TEXT bytes. Omits what a transaction has read
+ * unless it committed. */
 static void draw_ops(struct drawing *drawing, const struct verify_txn *txn, struct buffer *out)
 {
     static const char *const names[] = {"append", "w", "r"};
@@ -113,7 +118,8 @@ static void draw_ops(struct drawing *drawing, const struct verify_txn *txn, stru
         truce__buffer_append_text(out, names[op->kind]);
         truce__buffer_append_text(out, " ");
         truce__buffer_append_text(out, key);
-        if (op->kind != VERIFY_READ || txn->outcome == VERIFY_OK) { /* The result is known. */
+        /* The result of a read is known only if the transaction committed. */
+        if (op->kind != VERIFY_READ || txn->outcome == VERIFY_OK) {
             truce__buffer_append_text(out, " ");
             truce__buffer_append_text(out, value);
         }

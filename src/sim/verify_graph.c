@@ -11,6 +11,7 @@
 
 struct edge {
     uint32_t from, to, key;
+    /* The kinds of the edge, as bits of verify_edge. */
     unsigned kinds;
 };
 
@@ -49,10 +50,11 @@ void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, en
 
 /* The edges of the allowed kinds, grouped by the node that they leave. */
 struct adjacency {
-    /* One for each node, and the end. */
+    /* starts[n]: the index in `targets` of the first edge that leaves node n. The last element is
+     * the end. */
     uint32_t *starts;
     uint32_t *targets;
-    /* The numbers of the edges. */
+    /* edges[i]: the number of the edge to targets[i]. */
     uint32_t *edges;
 };
 
@@ -92,11 +94,13 @@ static void release_adjacency(struct adjacency *adjacency)
 
 /* ---- components ----------------------------------------------------------------------------- */
 
+/* The state of the search for components (R. Tarjan, 1972). */
 struct tarjan {
     const struct adjacency *adjacency;
-    /* Index 0: not visited. */
+    /* For each node: its number in the order of visits, or 0 before the visit; the lowest reachable
+     * number; its component; its next edge. */
     uint32_t *index, *low, *component, *at;
-    /* The recursion, and the nodes without a component. */
+    /* The stack of the recursion, and the stack of nodes that have no component yet. */
     uint32_t *path, *open;
     uint32_t path_count, open_count, next, components;
 };
@@ -182,7 +186,7 @@ static uint32_t *components_of(const struct verify_graph *graph, const struct ad
 
 /* The work areas of a breadth-first search, one entry for each node. */
 struct breadth {
-    /* The edge + 1 that led to a node, or 0 if the node was not visited. */
+    /* The number of the edge that led to a node, plus 1, or 0 if the node was not visited. */
     uint32_t *from;
     uint32_t *source, *queue;
 };
@@ -219,7 +223,7 @@ static uint32_t graph_shortest_cycle(const struct verify_graph *graph,
     }
     for (uint32_t n = breadth->source[start]; found && n != start; n = breadth->source[n])
         count++;
-    if (found && count < length) { /* From the end to the start. */
+    if (found && count < length) { /* The path is followed from its end back to `start`. */
         uint32_t node = breadth->source[start], e = last;
 
         length = count;

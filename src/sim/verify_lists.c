@@ -21,28 +21,31 @@
 
 #define NO_TXN UINT32_MAX
 
+/* A value that was appended to a list. */
 struct element {
     uint32_t key, txn;
     int64_t value;
-    /* The transaction's last append to the key. */
+    /* The append is the last one of the transaction to this key. */
     bool last;
-    /* In the longest read. */
+    /* The longest read of the key contains the value. */
     bool seen;
-    /* The transaction's append to the key before this one. `has_before` is true if there is one. */
+    /* The transaction's previous append to the key. Valid if `has_before`. */
     bool has_before;
     int64_t before;
 };
 
+/* The check of the lists of a history. */
 struct lists {
     struct verify *verify;
-    /* Sorted by key and value. */
+    /* All appended values, sorted by key and value. */
     struct element *elements;
+    /* For each key, the longest list that was read, and its reader. */
     uint32_t count;
     struct {
         const int64_t *list;
         uint32_t length, txn;
-    } * longest; /* The longest list of each key. */
-    /* The transactions that took effect: committed, or a value of theirs was read. */
+    } * longest;
+    /* took_effect[t]: transaction t committed, or a value that it appended was read. */
     bool *took_effect;
     struct verify_graph *graph;
 };
@@ -91,6 +94,8 @@ static struct element new_element(const struct verify_txn *txn, uint32_t t, uint
     return element;
 }
 
+/* Gathers the appended values of all transactions, sorted, and reports values that were appended
+ * twice to a list. */
 static void gather_elements(struct lists *lists)
 {
     const struct verify *verify = lists->verify;
@@ -354,7 +359,7 @@ static void lists_add_reads(struct lists *lists)
                 continue;
             length = foreign_length(txn, i);
             if (length > lists->longest[key].length)
-                continue; /* Reported as incompatible. */
+                continue; /* Such a read was reported as incompatible. */
             if (length)
                 lists_add(lists, writer_at(lists, key, length - 1), t, EDGE_WR, key);
             if (length < lists->longest[key].length)
@@ -386,7 +391,8 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
 
         if (txn->outcome == VERIFY_FAIL)
             continue;
-        while (low < high) { /* Finds the first end time that is not before its beginning. */
+        /* Finds the last end time before the beginning of the transaction. */
+        while (low < high) {
             uint32_t middle = low + (high - low) / 2;
 
             if (ends[middle] < txn->begin)
@@ -426,7 +432,7 @@ static void report_cycle(struct lists *lists, const char *name, const struct ver
         uint32_t number;
 
         if (steps[i].node >= verify->count)
-            continue; /* A node of time. */
+            continue; /* The node represents a time, not a transaction. */
         number = verify->txns[steps[i].node].number;
         first = first == NO_TXN ? number : first;
         if (steps[i].kinds & EDGE_TIME)
@@ -439,11 +445,13 @@ static void report_cycle(struct lists *lists, const char *name, const struct ver
     truce__verify_report(verify, name, "transactions %s", text);
 }
 
+/* Searches for a cycle, with more kinds of edges at each level, and reports the first one. The name
+ * of the anomaly is therefore that of the most severe class. */
 static void find_cycles(struct lists *lists)
 {
     static const struct level {
         unsigned kinds;
-        /* Names of a cycle with one anti-dependency, and with several or none. */
+        /* The names of a cycle with one anti-dependency, and of a cycle with none or several. */
         const char *one, *more;
     } levels[] = {
         {EDGE_WW, "G0", "G0"},
@@ -464,7 +472,7 @@ static void find_cycles(struct lists *lists)
             anti += !strcmp(edge_name(steps[e].kinds), "rw");
         report_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, steps, length);
         bson_free(steps);
-        return; /* A later class contains it. */
+        return; /* The classes that follow contain this cycle, too. */
     }
 }
 

@@ -13,22 +13,25 @@
 enum verify_outcome { VERIFY_OK, VERIFY_FAIL, VERIFY_UNKNOWN };
 enum verify_kind { VERIFY_APPEND, VERIFY_WRITE, VERIFY_READ };
 
+/* An operation of a transaction. */
 struct verify_op {
     enum verify_kind kind;
     uint32_t key;
     /* The value of an append, of a write, or of a register that was read. */
     int64_t value;
-    /* The read found nothing. */
+    /* The read returned null. */
     bool nothing;
-    /* The list that was read. */
+    /* The list that was read; its values are in the arena. */
     const int64_t *list;
     uint32_t length;
 };
 
+/* A transaction of the history. */
 struct verify_txn {
-    /* Its place in the history, from 0. */
+    /* The position of the transaction in the history, from 0. */
     uint32_t number;
     int64_t process;
+    /* The times at which the transaction began and ended, by the clock of the history. */
     double begin, end;
     enum verify_outcome outcome;
     const struct verify_op *ops;
@@ -37,6 +40,7 @@ struct verify_txn {
 
 enum verify_type { VERIFY_UNTYPED, VERIFY_LIST, VERIFY_REGISTER };
 
+/* The history, and the state of its verification. */
 struct verify {
     struct arena arena;
     struct verify_txn *txns;
@@ -44,7 +48,7 @@ struct verify {
     const char **keys;
     enum verify_type *types;
     uint32_t keys_count, keys_room;
-    /* Finds the numbers of keys by their hashes. */
+    /* Finds the number of a key by its hash. */
     struct hash_table key_numbers;
     /* The steps of the search for an order of registers: the maximum, and those of the last run. */
     uint64_t steps_max, steps;
@@ -54,9 +58,11 @@ struct verify {
     int anomalies;
 };
 
+/* Reports an anomaly to the caller's function, and counts it. */
 void truce__verify_report(struct verify *verify, const char *name, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
+/* Checks the lists of the history (verify_lists.c). The next function checks its registers. */
 void truce__verify_lists(struct verify *verify);
 void truce__verify_registers(struct verify *verify);
 
@@ -77,9 +83,10 @@ void truce__graph_free(struct verify_graph *graph);
 void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind,
                       uint32_t key);
 
+/* A step of a cycle. */
 struct verify_step {
     uint32_t node;
-    /* The edge that leaves the node. */
+    /* The kinds of the edge that leaves the node, as bits of verify_edge. */
     unsigned kinds;
     uint32_t key;
 };

@@ -17,32 +17,41 @@
  * A transaction with an unknown outcome may run at any time after its beginning, or never.
  */
 
-/* A register has its value and the length 1, a list has a hash of its values. Length 0: nothing. */
+/* The content of a key: the value of a register with the length 1, or a hash of a list with its
+ * length. The length is 0 before the first write. */
 struct content {
     uint32_t length;
     int64_t value;
 };
 
+/* The content of a key before a write. */
 struct undo {
     uint32_t key;
     struct content content;
 };
 
+/* The search for an order of the transactions. */
 struct search {
     struct verify *verify;
-    /* The transactions, sorted by their beginning. */
+    /* The numbers of the transactions, sorted by their beginnings. */
     uint32_t *order;
-    /* The transactions that remain; `open` of them are mandatory. */
+    /* The number of transactions in `order`, and the number of those that committed and are not
+     * executed yet. */
     uint32_t count, open;
+    /* done[i]: transaction order[i] was executed. */
     bool *done;
-    /* A random number for each transaction; their xor identifies a set. */
+    /* A random number for each transaction. The xor of the numbers identifies a set of
+     * transactions. */
     uint64_t *names;
     /* The content of each key. */
     struct content *contents;
+    /* The previous contents of keys, which are restored if the search goes back. */
     struct undo *undo;
     uint32_t undo_count, undo_room;
+    /* A hash table of the states that were reached. A free slot is 0. */
     uint64_t *seen;
     uint64_t seen_room, seen_count;
+    /* The xor of the names of the executed transactions, and the number of steps so far. */
     uint64_t set_name, steps;
 };
 
@@ -112,7 +121,8 @@ static bool registers_apply(struct search *search, const struct verify_txn *txn)
 
             write_content(search, op->key, (struct content){content->length + 1, hash});
         } else if (txn->outcome == VERIFY_OK && !reads_content(op, is_list, content)) {
-            registers_roll_back(search, before); /* The reads of other outcomes are not known. */
+            /* If the outcome is unknown, what the transaction read is unknown, too. */
+            registers_roll_back(search, before);
             return false;
         }
     }
@@ -186,6 +196,9 @@ static double first_end(const struct search *search, uint32_t from)
     return least;
 }
 
+/* Searches, depth first, for an order of the transactions that are not done. Tries only those that
+ * began before the first end of the others. Gives up after the maximum number of steps, and at a
+ * state that was reached before. */
 static bool registers_place(struct search *search, uint32_t from)
 {
     double least;
@@ -223,7 +236,7 @@ static bool registers_place(struct search *search, uint32_t from)
     return false;
 }
 
-/* For qsort, which passes no argument. */
+/* The argument of the comparison, because qsort passes none. */
 static const struct verify_txn *sorted_txns;
 
 static int compare_begins(const void *a, const void *b)
@@ -262,6 +275,7 @@ static void registers_gather(struct search *search)
     search->contents = bson_malloc0((verify->keys_count + 1) * sizeof *search->contents);
 }
 
+/* The maximum number of transactions for which an order is searched. */
 #define DEPTH_MAX 20000
 
 void truce__verify_registers(struct verify *verify)

@@ -18,28 +18,34 @@
  * So a part without a valid order proves that the whole history has none.
  */
 
-/* In operations and values that are read. */
+/* The maximum amount of work, in operations and in values that were read. */
 #define WORK_MAX  200000000
 #define STEPS_MAX 100000
 
+/* A value that a transaction wrote. */
 struct written {
     uint32_t key, txn;
     int64_t value;
 };
 
+/* The search for the smallest part that has the anomaly. */
 struct smallest {
     const struct verify *whole;
-    /* The values that each transaction wrote, sorted by key and value. */
+    /* All values that the transactions wrote, sorted by key and value. */
     struct written *written;
     uint32_t written_count;
-    /* One entry for each transaction of the whole history. */
+    /* kept[t]: transaction t of the whole history is in the part. */
     bool *kept;
-    /* The part, and the memory of its reads; the candidate. */
+    /* The transactions of the current part and of the candidate. Their reads are in `arena` and
+     * `candidate_arena`. */
     struct verify_txn *txns, *candidate;
     uint32_t count, candidate_count;
     struct arena arena, candidate_arena;
+    /* The name of the anomaly. */
     const char *name;
+    /* The candidate has the anomaly. */
     bool found;
+    /* The amount of work so far (WORK_MAX). */
     uint64_t work;
 };
 

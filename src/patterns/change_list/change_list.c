@@ -11,12 +11,12 @@
 
 /* A change of a list; its strings and documents are borrowed from the list. */
 struct change_list_part {
-    /* The collection, the queue, or the book. */
+    /* `collection` is the value of the verb: the name of a collection, a queue, or a ledger. */
     const char *verb, *collection;
     bson_value_t id;
     bson_t with, guard;
     bool has_id, has_with, has_guard;
-    /* The last field that only some verbs have, or NULL if none exists. */
+    /* The name of the last field that only some verbs allow (extras), or NULL. */
     const char *extra;
     int64_t delay_ms, priority;
     const char *unique, *lane;
@@ -65,6 +65,7 @@ void truce__change_list_handles_release(struct change_list_handles *handles)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+/* The maximum number of entries in a transaction of a change list. */
 #define CHANGE_ENTRIES_MAX 1000
 
 /* Names the change in an error, unless the error comes from other processes or the store. */
@@ -159,7 +160,7 @@ static truce_status change_post_in(truce_ledger *ledger, const struct change_lis
     if (!status)
         status = truce_ledger_post(ledger, commit, &transaction, &result, error);
     bson_free(entries);
-    if (!status && result.exists) /* PL2 */
+    if (!status && result.exists) /* The transaction was posted before (PL2). */
         status = truce__fail(TRUCE_DUPLICATE, error, "the transaction was posted before");
     return status;
 }
@@ -191,7 +192,7 @@ static truce_status change_post(int number, const struct change_list_part *part,
 static const struct verb {
     const char *name;
     bool id, with, guard, reads;
-    /* What `with` is, for messages. */
+    /* The required content of `with`, for messages, or NULL if the verb has no such field. */
     const char *content;
     /* Adds the change to the commit. If it is NULL, change_list_add_change does so. */
     change_list_add_function *add;
@@ -208,7 +209,7 @@ static const struct verb {
     {"post", true, true, false, false, "{ACCOUNT: AMOUNT}", change_post},
 };
 
-/* Additional fields of the two verbs of patterns. */
+/* Fields that only one verb allows, each with its verb. */
 static const struct extra {
     const char *name, *verb;
 } extras[] = {{"delay_ms", "enqueue"},
@@ -407,7 +408,7 @@ static truce_status change_list_add_change(int number, truce_commit *commit,
     return truce_commit_require_missing(commit, place, &part->id, error);
 }
 
-/* Adds a change. If `commit` is NULL, the change is only checked. */
+/* The arguments of the calls that add changes. If `commit` is NULL, changes are only checked. */
 struct adding {
     const struct change_list_guard *guard;
     struct change_list_handles *handles;

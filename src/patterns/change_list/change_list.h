@@ -24,7 +24,7 @@
  *  PL1.  All changes take effect, or none, together with the rest of the commit. A job of a commit
  *        that takes no effect never existed.
  *  PL2.  A transaction that was posted before is DUPLICATE, even with the same content: the other
- *        changes would happen a second time. If you got no answer, look up the commit by its key.
+ *        changes would happen a second time. If you got no reply, look up the commit by its key.
  *  PL3.  A posting that the rules of an account forbid fails with LIMIT, as truce_ledger_post does:
  *        one cause has one status.
  */
@@ -54,6 +54,7 @@ struct change_list_handles {
     char *queue_name, *book_name;
 };
 
+/* Frees the handles, and clears the struct for another use. */
 void truce__change_list_handles_release(struct change_list_handles *handles);
 
 /* Checks a list. Returns INVALID if it is wrong; the error then names the change by its number from
@@ -61,7 +62,8 @@ void truce__change_list_handles_release(struct change_list_handles *handles);
 truce_status truce__change_list_check(const bson_t *changes, const struct change_list_guard *guard,
                                       bson_error_t *error);
 
-/* Adds changes that were checked. `guard` NULL allows all; `handles` may be NULL. */
+/* Adds changes that were checked. If `guard` is NULL, all changes are allowed. `handles` may be
+ * NULL. */
 truce_status truce__change_list_add(const bson_t *changes, const struct change_list_guard *guard,
                                     struct change_list_handles *handles, truce_commit *commit,
                                     bson_error_t *error);

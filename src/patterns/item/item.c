@@ -289,13 +289,13 @@ static void end_call(struct item_call *call)
 struct run {
     const struct item_call *call;
     struct worker worker;
-    /* The layout of the next direct write. */
+    /* The layout that the next direct write expects: array or map. */
     truce_item_layout layout;
     truce_item_result result;
     bool settled;
 };
 
-/* Decides about an unanswered write by its `_rev`. */
+/* Decides about a write without a reply by its `_rev`. */
 static truce_status diagnose_unanswered(struct run *run, const bson_oid_t *rev, truce_status status,
                                         bson_error_t *error)
 {

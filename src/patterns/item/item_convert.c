@@ -113,7 +113,7 @@ static truce_status convert_one(struct conversion *conversion, const bson_value_
             done = true;
         } else if (!status) {
             status = convert_as_read(conversion, &document, &done, error);
-            /* The write may have taken effect: read again. */
+            /* The write got no reply and may have taken effect, so the document is read again. */
             if (truce__unanswered(status))
                 status = TRUCE_OK;
         }

@@ -60,7 +60,7 @@ static void form_add_document(struct conditions *conditions, const bson_t *condi
     bson_append_document(&conditions->list, key, -1, condition);
 }
 
-/* Owns the condition. */
+/* Adds a condition to the filter, and takes over the condition. */
 static void form_add(struct conditions *conditions, bson_t *condition)
 {
     form_add_document(conditions, condition);

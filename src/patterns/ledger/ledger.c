@@ -193,7 +193,7 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
 
 /* ---- remembered accounts --------------------------------------------------------------------- */
 
-/* The values in the tails of all accounts of a handle: 12 MB. */
+/* The maximum number of values in the tails of all accounts of a handle: 12 MB. */
 #define TAILS_MAX 500000
 
 /* Forgets the states of all accounts. The caller holds the mutex. */
@@ -257,8 +257,8 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
     return found;
 }
 
-/* Remembers the state. `*before` is the number that was remembered, or -1 if none exists. The
- * caller holds the mutex. */
+/* Remembers the state unless a later one is remembered. *before is the number that was remembered,
+ * or -1. The caller holds the mutex. */
 static struct ledger_known *ledger_remember_state(truce_ledger *ledger, const char *account,
                                                   const struct ledger_state *state,
                                                   uint64_t version, int64_t *before)
@@ -270,7 +270,7 @@ static struct ledger_known *ledger_remember_state(truce_ledger *ledger, const ch
         ledger_forget_accounts(ledger);
     known = truce__ledger_at(&ledger->known, account);
     *before = known->loaded ? known->state.number : -1;
-    /* invariant LG12 */
+    /* A later state is not replaced by an earlier one (LG12). */
     if (*before <= state->number) {
         known->state = *state;
         known->version = version;
@@ -324,7 +324,7 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
     pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     known = truce__ledger_find(&ledger->known, account);
-    /* invariant LG12 */
+    /* The state is the last one only if the store has not changed since the read (LG12). */
     found = known && version && known->version == version;
     if (found)
         *state = known->state;
@@ -523,7 +523,9 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bool creates, bson_error_
     if (!status)
         status = ledger_make_indexes(ledger, error);
     if (!status) {
-        bson_error_t ignored; /* The sweep repeats it; old runs do no harm. */
+        /* A failure is ignored: runs of an earlier book do no harm, and the sweep removes them,
+         * too. */
+        bson_error_t ignored;
 
         (void)!truce__ledger_sums_clean(ledger, &ignored);
         pthread_mutex_lock(&ledger->mutex);

@@ -13,65 +13,79 @@
 #include "commit/journal.h"
 #include "truce/ledger.h"
 
-#define LEDGER_DIGITS_MAX   18 /* Digits of a currency after the point. */
-#define LEDGER_CURRENCY_MAX 24 /* Bytes of the code of a currency. */
+/* The maximum count of digits of a currency after the decimal point. */
+#define LEDGER_DIGITS_MAX 18
+/* The maximum length of the code of a currency, in bytes. */
+#define LEDGER_CURRENCY_MAX 24
+#define LEDGER_NEVER_MS     INT64_C(253402300799000) /* The end of the year 9999 in ms since 1970. */
+/* The maximum count of numbers that one message reads. */
+#define LEDGER_WINDOW 200
 
-#define LEDGER_NEVER_MS     INT64_C(253402300799000) /* The end of the year 9999. */
-#define LEDGER_WINDOW       200                      /* Numbers that one message reads. */
-
+/* The rules of an account. */
 struct ledger_rules {
-    /* Empty if the account is not open. */
+    /* The code of the currency, or "" if the account is not open. */
     char currency[25];
     bool has_min, has_max, debit_only, credit_only, closed;
+    /* The limits of the balance with pending amounts, in the smallest unit of the currency. Valid
+     * if `has_min`, or `has_max`. */
     int64_t min, max;
 };
 
 /* The state of an account after one of its numbers. */
 struct ledger_state {
+    /* The number, the balance after it, and the pending amounts: `out` of debits and `in` of
+     * credits, both positive. */
     int64_t number, balance, out, in;
+    /* The booking time of the number. */
     int64_t booked_ms;
-    /* The number that set the rules, or 0 if none exists. */
+    /* The number that set the rules, or 0 if no number has set rules. */
     int64_t rules_at;
     struct ledger_rules rules;
-    /* Documents that are not committed have later numbers of the account. */
+    /* Documents that are not committed yet have later numbers of the account. */
     bool behind;
+    /* The hash of the account after the number. */
     uint8_t hash[SHA256_BYTES];
 };
 
 /* A change of a document; its strings are borrowed from the document. */
 struct ledger_change {
     const char *account, *type, *currency;
+    /* `value` changes the balance, or reserves an amount. `release` is the part of a pending change
+     * that becomes free. */
     int64_t number, value, release;
-    /* cachedBal is a number; then the fields of the next line are valid. */
+    /* The change has `cachedBal`, so `balance`, `out`, `in`, and `rules_at` are valid. */
     bool cached;
     int64_t balance, out, in, rules_at;
+    /* The change has a hash, which is in `hash`: that of the account after the change. */
     bool hashed;
     uint8_t hash[SHA256_BYTES];
-    /* The change sets the account's rules: `set`, borrowed. */
+    /* The change sets the rules of the account, which are in `set`; borrowed. */
     bool sets;
     bson_t set;
 };
 
 /* ---- the last numbers of an account (ledger_value_date.c) ------------------------------------ */
 
-#define LEDGER_SUMS_RUN 128 /* Numbers of the smallest run of stored sums. */
+#define LEDGER_SUMS_RUN 128 /* The count of numbers that a run of level 0 covers. */
 
 /* A number of an account: its value by value date, if it counts. */
 struct ledger_tail_value {
+    /* The value date in ms since 1970, and the change of the balance. */
     int64_t date, value;
     bool counts;
 };
 
 /* Some numbers of an account, from which runs of stored sums are built without reading. */
 struct ledger_tail {
-    /* The values of the numbers after this one. */
+    /* The first value belongs to the number after this one. Owned, as `hashes`. */
     int64_t after;
     struct ledger_tail_value *values;
     uint32_t count, room;
-    /* The hashes of those numbers among them that end a run. */
+    /* The hashes of the account after those of these numbers that end a run. */
     uint8_t (*hashes)[SHA256_BYTES];
     uint32_t hashes_count;
-    /* In a batch: the hash before the first of the numbers. In the handle: that of the last one. */
+    /* In a batch: the hash of the account before the first of these numbers. In the handle: the
+     * hash of the account after its remembered state. */
     uint8_t hash[SHA256_BYTES];
 };
 
@@ -83,33 +97,40 @@ void truce__ledger_tail_release(struct ledger_tail *tail);
 
 /* ---- accounts by name (ledger_account_table.c) ----------------------------------------------- */
 
+/* The known facts of an account, in a batch or in a handle. */
 struct ledger_known {
+    /* The name. Owned. */
     char *account;
-    /* In a batch: its numbers. In the handle: those since the last complete run, or none. */
+    /* In a batch: the numbers that the batch posts. In the handle: the numbers since the last
+     * complete run, or an empty tail. */
     struct ledger_tail tail;
-    /* The last number of the account when this call began, from the cache or from a read. */
+    /* The last number of the account before this call planned anything, from the cache or from a
+     * read. */
     int64_t root;
-    /* The version of the store (truce__store_version) that has no later number, or 0 if it is
-     * unknown. */
+    /* The version of the store (truce__store_version) in which `state` was the last one, or 0 if no
+     * such version is known. */
     uint64_t version;
-    /* `next` is the state after the transaction that is being planned. */
+    /* The last state, and the state after the transaction that is being planned. */
     struct ledger_state state, next;
-    /* fresh: read in this call. */
+    /* `loaded`: `state` is valid. `fresh`: it was read in this call. `touched`: `next` is valid. */
     bool loaded, fresh, touched;
-    /* A transaction of this batch follows the state that was known. */
+    /* A transaction of this batch was planned after the state that was known. */
     bool planned;
-    /* The next two fields are valid: pending amounts that have expired. */
+    /* The next two fields are valid: the pending amounts of the account that have expired. */
     bool overdue_known;
     int64_t overdue_out, overdue_in;
 };
 
+/* Accounts by name. */
 struct ledger_table {
     struct ledger_known **slots;
-    /* `room` is a power of two, or 0. */
+    /* The number of accounts, and the size of `slots`, which is a power of two, or 0. */
     uint32_t count, room;
 };
 
+/* Returns the hash of a name, by which accounts are stored in a table and assigned to lanes. */
 uint64_t truce__ledger_hash(const char *account);
+/* Returns the account, or NULL if the table does not have it. */
 struct ledger_known *truce__ledger_find(const struct ledger_table *table, const char *account);
 /* Returns the account; creates it if necessary. It stays at its address until the table is
  * cleared. */
@@ -120,18 +141,21 @@ void truce__ledger_table_clear(struct ledger_table *table);
 
 struct sorter;
 
-/* Zero-initialise it; release frees it. */
+/* Initialize it with zeros; truce__ledger_list_release frees it. */
 struct ledger_list {
-    /* The current account, and its greatest number, or NULL if there are no more. */
+    /* The current account and its greatest number; NULL after the last account. */
     const char *account;
     int64_t number;
     /* Accounts that are not in the sorter yet, by their greatest number (state.number). */
     struct ledger_table table;
+    /* The rows of the accounts that left the table, or NULL before any has left it. Owned. */
     struct sorter *sorter;
-    /* The name of the current account. */
+    /* The bytes of the name of the current account. */
     struct buffer row;
-    /* The row of the sorter after those of the current account, or NULL if none exists. */
+    /* The next row of the sorter after those of the current account, or NULL if there are no more
+     * rows. */
     const void *ahead;
+    /* The first row of the sorter was read. */
     bool begun;
 };
 
@@ -149,52 +173,62 @@ void truce__ledger_list_release(struct ledger_list *list);
 struct ledger_waiting;
 struct ledger_kept;
 
-#define LEDGER_LEADERS 2    /* Batches in flight at the same time. */
-#define LEDGER_LANES   4096 /* Accounts by the hash of their names. */
+#define LEDGER_LEADERS 2 /* The maximum number of batches in flight at the same time. */
+/* The number of lanes. A lane has the accounts with the same hash of their names. */
+#define LEDGER_LANES 4096
 
+/* A handle for a ledger. Threads may share it. */
 struct truce_ledger {
     truce_store *store;
     char *collection;
     uint32_t deadline_ms;
+    /* The options are invalid; every call fails with `refusal`. */
     bool refused;
     bson_error_t refusal;
-    /* Protects the fields below. */
+    /* Protects the fields below, except `came`. */
     pthread_mutex_t mutex;
+    /* The indexes and the ledger's line in LEDGERS exist. */
     bool ready;
     /* The structure number of the store for which the remembered states are valid, or 0 if none are
      * remembered. */
     uint64_t structure;
-    /* The collection of documents of numbers, or NULL if the index makes numbers unique. */
+    /* The collection of the documents of numbers, or NULL if an index makes the numbers unique.
+     * Owned. */
     char *slots;
-    /* The queue of waiting posts. */
+    /* The queue of waiting posts. Each element is on the stack of its waiting thread. */
     struct ledger_waiting *first, *last;
     /* The number of batches in flight. */
     uint32_t leaders;
-    /* The number of waiting posts, and how many are expected. */
+    /* The number of waiting posts, and the number for which a leader waits (post_expect). */
     uint32_t waiting, expected;
-    /* A thread waits for the expected posts, to lead them. */
+    /* A leader waits until `expected` posts wait. */
     bool gathering;
-    /* Each new post raises it. */
+    /* A futex that each new post increments. */
     atomic_uint came;
-    /* For each lane, the entries of batches in flight. */
+    /* For each lane, the number of entries in batches in flight. */
     uint32_t lanes[LEDGER_LANES];
-    /* For each lane, the entries of posts that cannot start yet; zeros outside of ledger_post.c. */
+    /* For each lane, the number of entries of posts that cannot start yet. All zero while
+     * post_take_group does not run. */
     uint32_t left[LEDGER_LANES];
-    /* States that were right after their numbers, which may not be the last ones. */
+    /* The remembered states. Each was right after its number, which need not be the last one any
+     * more. */
     struct ledger_table known;
-    /* The values in the tails of these accounts. */
+    /* The number of values in the tails of the accounts in `known`. */
     uint64_t tails;
-    /* The plan of the last post in a commit (ledger_commit.c), or NULL if none exists. */
+    /* The plan of the last post in a commit (ledger_commit.c), or NULL. Owned. */
     struct ledger_kept *kept;
+    /* The currencies as they were last read: {code: number of decimal digits}. */
     bson_t currencies;
 };
 
 struct ledger_reader;
 
+/* Fails if the options of the handle are invalid, or if the store was inherited by a fork. */
 truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *error);
 /* Ensures the indexes and the ledger's line in LEDGERS. Without `creates`, a ledger that does not
  * exist fails as truce__ledger_must_exist does: only a currency or an account creates a ledger. */
 truce_status truce__ledger_ready(truce_ledger *ledger, bool creates, bson_error_t *error);
+/* Checks the name of an account. `error` may be NULL. */
 truce_status truce__ledger_account_name(const char *account, bson_error_t *error);
 
 /* Forgets what the handle remembers: another client dropped or emptied the collection. */
@@ -202,14 +236,16 @@ void truce__ledger_forget(truce_ledger *ledger);
 /* Forgets what the handle remembers if the collection is empty and the store does not report drops.
  * Does nothing on a store that reports them. */
 truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error);
+/* Returns a remembered state, which may not be the last one any more. Returns false if no state of
+ * the account is remembered. */
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
 /* Remembers the state, and builds the runs of stored sums that the account has completed since the
  * state that was remembered before. If the state was read as the last one, `version` is the version
  * of the store from before the read; otherwise it is 0. */
 void truce__ledger_remember(struct ledger_reader *reader, const char *account,
                             const struct ledger_state *state, uint64_t version);
-/* Does the same for an account of a batch that was posted. The runs that its tail completes are
- * added to `runs`. */
+/* Does what truce__ledger_remember does, for an account of a batch that was posted. Adds the runs
+ * that its tail completes to `runs`. */
 struct ledger_runs;
 void truce__ledger_remember_posted(struct ledger_reader *reader, const struct ledger_known *posted,
                                    struct ledger_runs *runs);
@@ -221,14 +257,16 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
 
 struct ledger_place;
 
+/* A list of documents. */
 struct ledger_documents {
     bson_t **items;
     uint32_t count, room;
-    /* The changes of `places_of` items, by account and number. */
+    /* The changes of the first `places_of` items, sorted by account and number. Owned. */
     struct ledger_place *places;
     uint32_t places_count, places_of;
 };
 
+/* Appends a copy of the document. */
 void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document);
 void truce__ledger_documents_release(struct ledger_documents *documents);
 /* Returns the document with the account's change of that number, or NULL if none exists. */
@@ -245,13 +283,18 @@ bool truce__ledger_change_of(const bson_t *document, const char *account, int64_
 /* Returns true for a COMMITTED change with its balance and its hash: a committed number of its
  * account. */
 bool truce__ledger_is_anchor(const bson_t *document, const struct ledger_change *change);
+/* Returns whether the field is this string. */
 bool truce__ledger_is(const bson_t *document, const char *field, const char *text);
+/* Returns a date or timestamp in ms since 1970, or 0 if the field is neither. */
 int64_t truce__ledger_date(const bson_t *document, const char *field);
+/* Returns a field, borrowed, or a value of the type EOD if it is missing. */
 bson_value_t truce__ledger_value(const bson_t *document, const char *field);
 
 /* Returns true if the document has the field with that value; a NULL value means no such field. */
 bool truce__ledger_has(const bson_t *document, const char *field, const bson_value_t *value);
 
+/* Reads the rules from the field `set` of a change. The next function appends rules to such a
+ * field. */
 void truce__ledger_rules_of(const bson_t *set, struct ledger_rules *rules);
 void truce__ledger_rules_append(const struct ledger_rules *rules, bson_t *set);
 
@@ -271,7 +314,7 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
 struct ledger_reader {
     truce_ledger *ledger;
     struct worker worker;
-    /* A write follows. */
+    /* The caller writes after its reads, so the reads may return data that is not durable yet. */
     bool early;
 };
 
@@ -280,7 +323,7 @@ void truce__ledger_reader_init(struct ledger_reader *reader, truce_ledger *ledge
 /* Returns true for a document that a commit in flight will insert. */
 bool truce__ledger_is_stub(const bson_t *document);
 /* Reads all transactions with a change of the account whose number meets `condition`, in no order,
- * free of intents; `limit` 0: all. */
+ * free of intents. A limit of 0 reads all of them. */
 truce_status truce__ledger_fetch(struct ledger_reader *reader, const char *account,
                                  const bson_t *condition, int64_t limit,
                                  struct ledger_documents *documents, bson_error_t *error);
@@ -299,12 +342,12 @@ truce_status truce__ledger_fetch_range(struct ledger_reader *reader, const char 
 truce_status truce__ledger_fetch_filter(struct ledger_reader *reader, const bson_t *filter,
                                         const bson_t *sort, int64_t limit,
                                         struct ledger_documents *documents, bson_error_t *error);
-/* Does the same in another collection. */
+/* Does what truce__ledger_fetch_filter does, in another collection. */
 truce_status truce__ledger_fetch_in(struct ledger_reader *reader, const char *collection,
                                     const bson_t *filter, struct ledger_documents *documents,
                                     bson_error_t *error);
-/* Finds the state of the account after its last committed number. `state` is what is known of it;
- * zeros: nothing. */
+/* Finds the state of the account after its last committed number. On entry, `state` is the known
+ * state, or zeros if no state is known. */
 truce_status truce__ledger_head(struct ledger_reader *reader, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
 /* Reads by one message whether a transaction has the id, and moves the states of the accounts,
@@ -331,7 +374,9 @@ truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_valu
 
 /* ---- sums by value date (ledger_value_date.c) ------------------------------------------------ */
 
+/* A value by its value date. */
 struct ledger_dated {
+    /* The value date in ms since 1970, and the change of the balance. */
     int64_t date, value;
 };
 
@@ -372,21 +417,22 @@ truce_status truce__ledger_sums_prove(struct ledger_reader *reader, const char *
 
 enum ledger_verb { LEDGER_POST, LEDGER_OPEN, LEDGER_RULES, LEDGER_EXPIRE };
 
+/* A call that posts one transaction. */
 struct ledger_request {
     enum ledger_verb verb;
-    /* For LEDGER_POST. */
+    /* The transaction to post, for LEDGER_POST. */
     const truce_ledger_transaction *transaction;
-    /* For LEDGER_POST: the transaction comes from another book and may have expired. */
+    /* The transaction comes from another book and may have expired, for LEDGER_POST. */
     bool history;
-    /* For LEDGER_OPEN and LEDGER_RULES. */
+    /* The account and its rules, for LEDGER_OPEN and LEDGER_RULES. */
     const char *account;
     struct ledger_rules rules;
-    /* For LEDGER_EXPIRE. */
+    /* The _id of the pending transaction whose release is booked, for LEDGER_EXPIRE. */
     const bson_value_t *of;
     truce_ledger_result *result;
-    /* The result is known. */
+    /* The result has its final status. */
     bool settled;
-    /* The transaction was sent, perhaps without an answer. */
+    /* The transaction was sent without a reply, so it may be stored. */
     bool sent;
 };
 
@@ -397,18 +443,21 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
 struct ledger_plan {
     truce_ledger *ledger;
     struct ledger_reader reader;
-    /* NULL if there is no commit. */
+    /* The commit to which the posts belong, or NULL for posts without a commit. */
     truce_commit *commit;
     /* The commit had no transactions of its own when the plan began. */
     bool alone;
+    /* The states of the accounts, which move on with each planned transaction. */
     struct ledger_table book;
-    /* Remembered states are not used. */
+    /* Accounts are read, and their remembered states are not used. */
     bool fresh;
-    /* Expired amounts count as free, because their release cannot be booked first. */
+    /* Expired amounts count as free, because this plan cannot book their release first. */
     bool discounts;
+    /* The time of the plan in ms since 1970, by the wall clock. It decides what has expired. */
     int64_t now_ms;
 };
 
+/* Begins a plan for a commit, or for posts without a commit if `commit` is NULL. */
 void truce__ledger_plan_begin(struct ledger_plan *plan, truce_ledger *ledger, truce_commit *commit);
 void truce__ledger_plan_release(struct ledger_plan *plan);
 
@@ -417,13 +466,14 @@ void truce__ledger_plan_release(struct ledger_plan *plan);
  * a new plan begins. */
 struct ledger_kept {
     struct ledger_plan plan;
-    /* The id of the commit changes with each try. */
+    /* The id of the commit for which the plan was made. The id changes with each try. */
     bson_oid_t of;
-    /* The first entries of the commit have no transactions that the plan does not know. */
+    /* The number of entries of the commit, from the first one, that have no transaction which the
+     * plan does not know. */
     uint32_t seen;
 };
 
-/* Frees a kept plan. NULL is allowed. */
+/* Frees a plan that a handle keeps. NULL is allowed. */
 void truce__ledger_kept_free(struct ledger_kept *kept);
 
 /* Makes the document of the request, checked against the states of the book, which then move on to
@@ -476,6 +526,8 @@ const bson_t *truce__ledger_slot(const struct ledger_documents *documents, const
 /* Posts the requests that are not settled, each on its own; fills the results. */
 truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request *requests,
                                     size_t count, bson_error_t *error);
+/* Posts one request, in the commit if it is not NULL. Creates the ledger if the request opens an
+ * account. Returns the status of the request. */
 truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
                                     struct ledger_request *request, bson_error_t *error);
 
@@ -508,7 +560,7 @@ truce_status truce__ledger_walk_after(truce_ledger *ledger, const bson_t *after,
 /* The last part of a seal that an earlier call returned. */
 struct ledger_sealed {
     int32_t part;
-    /* Its last account. */
+    /* The last account of the part; borrowed. */
     const char *account;
     uint8_t hash[SHA256_BYTES];
 };
@@ -531,19 +583,20 @@ bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 /* Receives each document that is refused, with the reason. */
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);
 
+/* The inputs and results of an import of documents of other programs. */
 struct ledger_takeup {
-    /* The account before whose next number documents are taken up, too, or NULL. */
+    /* An account, or NULL. Documents before its next number are taken up, too. */
     const char *account;
-    /* Reads the whole account if necessary. */
+    /* Reads the whole account if a document may be found only in this way. */
     bool thorough;
     /* The maximum number of UNCOMMITTED documents of one call, or 0 for all. */
     int64_t limit;
-    /* May be NULL. */
+    /* Receives each refused document, or NULL. */
     ledger_refused_function *refused;
     void *arg;
-    /* The number of documents that were committed. */
+    /* Result: the number of documents that were committed. */
     int64_t committed;
-    /* The number of documents that were refused. */
+    /* Result: the number of documents that were refused. */
     int64_t refusals;
 };
 
@@ -564,8 +617,8 @@ truce_status truce__ledger_post_history(truce_ledger *ledger,
 /* Subtracts the expired amounts from the pending amounts in a state of the account. */
 truce_status truce__ledger_free_overdue(struct ledger_reader *reader, const char *account,
                                         struct ledger_state *state, bson_error_t *error);
-/* Does the same for many accounts. `state_of` returns the state of an account, or NULL to skip
- * it. */
+/* Does what truce__ledger_free_overdue does, for many accounts. `state_of` returns the state of an
+ * account, or NULL to skip the account. */
 typedef struct ledger_state *ledger_state_function(void *arg, const char *account);
 truce_status truce__ledger_release_overdue(struct ledger_reader *reader, const char *account,
                                            ledger_state_function *state_of, void *arg,

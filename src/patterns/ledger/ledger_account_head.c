@@ -216,8 +216,9 @@ bool truce__ledger_is_anchor(const bson_t *document, const struct ledger_change 
 
 /* ---- the last number ------------------------------------------------------------------------- */
 
-/* The search for the last number. `low` is committed (0 if no number is known), and `high` is not
- * (0 if it is unknown). `document` is that of low, if it was read. */
+/* The search for the last number. `low` is committed, or 0 if no number is known. `high` is not
+ * committed, or 0 if no such number is known. `document` has the number `low`, or is NULL if it was
+ * not read. */
 struct search {
     int64_t low, high;
     bson_t *document;
@@ -439,8 +440,8 @@ truce_status truce__ledger_state_of(struct ledger_reader *reader, const bson_t *
     return head_state(reader, document, account, &change, state, error);
 }
 
-/* Reads one number; the last one if the store reads an index from its end. This is a guess, which
- * counts only if it is an anchor. */
+/* Reads the last number of the account, if the store reads an index from its end. Other stores
+ * return any number, so the result counts only if it is an anchor. */
 static truce_status head_guess_last(struct ledger_reader *reader, const char *account,
                                     struct search *search, bson_error_t *error)
 {
@@ -460,7 +461,8 @@ static truce_status head_guess_last(struct ledger_reader *reader, const char *ac
     return status;
 }
 
-#define HEAD_AFTER_MAX 100 /* Documents after the last number that one message reads. */
+/* The maximum number of documents after the last known number that one message reads. */
+#define HEAD_AFTER_MAX 100
 
 /* Finds the last number of an account, from `state` (in and out) on. Usually nothing follows a
  * known number, or one transaction. A damaged account may have anchors after a gap: these count,
@@ -470,7 +472,7 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
 {
     struct search search = {.low = state->number};
     bool more = true, behind = true, gone = false;
-    /* A remembered number may be gone, and the store does not report it. */
+    /* A remembered number may have been removed, and this store would not report that. */
     bool doubts = search.low && !truce__store_sees_drops(reader->ledger->store);
     truce_status status = TRUCE_OK;
 
@@ -479,8 +481,8 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
     if (!status && search.low)
         status = head_read_after(reader, account, &search, 2, &more, &behind, doubts ? &gone : NULL,
                                  error);
-    /* Several transactions follow: the last one is found at once. A guess that found nothing later
-     * is of a store that does not read the index from its end. */
+    /* Several transactions follow, so the end of the index is read. If that finds nothing later,
+     * the store does not read the index from its end, and the search continues. */
     if (!status && more && !behind && !gone &&
         (reader->ledger->store->capabilities & TRUCE_CAN_REWRITE)) {
         int64_t before = search.low;
@@ -520,12 +522,13 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
  *
  *     {$or: [{_id: id}, the remembered number and all later ones of the first account, ...]}
  *
- * Its answer is used only if nothing is unusual: no transaction has the id, each remembered number
+ * Its reply is used only if nothing is unusual: no transaction has the id, each remembered number
  * is still stored, everything found is committed, and there is nothing else. Otherwise the accounts
  * and the id are read one by one.
  */
 
-#define HEAD_TOGETHER_MAX 3 /* Documents of each account that one message reads. */
+/* The maximum number of documents of each account that one message reads. */
+#define HEAD_TOGETHER_MAX 3
 
 /* Makes the filter for the transaction with the id and for the last changes of the accounts. */
 static void head_filter_together(const bson_value_t *id, struct ledger_known *const *accounts,

@@ -15,7 +15,8 @@
 #include "query/sort/sort.h"
 #include "store/pipeline.h"
 
-#define LIST_MEMORY (16 * 1024 * 1024) /* The bytes of rows that wait to be sorted. */
+/* The maximum size in bytes of the rows that are sorted in memory. */
+#define LIST_MEMORY (16 * 1024 * 1024)
 
 static truce_status list_spill(void *arg, struct spill **spill, bson_error_t *error)
 {

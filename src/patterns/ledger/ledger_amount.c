@@ -66,9 +66,9 @@ truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bso
                                "\"%.60s\" has too many digits: the currency has %d after the point",
                                text, digits);
         any = true;
-        fits =
-            fits && !__builtin_mul_overflow(number, 10, &number) &&
-            !__builtin_sub_overflow(number, *at - '0', &number); /* The negative range is larger. */
+        /* Sums below zero, because the negative range is larger by one. */
+        fits = fits && !__builtin_mul_overflow(number, 10, &number) &&
+               !__builtin_sub_overflow(number, *at - '0', &number);
     }
     for (; behind < digits; behind++)
         fits = fits && !__builtin_mul_overflow(number, 10, &number);

@@ -12,7 +12,7 @@
  *       v
  *     send --(taken at n)--> those before n are posted. n: it exists, `of` is settled, or a number
  *       |                    is taken: read again. Those after n were not reached: plan again
- *       v  --(no answer)---> all may be stored: plan again under the same ids, which find
+ *       v  --(no reply)----> all may be stored: plan again under the same ids, which find
  *       |                    themselves (LG7 of ledger.c)
  *     posted
  *
@@ -53,7 +53,8 @@ void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *d
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* A refusal; it is final if the first `place` documents of the batch are posted. */
+/* A refusal of request `at`. It becomes final when the first `place` documents of the batch are
+ * posted. */
 struct refusal {
     uint32_t at, place;
     truce_status status;
@@ -67,21 +68,23 @@ struct ledger_batch {
     struct ledger_plan plan;
     /* The next plan reads every account. */
     bool fresh;
-    /* How often in a row a number was taken, and how often no transaction had it. */
+    /* How often in a row a number was taken, and how often in a row no transaction had that
+     * number. */
     int taken, free;
-    /* All ids were looked up. */
+    /* All ids of the batch were looked up. */
     bool sought;
-    /* For each request: expired amounts were released for it. */
+    /* expired[i]: expired amounts were released for request i. Owned. */
     bool *expired;
     struct refusal *refusals;
     uint32_t refusals_count, refusals_room;
     bson_t **documents;
     uint32_t *owners;
     uint32_t planned;
-    /* The size of the documents. */
+    /* The sum of the sizes of the planned documents. */
     size_t bytes;
 };
 
+/* A batch is full when its documents have this size. */
 #define ROUND_BYTES (16 * 1024 * 1024)
 
 static truce_status ledger_batch_look_up(struct ledger_batch *batch,
@@ -121,7 +124,8 @@ static truce_status ledger_batch_find_posted(struct ledger_batch *batch,
     truce_status status;
 
     if (request->verb == LEDGER_OPEN || request->verb == LEDGER_RULES)
-        return TRUCE_NOT_FOUND; /* The plan shows whether the rules are the same. */
+        /* The plan will find whether the rules are the same, so nothing is looked up. */
+        return TRUCE_NOT_FOUND;
     status = ledger_batch_look_up(batch, request, &document, error);
     if (!status)
         ledger_batch_settle_found(request, &document, error);
@@ -292,7 +296,7 @@ static truce_status ledger_batch_refused(struct ledger_batch *batch, uint32_t at
     overdue = status == TRUCE_LIMIT && ledger_batch_is_plain(request) &&
               truce__ledger_plan_pending(&batch->plan, request);
     if (batch->planned && (overdue || !ledger_batch_is_plain(request))) {
-        *stop = true; /* The earlier ones first. */
+        *stop = true; /* The requests that were planned before are posted first. */
         return TRUCE_OK;
     }
     if (batch->planned) {
@@ -324,7 +328,7 @@ static truce_status ledger_batch_plan_one(struct ledger_batch *batch,
     return truce__ledger_plan(&batch->plan, request, document, stale, error);
 }
 
-/* Plans the requests that are not settled, in order, until the round is full or a request needs the
+/* Plans the requests that are not settled, in order, until the batch is full or a request needs the
  * earlier ones to be stored first. */
 static truce_status ledger_batch_plan(struct ledger_batch *batch, bson_error_t *error)
 {
@@ -401,6 +405,8 @@ static truce_status ledger_batch_find_all_posted(struct ledger_batch *batch, bso
     return status;
 }
 
+/* Each time that this many attempts in a row found a number taken, documents of other programs are
+ * imported. */
 #define TAKEN_OFTEN 5
 
 /* Imports every uncommitted document of other programs. A document that a read of the account does
@@ -419,8 +425,9 @@ static truce_status ledger_batch_take_up(struct ledger_batch *batch,
     return status;
 }
 
-/* A refusal whose number no transaction has is an error of the server if it is repeated. Once, a
- * transaction with the number may not have reached the majority, and was lost. */
+/* After this many refusals in a row whose number no transaction has, the server is at fault. A
+ * single one may be a transaction that had not reached the majority of a replica set, and was
+ * lost. */
 #define FREE_MOST 3
 
 /* Appends the condition that a transaction has the change's number. A single change of another
@@ -491,7 +498,8 @@ static truce_status ledger_batch_taken(struct ledger_batch *batch, uint32_t plac
         status = ledger_batch_find_settled(batch, request, error);
     if (status != TRUCE_NOT_FOUND)
         return status;
-    batch->fresh = true; /* One of its numbers is taken. */
+    /* Another transaction has one of the numbers, so the accounts must be read. */
+    batch->fresh = true;
     if (++batch->taken % TAKEN_OFTEN == 0) {
         status =
             ledger_batch_is_plain(request) ? ledger_batch_take_up(batch, request, error) : TRUCE_OK;
@@ -541,6 +549,7 @@ static truce_status ledger_batch_failed(struct ledger_batch *batch, uint32_t pla
  * and the requests are planned again. A drop after this read takes the inserts with it.
  */
 
+/* The maximum number of accounts whose numbers one message reads. */
 #define CONFIRM_ACCOUNTS 500
 
 /* Reads the numbers that the accounts from slot *at on began with. */
@@ -589,8 +598,8 @@ static truce_status ledger_batch_confirm_all(struct ledger_batch *batch, bool *g
     return status;
 }
 
-/* Removes the document at the place, as it was inserted. Not `really`: the same write, but it
- * matches nothing. */
+/* Removes the document of batch->documents[place] if it is stored as it was inserted. If `really`
+ * is false, sends the same write, but with a filter that matches nothing. */
 static truce_status ledger_batch_take_back(struct ledger_batch *batch, uint32_t place, bool really,
                                            bson_error_t *error)
 {

@@ -132,7 +132,7 @@ static void build_set_hashes(const struct draft *draft, const bson_t *document)
     for (uint32_t i = 0; truce__fields_next(&at); i++) {
         struct value hash = truce__value_field(at.value, "hash", 4);
 
-        /* The payload of a binary: length, subtype, bytes. */
+        /* A binary value begins with its length and its subtype (5 bytes). */
         memcpy((uint8_t *)hash.data + 5, draft->planned[i].after.hash, SHA256_BYTES);
     }
 }
@@ -140,7 +140,8 @@ static void build_set_hashes(const struct draft *draft, const bson_t *document)
 truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_error_t *error)
 {
     draft->booked_ms = draft->plan->now_ms;
-    for (uint32_t i = 0; i < draft->count; i++) { /* LG10 */
+    /* The booking time does not decrease on any account (LG10). */
+    for (uint32_t i = 0; i < draft->count; i++) {
         if (draft->planned[i].known->state.booked_ms > draft->booked_ms)
             draft->booked_ms = draft->planned[i].known->state.booked_ms;
     }

@@ -97,7 +97,8 @@ static truce_status commit_find_posted(struct ledger_plan *plan, struct ledger_r
         if (!status)
             truce__ledger_settle_posted(request, &document, !request->sent);
     } else if (!status) {
-        status = TRUCE_NOT_FOUND; /* The plan shows whether the rules are the same. */
+        /* The plan will find whether the rules are the same, so nothing is looked up. */
+        status = TRUCE_NOT_FOUND;
     }
     bson_destroy(&document);
     bson_destroy(&holder);
@@ -190,7 +191,7 @@ static struct ledger_kept *kept_new(truce_ledger *ledger, truce_commit *commit)
     return kept;
 }
 
-/* Exchanges the plan that the handle keeps. */
+/* Replaces the plan that the handle keeps, and returns the previous one. */
 static struct ledger_kept *kept_exchange(truce_ledger *ledger, struct ledger_kept *kept)
 {
     struct ledger_kept *before;
@@ -202,8 +203,9 @@ static struct ledger_kept *kept_exchange(truce_ledger *ledger, struct ledger_kep
     return before;
 }
 
-/* Takes the plan of this try. Entries of documents that were taken before the function ran are in
- * no order. */
+/* Takes the plan of this try from the handle. Begins a new one if anything else has added a
+ * transaction to the commit. If documents were taken before the function ran, the entries are in no
+ * order, so all of them are checked for such transactions, not only the later ones. */
 static struct ledger_kept *kept_take(truce_ledger *ledger, truce_commit *commit)
 {
     struct ledger_kept *kept = kept_exchange(ledger, NULL);

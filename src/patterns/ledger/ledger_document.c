@@ -39,7 +39,7 @@ static const char *document_text_of(struct value value)
 
 static void take_hash(struct value value, struct ledger_change *change)
 {
-    /* The payload of a binary: length, subtype, bytes. */
+    /* A binary value begins with its length and its subtype (5 bytes). */
     if (value.type != BSON_TYPE_BINARY || value.size != 5 + SHA256_BYTES)
         return;
     change->hashed = true;
@@ -108,7 +108,7 @@ bool truce__ledger_change_of(const bson_t *document, const char *account, int64_
         if (!truce__ledger_change(fields.value, &one) || strcmp(one.account, account) != 0 ||
             (number ? one.number != number : found && one.number < change->number))
             continue;
-        /* A bson_t cannot be copied by value. */
+        /* The change contains a bson_t, which cannot be copied by value, so it is read again. */
         found = truce__ledger_change(fields.value, change);
     }
     return found;

@@ -4,32 +4,36 @@
 /* A transaction while it is planned; ledger_plan.c gives the order of the steps. */
 #include "patterns/ledger/ledger.h"
 
+/* A change of the draft, and the account that it changes. */
 struct planned {
     struct ledger_change change;
     struct ledger_known *known;
     struct ledger_state after;
-    /* The account's name, if it is not the caller's. */
+    /* The name of the account if the draft owns it, or NULL if the name is the caller's. */
     char *owned;
-    /* The change of another program's document from which it was made, and its place there. */
+    /* For a document of another program: its change, borrowed, and the index of that change in
+     * `changes`. */
     struct value source;
     uint32_t place;
 };
 
+/* The transaction that is being planned. */
 struct draft {
     struct ledger_plan *plan;
     const struct ledger_request *request;
     const char *kind, *state;
-    /* An inner posting: the opening or the rules of one account; nothing has to balance. */
+    /* `counts`, `pending`: the transaction is VALID, or PENDING. `part`: it settles only a part.
+     * `inner`: it opens an account or sets rules, so nothing has to balance. */
     bool counts, pending, part, inner;
-    /* The state of another program's document is neither VALID nor PENDING. */
+    /* A document of another program whose state is neither VALID nor PENDING. */
     bool idle;
-    /* Another program's document, none of whose accounts was opened. */
+    /* A document of another program, none of whose accounts is open. */
     bool unopened;
     const bson_value_t *of;
     struct planned *planned;
     uint32_t count;
     int64_t booked_ms;
-    /* The transaction of `of`. */
+    /* The stored transaction that `of` names; empty if `of` is NULL. Owned. */
     bson_t settled;
     bool stale;
 };
@@ -40,7 +44,8 @@ truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error);
 /* Checks that the accounts allow the draft. Its changes get their numbers and the states after
  * them. */
 truce_status truce__ledger_check_entry(struct draft *draft, bool *nothing, bson_error_t *error);
-/* Moves the book on to the draft's states if they are `planned`, and frees the draft. */
+/* Frees the draft. If `planned` is true, first moves the accounts of the book on to the states
+ * after the draft. */
 void truce__ledger_draft_close(struct draft *draft, bool planned);
 /* Links the changes, in the order of their numbers, to the chains of their accounts. */
 void truce__ledger_link(struct draft *draft, const bson_t *document);

@@ -1,6 +1,6 @@
 /*
  * Pending transactions that have expired. From their expiry on, their amounts are free in every
- * answer and for every limit, whether or not a sweep has booked the release:
+ * result and for every limit, whether or not a sweep has booked the release:
  *
  *     posts       a post that reaches a limit books the release of the account, and tries again
  *     commits     the plan subtracts expired amounts (it cannot book in another transaction)
@@ -24,8 +24,9 @@ void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id)
 
     BSON_APPEND_VALUE(&filter, "_id", id);
     truce__intent_append_absent(&filter);
+    /* A failure is ignored, because the field is only a hint. The sweep removes it, too. */
     (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
-                        &ignored); /* The sweep repeats it: it is a hint. */
+                        &ignored);
     bson_destroy(update);
     bson_destroy(&filter);
 }
@@ -49,7 +50,7 @@ static truce_status expire_find(struct ledger_reader *reader, const char *accoun
     return status;
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* Returns true if the change still holds its amount in the account's state `after`: the state
  * includes the change, but not its release. */

@@ -54,9 +54,10 @@ struct foreign {
     struct ledger_reader *reader;
     struct ledger_takeup *call;
     struct ledger_plan plan;
-    /* Documents that are not handled yet, or wait. An element is NULL once it is done. */
+    /* The documents that are not handled yet, or that wait for other ones. A handled one is NULL.
+     * Owned. */
     struct ledger_documents documents;
-    /* The last document that moved to the end, or NULL if none exists. */
+    /* The last document that was moved to the end of its accounts, or NULL. Owned. */
     bson_t *moved;
 };
 
@@ -96,8 +97,8 @@ static void filter_exactly(const bson_t *document, bson_t *filter)
     truce__intent_append_absent(filter);
 }
 
-/* Writes a document if the store still has it as it was read. RACED: the document changed, or one
- * of its numbers was taken. */
+/* Writes a document if the store still has it as it was read. Sets *outcome to FOREIGN_RACED if the
+ * document changed or one of its numbers was taken. */
 static truce_status write_exactly(struct foreign *run, const bson_t *document, const bson_t *update,
                                   enum outcome *outcome, bson_error_t *error)
 {
@@ -330,7 +331,8 @@ static truce_status ledger_find_earlier(struct foreign *run, const bson_t *docum
             *outcome = is_damaged(other) ? FOREIGN_STUCK : FOREIGN_WAITS;
             if (!is_kept(run, other)) {
                 truce__ledger_keep(&run->documents, other);
-                *outcome = FOREIGN_RACED; /* The other one first. */
+                /* Another document precedes this one and must be handled first. */
+                *outcome = FOREIGN_RACED;
             }
         }
         break;
@@ -719,6 +721,7 @@ static truce_status foreign_take_each(struct foreign *run, bool *progress, const
     return status;
 }
 
+/* The maximum number of passes over the documents of one call. */
 #define ROUNDS_MAX 1000
 
 truce_status truce__ledger_take_up(struct ledger_reader *reader, struct ledger_takeup *call,

@@ -306,7 +306,7 @@ static truce_status gather_rules(struct draft *draft, bson_error_t *error)
     planned->change.account = draft->request->account;
     planned->change.type = draft->kind;
     planned->change.sets = true;
-    bson_init(&planned->change.set); /* Filled when the account is known. */
+    bson_init(&planned->change.set); /* The rules are appended when the account is known. */
     (void)error;
     return TRUCE_OK;
 }
@@ -332,7 +332,8 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
             TRUCE_INVALID, error,
             "the transaction needs an id of any type except array, regular expression, "
             "and undefined");
-    /* A variable that is not set gives this id to different transactions. */
+    /* A program passes an empty id if it did not set its variable. Different transactions would
+     * then have the same id. */
     if (given->id->value_type == BSON_TYPE_UTF8 && !given->id->value.v_utf8.len)
         return truce__fail(
             TRUCE_INVALID, error,

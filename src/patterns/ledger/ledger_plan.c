@@ -118,7 +118,8 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     return status;
 }
 
-#define TOGETHER_MAX 8 /* Accounts that one message reads. */
+/* The maximum number of accounts that one message reads. */
+#define TOGETHER_MAX 8
 
 /* Collects the accounts of a post that must be read, with their remembered states. Returns 0 if one
  * message cannot read them. */
@@ -364,7 +365,8 @@ static truce_status plan_check_balance(const struct draft *draft, bson_error_t *
 
         for (uint32_t j = 0; j < i; j++) {
             if (!strcmp(draft->planned[j].known->next.rules.currency, currency)) {
-                currency = NULL; /* The currency was summed before. */
+                /* An earlier change has the same currency, so its sum was checked. */
+                currency = NULL;
                 break;
             }
         }

@@ -29,19 +29,23 @@
 
 /* ---- combined posts -------------------------------------------------------------------------- */
 
-#define NAP_NS    INT64_C(1000000000) /* Between two checks of a waiting thread. */
+/* A waiting thread checks its state again after this time. */
+#define NAP_NS    INT64_C(1000000000)
 #define GATHER_NS INT64_C(100000)
 
-/* LEADS: this thread decides which posts can start. */
+/* WAITING: the post is in the queue. LEADS: its thread was woken to lead the next batch. TRAVELS:
+ * the post is in a batch in flight. DONE: the result is set, and the thread may return. */
 enum waiting_state { WAITING, LEADS, TRAVELS, DONE };
 
+/* The call of a thread that waits for its post. */
 struct ledger_waiting {
     struct ledger_request *requests;
     size_t count;
     struct ledger_waiting *next;
-    /* An enum waiting_state. The mutex protects it, except for DONE. */
+    /* A value of waiting_state, and the futex of the thread. Changed with the mutex held, except to
+     * DONE. */
     atomic_uint state;
-    /* The status of the requests that are not settled. */
+    /* The status of all requests that have none of their own. Set before DONE. */
     truce_status status;
     bson_error_t error;
 };
@@ -56,7 +60,7 @@ static const char *post_account_of(const struct ledger_request *request, uint32_
     return n ? NULL : request->account;
 }
 
-/* Returns true if the accounts of a request are not known. */
+/* Returns true if the accounts of a post are known only after a read. */
 static bool post_is_blind(const struct ledger_waiting *one)
 {
     for (size_t i = 0; i < one->count; i++) {
@@ -134,7 +138,7 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
     return group;
 }
 
-/* Wakes a waiting thread. If it is DONE, its struct may be gone at once. */
+/* Sets the state, and wakes the thread. After DONE, the thread may free the struct at any time. */
 static void post_wake(struct ledger_waiting *one, enum waiting_state state)
 {
     atomic_store(&one->state, state);
@@ -184,7 +188,8 @@ static void post_gather(truce_ledger *ledger)
         int64_t left = until - truce__clock_monotonic_ns();
 
         if (left <= 0) {
-            ledger->expected = 0; /* They do not post again. */
+            /* The expected posts did not come in time, so the next leader does not wait. */
+            ledger->expected = 0;
             break;
         }
         pthread_mutex_unlock(&ledger->mutex);
@@ -194,8 +199,8 @@ static void post_gather(truce_ledger *ledger)
     ledger->gathering = false;
 }
 
-/* Sets how many posts are expected, from a batch that has arrived and the waiting posts. Bulks are
- * batches of their own. */
+/* Sets how many posts the next leader waits for: half of those in the batch that has arrived and in
+ * the queue. Waits for none if the batch contained bulks. */
 static void post_expect(truce_ledger *ledger, const struct ledger_waiting *group, size_t count)
 {
     uint32_t arrived = 0;
@@ -302,7 +307,8 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
     if (!status && commit) {
         status = truce__ledger_post_in(ledger, commit, request, error);
     } else if (!status) {
-        (void)!post_together(ledger, request, 1, NULL); /* The result has the status. */
+        /* The status of the request is in its result. */
+        (void)!post_together(ledger, request, 1, NULL);
         status = request->result->status;
         if (status && error)
             *error = request->result->error;

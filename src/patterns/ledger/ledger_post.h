@@ -9,7 +9,7 @@
  * for the same accounts of this handle in the meantime. */
 truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                uint32_t count, bson_error_t *error);
-/* Does the same if numbers are documents (ledger_slots.c). */
+/* Does what truce__ledger_run does, for a ledger whose numbers are documents (ledger_slots.c). */
 truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request **requests,
                                      uint32_t count, bson_error_t *error);
 /* Posts a request in the commit of the plan, after the requests that were planned in it. */
@@ -28,9 +28,12 @@ truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, 
  * something was released. */
 bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request *request);
 
+/* Posts a request in a commit of the caller, with the plan that the handle keeps
+ * (ledger_commit.c). */
 truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
                                    struct ledger_request *request, bson_error_t *error);
 
+/* Settles a request whose transaction is stored. `exists` is true if it was posted before. */
 void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *document,
                                  bool exists);
 /* Returns the pending transaction that the request settles or voids, or NULL if none exists. */

@@ -92,7 +92,8 @@ static truce_status slots_insert_resolved(truce_commit *commit, const truce_ledg
 static truce_status slots_check_room(const truce_commit *commit, const bson_t *document,
                                      bson_error_t *error)
 {
-    uint32_t needed = commit->count + 2; /* The transaction, and the one that it settles. */
+    /* The document of the transaction, and the one that makes `resolves` unique. */
+    uint32_t needed = commit->count + 2;
 
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);)
         needed++;
@@ -137,8 +138,9 @@ truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger
     status = slots_insert_all(commit, ledger, document, &why);
     if (status && error)
         *error = why;
-    if (status &&
-        !commit->failed) { /* A caller that continues with the commit cannot book a part of it. */
+    /* Makes the whole commit fail. Otherwise a caller that continues with it could book a part of
+     * the transaction. */
+    if (status && !commit->failed) {
         commit->failed = status;
         commit->why = why;
     }
@@ -217,16 +219,18 @@ const bson_t *truce__ledger_slot(const struct ledger_documents *documents, const
 
 /* ---- posts without a commit of the caller ---------------------------------------------------- */
 
+/* The maximum number of documents in the commit of a batch, and their estimated maximum size. */
 #define BATCH_DOCUMENTS (TRUCE_COMMIT_DOCUMENTS_MAX / 2)
 #define BATCH_BYTES     (4 * 1024 * 1024)
 
+/* Requests that are posted together in one commit. */
 struct batch {
     truce_ledger *ledger;
     struct ledger_request **requests;
     uint32_t count;
-    /* For each request: expired amounts were released for it. */
+    /* expired[i]: expired amounts were released for request i. */
     const bool *expired;
-    /* The number of requests that were handled in the last run of the function. */
+    /* The number of requests that the last run of the function handled. */
     uint32_t done;
 };
 
@@ -255,7 +259,8 @@ static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error
     truce_status status = TRUCE_OK;
 
     truce__ledger_plan_begin(&plan, batch->ledger, commit);
-    plan.discounts = false; /* The release is booked before. */
+    /* If amounts have expired, their release is booked before the post, not discounted. */
+    plan.discounts = false;
     for (batch->done = 0; batch->done < batch->count; batch->done++) {
         struct ledger_request *request = batch->requests[batch->done];
         bson_error_t why = {0};
@@ -265,7 +270,9 @@ static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error
         status = truce__ledger_post_planned(&plan, request, &why);
         if (status == TRUCE_LIMIT && request->verb == LEDGER_POST && !batch->expired[batch->done] &&
             !commit->failed) {
-            status = TRUCE_OK; /* The earlier ones first: expired amounts may help. */
+            /* The earlier requests are committed first. Then expired amounts are released, which
+             * may free enough. */
+            status = TRUCE_OK;
             break;
         }
         if (slots_is_refusal(status) && !commit->failed) {
@@ -345,7 +352,9 @@ truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request
 {
     bool *expired = bson_malloc0(count * sizeof *expired);
     truce_status status = TRUCE_OK;
-    uint32_t at = 0, alone = 0; /* This many first requests are posted one by one. */
+    /* `alone`: the requests before this index are posted one by one, because their batch was
+     * refused. */
+    uint32_t at = 0, alone = 0;
     bson_error_t why = {0};
 
     while (!status && at < count) {

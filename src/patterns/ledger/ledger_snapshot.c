@@ -29,11 +29,13 @@
 #include "patterns/ledger/ledger.h"
 #include "store/snapshot_view.h"
 
+/* How often the names of the accounts are read again if each read finds other names. */
 #define NAMES_TRIES 20
 
 struct ledger_snapshot {
     struct ledger_reader *reader;
-    /* state: at the floor; next.number: the cut. */
+    /* The accounts. `state` is the state at the floor, and `next.number` the last number in the
+     * cut. */
     struct ledger_table *table;
     struct ledger_documents behind;
     char **names;
@@ -62,8 +64,8 @@ static void ledger_snapshot_add_name(const bson_t *document, char ***names, uint
     (*names)[(*count)++] = bson_strdup(truce__field_text(document, "opens"));
 }
 
-/* Reads only the names, so that many accounts need little memory. *whole false: a commit is in
- * flight on one of the documents, or the store did not answer. */
+/* Reads only the names, so that many accounts need little memory. Sets *whole to false if a commit
+ * in flight holds one of the documents, or the store did not reply. */
 static truce_status ledger_cut_read_names(struct ledger_reader *reader, const bson_t *filter,
                                           char ***names, uint32_t *count, bool *whole,
                                           bson_error_t *error)
@@ -276,7 +278,7 @@ static truce_status ledger_snapshot_close(struct ledger_snapshot *cut, bson_erro
 }
 
 /* Commits the documents of other programs, because they count only then. On a store that cannot be
- * written, the answer is without them. */
+ * written, the result is without them. */
 static void ledger_snapshot_take_up(struct ledger_reader *reader)
 {
     struct ledger_takeup takeup = {.account = NULL};
@@ -311,11 +313,12 @@ truce_status truce__ledger_cut(struct ledger_reader *reader, struct ledger_table
 typedef bool account_function(const char *account, const struct ledger_state *state, void *arg);
 
 struct accounts {
-    /* Only accounts below this one, and only those after that name. NULL for all. */
+    /* Only accounts below `prefix` and only those whose name follows `after` are reported. NULL for
+     * no such limit. */
     const char *prefix, *after;
     account_function *function;
     void *arg;
-    /* state.out and state.in: the expired amounts, below zero. */
+    /* The expired amounts of each account, below zero, in `state.out` and `state.in`. */
     struct ledger_table overdue;
     bool ended;
 };
@@ -351,7 +354,8 @@ static struct ledger_state *ledger_snapshot_view_overdue(void *arg, const char *
 {
     struct ledger_known *known = truce__ledger_at(arg, account);
 
-    known->state.number = INT64_MAX; /* The whole view is before it. */
+    /* All numbers of the view count, so the account has the greatest possible number. */
+    known->state.number = INT64_MAX;
     return &known->state;
 }
 
@@ -384,7 +388,9 @@ static void ledger_snapshot_filter_openings(const char *prefix, const char *afte
     else
         BSON_APPEND_UTF8(&range, "$gte", prefix ? prefix : "");
     if (prefix && *prefix) {
-        char *end = bson_strdup_printf("%s;", prefix); /* ";" follows ":" */
+        /* ";" is the character after ":", so the range ends after all names that begin with the
+         * prefix and ":". */
+        char *end = bson_strdup_printf("%s;", prefix);
 
         BSON_APPEND_UTF8(&range, "$lt", end);
         bson_free(end);
@@ -491,7 +497,7 @@ static truce_status ledger_snapshot_each_account(truce_ledger *ledger, const cha
         status = truce_snapshot(ledger->store, NULL, &view, error);
         if (!status)
             status = ledger_snapshot_each_of_view(view, ledger, &accounts, error);
-        else if (status == TRUCE_INVALID) /* The store has no snapshots. */
+        else if (status == TRUCE_INVALID) /* The store has no snapshots, so the cut is computed. */
             status = ledger_snapshot_each(&reader, &accounts, error);
         truce_store_close(view);
     }
@@ -557,11 +563,12 @@ struct sealing {
     truce_ledger_seal_function *function;
     void *arg;
     int64_t time_ms;
-    /* The part that is being filled, its list, its number, and the accounts in it. */
+    /* The part that is being filled and its list of accounts; the number of the part; the count of
+     * accounts in it. */
     bson_t part, accounts;
     int32_t number;
     uint32_t count;
-    /* The hash of the part before. */
+    /* The hash of the previous part. */
     uint8_t hash[SHA256_BYTES];
     bool ended;
 };

@@ -1,5 +1,5 @@
 /*
- * Balances and statements. Every answer names the number up to which it goes, and stays right for
+ * Balances and statements. Every result names the number up to which it goes, and stays right for
  * this number.
  *
  *     now                  the last number
@@ -105,7 +105,7 @@ static truce_status effective_until(struct ledger_reader *reader, const char *ac
 }
 
 /* Commits the documents of other programs, because they count only then. On a store that cannot be
- * written, the answer is without them. */
+ * written, the result is without them. */
 static truce_status ledger_read_take_up(struct ledger_reader *reader, const char *account,
                                         struct ledger_state *state, bson_error_t *error)
 {
@@ -190,7 +190,7 @@ struct statement {
     const char *account;
     truce_ledger_line_function *function;
     void *arg;
-    /* The state after the previous line. */
+    /* The state of the account after the previous line. */
     struct ledger_state state;
     bool ended;
 };

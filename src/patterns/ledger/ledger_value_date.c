@@ -36,10 +36,9 @@
  *        run at the same time may lose pages of it; a reader builds them again.
  *
  * A post that takes the last number of a run builds the run, usually from values in memory (tails).
- * If runs are missing (after a crash, or
- * after posts in commits of short processes), the next balance at a value date builds them. A view
- * cannot write, so it adds up the smaller runs or the entries. A crash leaves pages without a root;
- * the next writer skips the stored pages.
+ * Runs may be missing after a crash, or after posts in commits of short processes. The next balance
+ * at a value date then builds them. A view cannot write, so it adds up the smaller runs or the
+ * entries. A crash leaves pages without a root; the next writer skips the stored pages.
  *
  * Deliberately not done: runs beyond the last level. A merge of half a million numbers takes some
  * tenths of a second, and each further level would take 16 times as long in one post.
@@ -56,25 +55,33 @@
 #include "store/snapshot_view.h"
 #include "store/store.h"
 
-#define SUMS_FAN          16 /* Runs of a level in a run of the next level. */
-#define SUMS_LEVELS       4
-#define SUMS_PAGE         128 /* Records of a page. */
-#define SUMS_HEIGHTS      4   /* Heights of the largest run: it has fewer than 128^4 records. */
+/* The number of runs of one level that a run of the next level contains. */
+#define SUMS_FAN    16
+#define SUMS_LEVELS 4
+/* The maximum number of records in a page. */
+#define SUMS_PAGE 128
+/* The maximum height of the tree of a run, which has fewer than 128^4 records. */
+#define SUMS_HEIGHTS      4
 #define SUMS_RECORD_BYTES 24
-#define SUMS_ROOT         (-1) /* The height in the _id of a root. */
-#define SUMS_BULK         64   /* Pages that are inserted together. */
+/* The height that the _id of a root contains, whatever the height of its tree. */
+#define SUMS_ROOT (-1)
+/* The number of pages that one message inserts. */
+#define SUMS_BULK 64
 
+/* The sum of all values up to a value date. */
 struct value_date_record {
     int64_t date;
     __int128 sum;
 };
 
+/* A node of the tree of a run. */
 struct value_date_page {
     struct value_date_record records[SUMS_PAGE];
     uint32_t count;
 };
 
-/* The numbers `to` - size + 1 to `to` of the account. */
+/* A run: the numbers from `to` - size + 1 to `to` of the account. `hash` is the hash of the account
+ * after `to`. */
 struct value_date_run {
     const char *account;
     int level;
@@ -180,18 +187,18 @@ struct value_date_writer {
     const struct value_date_run *run;
     sums_sink *sink;
     struct {
-        /* The page that is being filled, and its number. */
+        /* The page that is being filled at each height, and its number. */
         struct value_date_page page;
         int64_t number;
     } heights[SUMS_HEIGHTS];
-    /* Pages to be inserted together. */
+    /* The pages that the next message inserts. Owned. */
     bson_t *waiting[SUMS_BULK];
     uint32_t waiting_count;
-    /* For value_date_collect. */
+    /* Receives the pages if the sink is value_date_collect. */
     struct ledger_documents *collected;
-    /* The root is not stored. */
+    /* Set by value_date_compare: the root of the run is not stored. */
     bool absent;
-    /* A stored page has other content, or is missing. */
+    /* Set by value_date_compare: a stored page is missing or has other content. */
     bool differs;
 };
 
@@ -483,11 +490,12 @@ static truce_status value_date_parts(struct ledger_reader *reader, const struct 
 struct value_date_stream {
     struct value_date_run run;
     struct value_date_page page;
-    /* The place in the page. */
+    /* The index of the next record in the page. */
     uint32_t at;
-    /* Leaves; if next == pages, the page is the last one. */
+    /* The number of the next leaf, and the count of leaves. If they are equal, the page is the last
+     * leaf. */
     int64_t next, pages;
-    /* The sum of the record before. */
+    /* The sum of the previous record. The difference is the value of one date. */
     __int128 before;
 };
 
@@ -668,7 +676,7 @@ void truce__ledger_sums_complete(struct ledger_reader *reader, const char *accou
                                  int64_t number)
 {
     truce_status status = TRUCE_OK;
-    bson_error_t ignored; /* A balance builds missing runs. */
+    bson_error_t ignored; /* A failure is ignored, because a balance builds missing runs. */
 
     if (truce__is_only_read(reader->ledger->store))
         return;
@@ -732,7 +740,7 @@ static void value_date_make(const struct ledger_tail *tail, const char *account,
     struct value_date_writer *writer =
         value_date_writer_new(runs->reader, &run, value_date_collect);
     struct ledger_dated dated[LEDGER_SUMS_RUN];
-    bson_error_t ignored; /* The sink does not fail. */
+    bson_error_t ignored; /* The sink collects the pages in memory, so it cannot fail. */
     uint32_t count = 0;
 
     truce_assert(tail->count == LEDGER_SUMS_RUN);
@@ -749,7 +757,7 @@ static void value_date_make(const struct ledger_tail *tail, const char *account,
 /* Returns whether the numbers of a batch follow those of the tail, in the same chain (LS1). */
 static bool value_date_follows(const struct ledger_tail *tail, const struct ledger_tail *posted)
 {
-    /* invariant LS1 */
+    /* The chain of the batch continues the chain of the tail (LS1). */
     return tail->count && tail->after + tail->count == posted->after &&
            !memcmp(tail->hash, posted->hash, SHA256_BYTES);
 }
@@ -766,7 +774,9 @@ int64_t truce__ledger_tail_join(struct ledger_tail *tail, const struct ledger_kn
             at++;
         tail->count = 0;
         tail->after = more->after + at;
-        hash = at > 0; /* That of the number at which the tail begins. */
+        /* If the new tail does not begin with the batch, the first hash belongs to the number
+         * before the new tail. */
+        hash = at > 0;
     }
     begun = tail->after;
     for (; at < more->count; at++) {
@@ -811,7 +821,7 @@ static truce_status value_date_build_above(struct ledger_reader *reader, const c
 
 void truce__ledger_runs_store(struct ledger_runs *runs, const struct ledger_table *accounts)
 {
-    bson_error_t ignored; /* A balance builds missing runs. */
+    bson_error_t ignored; /* A failure is ignored, because a balance builds missing runs. */
     truce_status status = value_date_store_documents(runs, &ignored);
 
     for (uint32_t i = 0; !status && i < accounts->room; i++) {

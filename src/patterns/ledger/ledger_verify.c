@@ -26,54 +26,59 @@
 #include "patterns/ledger/ledger.h"
 #include "store/reserved_names.h"
 
-#define VERIFY_WINDOW   1000 /* Numbers that are read together. */
-#define VERIFY_ACCOUNTS 500  /* Accounts that are read together. */
+/* The count of numbers that one message reads. */
+#define VERIFY_WINDOW 1000
+/* The maximum number of accounts that are read together. */
+#define VERIFY_ACCOUNTS 500
 /* The number of pending transactions whose settlement one message searches. */
 #define VERIFY_OPEN 200
 
-/* The parts of a seal, account after account. */
+/* A seal that is read part after part, and in each part account after account. */
 struct seal {
-    /* NULL if there is no seal. */
+    /* The source of the parts, or NULL if there is no seal to compare with. */
     const truce_ledger_seal_source *source;
-    /* NULL if no part is left. */
+    /* The current part, or NULL after the last one. */
     const bson_t *part;
     int64_t part_number;
     bool last;
-    /* The hash of the part. */
+    /* The hash of the current part, which the next part must name. */
     uint8_t before[SHA256_BYTES];
     struct fields at;
-    /* The next account of the seal, its number, and its hash, or NULL if none is left. */
+    /* The next account of the seal, or NULL after the last one. `number` and `hash` are its last
+     * number and its hash. Owned. */
     char *account;
     int64_t number;
     uint8_t hash[SHA256_BYTES];
 };
 
+/* The state of a verification. */
 struct proof {
     struct ledger_reader *reader;
     truce_ledger_finding_function *function;
     void *arg;
     truce_ledger_report *report;
     const char *account;
-    /* The state after the entries so far. */
+    /* The state of the account after the entries that were verified. */
     struct ledger_state state;
     struct seal seal;
-    /* The ledger's line in LEDGERS; empty: it has none. */
+    /* The document of the ledger in LEDGERS, or an empty document if it is missing. */
     bson_t settings;
-    /* A finding about this account was reported. */
+    /* A fault of this account was reported, so further ones are not. */
     bool found;
-    /* No entry is committed from here on, so there is no chain. */
+    /* The remaining entries of the account are not committed, so they have no chain and only their
+     * sums are checked. */
     bool sums_only;
-    /* The transaction of the last entry: it may have many numbers of the account. NULL if there is
-     * no such document. */
+    /* The transaction of the last entry, for which `balances` and `digest` are valid, or NULL. A
+     * transaction may have many numbers of the account. */
     const bson_t *document;
     bool balances;
     uint8_t digest[SHA256_BYTES];
     /* The entries and the documents of numbers that were read together, of several small accounts
      * or of a part of one. */
     struct ledger_documents entries, slots;
-    /* Pending transactions that may be settled, as {_id}. */
+    /* Pending transactions without `open`, as {_id}, whose settlement must be searched. */
     struct ledger_documents unsettled;
-    /* The values of the numbers of the run that is not complete. */
+    /* The values of the numbers since the last complete run. */
     struct ledger_dated dated[LEDGER_SUMS_RUN];
     uint32_t dated_count;
 };
@@ -853,10 +858,10 @@ static truce_status verify_one(struct proof *proof, const char *account, bson_er
 /* Accounts that are verified together: some small ones, or one large one. */
 struct verify_batch {
     char *accounts[VERIFY_ACCOUNTS];
-    /* The greatest number of each. */
+    /* lasts[i]: the greatest number of account i. */
     int64_t lasts[VERIFY_ACCOUNTS];
     uint32_t count;
-    /* Their numbers together. */
+    /* The sum of the greatest numbers. */
     int64_t numbers;
 };
 
@@ -972,7 +977,7 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
     if (!status)
         status = truce__ledger_layout(ledger, error);
     if (status == TRUCE_NOT_FOUND)
-        status = TRUCE_OK; /* A ledger that does not exist is in order. */
+        status = TRUCE_OK; /* A ledger that does not exist has no faults. */
     truce__ledger_reader_init(&reader, ledger);
     if (!status && seal)
         status = ROOM_CHECK(seal, "truce_ledger_seal_source", error);

@@ -6,7 +6,7 @@
  *     1. A cut (ledger_snapshot.c) gives the last number of each account.
  *     2. All transactions are read by their time; a transaction outside of the cut is skipped.
  *     3. A transaction that follows one that was not reported yet is held until then.
- *        This happens within a millisecond, or if other programs chose the times.
+ *        Two such transactions have the same millisecond, or times that other programs chose.
  *
  * Transactions in a cut are stored forever, so step 2 reads all of them. If one is missing, it was
  * removed, and the walk fails.
@@ -18,9 +18,10 @@
 #include "patterns/ledger/ledger.h"
 
 struct walk {
-    /* next.number: the cut; state.number: the last number that was reported. */
+    /* The accounts of the cut. `next.number` is the last number in the cut, and `state.number` the
+     * last number that was reported. */
     struct ledger_table cut;
-    /* Transactions that wait. An element is NULL once it was reported. */
+    /* The transactions that wait for their predecessors. One that was reported is NULL. */
     struct ledger_documents held;
     truce_ledger_document_function *function;
     void *arg;

@@ -2,9 +2,9 @@
  * A claimed job: every change compares the claim, inside the commit that makes the change (QJ2 and
  * QJ3 of queue.c).
  *
- * If a commit has no answer, the job itself shows the result: it is done by the token of this claim
- * only if this commit did it. A worker that gives up after UNKNOWN and reports a failure finds its
- * job done, or lost.
+ * If a commit gets no reply, the job itself shows the result: only this commit can have set it to
+ * done under the token of this claim. A worker that gives up after UNKNOWN and reports a failure
+ * finds its job done, or lost.
  */
 #include <string.h>
 
@@ -39,12 +39,14 @@
 
 enum fate { FATE_OPEN, FATE_DONE };
 
+/* A rewrite that ends several jobs as done. */
 struct finishing {
     truce_rewrite base;
     truce_job *const *jobs;
-    /* NULL if there are no results. */
+    /* The results of the jobs, or NULL if no job has one. */
     const bson_t *const *results;
     int64_t now_ms;
+    /* fates[i]: whether job i was ended, or must be ended by a commit. */
     enum fate *fates;
 };
 
@@ -106,10 +108,10 @@ static bool done_make(truce_rewrite *rewrite, size_t number, const bson_t *befor
     struct finishing *finishing = (struct finishing *)rewrite;
 
     if (!before || !truce__job_is_of(finishing->jobs[number], before) || !done_alone(before))
-        return false; /* The commit gives the reason, or does it. */
+        return false; /* A commit has to end the job, or report the reason. */
     done_append(finishing, number, before, after);
     if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
-        return false; /* The result made the document too deep: the commit reports it. */
+        return false; /* The result made the document too deep, which the commit reports. */
     finishing->fates[number] = FATE_DONE;
     return true;
 }
@@ -264,6 +266,7 @@ truce_status truce_queue_done_many(truce_queue *queue, truce_job *const *jobs, s
 
 /* ---- the claimed job ------------------------------------------------------------------------- */
 
+/* The minimum time between two reads of whether the job was cancelled. */
 #define CANCELLED_MS 500
 #define NS_IN_MS     INT64_C(1000000)
 
@@ -296,6 +299,7 @@ int64_t truce_job_epoch(const truce_job *job)
 
 enum end_kind { END_DONE, END_FAIL, END_SNOOZE, END_DISCARD };
 
+/* The argument of the commit that ends a job. */
 struct ending {
     truce_job *job;
     enum end_kind kind;
@@ -361,8 +365,8 @@ static bool job_is_done(const truce_job *job, bool committed)
     return status == TRUCE_OK;
 }
 
-/* Corrects the status of a call that may have taken effect: an unanswered attempt of this claim may
- * have done the job. */
+/* Corrects the status of a call that may have taken effect: an attempt of this claim that
+ * got no reply may have set the job to done. */
 static truce_status job_settle(const truce_job *job, bool committed, truce_status status)
 {
     if (!truce__unanswered(status) && status != TRUCE_EXPIRED)
@@ -494,6 +498,7 @@ void truce_job_result(truce_job *job, const bson_t *result)
     job->result = result ? bson_copy(result) : NULL;
 }
 
+/* The argument of a commit that runs a function and marks its job done. */
 struct working {
     truce_job *job;
     truce_commit_function *function;
@@ -511,7 +516,8 @@ static truce_status commit_work_in(truce_commit *commit, void *arg, bson_error_t
         status = working->function(commit, working->arg, error);
     if (!status) {
         truce__job_update_commit(&update, &document, working->job->result, truce__clock_wall_ms());
-        status = truce__job_transition(commit, &document, &update, error); /* QJ3 */
+        /* The commit of the effects also writes the job (QJ3). */
+        status = truce__job_transition(commit, &document, &update, error);
     }
     bson_destroy(&update);
     bson_destroy(&document);
@@ -538,7 +544,8 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
             "the commit of a job cannot have a key: the job itself ensures that the commit takes "
             "effect once");
     status = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
-    status = job_settle(job, true, status); /* Effects are missing if truce_job_done did it. */
+    /* If truce_job_done has ended the job, the effects are missing, so the call must fail. */
+    status = job_settle(job, true, status);
     if (!status)
         truce__job_ended(job, JOB_DONE);
     return status;

@@ -33,8 +33,10 @@
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
 
+/* The maximum number of cron lines that one pass fires. */
 #define FIRED_MAX 100
-#define GRACE_MS  60000
+/* A line that skips missed times still fires a time that was missed by less than this. */
+#define GRACE_MS 60000
 
 static const char *const missed_names[] = {
     [TRUCE_MISSED_ONCE] = "once", [TRUCE_MISSED_SKIP] = "skip", [TRUCE_MISSED_ALL] = "all"};
@@ -78,7 +80,7 @@ struct setting_cron {
     const char *name, *line;
     const truce_cron_options *options;
     struct schedule schedule;
-    /* The template of the jobs. */
+    /* The template of the jobs. Owned. */
     bson_t job;
 };
 
@@ -254,7 +256,8 @@ static truce_status cron_control_update(const struct controlling *controlling, c
         BSON_APPEND_DATE_TIME(&set, "next",
                               truce__schedule_next(&schedule, truce__clock_wall_ms()));
     bson_append_document_end(update, &set);
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset); /* QC3 */
+    /* A paused line has no next time (QC3). */
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, controlling->control == CRON_PAUSE ? "next" : "paused", "");
     bson_append_document_end(update, &unset);
     return TRUCE_OK;
@@ -316,7 +319,7 @@ truce_status truce_cron_resume(truce_store *store, const char *name, bson_error_
 
 struct firing {
     bson_value_t id;
-    /* The value of `next` that was found. */
+    /* The value of `next` that this process found (QC1). */
     int64_t next_ms;
 };
 
@@ -373,7 +376,7 @@ static truce_status cron_fire_now(truce_commit *commit, const struct firing *fir
     count = truce__schedule_between(&schedule, firing->next_ms, now_ms, cron_most_of(cron), ticks,
                                     &left);
     if (!count)
-        return TRUCE_OK; /* This clock was put back. */
+        return TRUCE_OK; /* The clock was set back, so no time is due. */
     update = BCON_NEW("$set", "{", "next",
                       BCON_DATE_TIME(truce__schedule_next(
                           &schedule, schedule.every_ms ? ticks[count - 1] : now_ms)),
@@ -382,7 +385,7 @@ static truce_status cron_fire_now(truce_commit *commit, const struct firing *fir
         count = 0;
     BCON_APPEND(update, "$inc", "{", "fired", BCON_INT64(count), "}");
     status = cron_add_due(commit, cron, ticks, count, error);
-    if (!status) /* QC1 */
+    if (!status) /* The jobs and the next time are written by one commit (QC1). */
         status = truce_commit_update(commit, QUEUE_CRONS, &firing->id, NULL, update, error);
     bson_destroy(update);
     return status;
@@ -408,9 +411,10 @@ truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
     truce_status status;
 
     if (firing.id.value_type != BSON_TYPE_UTF8 || !truce__job_date(cron, "next", &firing.next_ms))
-        return TRUCE_OK; /* Not a document of truce's. */
+        return TRUCE_OK; /* The document is not a cron line of truce; the check reports it. */
     status = truce_transact(store, cron_fire_in, &firing, options, error);
-    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* Another process is firing it. */
+    /* LOCKED means that another process is firing the line. */
+    return status == TRUCE_LOCKED ? TRUCE_OK : status;
 }
 
 bson_t *truce__cron_due(void)
@@ -440,7 +444,7 @@ truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
     truce_cursor_close(cursor);
     bson_destroy(filter);
     for (size_t i = 0; i < count; i++) {
-        /* A faulty line takes no job from a worker; the sweep reports it. */
+        /* A faulty line must not keep workers from their jobs. The sweep reports it. */
         bson_error_t ignored;
 
         (void)truce__cron_fire_one(queue->store, found[i], &firing, &ignored);

@@ -20,8 +20,9 @@
 #define MINUTE_MS INT64_C(60000)
 #define HOUR_MS   INT64_C(3600000)
 #define DAY_MS    INT64_C(86400000)
-#define DAYS_MAX                                                                                   \
-    (366 * 41) /* A given weekday has a 29th of February within 40 years, except around 2100. */
+/* A search for the next time ends after this number of days. A line for the 29th of February of one
+ * weekday fires at least once in 40 years, except around 2100. */
+#define DAYS_MAX  (366 * 41)
 #define ALL_HOURS 0xffffffu
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -29,7 +30,7 @@
 struct field {
     const char *name;
     int low, high;
-    /* Three letters each, from `low`. */
+    /* The names of the values from `low`, three letters each, or NULL. */
     const char *names;
 };
 
@@ -147,7 +148,7 @@ static truce_status schedule_read_fields(const char *line, struct schedule *sche
 {
     const char *words[6];
     size_t lengths[6], count = schedule_split(line, words, lengths), skipped = count == 5;
-    uint64_t bits[6] = {1}; /* Five fields: at second 0. */
+    uint64_t bits[6] = {1}; /* With five fields, the second is 0. */
     bool any[6];
     truce_status status = TRUCE_OK;
 
@@ -272,7 +273,8 @@ static int64_t schedule_to_utc(const struct schedule *schedule, int64_t local_ms
     if (truce__date_to_local(high, zone) == local_ms)
         return high;
     after = truce__date_zone_offset(zone, high);
-    while (high - low > SECOND_MS) { /* The change is in (low, high]. */
+    /* The change of the clocks lies after `low` and not after `high`. */
+    while (high - low > SECOND_MS) {
         int64_t middle = schedule_floor(low + (high - low) / 2, SECOND_MS);
 
         if (truce__date_zone_offset(zone, middle) == after)
@@ -340,7 +342,7 @@ static int64_t schedule_next_in_day(const struct schedule *schedule, int64_t day
  * fires. */
 static int64_t schedule_next_by_clocks(const struct schedule *schedule, int64_t after_ms)
 {
-    /* Clocks that are put back may show a day again whose later hours are still to come. */
+    /* Clocks that are set back may show a day twice, so the search begins one day earlier. */
     int64_t day_ms =
         schedule_floor(truce__date_to_local(after_ms, &schedule->zone), DAY_MS) - DAY_MS;
 
@@ -424,7 +426,7 @@ uint32_t truce__schedule_between(const struct schedule *schedule, int64_t first_
         return 0;
     if (schedule->every_ms)
         return schedule_every_between(schedule, first_ms, last_ms, most, ticks, first_left);
-    /* The windows double until one has enough times, so a walk is never much longer than
+    /* The windows grow until one contains enough times, so a walk is never much longer than
      * necessary. */
     for (int64_t window = MINUTE_MS; !whole && count <= most; window *= 2) {
         whole = last_ms - first_ms < window;

@@ -8,15 +8,18 @@
 #include "base/status.h"
 #include "bson/date.h"
 
-#define SCHEDULE_TEXT_MAX 200 /* The longest line in bytes. */
+/* The maximum length of a line in bytes. */
+#define SCHEDULE_TEXT_MAX 200
 
+/* A parsed cron line. */
 struct schedule {
-    /* The interval of @every, or 0 if the fields count. */
+    /* The interval of @every in ms, or 0 if the fields of the line apply. */
     int64_t every_ms;
     uint64_t second, minute;
-    /* A bit for each value that fires; weekday 0 is Sunday. */
+    /* Each of these sets, also `second` and `minute`, has a bit for each value that fires. Weekday
+     * 0 is Sunday. */
     uint32_t hour, day, month, weekday;
-    /* The field is "*". If neither day is, a day fires when one of them matches. */
+    /* The field is "*". If both fields are restricted, a day fires when one of them matches. */
     bool any_day, any_weekday;
     struct date_zone zone;
 };

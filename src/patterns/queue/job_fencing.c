@@ -19,8 +19,9 @@ bool truce__job_is_of(const truce_job *job, const bson_t *document)
 {
     bson_oid_t token;
 
+    /* The job must be running under the token of this claim (QJ2). */
     return !strcmp(truce__job_state(document), "running") && truce__job_token(document, &token) &&
-           bson_oid_equal(&token, &job->token); /* QJ2 */
+           bson_oid_equal(&token, &job->token);
 }
 
 /* Says why the job is no longer that of this claim. */

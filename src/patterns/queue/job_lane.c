@@ -44,17 +44,23 @@
 #include "patterns/queue/rate_limit.h"
 #include "store/maintenance.h"
 
-#define PASSED_MAX 100 /* Jobs that one commit passes over. */
+/* The maximum number of waiting jobs that one commit passes over. */
+#define PASSED_MAX 100
 
+/* The state of a lane, as read in a commit. */
 struct lane {
     truce_commit *commit;
     const char *queue, *name;
     bson_t id_document;
     bson_value_t id;
-    /* The lane has a document. */
+    /* The lane already has a document in the store. */
     bool stored;
+    /* The number of released jobs that have not ended, and its maximum. The waiting jobs have the
+     * places `head` + 1 to `tail`. */
     int64_t out, width, head, tail;
     struct queue_rate rate;
+    /* The time at which the bucket of the rate is full again, in ms by the clock of
+     * `rate.now_ms`. */
     double full_ms;
 };
 
@@ -106,7 +112,7 @@ static bool lane_waits(const struct lane *lane)
     return lane->head < lane->tail;
 }
 
-/* Returns the time until no begin and no place counts any more. */
+/* Returns the time in ms until all begins have left the window and the bucket is full again. */
 static int64_t lane_idle_ms(const struct lane *lane)
 {
     int64_t left_ms = truce__rate_left_ms(&lane->rate),
@@ -140,7 +146,8 @@ static truce_status lane_write(const struct lane *lane, bson_error_t *error)
         BSON_APPEND_BOOL(&document, "stalled", true);
     if (lane->rate.rate)
         lane_append_rate(lane, empty, &document);
-    if (empty && lane_idle_ms(lane) <= 0) /* QL4 */
+    /* The lane is empty and its rate needs no record any more (QL4). */
+    if (empty && lane_idle_ms(lane) <= 0)
         status = lane->stored
                      ? truce_commit_remove(lane->commit, QUEUE_LANES, &lane->id, NULL, error)
                      : TRUCE_OK;
@@ -158,8 +165,8 @@ static void lane_place_id(const struct lane *lane, int64_t n, bson_t *document)
     BSON_APPEND_INT64(document, "n", n);
 }
 
-/* Takes the next place that is at least `least_ms` away, and returns the time until then. Jobs that
- * are out may have taken places in advance. */
+/* Takes the next place that is at least `least_ms` away, and returns the time until then in ms.
+ * Jobs that were released before may have taken places in advance. */
 static int64_t lane_take_place(struct lane *lane, int64_t least_ms)
 {
     double now_ms = (double)lane->rate.now_ms, per_ms = (double)lane->rate.per_ms, apart_ms,
@@ -229,7 +236,7 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const st
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* Lets a job out if it still waits. */
+/* Releases a job from the lane if it still waits. */
 static truce_status lane_let_out(struct lane *lane, const bson_value_t *id, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms(), at_ms, begin_ms;
@@ -247,7 +254,8 @@ static truce_status lane_let_out(struct lane *lane, const bson_value_t *id, bson
     }
     bson_destroy(&update);
     bson_destroy(&job);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* Cancelled, and pruned since. */
+    /* A job that is missing was cancelled and then removed. */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* Releases the first waiting job of the lane and removes its place. */
@@ -265,7 +273,8 @@ static truce_status lane_let_next_out(struct lane *lane, bson_error_t *error)
         status = lane_let_out(lane, bson_iter_value(&iter), error);
     if (!status)
         status = truce_commit_remove(lane->commit, QUEUE_LANES, &value, NULL, error);
-    if (!status || status == TRUCE_NOT_FOUND) { /* A place that is missing blocks no other. */
+    /* A missing place must not block the places after it. */
+    if (!status || status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
         lane->head++;
     }
@@ -426,7 +435,8 @@ truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, 
                                        int64_t now_ms, bson_t *set, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
-    char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job itself */
+    /* A copy, because `set` may be the job itself. */
+    char *queue = bson_strdup(truce__field_text(job, "queue"));
     int32_t priority = (int32_t)truce__field_number(job, "priority");
     struct job_lane lane;
     int64_t begin_ms = 0;

@@ -34,11 +34,14 @@
 #include "store/maintenance.h"
 #include "store/store.h"
 
-#define LEASES_SEEN        1000 /* In one pass. */
-#define PASS_MS            250  /* The longest pass: its caller waits for a job. */
-#define DAY_MS             INT64_C(86400000)
-#define NS_IN_MS           INT64_C(1000000)
-#define RESCUE_DEADLINE_MS 50 /* The next pass takes a job that a commit holds. */
+/* The maximum number of leases that one pass reads. */
+#define LEASES_SEEN 1000
+/* The maximum length of a pass in ms, because its caller waits for a job. */
+#define PASS_MS  250
+#define DAY_MS   INT64_C(86400000)
+#define NS_IN_MS INT64_C(1000000)
+/* The deadline for the release of one job. If a commit holds the job, the next pass releases it. */
+#define RESCUE_DEADLINE_MS 50
 
 /* ---- extensions (heartbeats) ----------------------------------------------------------------- */
 
@@ -72,7 +75,7 @@ truce_status truce_job_extend(truce_job *job, bson_error_t *error)
     return truce__job_set_mine(job, lease_append_end, NULL, error);
 }
 
-/* ---- leases that are over -------------------------------------------------------------------- */
+/* ---- expired leases -------------------------------------------------------------------------- */
 
 struct lease {
     const truce_queue *queue;
@@ -281,7 +284,8 @@ static truce_status leases_release(const truce_queue *queue, int64_t from_ms, in
         begin_ms = from_ms;
     status = leases_between(queue, begin_ms, to_ms, &found, &count, error);
     for (i = 0; !status && i < count && (!i || truce__clock_monotonic_ns() < until_ns); i++) {
-        bson_error_t ignored; /* A job that cannot be released does not stop the others. */
+        /* A failure is ignored, so that a job that cannot be released does not stop the others. */
+        bson_error_t ignored;
         bool rescued;
 
         if (truce__queue_rescue(queue, found[i], &rescued, &ignored))

@@ -86,7 +86,8 @@ void truce__job_update_fail(bson_t *update, const truce_queue *queue, const bson
     int64_t attempt = truce__field_number(document, "attempt");
     bson_t set, unset;
 
-    if (attempt >= truce__field_number(document, "attempts_max")) { /* QJ6 */
+    /* Each release counts as an attempt, so a job that kills its workers ends (QJ6). */
+    if (attempt >= truce__field_number(document, "attempts_max")) {
         truce__job_update_end(update, document, "dead", NULL, now_ms);
     } else {
         if (delay_ms < 0)

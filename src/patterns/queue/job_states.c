@@ -150,7 +150,8 @@ static void queue_append_end(bson_t *update, const bson_t *document, const char 
     if (!dead)
         BSON_APPEND_UTF8(&unset, "dead", "");
     if (strcmp(state, "done"))
-        BSON_APPEND_UTF8(&unset, "lease", ""); /* In a done job, the lease names the worker. */
+        /* A done job keeps its lease, which names the worker. */
+        BSON_APPEND_UTF8(&unset, "lease", "");
     bson_append_document_end(update, &unset);
 }
 

@@ -10,6 +10,7 @@
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 
+/* The argument of the commit that runs a step. */
 struct stepping {
     truce_job *job;
     const char *name;
@@ -60,7 +61,8 @@ static truce_status step_now(struct stepping *stepping, truce_commit *commit, bs
     return status;
 }
 
-/* Runs a step in a commit, or finds the result that an earlier, unanswered commit stored. */
+/* Runs a step in a commit, or finds the result that an earlier commit without a reply has
+ * stored. */
 static truce_status step_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct stepping *stepping = arg;

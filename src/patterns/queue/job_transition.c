@@ -10,7 +10,8 @@
 #include "patterns/queue/rate_limit.h"
 #include "store/maintenance.h"
 
-/* Returns the state that an update sets if it is an end; else "". Borrowed from the update. */
+/* Returns the state that an update sets if the state ends the job, and "" otherwise. Borrowed from
+ * the update. */
 static const char *job_end_state(const bson_t *update)
 {
     bson_t set;
@@ -30,10 +31,9 @@ truce_status truce__job_transition(truce_commit *commit, const bson_t *job, cons
     struct job_lane lane;
     truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 
+    /* Only running jobs have a lease, so only they leave a limiter (QG1). */
     if (!status && bson_iter_init(&iter, job) &&
-        bson_iter_find_descendant(&iter, "lease.limiter",
-                                  /* QG1; only running jobs have a lease. */
-                                  &limiter))
+        bson_iter_find_descendant(&iter, "lease.limiter", &limiter))
         status = truce__limiter_leave(commit, bson_iter_value(&limiter), error);
     if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&
         truce__job_lane(job, &lane))

@@ -2,15 +2,15 @@
  * Sleeps, and waits for signals, between the steps of a job: durable timers and external events.
  * No worker is occupied: the job is set aside like a snoozed job.
  *
- *     steps: {pause: {until: <date>}}               a sleep; it is over at `until`
+ *     steps: {pause: {until: <date>}}               a sleep, which ends at `until`
  *     waits: {paid: {until: <date>, over: true}}    a wait; over: the event did not come by then
  *     awaits: "paid"                                the job is set aside for that event
  *     events: {paid: {...}}                         what truce_queue_signal sent
  *
  * The waiting worker and the signalling caller both read the job in their commits. An event that
- * comes between the read and the write is therefore not missed: one of the two runs again. A wait
- * that is over stays over, and an event that has come counts. The first of the two in the job
- * decides; no later read changes the result.
+ * comes between the read and the write is therefore not missed: one of the two runs again. The
+ * first of the two facts that the job records, `over` or the event, decides. No later read changes
+ * the result.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@
 struct waiting {
     truce_job *job;
     const char *name;
-    /* -1 for forever. */
+    /* The length of the sleep or the wait in ms, or -1 for no limit. */
     int64_t ms;
     bson_t event;
     bool came, set_aside;
@@ -237,6 +237,7 @@ truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
+/* The argument of the commit that sends an event to a job. */
 struct signalling {
     truce_queue *queue;
     const bson_oid_t *id;

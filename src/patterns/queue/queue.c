@@ -5,23 +5,23 @@
  *       \----------------------^  ^                 |  |  \--discard--> discarded
  *                                 |                 |  \--fail, the last attempt--> dead
  *                                 \-- fail, snooze, |     (fail, snooze: also to delayed)
- *                                     lease over ---/
+ *                                     lease expired /
  *     any live job --cancel--> cancelled;  delayed, dead, cancelled, discarded --retry--> ready
- *     in a full lane: add --> waiting, instead of ready or delayed, until its turn comes
+ *     in a full lane: add --> waiting, instead of ready or delayed, until the lane releases it
  *     after other jobs: add --> blocked, instead of these, until the other jobs have ended
  *
  *     add                 queue_add.c        claim, due                 queue_claim.c
- *     the other changes   claimed_job.c      lease over                 job_lease.c
+ *     the other changes   claimed_job.c      lease expired              job_lease.c
  *     a failure           job_retry.c        sleeps, signals            job_wait.c
- *     by an operator      queue_control.c    leases of dead jobs, check queue_maintenance.c
+ *     by an operator      queue_control.c    sweep, check               queue_maintenance.c
  *     limits              rate_limit.c       lanes                      job_lane.c
  *     after other jobs    workflow.c         by the clock               cron.c
- *     threads that run jobs    queue_pool.c
+ *     running jobs        queue_pool.c
  *
  * Every claim has an identifier of its own, lease.token, which the claimer creates. No two claims
  * have the same token. The epoch of the job rises with each claim. A claim is one find-and-modify.
  * A commit makes every other change of an existing job, alone or together with other documents. The
- * commit therefore handles calls without an answer and calls that take effect late.
+ * commit therefore handles calls without a reply and calls that take effect late.
  *
  * Invariants (models/queue.cpp is the model; its mutants leave out one of these rules each):
  *

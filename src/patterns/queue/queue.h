@@ -18,12 +18,17 @@
 
 /* The threads of one handle that claim at the same time (queue_claim.c). */
 struct queue_claims {
+    /* Protects the fields below. */
     pthread_mutex_t mutex;
+    /* The wait queue of claiming threads. Each element is on the stack of its thread. */
     struct claimer *first, *last;
+    /* A thread leads: it claims for the wait queue. */
     bool led;
+    /* The process that created the queue. A forked child claims alone. */
     pid_t process;
 };
 
+/* A handle for a queue. Threads may share it. */
 struct truce_queue {
     truce_store *store;
     struct queue_claims claims;
@@ -32,47 +37,59 @@ struct truce_queue {
     truce_backoff backoff;
     truce_backoff_function *backoff_function;
     void *backoff_arg;
+    /* How long done, cancelled, discarded, and dead jobs are kept, as in truce_queue_options. */
     int64_t keep_ms, keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     truce_mechanism mechanism;
-    /* The structure number of the store, plus one, at which the indexes were created and the fields
-     * below were read; 0 if this was not done yet. */
+    /* The structure number of the store, plus one, at which the indexes were created, or 0 before
+     * that. If the store has another one, the following flags and times are reset. */
     atomic_uint_fast64_t structure;
+    /* `paused`, `limited`: the settings as they were last read. `laned`, `linked`: the indexes for
+     * lanes, and for workflows, exist. */
     atomic_bool paused, limited, laned, linked;
-    /* More delayed jobs are due than the last pass promoted. */
+    /* The last pass promoted as many delayed jobs as it may, so more of them may be due. */
     atomic_bool due_more;
     /* The last claim found no job. `due_ms` is the time at which the next delayed job or cron line
      * was due then, or 0 if it is unknown. */
     atomic_bool quiet;
     atomic_int_fast64_t due_ms;
+    /* When a claim last promoted jobs, looked for expired leases, read the settings, fired cron
+     * lines, and continued workflows (monotonic, ns). */
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns, went_on_ns;
-    /* The places where the next passes over the leases begin. */
+    /* The ends of leases from which the next passes continue: for leases that have ended, and for
+     * leases that end too late (job_lease.c). */
     atomic_int_fast64_t ended_at_ms, far_at_ms;
     bson_error_t refusal;
-    /* The options were wrong; `refusal` gives the reason. */
+    /* The options were invalid; every call fails with `refusal`. */
     bool refused;
 };
 
-/* How a job left its worker. */
+/* The ways in which a worker can end its claim. JOB_HELD: it has not ended the claim. */
 enum job_end { JOB_HELD = 0, JOB_DONE, JOB_FAILED, JOB_SNOOZED, JOB_DISCARDED };
 
+/* A claimed job. */
 struct truce_job {
     truce_queue *queue;
-    /* The document as it was claimed, the payload as a borrowed part of it, and the steps that this
-     * worker knows, as {name: result}. */
+    /* The document as it was claimed. Owned; `payload` borrows from it. `steps` has the results of
+     * steps that this worker knows, as {name: result}. */
     bson_t document;
     bson_t payload;
     bson_t steps;
-    /* The result for truce_job_commit, or NULL if none exists. */
+    /* The result for truce_job_commit, or NULL. Owned. */
     bson_t *result;
+    /* The _id of the job, and the token of this claim. */
     bson_oid_t id, token;
-    /* since_ms is a time of this process's clock. */
+    /* `since_ms` is the time of the claim by the wall clock of this process. `timeout_ms` is 0 for
+     * a job without a timeout. */
     int64_t epoch, since_ms, timeout_ms;
+    /* The number of this attempt, from 1. */
     uint32_t attempt;
     /* The end that a call has stored and that the store has acknowledged. */
     enum job_end ended;
     /* The end that the caller has added to a commit of its own. The commit may still fail. */
     enum job_end said;
+    /* The job was cancelled or lost, or the pool gave it up. */
     atomic_bool cancelled;
+    /* When the store was last asked whether the job was cancelled, by the monotonic clock. */
     atomic_int_fast64_t checked_ns;
 };
 
@@ -81,6 +98,7 @@ struct truce_job {
 uint32_t truce__queue_deadline_ms(const truce_queue *queue);
 /* Returns the refusal of the options, or ensures the indexes. Every call begins with it. */
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error);
+/* Creates the indexes that every queue needs. */
 truce_status truce__queue_indexes(truce_store *store, bson_error_t *error);
 /* Ensures an index on these fields; NULL ends the list. */
 truce_status truce__queue_index(truce_store *store, const char *collection, const char *name,
@@ -125,18 +143,20 @@ static inline bson_value_t truce__queue_document_id(const bson_t *document)
 const char *truce__job_state(const bson_t *document);
 /* Reads a date at a path. Returns false if the path has no field of that type. */
 bool truce__job_date(const bson_t *document, const char *path, int64_t *ms);
+/* Reads the token of the claim. Returns false if the job has no lease. */
 bool truce__job_token(const bson_t *document, bson_oid_t *token);
+/* Returns whether the job is live: ready, delayed, running, waiting, or blocked. */
 bool truce__job_live(const bson_t *document);
-/* Returns true if a lane or other jobs hold the job: no clock makes it ready, and its lane does not
- * count it as out. */
+/* Returns true if a lane or other jobs hold the job back. No clock makes such a job ready, and its
+ * lane does not count it in `out`. */
 bool truce__job_is_held(const bson_t *document);
 
 /* Appends `state` and `undone` of a job in the queue: ready if at_ms is not in the future, else
  * delayed. */
 void truce__job_append_queued(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
                               int64_t now_ms);
-/* Appends `state` and `undone` of a held job: "waiting" (for its turn in a lane) or "blocked" (by
- * other jobs). */
+/* Appends `state` and `undone` of a held job: "waiting" (in a lane) or "blocked" (by other
+ * jobs). */
 void truce__job_append_held(bson_t *set, const char *state, const char *queue, int64_t at_ms,
                             int64_t now_ms);
 /* Returns from when a held job may begin. Without a delay, the clock of the process that added it
@@ -146,9 +166,11 @@ int64_t truce__job_held_start(const bson_t *job, int64_t now_ms);
  * lane if it has one. Runs in a commit. */
 truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, int64_t at_ms,
                                        int64_t now_ms, bson_t *set, bson_error_t *error);
+
+/* The lane that a job names, with its settings. */
 struct job_lane {
     const char *name;
-    /* `rate` is 0 if no rate applies. */
+    /* If no rate applies, `rate` is 0. */
     int64_t width, rate, per_ms;
 };
 
@@ -216,8 +238,8 @@ size_t truce__queue_draw(const truce_queue_source *sources, size_t count, const 
 /* Creates the handle of a job that was claimed under the token; copies the document. */
 truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
 
-/* Returns the longest sleep after a claim that found nothing. */
-int64_t truce__queue_pause_ms(const truce_queue *queue); /* queue_claim_wait.c */
+/* Returns the longest sleep after a claim that found nothing (queue_claim_wait.c). */
+int64_t truce__queue_pause_ms(const truce_queue *queue);
 
 void truce__claims_init(struct queue_claims *claims);
 void truce__claims_destroy(struct queue_claims *claims);
@@ -243,8 +265,8 @@ bool truce__job_may_end_with_others(const truce_job *job);
 
 /* Returns true if the document still has this claim (QJ2). */
 bool truce__job_is_of(const truce_job *job, const bson_t *document);
-/* Reads the job in a commit, and fails unless it still is this worker's (QJ2). `document` is always
- * initialized. */
+/* Reads the job in a commit, and fails unless the job still belongs to this claim (QJ2). `document`
+ * is always initialized. */
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
                                   bson_error_t *error);
 /* Appends the new values of fields of `document`, which is the stored job. */
@@ -263,6 +285,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 
 /* ---- rate_limit.c ---------------------------------------------------------------------------- */
 
+/* Returns whether the limits allow one more running job now. */
 bool truce__limiter_has_room(truce_store *store, const bson_t *limiter);
 /* Counts one more running job in a commit. Returns NOT_FOUND if the limit is reached, or there is
  * no limiter. */
@@ -294,10 +317,11 @@ truce_status truce__lane_begin(truce_commit *commit, const bson_t *job, int64_t 
 /* Counts the begin of a job that was claimed without a limiter. Returns NOT_FOUND if the rate of
  * its lane delayed it, or it was lost; the claim no longer has the job. */
 truce_status truce__lane_begin_claimed(truce_job *job, bson_error_t *error);
-/* Lets the next jobs of a stalled lane out (a sweep_function). */
+/* Releases the next jobs of a stalled lane (a sweep_function). */
 truce_status truce__lane_resume(struct sweep *sweep, const char *collection, const bson_t *lane,
                                 void *arg, bson_error_t *error);
-/* Stores how many jobs of a lane are out, in a commit that read the lane. */
+/* Stores the number of jobs that a lane has released and that have not ended, in a commit that read
+ * the lane. */
 truce_status truce__lane_repair(truce_commit *commit, const bson_t *lane, int64_t out,
                                 bson_error_t *error);
 /* Ensures the indexes of queues with lanes. */
@@ -313,8 +337,9 @@ truce_status truce__workflow_enter(truce_commit *commit, bson_t *job,
 /* Notifies the jobs that wait for a job, in the commit in which the job comes to that state. */
 truce_status truce__workflow_notify(truce_commit *commit, const bson_t *job, const char *state,
                                     bson_error_t *error);
-/* Returns for how many jobs it still waits. */
+/* Returns the number of jobs that the job still waits for. */
 int64_t truce__workflow_pending(const bson_t *job);
+/* Returns whether the job is the closing job of a batch that accepts more jobs. */
 bool truce__workflow_is_open(const bson_t *job);
 /* Stores how many jobs the job waits for, in a commit that read it: `count` jobs have it in their
  * `then`. */
@@ -327,8 +352,9 @@ truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson
 /* Notifies the waiting jobs that one commit could not notify (a sweep_function). */
 truce_status truce__workflow_resume(struct sweep *sweep, const char *collection, const bson_t *job,
                                     void *arg, bson_error_t *error);
-/* Does the same for a few jobs, for a caller that claims. */
+/* Does what truce__workflow_resume does, for a few jobs, so that a claim can call it. */
 truce_status truce__workflow_resume_some(const truce_queue *queue, bson_error_t *error);
+/* Creates the indexes that waiting jobs need. */
 truce_status truce__workflow_indexes(truce_queue *queue, bson_error_t *error);
 
 /* Makes due delayed jobs ready, up to TRUCE__QUEUE_PROMOTED_MOST, the highest priority first. If
@@ -342,7 +368,8 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
 /* Releases a running job, as it was read, if its lease has expired (QJ4). */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);
-/* Releases jobs of the queue whose leases are over; a pass over some leases. */
+/* Releases jobs of the queue whose leases have expired. One call makes a pass over some of the
+ * leases. */
 truce_status truce__queue_rescue_some(truce_queue *queue, bson_error_t *error);
 /* Stores when this process saw the lease of a job that was read, unless an entry of this clock is
  * valid. Later processes of this computer continue the observation. */

@@ -23,7 +23,7 @@
 /* ---- unique jobs ----------------------------------------------------------------------------- */
 
 /*
- * Unique jobs. `truce_queue_keys` says which job has a key:
+ * Unique jobs. `truce_queue_keys` records which job has a key:
  *
  *     {_id: {queue, key}, job: ObjectId, at}
  *
@@ -481,7 +481,7 @@ static void job_make(const truce_queue *queue, const bson_t *payload,
         BSON_APPEND_UTF8(job, "key", key);
 }
 
-/* Inserts a job in a commit. The job may have to wait for other jobs, or for its turn. */
+/* Inserts a job in a commit. The job may have to wait for other jobs, or in its lane. */
 static truce_status job_insert(truce_commit *commit, bson_t *job, const truce_job_options *options,
                                int64_t at_ms, int64_t now_ms, bson_error_t *error)
 {
@@ -553,7 +553,7 @@ struct adding {
     truce_queue *queue;
     const bson_t *payload;
     const truce_job_options *options;
-    /* NULL if it is not unique. */
+    /* The key of a unique job, or NULL. Owned. */
     char *key;
     truce_job_added *added;
     int64_t now_ms;
@@ -572,12 +572,12 @@ static void job_make_replacement(const struct adding *adding, const bson_t *old,
 
     if (truce__job_lane(old, &lane) && lane.rate &&
         truce__job_date(old, "undone.at", &current_ms) && current_ms > at_ms)
-        at_ms = current_ms; /* The lane chose this time. */
+        at_ms = current_ms; /* The rate of the lane has delayed the job until then. */
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
         job_append_content(&set, adding->payload, options);
-    if (truce__job_is_held(old)) /* The job keeps its place in the lane. */
+    if (truce__job_is_held(old)) /* The job stays held, in its lane or blocked. */
         truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms,
                                adding->now_ms);
     else
@@ -622,7 +622,8 @@ static truce_status job_resolve_conflict(const struct adding *adding, truce_comm
     return status;
 }
 
-/* Returns the scope of the key. A period has had its job even if that job has ended. */
+/* Returns the scope of the key. With a period, a job counts even after its end, because the period
+ * allows one job. */
 static truce_unique_scope unique_scope(const truce_job_options *options)
 {
     return options->unique_period_ms && options->unique_scope == TRUCE_UNIQUE_LIVE
@@ -658,7 +659,8 @@ static truce_status job_add_in(truce_commit *commit, void *arg, bson_error_t *er
     return status;
 }
 
-/* Each attempt of the commit begins with the new job's id. */
+/* The id of the new job. Each attempt of the commit begins with it, because an earlier one may have
+ * stored the id of an existing job. */
 struct trying {
     const struct adding *adding;
     bson_oid_t id;

@@ -8,7 +8,7 @@
  * The sections below claim through a limiter, claim several jobs at once, combine the claims of
  * threads, and promote delayed jobs and jobs of dead workers.
  *
- * If a claim has no answer, the claimer looks for its token among the running jobs, which are few.
+ * If a claim gets no reply, the claimer looks for its token among the few running jobs.
  * If the token is not there, the claim may take effect later. The lease of such a job ends like the
  * lease of a dead worker (models/queue.cpp, late claims). A claim is never sent again under the
  * same token.
@@ -49,20 +49,21 @@
  * If the limiter has no room, the claim begins nothing: a full queue costs its workers two reads.
  */
 
+/* The maximum number of ready jobs that one read of a claim through a limiter returns. */
 #define GATED_BATCH 16
-#define GATED_CLAIM_NS                                                                             \
-    INT64_C(5000000000) /* A claim passes over missed jobs for at most this time. */
+/* The maximum time for which a claim tries again because other claimers were faster. */
+#define GATED_CLAIM_NS INT64_C(5000000000)
 
 struct limited_claim {
     truce_queue *queue;
     const bson_value_t *limiter;
     bson_value_t id;
     bson_oid_t token;
-    /* The job after the claim. */
+    /* The document of the job after the claim. Owned. */
     bson_t job;
-    /* It was no longer ready. */
+    /* The job was no longer ready. */
     bool missed;
-    /* The rate of its lane delayed it. */
+    /* The rate of the job's lane delayed the job. */
     bool delayed;
 };
 
@@ -251,7 +252,7 @@ static truce_status queue_claim_limited(truce_queue *queue, size_t most, truce_j
     bson_destroy(&limiter);
     bson_destroy(&settings);
     bson_destroy(filter);
-    if (status == TRUCE_NOT_FOUND) /* The queue has no limit. */
+    if (status == TRUCE_NOT_FOUND) /* The limiter does not exist, so the queue has no limit. */
         status = TRUCE_OK;
     return status || *count || !*limited ? status : TRUCE_NOT_FOUND;
 }
@@ -265,16 +266,18 @@ static truce_status queue_claim_limited(truce_queue *queue, size_t most, truce_j
  * finds the updates that succeeded.
  *
  * Both ways write what a single claim writes. Jobs that another process has claimed, or that a
- * commit holds, are skipped. If there is no answer, the token finds the claimed jobs, as after the
+ * commit holds, are skipped. If there is no reply, the token finds the claimed jobs, as after the
  * bulk.
  */
 
+/* A claim of several jobs. */
 struct several {
     truce_queue *queue;
-    /* {_id} of the jobs that were read. */
+    /* The jobs that were read, as an array of {_id}. `read` is their number. */
     bson_t *ids;
     size_t read;
     bson_oid_t token;
+    /* The claimed jobs, and their number. The array is the caller's. */
     truce_job **jobs;
     size_t count;
 };
@@ -315,6 +318,7 @@ struct claiming {
     truce_rewrite base;
     const struct several *several;
     int64_t now_ms;
+    /* made[i]: the document of job i after the claim. */
     bson_t *made;
     /* took[i]: job i was claimed, and made[i] is valid. */
     bool *took;
@@ -402,7 +406,7 @@ static bool many_make(truce_rewrite *rewrite, size_t number, const bson_t *befor
 static void many_refuse(truce_rewrite *rewrite, size_t number, truce_status status,
                         const bson_error_t *error)
 {
-    (void)status, (void)error; /* A single claim of this job gives the reason. */
+    (void)status, (void)error; /* A single claim of this job will report the reason. */
     many_drop((struct claiming *)rewrite, number);
 }
 
@@ -542,7 +546,7 @@ static truce_status many_claim(struct several *several, bson_error_t *error)
     }
     if (status == TRUCE_NOT_FOUND)
         status = many_update(several, error);
-    if (truce__unanswered(status)) /* many_collect finds which ones succeeded. */
+    if (truce__unanswered(status)) /* many_collect finds which updates succeeded. */
         status = TRUCE_OK;
     return status || answered ? status : many_collect(several, error);
 }
@@ -585,9 +589,13 @@ static truce_status queue_claim_several(truce_queue *queue, size_t most, truce_j
  * A child of a fork has a copy of the wait queue but none of its threads, so it claims alone.
  */
 
+/* The maximum number of claimers for which one thread claims. */
 #define CLAIMERS_MAX 64
-#define CLAIM_TRIES  4
+/* The maximum number of claims of several jobs. The claimers that have no job then claim one by
+ * one. */
+#define CLAIM_TRIES 4
 
+/* A thread that claims, in the wait queue. The mutex of the claims protects it. */
 struct claimer {
     struct claimer *next;
     pthread_cond_t wake;
@@ -692,7 +700,8 @@ static truce_status claims_claim(truce_queue *queue, truce_job **job, bson_error
  * therefore takes the same jobs as if all were ready.
  */
 
-#define BATCH       TRUCE__QUEUE_PROMOTED_MOST
+#define BATCH TRUCE__QUEUE_PROMOTED_MOST
+/* A number below every rank. */
 #define RANK_BEFORE (-JOB_PRIORITY_MAX - 1)
 #define NS_IN_MS    INT64_C(1000000)
 
@@ -884,13 +893,20 @@ static truce_status queue_next_due(truce_store *store, const char *queue, int64_
 
 /* ---- intervals ------------------------------------------------------------------------------- */
 
-#define PROMOTE_MS   50   /* Between searches for delayed jobs while others are ready. */
-#define RESCUE_MS    1000 /* Between passes over leases; less if leases are short. */
-#define FIRE_MS      500  /* Between searches for due cron lines. */
-#define SETTINGS_MS  500  /* Between reads of the queue's settings. */
-#define FIRE_IDLE_MS 20   /* The same while the queue has no ready job. */
+/* While other jobs are ready, delayed jobs are promoted once in this time. */
+#define PROMOTE_MS 50
+/* Expired leases are searched once in this time, or more often if leases are short. */
+#define RESCUE_MS 1000
+/* Due cron lines are searched once in this time. */
+#define FIRE_MS 500
+/* The settings of the queue are read once in this time. */
+#define SETTINGS_MS 500
+/* On a store in this process, due cron lines are searched once in this time while no job is
+ * ready. */
+#define FIRE_IDLE_MS 20
 #define BULK_TRIES   4
-#define CLAIM_MS     5000 /* A claim skips jobs that their lanes delay for at most this time. */
+/* The maximum time for which a claim tries again because lanes delayed all jobs that it claimed. */
+#define CLAIM_MS 5000
 
 /* ---- work before a claim --------------------------------------------------------------------- */
 
@@ -1011,8 +1027,8 @@ static void job_append_lease(const truce_queue *queue, const bson_oid_t *token,
     bson_append_document_end(set, &lease);
 }
 
-/* Makes the update of a claim. Only extensions respect the job's timeout; the first lease is
- * short. */
+/* Makes the update of a claim. The job's timeout limits only extensions of the lease, because the
+ * first lease is short. */
 static void job_claims(const truce_queue *queue, const bson_oid_t *token,
                        const bson_value_t *limiter, bson_t *update)
 {
@@ -1024,7 +1040,8 @@ static void job_claims(const truce_queue *queue, const bson_oid_t *token,
                 "undone.rank", BCON_INT32(0), "undone.at",
                 BCON_DATE_TIME(now_ms + queue->lease_ms));
     job_append_lease(queue, token, limiter, now_ms, &set);
-    if (!limiter) /* A single write makes the claim, not a commit. */
+    /* A single write, not a commit, makes a claim without a limiter, so it sets `_rev` itself. */
+    if (!limiter)
         BSON_APPEND_OID(&set, "_rev", token);
     bson_append_document_end(update, &set);
     BCON_APPEND(update, "$inc", "{", "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
@@ -1123,7 +1140,7 @@ static truce_status claim_begin_all(truce_job **jobs, size_t *count, bson_error_
         else
             truce_job_free(jobs[i]);
         if (status && status != TRUCE_NOT_FOUND)
-            first = first ? first : status; /* The lease of the job ends. */
+            first = first ? first : status; /* The job stays claimed until its lease expires. */
     }
     *count = begun;
     return begun ? TRUCE_OK : first;

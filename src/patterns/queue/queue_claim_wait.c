@@ -9,10 +9,13 @@
 #include "base/null.h"
 #include "patterns/queue/queue.h"
 
-#define WAIT_MS     1000 /* The end of a lease wakes no claimer. */
+#define WAIT_MS 1000 /* The longest sleep, because the end of a lease wakes no claimer. */
+/* The shortest sleep. */
 #define WAIT_MS_MIN 20
-#define GATED_MS    250 /* Nor does a rate that allows the next job. */
-#define NS_IN_MS    INT64_C(1000000)
+/* The longest sleep if the queue has a limiter, because a rate that allows the next job wakes no
+ * claimer. */
+#define GATED_MS 250
+#define NS_IN_MS INT64_C(1000000)
 
 int64_t truce__queue_pause_ms(const truce_queue *queue)
 {

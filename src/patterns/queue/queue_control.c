@@ -11,6 +11,7 @@
 #include "patterns/queue/queue.h"
 #include "store/maintenance.h"
 
+/* The maximum number of jobs that one call of truce_queue_redrive retries. */
 #define REDRIVE_MAX 1000
 
 enum control { CANCEL, RETRY, DISCARD };
@@ -35,7 +36,7 @@ static bool control_is(const char *state, const char *list)
     return false;
 }
 
-/* The states that allow each call, and the names of its effect. */
+/* For each call: the states that allow it, the name of its effect, and the state that it leaves. */
 static const struct {
     const char *from, *name, *already;
 } rules[] = {
@@ -44,8 +45,8 @@ static const struct {
     [DISCARD] = {"ready delayed waiting blocked dead cancelled", "discarded", "discarded"},
 };
 
-/* Makes the update of a retry. A delayed job keeps its turn in its lane. A job that had ended goes
- * to the end of its lane, or waits for other jobs again. */
+/* Makes the update of a retry. A delayed job keeps its position in its lane. A job that had ended
+ * goes to the end of its lane, or waits for other jobs again. */
 static truce_status control_make_retry(truce_commit *commit, const bson_t *job, int64_t now_ms,
                                        bson_t *update, bson_error_t *error)
 {
@@ -229,7 +230,8 @@ truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *c
         if (!status && count)
             ++*count;
         if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID)
-            status = TRUCE_OK; /* Another process has changed the job in the meantime. */
+            /* Another process has changed the job in the meantime, which is not a failure. */
+            status = TRUCE_OK;
     }
     bson_free(ids);
     return status;

@@ -9,7 +9,7 @@
  *   - It continues lanes and workflows that stalled.
  *   - It removes expired jobs with their keys.
  *
- * A round is bounded, and it is safe concurrently with any other.
+ * A sweep makes a limited number of steps. Several processes may sweep concurrently.
  *
  * A job is removed by a removal that compares `expires`. Before this, its key is removed if the key
  * still names the job. A crash between the two leaves a job without the document of its key. Such a
@@ -80,7 +80,7 @@ static const char *queue_fault(const bson_t *job)
 }
 
 /* Makes the update that derives `undone` and `dead` from the state. A running job without a lease
- * becomes ready again; a job in a lane keeps its turn. */
+ * becomes ready again. A waiting job stays in its lane. */
 static void queue_make_repair(const bson_t *job, bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms(), at_ms;
@@ -251,11 +251,11 @@ static truce_status queue_check_cron(struct check *check, const char *collection
  * that changes the count writes the document. A count of the jobs is therefore right if the
  * document is the same before and after it. */
 struct tally {
-    /* The document before the count. */
+    /* The document whose count is checked, as it was before the count. */
     const bson_t *seen;
-    /* The filter of the jobs to count. */
+    /* The filter of the jobs that the count must include. */
     const bson_t *jobs;
-    /* The number in the document. */
+    /* The stored count. */
     int64_t stored;
     truce_status (*repair)(truce_commit *commit, const bson_t *seen, int64_t count,
                            bson_error_t *error);
@@ -463,7 +463,7 @@ static truce_status queue_check_lane(struct check *check, const char *collection
 
     (void)arg;
     if (bson_has_field(lane, "job") || !truce__value_subdocument(lane, "_id", &id))
-        return TRUCE_OK; /* A place in a lane. */
+        return TRUCE_OK; /* The document is the place of a waiting job, not a lane. */
     jobs = queue_lane_filter(&id);
     tally.jobs = jobs;
     status = tally_check(check, &tally, error);
@@ -536,8 +536,7 @@ struct turning {
     bool repaired;
 };
 
-/* Lets a job enter its lane again. The first one creates the lane, and the others wait behind
- * it. */
+/* Lets a waiting job enter its lane again. The first such job creates the lane. */
 static truce_status turn_repair_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct turning *turning = arg;
@@ -558,7 +557,8 @@ static truce_status turn_repair_in(truce_commit *commit, void *arg, bson_error_t
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Checks that the lane of a waiting job exists, unless the job was let out in the meantime. */
+/* Reports a job that waits in a lane which does not exist. Lanes that released the job in the
+ * meantime cause no report. */
 static truce_status queue_check_turn(struct check *check, const char *collection, const bson_t *job,
                                      void *arg, bson_error_t *error)
 {
@@ -579,7 +579,8 @@ static truce_status queue_check_turn(struct check *check, const char *collection
                       BCON_UTF8(lane.name), "}");
     status = truce_find_one(check->store, QUEUE_LANES, filter, NULL, &found, error);
     bson_destroy(&found);
-    if (status == TRUCE_NOT_FOUND) { /* Checks whether the job still waits. */
+    /* The lane may have released the job and ended since, so the state of the job is read again. */
+    if (status == TRUCE_NOT_FOUND) {
         bson_reinit(filter);
         BSON_APPEND_VALUE(filter, "_id", &turning.id);
         BSON_APPEND_UTF8(filter, "state", "waiting");
@@ -671,7 +672,8 @@ static truce_status queue_remove_key(truce_store *store, const bson_t *job, cons
     return status;
 }
 
-/* Appends: held by no commit, and all waiting jobs were notified. */
+/* Appends the condition that no commit holds the job and that all jobs which waited for it were
+ * notified. */
 static void queue_append_settled(bson_t *filter)
 {
     BCON_APPEND(filter, "stalled", "{", "$exists", BCON_BOOL(false), "}");
@@ -741,12 +743,13 @@ static truce_status queue_rescue_job(struct sweep *sweep, const char *collection
     status = truce__queue_rescue(arg, job, &rescued, error);
     if (!status && !rescued)
         status = truce__queue_lease_observe(sweep->store, job, error);
-    return status || rescued ? status : TRUCE_LOCKED; /* Its lease has not expired. */
+    /* LOCKED means that the lease has not expired. */
+    return status || rescued ? status : TRUCE_LOCKED;
 }
 
 static truce_status queue_rescue_all(struct sweep *sweep, bson_error_t *error)
 {
-    /* The sweep's own options give the backoff; the jobs name their queues. */
+    /* The backoff comes from the default options. Each job names its own queue. */
     truce_queue_options options = {.queue = "sweep"};
     truce_queue *queue = truce_queue_new(sweep->store, &options);
     bson_t filter = BSON_INITIALIZER;

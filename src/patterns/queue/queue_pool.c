@@ -46,56 +46,69 @@ enum pool_end {
 
 /* The state of one claimed job. */
 struct pool_place {
-    /* Protects job and extended_ns, between extending and freeing. */
+    /* Protects `job`, `extended_ns`, and `abandoned`: the keeper uses the job and a worker frees it
+     * under this mutex. */
     pthread_mutex_t mutex;
-    /* NULL if the place is free. */
+    /* The claimed job, or NULL if the place is free. Owned. */
     truce_job *job;
+    /* When the lease was last extended, by the monotonic clock. */
     int64_t extended_ns;
+    /* The grace period has ended, so the lease is not extended any more. */
     bool abandoned;
-    /* The fields from here on are under the pool's mutex. */
+    /* The following fields are protected by the pool's mutex. */
     bool taken;
+    /* When the job's function began, by the monotonic clock. */
     int64_t begun_ns;
-    /* The next place in the list of jobs to be ended. */
+    /* The next place in the list of jobs that wait for their end. */
     struct pool_place *next;
 };
 
+/* A pool of workers. */
 struct truce_pool {
     truce_queue *queue;
     truce_pool_function *function;
     void *arg;
+    /* The number of workers, and how many jobs more than workers may be claimed. */
     uint32_t threads, ahead;
     pthread_t claimer, keeper, *workers;
-    /* These threads have to be joined. */
+    /* `claims`, `keeps`: the claimer, or the keeper, was started and must be joined. */
     bool claims, keeps;
-    /* The number of workers that have to be joined. */
+    /* The number of workers that were started and must be joined. */
     uint32_t working;
 
-    /* Protects the fields below. No thread calls the store while it holds it. */
+    /* Protects the fields below except `stop`. No thread calls the store while it holds this
+     * mutex. */
     pthread_mutex_t mutex;
-    /* Wakes workers. */
+    /* Signalled when a job is ready, or the workers must end. */
     pthread_cond_t more;
-    /* Wakes the claimer, and the threads that wait for the last job to end. */
+    /* Signalled when a place becomes free. The claimer and the stopping thread wait for it. */
     pthread_cond_t moved;
-    /* Wakes the keeper. */
+    /* Signalled when the keeper must end. */
     pthread_cond_t over;
-    /* ended: no job is running, and the threads return. */
+    /* `stopping`: no function begins any more. `ended`: no job is running, and the threads
+     * return. */
     bool stopping, ended;
+    /* The number of jobs that are running, or that wait for their end. */
     uint32_t busy;
-    /* Threads + ahead places. */
+    /* An array of `threads` + `ahead` places. Owned. */
     struct pool_place *places;
-    /* The ready queue: a ring of the places of ready jobs. */
+    /* The ready queue: a ring of indexes into `places`. `first` is its start and `ready` its
+     * length. */
     uint32_t *ready_ring;
     uint32_t first, ready;
-    /* The list of jobs to be ended. */
+    /* The list of jobs that wait for their end, in the order of their ends. */
     struct pool_place *ending, **ending_last;
-    /* A worker is ending jobs of the list. */
+    /* A worker is ending the jobs of the list. */
     bool ending_now;
+    /* Since the start of the pool: the number of jobs that began, and of jobs with each end. */
     int64_t begun, ends[POOL_ENDS];
+    /* In ns: the time from the creation of a job to its first run, and the time for which functions
+     * ran. */
     struct histogram waited, ran;
-    /* The last error of the claimer, or "" if none exists. */
+    /* The message of the claimer's last error, or "" if its last claim had no error. */
     char trouble[200];
 
-    /* One thread at a time stops the pool. */
+    /* Held during a stop, so that one thread at a time stops the pool. */
     pthread_mutex_t stop;
 };
 
@@ -106,10 +119,13 @@ static uint32_t pool_place_count(const struct truce_pool *pool)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-#define NS_IN_MS        INT64_C(1000000)
-#define SLICE_MS        100 /* Longest wait of a stop for an idle claimer. */
-#define PAUSE_MS        5   /* First pause if the store cannot wake the claimer. */
-#define PAUSE_MS_MAX    500 /* Longest pause. */
+#define NS_IN_MS INT64_C(1000000)
+/* The longest time in ms for which a stop waits for an idle claimer. */
+#define SLICE_MS 100
+/* The first pause in ms after a claim without a job, if the store cannot wake the claimer. */
+#define PAUSE_MS 5
+/* The longest such pause in ms. */
+#define PAUSE_MS_MAX    500
 #define TROUBLE_MS      100
 #define KEEPS_PER_LEASE 12
 
@@ -185,7 +201,7 @@ static void pool_wait_for_jobs(struct truce_pool *pool, struct claiming *claimin
 {
     bson_error_t error;
 
-    truce_status status = TRUCE_INVALID; /* The store cannot wake this thread. */
+    truce_status status = TRUCE_INVALID; /* Stays INVALID if the store cannot wake this thread. */
 
     if (pool->queue->store->capabilities & TRUCE_CAN_WAIT) {
         int64_t left_ms = truce__queue_pause_ms(pool->queue);
@@ -230,7 +246,7 @@ static void pool_claim_some(struct truce_pool *pool, struct claiming *claiming, 
         pool_set_trouble(pool, error.message);
         return;
     }
-    if (pool->trouble[0]) /* Only this thread writes it. */
+    if (pool->trouble[0]) /* Only this thread writes the field, so the read needs no mutex. */
         pool_set_trouble(pool, "");
     if (status)
         pool_wait_for_jobs(pool, claiming);
@@ -249,7 +265,7 @@ static void *pool_claim(void *arg)
     /* Fills the token: a job that is added after this call wakes the claimer. */
     if (pool->queue->store->capabilities & TRUCE_CAN_WAIT &&
         truce_wait(pool->queue->store, QUEUE, &claiming.token, 0, &error))
-        claiming.token = 0; /* The next call fills it. */
+        claiming.token = 0; /* If the call fails, the next one fills the token. */
     pthread_mutex_lock(&pool->mutex);
     while (!pool->stopping) {
         uint32_t room = pool_room(pool);
@@ -278,7 +294,8 @@ static enum pool_end pool_end_of(enum job_end end)
     return ends[end];
 }
 
-/* Ends a job after its function returned. If the store does not answer, the lease ends. */
+/* Ends a job after its function returned. If the store does not reply, the job is released when its
+ * lease expires. */
 static enum pool_end pool_end_job(truce_job *job, truce_status status, bson_error_t *error)
 {
     if (job->ended)
@@ -319,7 +336,8 @@ static void pool_end_all(struct truce_pool *pool, struct pool_place *const *plac
     for (size_t i = 0; i < count; i++) {
         jobs[i] = places[i]->job;
         results[i] = jobs[i]->result;
-        statuses[i] = TRUCE_INVALID; /* An error of one job leaves the others untouched. */
+        /* An error of one job must not affect the others, so these are ended alone. */
+        statuses[i] = TRUCE_INVALID;
     }
     status = truce_queue_done_many(pool->queue, jobs, count, results, statuses, &error);
     for (size_t i = 0; i < count; i++) {
@@ -435,7 +453,9 @@ static void pool_extend(const struct truce_pool *pool, struct pool_place *place)
         now_ns - place->extended_ns >= pool->queue->lease_ms * NS_IN_MS / 3) {
         place->extended_ns = now_ns;
         if (truce_job_extend(place->job, &error) == TRUCE_EXPIRED)
-            atomic_store(&place->job->cancelled, true); /* Other failures are tried again. */
+            /* The job was lost. After other failures, the next pass of the keeper extends the lease
+             * again. */
+            atomic_store(&place->job->cancelled, true);
     }
     pthread_mutex_unlock(&place->mutex);
 }
@@ -461,6 +481,7 @@ static void *pool_extend_leases(void *arg)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
+/* The default number of workers. */
 #define POOL_THREADS 4
 
 /* Takes the next ready job, or NULL if none exists. The caller holds the mutex. */
@@ -597,7 +618,8 @@ static void pool_begin_stop(struct truce_pool *pool)
     pthread_cond_broadcast(&pool->moved);
     pthread_mutex_unlock(&pool->mutex);
     if (pool->claims)
-        pthread_join(pool->claimer, NULL); /* QP3 */
+        /* The ready queue is returned only after the claimer has ended (QP3). */
+        pthread_join(pool->claimer, NULL);
     pool->claims = false;
 }
 
@@ -709,7 +731,8 @@ truce_status truce_pool_stop(truce_pool *pool, int64_t grace_ms, bson_t *left, b
 
 void truce_pool_free(truce_pool *pool)
 {
-    bson_error_t ignored; /* A job that could not be returned comes back when its lease ends. */
+    /* Failures are ignored: a job that could not be returned is released when its lease expires. */
+    bson_error_t ignored;
 
     if (!pool)
         return;

@@ -18,6 +18,7 @@ enum { READY, DELAYED, WAITING, BLOCKED, RUNNING, DEAD, STATES };
 static const char *const states[STATES] = {"ready",   "delayed", "waiting",
                                            "blocked", "running", "dead"};
 
+/* The figures of one queue. */
 struct figures {
     char *queue;
     int64_t counts[STATES], oldest_ms;
@@ -112,7 +113,8 @@ static truce_status stats_find_oldest(const struct stats *stats, struct figures 
             truce__field_number(&undone, "rank") > rank)
             rank = truce__field_number(&undone, "rank");
         else
-            status = status ? status : TRUCE_NOT_FOUND; /* The job has changed in the meantime. */
+            /* The job has changed in the meantime, so the search reports that no job was found. */
+            status = status ? status : TRUCE_NOT_FOUND;
         bson_destroy(&job);
         bson_destroy(&filter);
     }
@@ -142,7 +144,7 @@ static truce_status stats_next_queue(const struct stats *stats, int state, char 
         bson_free(next);
         next = bson_strdup(bson_iter_utf8(&found, NULL));
     }
-    /* An invalid document must not make the walk endless. */
+    /* A document with an invalid name must not make the walk endless. */
     if (next && *queue && strcmp(next, *queue) <= 0) {
         bson_free(next);
         next = NULL;

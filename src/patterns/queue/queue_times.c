@@ -18,7 +18,7 @@ static void times_add(struct times *times, int64_t ms)
 {
     size_t i = 0;
 
-    if (ms < 0) /* The clock of another machine. */
+    if (ms < 0) /* A negative time comes from the clock of another machine. */
         ms = 0;
     while (i < QUEUE_TIMES_STEPS && ms > truce__queue_steps_ms[i])
         i++;

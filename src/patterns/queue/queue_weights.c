@@ -71,7 +71,8 @@ truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t co
         status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     }
     if (*found)
-        return TRUCE_OK; /* A later claim repeats the error of another queue. */
+        /* If the error persists, a later claim that begins with that queue reports it. */
+        return TRUCE_OK;
     return status ? status : truce__fail(TRUCE_NOT_FOUND, error, "no queue has a ready job");
 }
 

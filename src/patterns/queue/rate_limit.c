@@ -37,6 +37,7 @@
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
+/* A rate above this divides its window into this many parts, each with one entry (QR4). */
 #define RATE_SLOTS 32
 #define DAY_MS     INT64_C(86400000)
 #define NS_IN_MS   1000000
@@ -121,7 +122,7 @@ int64_t truce__rate_wait_ms(const struct queue_rate *rate)
 {
     int64_t in_window = 0;
 
-    for (size_t i = rate->count; i-- > 0;) { /* The newest first. */
+    for (size_t i = rate->count; i-- > 0;) { /* From the newest begin to the oldest one. */
         int64_t left_ms = rate->begun[i].at_ms + rate->per_ms - rate->now_ms;
 
         in_window += rate->begun[i].n;
@@ -242,7 +243,7 @@ static void limiter_make(const struct limiting *limiting, truce_store *store, co
     truce__rate_append(&rate, limiter);
 }
 
-/* Inserts or replaces a limiter in a commit. Its counts stay. */
+/* Inserts or replaces a limiter in a commit. Running jobs and begins stay counted. */
 static truce_status limiter_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct limiting *limiting = arg;
@@ -316,7 +317,8 @@ static truce_status limiter_count(truce_commit *commit, const bson_value_t *id,
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     BSON_APPEND_INT64(&set, "running", truce__field_number(limiter, "running") + by);
-    if (by > 0 && limiter_rate(commit->store, limiter, &rate)) { /* QG3 */
+    /* A job that begins also counts in the rate (QG3). */
+    if (by > 0 && limiter_rate(commit->store, limiter, &rate)) {
         truce__rate_begin(&rate);
         truce__rate_append(&rate, &set);
     }
@@ -350,5 +352,6 @@ truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id, 
     if (!status)
         status = limiter_count(commit, id, &limiter, -1, error);
     bson_destroy(&limiter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* The limiter was removed. */
+    /* The limiter was removed, so nothing counts the job any more. */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }

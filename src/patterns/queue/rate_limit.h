@@ -37,17 +37,20 @@
 
 #include "truce/sys/store.h"
 
+/* The maximum number of entries in a window. */
 #define RATE_ENTRIES 34
 
+/* The begins of jobs in the window of a rate. */
 struct queue_rate {
-    /* `rate` is 0 if there is no limit. */
+    /* The rate: at most `rate` begins in any `per_ms`. If there is no limit, `rate` is 0. */
     int64_t rate, per_ms;
-    /* The time of the document. */
+    /* The time of the document in ms since 1970 (QR1 to QR3). */
     int64_t now_ms;
+    /* The number of elements in `begun`. */
     size_t count;
+    /* The begins in the window, the oldest first: `n` jobs began at `at_ms` (QR4). */
     struct {
         int64_t at_ms, n;
-        /* The oldest begin first. */
     } begun[RATE_ENTRIES];
 };
 

@@ -44,9 +44,12 @@
 #include "store/decoded_cursor.h"
 #include "store/maintenance.h"
 
-#define NOTIFIED_MAX 100  /* In one commit. */
-#define RESUME_MS    1000 /* The next pass continues if other commits hold jobs longer. */
-#define RESUMED_MAX  10   /* Jobs that one claim continues with. */
+/* The maximum number of waiting jobs that one commit notifies. */
+#define NOTIFIED_MAX 100
+/* The deadline for the jobs that other commits hold. The next pass continues with them. */
+#define RESUME_MS 1000
+/* The maximum number of stalled jobs with which one claim continues. */
+#define RESUMED_MAX 10
 
 static const char *const failures[] = {[TRUCE_FAILURE_CANCEL] = "cancel",
                                        [TRUCE_FAILURE_GO_ON] = "go on",
@@ -65,7 +68,8 @@ int64_t truce__workflow_pending(const bson_t *job)
     int64_t left =
         truce__value_subdocument(job, "after", &after) ? truce__field_number(&after, "left") : 0;
 
-    return left >= 0 && left <= INT32_MAX ? left : 0; /* The check counts again. */
+    /* An invalid number counts as 0; the check counts the jobs again. */
+    return left >= 0 && left <= INT32_MAX ? left : 0;
 }
 
 bool truce__workflow_is_open(const bson_t *job)
@@ -345,7 +349,8 @@ static truce_status workflow_notify_one(struct notification *notification, const
         status = workflow_cancel(notification, &job, because, end, error);
     notification->notified++;
     bson_destroy(&job);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* Cancelled, and pruned since. */
+    /* A job that is missing was cancelled and then removed. */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* Writes the waiting jobs that were notified of the end of `job`, and those that were not yet
@@ -397,7 +402,7 @@ static truce_status workflow_notify_all(struct notification *notification, const
             status = workflow_notify_one(notification, bson_iter_value(&iter), &id.value.v_oid, end,
                                          &outcome, error);
         else
-            stalled = true; /* QW3 */
+            stalled = true; /* The other waiting jobs are notified by later commits (QW3). */
         workflow_append_id(outcome == WAITS ? &then : &notified, bson_iter_value(&iter));
     }
     if (!status)
@@ -468,7 +473,8 @@ truce_status truce__workflow_resume_some(const truce_queue *queue, bson_error_t 
     truce_cursor_close(cursor);
     for (size_t i = 0; i < count; i++) {
         bson_value_t id = truce__document_id(found[i]);
-        /* A job that other commits hold, or that cannot be repaired, does not stop the rest. */
+        /* A failure is ignored, so that a job that other commits hold, or that cannot be repaired,
+         * does not stop the rest. */
         bson_error_t ignored;
 
         if (!status && truce_transact(queue->store, workflow_resume_in, &id, &commit, &ignored))
@@ -578,7 +584,7 @@ truce_status truce_queue_results(truce_store *store, const bson_oid_t *id, truce
 
 struct rearming {
     truce_commit *commit;
-    /* The jobs that are live again; the first one is the retried job. */
+    /* The jobs that this commit makes live again. The first one is the retried job. */
     bson_t *jobs[REVIVED_MAX + 1];
     size_t count, read_count;
 };
@@ -660,7 +666,8 @@ static truce_status rearm_one(struct rearming *rearming, const bson_value_t *id,
         status = rearm_job(rearming, &job, &failed, error);
     bson_destroy(&failed);
     bson_destroy(&job);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* Pruned since. */
+    /* A job that is missing was cancelled and then removed. */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* Appends the new `then` and `notified`. */
@@ -732,7 +739,9 @@ truce_status truce__workflow_rearm(truce_commit *commit, const bson_t *job, bson
 /* The jobs that are connected with one job: found along `then` and `notified`, in both
  * directions. */
 
+/* A dependency between two jobs of the graph. */
 struct edge {
+    /* The job with the index `later` waits for the one with the index `earlier`. */
     int earlier, later;
 };
 
@@ -740,6 +749,8 @@ struct graph {
     truce_store *store;
     bson_t *jobs[GRAPH_JOBS_MAX];
     bson_oid_t ids[GRAPH_JOBS_MAX];
+    /* levels[i]: one more than the highest level of the jobs for which job i waits, or 0 if it
+     * waits for no job. */
     int64_t levels[GRAPH_JOBS_MAX];
     size_t count, edge_count;
     struct edge *edges;
@@ -937,13 +948,16 @@ truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id, bson_t 
  * and the workflow is refused.
  */
 
+/* A workflow that is being added. */
 struct flow {
     const truce_flow_job *jobs;
     size_t count;
     bson_oid_t *ids;
-    /* The order in which the jobs are added; `ordered` of them have their place. */
+    /* The indexes of the jobs in the order in which they are added. The first `ordered` elements
+     * are set. */
     size_t *order;
     size_t ordered;
+    /* placed[i]: job i is in `order`. */
     bool *placed;
     bson_error_t *error;
 };

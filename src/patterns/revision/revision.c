@@ -198,7 +198,7 @@ static bool same_values(struct value a, struct value b)
     return b.type && truce__value_equal(a, b);
 }
 
-/* Omits `_keys`, which commits derive from the other fields. */
+/* Copies the content without `_keys`, which commits derive from the other fields. */
 static void without_own(const bson_t *content, bson_t *plain)
 {
     bson_init(plain);
@@ -281,7 +281,8 @@ static bool is_index(const char *name)
     return name[0] && strspn(name, "0123456789") == strlen(name);
 }
 
-/* Refuses names that a path cannot express: "a.b" is two names, and "0" may be an array index. */
+/* Returns false for names that a path cannot express: "a.b" is two names, and "0" may be an array
+ * index. */
 static bool base_is_sayable(const struct fields *field, bool element)
 {
     return element || (field->key_length && field->key[0] != '$' && !is_index(field->key) &&
@@ -349,7 +350,7 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
  *     matched                 SAVED
  *     not matched             a commit makes the save and finds out why
  *     refused                 likewise: a unique key may be taken only temporarily
- *     no answer, then         _rev is ours      SAVED
+ *     no reply, then          _rev is ours      SAVED
  *                             still as read     it has no effect yet: send it again (RD1)
  *                             otherwise         TRUCE_UNKNOWN: it may have been saved, and others
  *                                               after it
@@ -358,15 +359,17 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
  *
  * RD1. A number is given once for an _id, even if the document was removed in between. So of any
  *     number of sends at most one takes effect.
- * RD2. After a send without an answer, a send that matches nothing proves nothing: the first may
+ * RD2. After a send without a reply, a send that matches nothing proves nothing: the first may
  *     have taken effect, and others may have saved since. Only `_rev` decides.
  * RD3. If the collection has declared unique keys, only a commit knows the right `_keys`.
  */
 
+/* A save as a single write, without a commit. */
 struct direct {
     const struct revision_save *save;
     struct worker worker;
     bson_value_t id;
+    /* The `_rev` that the write sets. */
     bson_oid_t rev;
     bson_t filter, replacement;
 };
@@ -408,7 +411,7 @@ static bool is_usual(const struct revision_save *save)
         return false;
     if (truce__metadata_keyed(revision->store, revision->collection, &keyed, NULL))
         return false;
-    return !keyed; /* RD3 */
+    return !keyed; /* With declared keys, only a commit knows the right `_keys` (RD3). */
 }
 
 /* ---- the write ------------------------------------------------------------------------------- */
@@ -425,7 +428,7 @@ static void append_own_rev(bson_t *filter)
     BCON_APPEND(filter, "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}");
 }
 
-/* Returns false if a filter cannot express base. */
+/* Makes the filter of the direct write. Returns false if a filter cannot express base. */
 static bool direct_make_filter(struct direct *direct)
 {
     const char *version = direct->save->revision->version;
@@ -433,10 +436,10 @@ static bool direct_make_filter(struct direct *direct)
 
     truce__filter_id(&direct->id, &direct->filter);
     BSON_APPEND_INT64(&direct->filter, version, direct->save->version);
-    /* A number in an array matches, too. */
+    /* Numbers in an array would match the number, too, so an array is excluded. */
     direct_append_absent(&direct->filter, first);
     direct_append_absent(&direct->filter, "_intent");
-    /* invariant 1 */
+    /* Without a `_rev` of truce, another program wrote the number (invariant 1). */
     append_own_rev(&direct->filter);
     bson_free(first);
     return revision_filter_base(direct->save->revision, direct->save->base, &direct->filter);
@@ -468,7 +471,7 @@ static truce_status direct_send(const struct direct *direct, bool *matched, bson
     return status;
 }
 
-/* ---- no answer ------------------------------------------------------------------------------- */
+/* ---- no reply -------------------------------------------------------------------------------- */
 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
@@ -504,14 +507,14 @@ static enum verdict direct_check(struct direct *direct)
         if (token.has_rev && bson_oid_equal(&token.rev, &direct->rev))
             verdict = TOOK;
         else if (direct_is_as_read(direct, &document))
-            verdict = AS_READ; /* RD1 */
+            verdict = AS_READ; /* The write has no effect yet, so it is sent again (RD1). */
     }
     bson_destroy(&document);
     return verdict;
 }
 
-/* Sends the write until its outcome is certain. `saved` false with TRUCE_OK: it has no effect and
- * never will. */
+/* Sends the write until its outcome is certain. TRUCE_OK with *saved false means that the write has
+ * no effect, now or later. */
 static truce_status send_certainly(struct direct *direct, bool *saved, bson_error_t *error)
 {
     bool unanswered = false, silent = false;
@@ -527,14 +530,15 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         unanswered = true;
         silent = silent || status != TRUCE_IO;
         why = now;
-        verdict = direct_check(direct); /* RD2 */
+        /* After a send without a reply, only `_rev` decides (RD2). */
+        verdict = direct_check(direct);
         *saved = verdict == TOOK;
         if (*saved)
             return TRUCE_OK;
         if (verdict != OTHERWISE && !truce__disk_refused(direct->worker.store, status) &&
             !truce__worker_wait(&direct->worker, "the store", NULL))
             continue;
-        /* If the disk failed each time, the error gives the reason. */
+        /* The disk failed each time, so the error gives the reason. */
         if (!silent && error)
             *error = why;
         if (!silent)
@@ -689,7 +693,7 @@ void truce__revision_append_conflict(bson_t *conflicts, const char *path, const 
     bson_append_document_end(conflicts, &one);
 }
 
-/* The contents of the three versions; an empty one is missing. */
+/* The contents of the three versions. The content of a missing version is empty. */
 struct contents {
     bson_t base, mine, theirs;
     bool has_base, has_theirs;
@@ -747,7 +751,7 @@ static truce_status revision_replace(struct revision_save *save, truce_commit *c
 
     if (status)
         return status;
-    /* invariant 1 */
+    /* The document has no number of truce, so its first number is reserved (invariant 1). */
     if (!number || !truce__commit_marks(commit, save->revision->collection, id))
         status = truce__revision_first(save->revision, commit, id, next, &next, error);
     if (status)
@@ -838,7 +842,7 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
 
     if (status)
         return status;
-    /* A merge may have to add two equal changes. */
+    /* If mine equals theirs, nothing must be saved, unless a merge has to add two equal changes. */
     if (contents->has_theirs && bson_equal(&contents->mine, &contents->theirs) &&
         !(save->merges && contents->has_base)) {
         save->result->outcome = TRUCE_REVISION_UNCHANGED;
@@ -857,7 +861,7 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
     return status;
 }
 
-/* Fields that mine does not change keep the types of theirs. */
+/* Gives the fields that mine does not change the types that they have in theirs. */
 static truce_status revision_keep_types(struct contents *contents, bson_error_t *error)
 {
     struct merge_options options = {.settle = MERGE_SETTLE_MINE};
@@ -1020,10 +1024,12 @@ truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit
     return revision_save_or_merge(revision, commit, mine, version, base, true, result, error);
 }
 
+/* The argument of a commit that reads a document and its number. */
 struct reading {
     const truce_revision *revision;
     const bson_value_t *id;
     bson_t *document;
+    /* Result: the number of the document. */
     int64_t number;
 };
 
@@ -1064,7 +1070,7 @@ struct removal {
     truce_revision *revision;
     const bson_value_t *id;
     int64_t version;
-    /* NULL if only the number is compared. */
+    /* The document that the caller read, or NULL if only the number is compared. */
     const bson_t *base;
     truce_revision_result *result;
 };

@@ -120,7 +120,7 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
                                                       struct merge_rules **kept)
 {
     struct json_reader reader = {0};
-    /* Rules that are invalid in this version are ignored. */
+    /* Rules that this version of truce cannot read are ignored. */
     bson_error_t ignored;
     bson_iter_t iter;
     const char *text;
@@ -199,20 +199,22 @@ static bson_t *open_entries(const truce_revision *revision)
     return BCON_NEW("collection", BCON_UTF8(revision->collection), "state", BCON_UTF8("open"));
 }
 
+/* A cursor over the entries of the inbox. */
 struct entries {
-    /* The first field: cursor functions get a pointer to it. */
+    /* Must be the first field: cursor functions get a pointer to it. */
     truce_cursor base;
     truce_revision *revision;
     truce_cursor *stored;
     bson_t shown;
 };
 
-/* Initialises `shown`. */
+/* Makes the form of an entry that users see, against the stored document. `shown` is always
+ * initialized. */
 static truce_status entry_show(truce_revision *revision, const bson_t *entry, bson_t *shown,
                                bson_error_t *error)
 {
     bson_t document, content;
-    /* Such an entry is shown as it was created. */
+    /* If the comparison fails, the entry is shown as it was created. */
     bson_error_t ignored;
     bson_iter_t id;
     int64_t number;
@@ -327,6 +329,7 @@ truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t 
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
+/* The argument of the commit that decides a conflict. */
 struct resolving {
     truce_revision *revision;
     const bson_oid_t *conflict;
@@ -335,7 +338,7 @@ struct resolving {
     truce_revision_result *result;
 };
 
-/* A stored document, or one that was seen. */
+/* A version of the document: the stored one, or the one that the author of a decision saw. */
 struct standing {
     int64_t number;
     bool exists;
@@ -388,7 +391,8 @@ static truce_status read_now(const struct resolving *resolving, truce_commit *co
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Finds the version that the author saw. `known` false: the document of that number is unknown. */
+/* Finds the version that the author saw. Sets *known to false if the document of that number is
+ * unknown. */
 static truce_status find_seen(const struct resolving *resolving, truce_commit *commit,
                               const bson_value_t *id, const bson_t *entry,
                               const struct standing *now, struct standing *seen, bool *known,
@@ -506,6 +510,7 @@ static truce_status close_entry(truce_commit *commit, const bson_value_t *id, bs
 
 /* ---- those that say the same ---- */
 
+/* The maximum number of other open entries that one decision looks at. */
 #define SAME_MAX 100
 
 /* Returns whether `now` contains every change of the entry's edit. */
@@ -602,7 +607,7 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
 
 /* ---- the whole ---- */
 
-/* Sets the answer: the entry against the stored document. */
+/* Sets the conflict of the result to the entry, compared with the stored document. */
 static void inbox_report(const struct resolving *resolving, const bson_t *against)
 {
     static const char *const sides[] = {"base", "mine", "theirs"};

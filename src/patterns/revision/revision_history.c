@@ -43,6 +43,7 @@
 #include "query/input_check.h"
 #include "store/store.h"
 
+/* The count of numbers that are reserved for a document when it gets its first number. */
 #define NUMBERS_RESERVED (INT64_C(1) << 32)
 
 static bson_value_t revision_history_id_of(const bson_t *holder)
@@ -157,7 +158,7 @@ static truce_status put_last(truce_revision *revision, truce_commit *commit, con
     return status;
 }
 
-/* Reads the last number that was given for an _id, or -1 if none exists. */
+/* Reads the last number that was given for an _id, or -1 if no number is recorded. */
 static truce_status read_last(truce_revision *revision, truce_commit *commit,
                               const bson_value_t *id, int64_t *last, bool *reserved,
                               bson_error_t *error)
@@ -179,8 +180,8 @@ static truce_status read_last(truce_revision *revision, truce_commit *commit,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* A document without a number, or with a number of a plain writer, does not release the numbers of
- * another document. */
+/* Records the last number of a removed document. A document without a number, or with a number of a
+ * plain writer, does not release the numbers of another document. */
 truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t number, bson_error_t *error)
 {
@@ -240,7 +241,7 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
     if (status)
         return status;
     *number = last + 1 > least ? last + 1 : least;
-    /* invariant RN1 */
+    /* The numbers of other documents of this _id are lower (RN1). */
     status = put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
     return status;
 }
@@ -258,7 +259,7 @@ truce_status truce__revision_renumber(truce_revision *revision, truce_commit *co
     if (!*number || truce__commit_marks(commit, revision->collection, id))
         return TRUCE_OK;
     status = read_last(revision, commit, id, &last, &reserved, error);
-    /* invariant RN2 */
+    /* A number up to the last reserved one was given before (RN2). */
     if (status || *number > last)
         return status;
     *renumbered = true;
@@ -305,7 +306,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
     bson_iter_t iter;
     truce_status status;
 
-    /* The version of a number never changes, so it needs no guard. */
+    /* The kept version of a number never changes, so the commit need not guard it. */
     (void)commit;
     bson_init(document);
     revision_history_begin_document(id, number, &filter);
@@ -377,8 +378,8 @@ truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id
     bson_append_document_begin(&filter, "_id.id", 6, &equal);
     bson_append_value(&equal, "$eq", 3, id);
     bson_append_document_end(&filter, &equal);
+    /* Skips the stubs of undecided commits: they have no `document`. */
     BCON_APPEND(&filter, "_id.version", "{", "$gte", BCON_INT64(0), "}", "document", "{", "$exists",
-                /* Not a stub of an undecided commit. */
                 BCON_BOOL(true), "}");
     status = revision->refused
                  ? revision_history_refused(revision, error)

@@ -62,7 +62,7 @@ static truce_status apply_json(const bson_t *before, const bson_t *operations, b
     return status;
 }
 
-/* Patches the document of that number; its _id stays. */
+/* Applies the patch to the document. A change of its _id fails. */
 static truce_status patch_apply(const struct patching *patching, const bson_t *before,
                                 bson_t *after, bson_error_t *error)
 {
@@ -102,7 +102,7 @@ static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *erro
         bson_destroy(&after);
         status = patch_apply(patching, &content, &after, error);
     }
-    /* Another number is a conflict of the save. */
+    /* If the caller gave a number, a document with another number is a conflict. */
     if (!status && !patching->any)
         save.version = patching->version;
     save.mine = &after;

@@ -8,10 +8,10 @@
  *     {_id, recent.by: {$ne: id}}  ->  {$inc: {value: count},
  *                                       $push: {recent: {$each: [{by: id, count}], $slice: -64}}}
  *
- * in one step, as an upsert. If the call is sent again after an unanswered one that took effect,
- * the guard does not match, and the upsert finds the `_id` (a duplicate key). The taker then reads
- * its numbers from `recent`. A lost answer therefore neither doubles nor skips a number. If 64
- * other takers took numbers in the meantime, the outcome is UNKNOWN.
+ * in one step, as an upsert. If the call took effect without a reply and is sent again, the guard
+ * does not match, and the upsert finds the `_id` (a duplicate key). The taker then reads its
+ * numbers from `recent`. A lost reply therefore neither doubles nor skips a number. If 64 other
+ * takers took numbers in the meantime, the outcome is UNKNOWN.
  */
 #include "patterns/sequence/sequence.h"
 
@@ -27,9 +27,13 @@
 #include "store/reserved_names.h"
 #include "store/store.h"
 
-#define RECENT_MAX        64
-#define ROUNDS            20
-#define COUNT_MAX         1000000
+/* The maximum number of takers in `recent`. */
+#define RECENT_MAX 64
+/* How often a call is sent if it gets no reply or meets another one. */
+#define ROUNDS 20
+/* The maximum count of numbers that one call takes. */
+#define COUNT_MAX 1000000
+/* The maximum length of the name of a sequence in bytes. */
 #define SEQUENCE_NAME_MAX 200
 
 static void sequence_build_update(const bson_oid_t *by, int64_t count, bson_t *update)
@@ -69,7 +73,8 @@ static void sequence_build(const char *name, const bson_oid_t *by, int64_t count
 static bool sequence_find_taken(const bson_t *document, const bson_oid_t *by, int64_t *first)
 {
     struct value recent = truce__value_field(truce__value_document(document), "recent", 6);
-    int64_t taken = 0; /* RECENT_MAX of COUNT_MAX, or as many as fit into a document */
+    /* The sum cannot overflow: `recent` has at most RECENT_MAX takers of COUNT_MAX numbers each. */
+    int64_t taken = 0;
     bool found = false;
     struct fields fields;
 
@@ -85,7 +90,7 @@ static bool sequence_find_taken(const bson_t *document, const bson_oid_t *by, in
             continue;
         truce__value_bson(fields.value, &one);
         count = truce__field_number(&one, "count");
-        if (count < 1 || count > COUNT_MAX) /* truce did not write this. */
+        if (count < 1 || count > COUNT_MAX) /* truce did not write such a count. */
             return false;
         if (bson_iter_init_find(&iter, &one, "by") && BSON_ITER_HOLDS_OID(&iter) &&
             bson_oid_equal(bson_iter_oid(&iter), by)) {
@@ -106,7 +111,8 @@ static truce_status sequence_read(truce_store *store, const char *name, const bs
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, name, -1);
-    /* Latest: after a call without an answer, numbers that are not found here are taken again. */
+    /* Reads the latest state: if the numbers of a call without a reply were missed here, they would
+     * be taken again. */
     status = truce_find_one(store, SEQUENCES, &filter, &truce__find_latest, &document, error);
     *found = !status && sequence_find_taken(&document, by, first);
     bson_destroy(&document);
@@ -269,7 +275,7 @@ truce_status truce_sequence_last(truce_store *store, const char *name, int64_t *
 }
 
 /* Raises the counter. No taker gets the numbers in between. The same write empties `recent`,
- * because positions in it count back from the counter. A taker that lost its answer at this time
+ * because positions in it count back from the counter. A taker that lost its reply at this time
  * takes numbers again. */
 truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t number,
                                   bson_error_t *error)
@@ -297,5 +303,6 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
     }
     bson_destroy(&filter);
     bson_destroy(&update);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* The sequence is already higher. */
+    /* DUPLICATE means that the counter is already higher. */
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }

@@ -32,17 +32,17 @@
  * the store's own write if the store can do that (`rewrites`; models/set_batch.cpp has both). So a
  * crash leaves it done or not done, and repeating it is harmless.
  *
- *     set_operation.c   one operation without the store: checks, keys, entries, ranks, order
- *     set_apply.c       the calls, the queue of threads, and batches
- *     set_merge.c       merges the winners of a document into its lists; lists without numbers
- *     set_write_form.c  one operation as a pipeline update, or as a loop of two guarded updates
- *     set_layout_by_element.c     the layout by element, and its guards
- *     set_commit.c      operations as part of a commit
- *     set_quarantine.c  late operations
- *     set_watermark.c    sources, recorded numbers, void numbers, the watermark
- *     set_tombstones.c     collects tombstones; the archive; the validator; removes a set
- *     set_ranges.c      sets of numbers
- *     set_walk.c        reads documents in order, and writes many at a time
+ *     set_operation.c          one operation without the store: checks, keys, entries, ranks, order
+ *     set_apply.c              the calls, the queue of threads, and batches
+ *     set_merge.c              merges winners into the lists of a document; lists without numbers
+ *     set_write_form.c         one operation: a pipeline update, or a loop of two guarded ones
+ *     set_layout_by_element.c  the layout by element, and its guards
+ *     set_commit.c             operations as part of a commit
+ *     set_quarantine.c         late operations
+ *     set_watermark.c          sources, recorded numbers, void numbers, the watermark
+ *     set_tombstones.c         collects tombstones; the archive; the validator; removes a set
+ *     set_ranges.c             sets of numbers
+ *     set_walk.c               reads documents in order, and writes many at a time
  *
  * Deliberately not done: a set does not order its members. The lists keep the order of arrival.
  */
@@ -275,8 +275,9 @@ static void definition_complete(const bson_t *definition, const char *field, str
 /* Returns the definitions of the sets of a collection, or only that of `field`. */
 static bson_t *definitions_filter(const char *collection, const char *field)
 {
+    /* "/" is the character after ".", so the range ends after all fields of the collection. */
     char *from = bson_strdup_printf("%s.%s", collection, field ? field : ""),
-         *to = bson_strdup_printf("%s/", collection); /* "/" follows "." */
+         *to = bson_strdup_printf("%s/", collection);
     bson_t *filter = field
                          ? BCON_NEW("_id", BCON_UTF8(from))
                          : BCON_NEW("_id", "{", "$gt", BCON_UTF8(from), "$lt", BCON_UTF8(to), "}");
@@ -301,7 +302,8 @@ static truce_status definition_find(truce_store *store, struct arena *arena,
     while (!status && !(status = truce_cursor_next(cursor, &definition, error)) && definition) {
         const char *field = truce__field_text(definition, "_id") + strlen(options->collection) + 1;
 
-        if (strchr(field, '.')) /* A set of another collection, "students.old". */
+        /* The definition belongs to another collection, such as "students.old". */
+        if (strchr(field, '.'))
             continue;
         truce__buffer_append_text(&names, count ? ", " : "");
         truce__buffer_append_text(&names, field);
@@ -355,9 +357,10 @@ truce_status truce__set_complete(truce_store *store, struct arena *arena, const 
 
 /* ---- readiness before the first write -------------------------------------------------------- */
 
+/* How often an index is ensured if the store does not reply. */
 #define INDEX_TRIES 5
 
-/* Ensures the index, and repeats this if the store did not answer. Otherwise an operation that was
+/* Ensures the index, and repeats this if the store did not reply. Otherwise an operation that was
  * not sent would fail with UNKNOWN, as if it had been. */
 static truce_status ensure_index(const truce_set *set, const char *collection, const bson_t *index,
                                  bson_error_t *error)
@@ -525,7 +528,8 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
     status = keep_definition(set, error);
     if (!status)
         status = create_index(set, error);
-    /* A commit that inserts must know the unique index. */
+    /* A commit that inserts must know the unique index, so the cached list of indexes is read
+     * again. */
     if (!status)
         truce__metadata_forget(set->store, set->layout == TRUCE_SET_BY_ELEMENT ? set->elements
                                                                                : set->collection);

@@ -16,8 +16,9 @@
 #include "truce/set.h"
 #include "truce/sys/store.h"
 
+/* The maximum number of fields in a key. */
 #define SET_KEYS_MAX 4
-/* The tries of one operation before it fails. */
+/* The number of tries after which an operation fails. */
 #define SET_TRIES_MAX    100
 #define SET_NAME_MAX     1024
 #define SET_CONSUMER_MAX 120
@@ -25,52 +26,58 @@
 struct known_source;
 struct recorded;
 
-/* The rounds that the queue applies concurrently (set_apply.c): of a store that merges in its own
- * write, and of a store that is reached by messages. */
+/* The maximum number of rounds (batches of calls) that the queue applies concurrently
+ * (set_apply.c): on a store that merges in its own write, and on a store that is reached by
+ * messages. */
 #define SET_ROUNDS_MAX        2
 #define SET_ROUNDS_CONCURRENT 64
-/* The counters of documents in concurrent rounds, by hash. */
+/* The number of counters of documents in concurrent rounds. A document has the counter of its
+ * hash. */
 #define SET_BUSY 4096
 
+/* A handle for a set. Threads may share it. */
 struct truce_set {
     truce_store *store;
     char *collection, *field, *deleted, *name, *seq, *source, *watermark;
-    /* The collection of the layout by element. */
+    /* The collection of the elements in the layout by element. Owned, as all names here. */
     char *elements;
-    /* The collection of its guards (set_layout_by_element.c). */
+    /* The collection of the guards in the layout by element (set_layout_by_element.c). */
     char *guards;
-    /* For example "students.classes": names the set in truce's own collections. */
+    /* The name of the set in truce's own collections, for example "students.classes". */
     char *id;
+    /* The length of `name` in bytes. */
     uint32_t name_length;
     char *keys[SET_KEYS_MAX];
     uint32_t keys_count;
     truce_set_layout layout;
-    /* Never AUTO. */
+    /* The form of single writes. AUTO was resolved when the handle was opened. */
     truce_set_form form;
     uint32_t deadline_ms;
-    /* The store merges operations inside its own write; `form` is for all other cases. */
+    /* The store merges operations inside its own write. In all other cases, writes have the form
+     * `form`. */
     bool rewrites;
     bson_error_t refusal;
-    /* The options are invalid; `refusal` says why. */
+    /* The options are invalid; every call fails with `refusal`. */
     bool refused;
     /* The store's structure number plus one when the set became ready and the caches `known` and
      * `recorded` began, or 0 if the set is not ready. */
     atomic_uint_fast64_t structure;
-    /* Protects `known` and `recorded`, and is held while the set becomes ready. */
+    /* Protects `known` and `recorded`. It is also held while the set becomes ready. */
     pthread_mutex_t mutex;
+    /* The list of the sources that this handle has seen in the store. Owned. */
     struct known_source *known;
-    /* Numbers that this handle knows to be recorded. NULL if it knows no number yet. */
+    /* The numbers that this handle knows to be recorded, or NULL before the first one. Owned. */
     struct recorded *recorded;
-    /* Protects the fields below: the waiting calls and the rounds. */
+    /* Protects the fields below: the queue of waiting calls and the rounds. */
     pthread_mutex_t queue_mutex;
     struct set_call *queue_first, *queue_last;
     /* The number of rounds that are being applied. */
     unsigned rounds;
-    /* A large round is being applied; no other round may run concurrently. */
+    /* A round with more than SMALL_ROUND operations is being applied, so no other one may run. */
     bool large;
-    /* Operations on different documents go to different rounds. */
+    /* A round has only calls that share documents with its first call. */
     bool by_document;
-    /* The number of operations of all rounds, by the hash of their document. */
+    /* busy[i]: the number of operations in concurrent rounds whose documents have the hash i. */
     uint16_t busy[SET_BUSY];
 };
 
@@ -84,11 +91,13 @@ truce_status truce__set_complete(truce_store *store, struct arena *arena, const 
 
 /* ---- ranks (set_verdict.c) ---- */
 
+/* The rank of an operation, or of a stored entry, among those on its name. */
 struct set_rank {
-    /* 0 if none exists. */
+    /* The sequence number, or 0 if no entry is stored. */
     int64_t seq;
-    /* "" without a source; sorts before all others. */
+    /* The name of the source; "" sorts before all others. */
     const char *source;
+    /* The operation adds the name; otherwise it removes it. */
     bool add;
 };
 
@@ -97,8 +106,9 @@ int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b);
 
 /* The stored state of one name in a document. */
 struct set_state {
+    /* The rank of the stored entry. */
     struct set_rank stored;
-    /* 0 if none exists. */
+    /* The watermark of the document, or 0 if it has none. */
     int64_t watermark;
 };
 
@@ -115,13 +125,14 @@ enum set_verdict {
     SET_FULL,
 };
 
+/* Decides an operation by the stored state of its name (set.c has the table). */
 enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank);
 
 /* ---- operations (set_operation.c) ---- */
 
 /* One call of truce_set_apply, from its first check to its results. */
 struct set_call {
-    /* The next call in the queue. */
+    /* The next call in the queue or in its round. */
     struct set_call *next;
     struct set_operation *operations;
     /* The number of operations that passed the check. */
@@ -129,19 +140,19 @@ struct set_call {
     /* The number of results, one for each operation of the caller. */
     size_t given;
     truce_set_result *results;
-    /* The first failure. */
+    /* The first failure of an operation. */
     truce_status status;
     bson_error_t error;
     /* Some results are SET_OUTCOME_HELD. */
     bool held;
     /* The store need not wait for the disk, because a later write of the caller does. */
     bool relaxed;
-    /* Protects the fields below; acquired after the queue's mutex if both are needed. */
+    /* Protects the fields below. If the queue's mutex is needed, too, it is acquired first. */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    /* The waiting thread has something to do: the call is done, or may lead. */
+    /* Wakes the thread of the call: the call is done, or may lead. */
     bool turn;
-    /* The call is done; its owner may free it as soon as it sees this. */
+    /* The call is done. Its owner may free it as soon as it sees this. */
     bool done;
 };
 
@@ -149,7 +160,7 @@ struct set_call {
  * not the round. */
 #define SET_OUTCOME_HELD ((truce_set_outcome)100)
 
-/* A checked operation. It borrows everything from the caller's operation. */
+/* A checked operation. All pointers borrow from the caller's operation. */
 struct set_operation {
     const truce_set_operation *given;
     struct value name;
@@ -158,13 +169,16 @@ struct set_operation {
     struct set_call *call;
     /* The operation's number in its call. */
     size_t number;
+    /* The hashes by which operations are sorted into documents and names. */
     uint64_t key_hash, name_hash;
 };
 
+/* Checks an operation of the caller, and fills `operation`, which borrows from it. */
 truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,
                                         struct set_operation *operation, bson_error_t *error);
 
-/* Checks the fields of a key; appends them to `filter`, an initialised document, as equalities. */
+/* Checks the fields of a key. The next function appends them as equalities to `filter`, which is
+ * initialized. */
 truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_error_t *error);
 void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter);
 
@@ -177,7 +191,8 @@ void truce__set_entry_append(const truce_set *set, const struct set_operation *o
 bool truce__set_entry_read(const truce_set *set, struct value element, bool add, struct value *name,
                            struct set_rank *rank);
 
-/* Returns only the name, quickly; missing if the element is not an entry. */
+/* Returns the name of an entry, without a check of its other fields. The result is missing if the
+ * element is not an entry. */
 struct value truce__set_entry_name(const truce_set *set, struct value element);
 
 /* Reads the stored state of `name` in `document`. */
@@ -229,14 +244,15 @@ truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
                                         struct set_operation *operations, size_t count,
                                         truce_set_result *results, bson_error_t *error);
 
-/* Applies an operation by its own number or, if that number is at or below the watermark and no
- * stored entry decides the operation, by the new number of `renewed`. Returns TRUCE_INVALID if the
- * new number is at or below the watermark, too. */
+/* Applies an operation by its own number. If that number is at or below the watermark and no stored
+ * entry decides the operation, applies it by the new number of `renewed`. Returns TRUCE_INVALID if
+ * the new number is at or below the watermark, too. */
 truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
                                          const struct set_operation *own,
                                          const struct set_operation *renewed,
                                          truce_set_outcome *outcome, bson_error_t *error);
 
+/* Makes the document of a key from its elements, as the layout in one document would have it. */
 truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
                                      bson_error_t *error);
 /* Applies many winners at once; `results[i]` belongs to `winners[i]`. */
@@ -250,7 +266,7 @@ uint64_t truce__set_key_hash(const truce_set *set, const bson_t *key);
 bool truce__set_key_equal(const truce_set *set, const bson_t *a, const bson_t *b);
 bool truce__set_name_equal(struct value a, struct value b);
 
-/* Memory that successive merges reuse; zero-initialise. */
+/* Memory that successive merges reuse. Initialize it with zeros. */
 struct set_scratch {
     struct arena arena;
     struct buffer hits, list;
@@ -260,23 +276,23 @@ void truce__set_scratch_release(struct set_scratch *scratch);
 /* A merge of the winners of one document with its stored lists (set_merge.c). */
 struct set_merge {
     struct set_scratch *scratch;
-    /* Operations on different names. */
+    /* The winners, which have different names. */
     const struct set_operation *const *winners;
     size_t count;
-    /* The document contains all of its stored state. Winners that do not fit are left out, and the
-     * operations that they had superseded are tried instead. */
+    /* `document` contains all stored fields, so the size of the result is known. Winners that do
+     * not fit are left out, and the operations that they had superseded are tried instead. */
     bool whole;
     /* The end of the array of winners. Each winner is followed by the operations that it
      * supersedes. */
     const struct set_operation *end;
-    /* Out: one verdict for each winner. */
+    /* Result: one verdict for each winner. */
     enum set_verdict *verdicts;
-    /* Out: for each winner, the number of operations that do not fit; the next one has the verdict.
-     * `verdicts` and `passed` are both NULL if only winners count. */
+    /* Result: for each winner, the number of operations that do not fit; the verdict belongs to the
+     * next one. `verdicts` and `passed` are both NULL if only winners count. */
     uint32_t *passed;
-    /* Out: the lists differ from the stored ones, and `change` has the new lists. */
+    /* Result: the lists differ from the stored ones, and `change` has the new lists. */
     bool changed;
-    /* Out: {list: new, ...}, only the lists that differ; initialised. */
+    /* Result: {list: new, ...}, with only the lists that differ. Always initialized. */
     bson_t change;
 };
 
@@ -290,17 +306,19 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
 /* Appends the guard's _id, {key}, as `field`. */
 void truce__set_guard_id(const truce_set *set, const bson_t *key, const char *field,
                          bson_t *document);
+/* Returns whether a collector has proved the element. */
 bool truce__set_element_is_proved(const bson_t *document);
 truce_status truce__set_element_collect(truce_set *set, int64_t watermark,
                                         truce_set_collected *collected, bson_error_t *error);
 
-/* Repeats an idempotent update until the store answers. */
+/* Repeats an idempotent update until the store replies. */
 truce_status truce__set_update_answered(truce_set *set, const char *collection,
                                         const bson_t *filter, const bson_t *update,
                                         const truce_write_options *options, bson_error_t *error);
 
 /* ---- lists without numbers (set_merge.c) ---- */
 
+/* Returns whether one of the two lists has elements without numbers. */
 bool truce__set_has_bare(const truce_set *set, const bson_t *document);
 /* Appends the BSON types of bare elements, as numbers or by the names that an aggregation uses. */
 void truce__set_bare_types_append(bool by_name, bson_t *array);
@@ -318,8 +336,9 @@ void truce__set_change_append(const bson_t *document, const bson_t *change, bson
 
 /* ---- sets of numbers (set_ranges.c) ---- */
 
+/* A range of numbers. */
 struct range {
-    /* Both included. */
+    /* The first and the last number of the range. */
     int64_t from, to;
 };
 
@@ -329,7 +348,7 @@ static inline int64_t truce__number_after(int64_t number)
     return number < INT64_MAX ? number + 1 : number;
 }
 
-/* Ranges in ascending order; no two of them touch. Zero-initialise. */
+/* Ranges in ascending order, no two of which touch. Initialize it with zeros. */
 struct ranges {
     struct range *at;
     size_t count, room;
@@ -346,6 +365,7 @@ int64_t truce__ranges_end(const struct ranges *ranges, int64_t from);
 /* Adds many ranges in any order: call truce__ranges_append for each, then truce__ranges_settle
  * once. */
 void truce__ranges_append(struct ranges *ranges, int64_t from, int64_t to);
+/* Sorts appended ranges, and joins those that overlap or are adjacent. */
 void truce__ranges_settle(struct ranges *ranges);
 /* Adds all ranges of `more`, in one pass. */
 void truce__ranges_merge(struct ranges *ranges, const struct ranges *more);
@@ -371,7 +391,8 @@ struct block {
 void truce__block_add(struct block *block, int from, int to);
 /* Adds the numbers of `ranges` that lie in the block that begins at `base`. */
 void truce__block_take(struct block *block, int64_t base, const struct ranges *ranges);
-/* Omits trailing zero bytes. */
+/* Stores the numbers of the block that begins at `base` as bits, without trailing zero bytes. The
+ * next function appends them to `ranges`, and returns false if the value is malformed. */
 void truce__block_store(const struct ranges *ranges, int64_t base, bson_t *document,
                         const char *field);
 bool truce__block_read(const bson_t *document, const char *field, int64_t base,
@@ -384,16 +405,17 @@ bool truce__block_read(const bson_t *document, const char *field, int64_t base,
 /* The consumer of numbers that the watermark has passed. */
 #define CONSUMER_ARCHIVE ":archive"
 
-#define WIDE_SHIFT_STEP  6
-#define WIDE_SHIFT_MIN   18
-#define WIDE_SHIFT_MAX   60
+/* A wide block covers 2^18, 2^24, ..., or 2^60 numbers. */
+#define WIDE_SHIFT_STEP 6
+#define WIDE_SHIFT_MIN  18
+#define WIDE_SHIFT_MAX  60
 
 /* One document of truce_progress. */
 struct progress_block {
     /* The block covers 2^shift numbers. */
     int shift;
     int64_t number;
-    /* Borrowed from the document. */
+    /* The source and the consumer; both borrow from the document. */
     const char *source, *consumer;
     struct ranges ranges;
 };
@@ -409,7 +431,7 @@ void truce__progress_store(int shift, int64_t block, const struct ranges *ranges
 
 struct progress {
     struct ranges recorded, voided;
-    /* The shift of the narrowest document read, or 0 if none exists. */
+    /* The shift of the narrowest document that was read, or 0 if no document was read. */
     int narrowest;
 };
 
@@ -442,22 +464,24 @@ void truce__set_own(const truce_set *set, bson_t *filter);
 truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error);
 void truce__sources_free(struct known_source *known);
 
+/* A source as it is stored, and its watermark. */
 struct source_state {
     char *name;
-    /* No number at or below it will come. */
+    /* No number at or below this one will come. */
     int64_t floor;
-    /* The watermark when it was last stored. */
+    /* The watermark as it was last stored. */
     int64_t proven;
-    /* Blocks of BLOCK_NUMBERS below this one are in the archive. */
+    /* The number of blocks of BLOCK_NUMBERS numbers, from the first one, whose records are in the
+     * archive. */
     int64_t archived;
     int64_t watermark;
 };
 
 struct source_list {
-    /* Sorted by name. */
+    /* The sources, sorted by name. Owned. */
     struct source_state *sources;
     size_t count;
-    /* The minimum over all sources; 0 without sources. */
+    /* The minimum of the watermarks of all sources, or 0 without sources. */
     int64_t watermark;
 };
 
@@ -471,26 +495,29 @@ truce_status truce__source_raise(truce_set *set, const char *source, const char 
 
 /* ---- the outcome of a number (set_watermark.c) ---- */
 
-/* Returns whether this handle knows that the number was recorded. A recorded number stays recorded.
- */
+/* Returns whether this handle knows that the number was recorded. A recorded number stays
+ * recorded. */
 bool truce__number_recorded(truce_set *set, const char *source, int64_t seq);
 
-/* Accepts NULL. */
+/* Frees the cache. NULL is allowed. */
 void truce__recorded_free(struct recorded *recorded);
 
+/* The known facts of a number of a source. */
 struct number_fate {
     bool recorded, voided;
-    /* The floor of the source. */
+    /* The floor of the source: no number at or below it will come. */
     int64_t floor;
-    /* The source is known. */
+    /* The source exists. */
     bool known;
 };
+/* Reads what is known of a number: whether it was recorded or declared void, and the floor of its
+ * source. */
 truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
                                 struct number_fate *fate, bson_error_t *error);
 
 /* ---- late operations (set_quarantine.c) ---- */
 
-/* Append the _id of a quarantined operation, or its whole document. */
+/* Appends the _id of a quarantined operation. The next function appends its whole document. */
 void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
                               bson_t *id);
 void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,

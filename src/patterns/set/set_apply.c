@@ -121,7 +121,7 @@ static truce_status set_apply_all(truce_set *set, truce_commit *commit,
         status = truce__set_ready(set, &why);
     else if (status)
         why = call.error;
-    /* Valid operations of the call are not applied either. */
+    /* The commit fails as a whole, so valid operations of the call are not applied either. */
     for (size_t i = 0; status && i < count; i++)
         results[i].status = results[i].status ? results[i].status : status;
     if (!status && commit) {
@@ -301,7 +301,7 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
         applied[applied_count++] = operations[i];
     }
     recorded = truce__set_record_all(set, consumer, applied, applied_count, &wrote, &why);
-    /* Numbers that were recorded before need no write. */
+    /* If all numbers were recorded before, no write has made the operations durable. */
     if (!recorded && set->rewrites && changed && !wrote)
         recorded = set_make_durable(set, &why);
     if (recorded && !status) {
@@ -346,6 +346,8 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
  * other handles and processes bypass it.
  */
 
+/* The maximum number of operations in a round whose first call has more than SMALL_ROUND
+ * operations, and in any other round. A single larger call is a round of its own. */
 #define ROUND_OPERATIONS 32768
 #define SMALL_ROUND      64
 
@@ -359,7 +361,7 @@ static bool is_large(const struct set_call *call)
     return call->count > SMALL_ROUND;
 }
 
-/* Returns the place of an operation's document in the table of busy documents. In the layout by
+/* Returns the number of the counter in `busy` for an operation's document. In the layout by
  * element, each name has a document of its own. */
 static size_t queue_place_of(const truce_set *set, const struct set_operation *operation)
 {
@@ -367,7 +369,7 @@ static size_t queue_place_of(const truce_set *set, const struct set_operation *o
 
     if (set->layout == TRUCE_SET_BY_ELEMENT)
         hash += operation->name_hash * UINT64_C(0xff51afd7ed558ccd);
-    /* 0 to SET_BUSY - 1 */
+    /* The 12 highest bits: 0 to SET_BUSY - 1. */
     return hash * UINT64_C(0x9e3779b97f4a7c15) >> 52;
 }
 
@@ -660,7 +662,7 @@ static void set_submit(truce_set *set, struct set_call *call)
  *
  * Nothing happens between the read and the write, so this needs no guard and has no race. Either
  * all documents of a window are written or none. For other stores, and for documents whose rewrite
- * failed with a duplicate or without an answer, a window takes three steps:
+ * failed with a duplicate or without a reply, a window takes three steps:
  *
  *     read     one find for all keys of the window
  *     merge    the winners with the stored lists, in this process
@@ -673,17 +675,17 @@ static void set_submit(truce_set *set, struct set_call *call)
  *
  * The guard is the whole state. So the write has the effect of applying the winners one by one, or
  * no effect. The state never returns to an earlier one (ranks and `_wm` only increase). A write
- * that takes effect late, after the call gave up waiting for its answer, therefore finds another
+ * that takes effect late, after the call gave up waiting for its reply, therefore finds another
  * state and changes nothing, or finds the same state and is correct.
  *
- * A document goes into the next round if its guard did not match, if its key was a duplicate, or if
- * the answer was lost. After ROUNDS rounds its winners are applied one by one by set_write_form.c,
- * whose updates do not lose races. If a write may have failed because of one operation, each half
- * of the document's operations is tried separately, and so on. One bad operation of n then costs
- * about log2(n) writes.
+ * A document is tried again if its guard did not match, if its key was a duplicate, or if the
+ * reply was lost. After ROUNDS tries its winners are applied one by one by set_write_form.c, whose
+ * updates do not lose races. If a write may have failed because of one operation, each half of the
+ * document's operations is tried separately, and so on. One bad operation of n then costs about
+ * log2(n) writes.
  *
- * A round does not wait for a document that a commit holds, because other callers wait for the
- * round. It returns those operations to their callers (SET_OUTCOME_HELD).
+ * A batch does not wait for a document that a commit holds, because other callers wait for the
+ * batch. It returns those operations to their callers (SET_OUTCOME_HELD).
  *
  * A crash leaves some documents of the window written and others not. When the batch is delivered
  * again, the operations that are stored are DUPLICATE.
@@ -693,27 +695,30 @@ static void set_submit(truce_set *set, struct set_call *call)
  * winners[first] to winners[last - 1]. */
 struct set_group {
     size_t from, to, first, last;
+    /* The number of tries so far. After ROUNDS tries, the operations are applied one by one. */
     int rounds;
-    /* `seen` is true if the result of this window had the document. */
+    /* `done`: all operations of the group have their results. `seen`: the current window has read
+     * or merged the document. */
     bool done, seen;
     /* The stored state shows that nothing must be written. */
     bool unchanged;
-    /* The whole document is read, because it is short of space. */
+    /* The whole document must be read, because it is short of space. */
     bool whole;
 };
 
+/* The operations of a round, and the state of their application. */
 struct set_batch {
     truce_set *set;
     struct set_operation *operations;
     const struct set_operation **winners;
-    /* The verdicts of the winners. */
+    /* verdicts[i]: the verdict of winner i. */
     enum set_verdict *verdicts;
-    /* For each winner, the number of following operations without space. */
+    /* passed[i]: the number of operations after winner i for which there is no space. */
     uint32_t *passed;
     struct set_group *groups;
-    /* `left` is the number of groups that are not done. */
+    /* The number of groups, and the number of groups that are not done. */
     size_t groups_count, left;
-    /* A group was divided in this round. */
+    /* A group was divided, so the next try need not wait. */
     bool divided;
     struct set_scratch scratch;
 };
@@ -724,14 +729,16 @@ struct set_draft {
     bson_t filter, update;
 };
 
+/* A part of the documents of a batch: one that is read, merged, and written together. */
 struct set_window {
     struct set_batch *batch;
-    /* Sorted by key hash. */
+    /* The groups of the window, sorted by the hashes of their keys. */
     struct set_group **groups;
     size_t count;
-    /* The update is of one document that is short of space. */
+    /* The window has one document, which is short of space and is read as a whole. */
     bool whole;
     struct set_draft *drafts;
+    /* The number of drafts, and the sum of their sizes. */
     size_t drafts_count, bytes;
 };
 
@@ -740,19 +747,20 @@ struct set_window {
 /* If the store can rewrite (truce/sys/store.h), the winners are merged into each document inside
  * the store's own write. */
 
-/* The result of a group. An open group goes into another round. */
+/* The result of a group. A group of the kind FATE_OPEN is tried again. */
 struct fate {
     enum { FATE_OPEN, FATE_SETTLED, FATE_HELD, FATE_FAILED } kind;
-    /* The failure, if any. */
+    /* The failure of a group of the kind FATE_FAILED. `why` is owned. */
     truce_status status;
     bson_error_t *why;
 };
 
+/* The merges of a window inside the store's write. */
 struct rewriting {
-    /* The first field: truce_rewrite functions get a pointer to it. */
+    /* Must be the first field: the functions of the rewrite get a pointer to it. */
     truce_rewrite base;
     const struct set_window *window;
-    /* One for each group of the window. */
+    /* fates[i]: the result of group i of the window. */
     struct fate *fates;
 };
 
@@ -828,6 +836,8 @@ static void append_changed(const bson_t *before, const bson_t *lists, bson_t *af
     }
 }
 
+/* Makes the new document of a group inside the store's write. Returns false if nothing can or must
+ * be written. A document that a commit holds is not changed. */
 static bool rewrite_make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
                                   bson_t *after)
 {
@@ -905,7 +915,7 @@ static bool set_window_is_relaxed(const struct set_window *window)
 }
 
 /* Applies a window inside the store's write. Without an index of the key, or without a reply, the
- * window is left to the next round. */
+ * window is left to the next try. */
 static void set_rewrite_window(struct set_window *window)
 {
     const struct set_batch *batch = window->batch;
@@ -938,9 +948,10 @@ static void set_rewrite_window(struct set_window *window)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
+/* The maximum number of documents in a window that is read. */
 #define WINDOW_DOCUMENTS 512
 /* The maximum number of documents in a window that is rewritten. Only the outcome of each document
- * is kept in memory. */
+ * is kept in memory, so the window may be larger than one that is read. */
 #define REWRITE_DOCUMENTS 1024
 #define WINDOW_BYTES      (8 * 1024 * 1024)
 #define ROUNDS            4
@@ -984,7 +995,7 @@ static void divide_group(struct set_batch *batch, struct set_group *group)
     if (middle == group->first)
         return;
     group->rounds = 0;
-    /* The array has space for one group for each winner. */
+    /* The array has space for one group for each winner, so it never grows. */
     other = &batch->groups[batch->groups_count++];
     *other = *group;
     other->first = group->last = middle;
@@ -1065,7 +1076,8 @@ static void fail_full(struct set_batch *batch, size_t from, size_t to)
         fail_operation(&batch->operations[i], status, &why);
 }
 
-/* Settles the operations on one name, [from, to); the first of them has `verdict`. */
+/* Settles the operations on one name: those from `from` to `to` - 1. The first of them has
+ * `verdict`. */
 static void batch_settle_name(struct set_batch *batch, size_t from, size_t to,
                               enum set_verdict verdict)
 {
@@ -1222,6 +1234,8 @@ static struct set_group *batch_group_of(const struct set_window *window, const b
     return NULL;
 }
 
+/* Reads the documents of a window, and merges each one as it arrives. Stops early if the changes
+ * fill a bulk. */
 static truce_status window_read_documents(struct set_window *window, bson_error_t *error)
 {
     const truce_set *set = window->batch->set;
@@ -1263,10 +1277,10 @@ static void batch_take_outcome(struct set_window *window, struct set_draft *draf
         set_group_settle(batch, draft->group);
         return;
     }
-    /* Not reached. */
+    /* The bulk ended before this write. */
     if (status == TRUCE_NOT_FOUND)
         status = bulk_status;
-    /* Another process inserted the document. */
+    /* Another process has inserted the document, so the group is tried again. */
     if (status == TRUCE_DUPLICATE && bson_has_field(&draft->update, "$setOnInsert"))
         return;
     if (status && !truce__repeatable(status) && !set_group_split(batch, draft->group, status))
@@ -1337,6 +1351,8 @@ static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
     batch_finish(batch, group);
 }
 
+/* Makes one try of a window without a rewrite: reads its documents, merges, and writes the changed
+ * ones by one bulk. Groups that got no result are tried again. */
 static void window_read_and_write(struct set_window *window)
 {
     static const bson_t none = BSON_INITIALIZER;
@@ -1361,7 +1377,8 @@ static void window_read_and_write(struct set_window *window)
             set_group_fail(batch, window->groups[i], status, &why);
     }
     for (size_t i = 0; i < window->count && window->bytes >= WINDOW_BYTES; i++) {
-        /* The draft did not fit and lost no race. */
+        /* The draft did not fit into the bulk. This was not a lost race, so the try does not
+         * count. */
         if (!window->groups[i]->seen)
             window->groups[i]->rounds--;
     }

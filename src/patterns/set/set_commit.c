@@ -71,8 +71,8 @@ static truce_set_outcome commit_outcome_of(enum set_verdict verdict)
                                   : TRUCE_SET_DUPLICATE;
 }
 
-/* Writes {_id, key's fields, content} as an insert, or `content` as a change of the document `id`.
- */
+/* Writes {_id, key's fields, content} as an insert, or `content` as a change of the document
+ * `id`. */
 static truce_status write_lists(const truce_set *set, truce_commit *commit, const bson_t *key,
                                 const bson_value_t *id, bool exists, const bson_t *content,
                                 bson_error_t *error)
@@ -178,7 +178,7 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
     *verdict = truce__set_verdict(&state, &operation->rank);
     if (!status && (!exists || (*verdict != SET_OPEN && !truce__set_element_is_proved(&document))))
         status = read_guard(set, commit, operation->given->key, &state.watermark, error);
-    /* The entry is absent by the guard. */
+    /* A stored entry at or below the watermark that the guard does not confirm counts as absent. */
     if (exists && *verdict != SET_OPEN && state.stored.seq <= state.watermark)
         state.stored.seq = 0;
     *verdict = truce__set_verdict(&state, &operation->rank);
@@ -243,11 +243,11 @@ truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
 {
     truce_status status = commit_check_store(set, commit, error);
 
-    truce__set_fold(set, operations, count); /* SC2 */
+    truce__set_fold(set, operations, count); /* The winner of each name comes first (SC2). */
     for (size_t i = 0; !status && i < count; i++)
         status = set_commit_apply(set, commit, &operations[i],
                                   &results[operations[i].number].outcome, error);
-    /* The commit can no longer be applied. */
+    /* The commit can no longer take effect, so all operations fail. */
     for (size_t i = 0; status && i < count; i++)
         results[i] = (truce_set_result){status, 0};
     return status;

@@ -22,6 +22,7 @@
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
+/* The maximum number of operations that one bulk applies. */
 #define BULK_DOCUMENTS 1000
 
 static truce_status set_guard_read(truce_set *set, const bson_t *key, int64_t *watermark,
@@ -112,7 +113,7 @@ void truce__set_element_read(const truce_set *set, const bson_t *document, struc
 struct observed {
     enum set_verdict verdict;
     bool has_revision;
-    /* A commit holds the document, so the verdict is open. */
+    /* A commit holds the document, so no verdict is known yet. */
     bool held;
 };
 
@@ -226,7 +227,8 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
             *outcome = SET_OUTCOME_HELD;
             return TRUCE_OK;
         }
-        /* The commit was encountered, and waited for until the worker's deadline. */
+        /* The call has waited for the commit, up to the worker's deadline, so the tries begin
+         * again. */
         if (observed.held)
             round = 0;
         if (!status && observed.verdict != SET_OPEN) {
@@ -415,7 +417,7 @@ static truce_status element_read_all(truce_set *set, const bson_t *key, struct s
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        /* Otherwise an undecided commit inserted it. */
+        /* An element without a number is the stub of an undecided commit. */
         if (bson_has_field(found, set->seq))
             keep_found(shown, found);
     }
@@ -485,15 +487,19 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
  * SE3. An element that replaces another is not proved. Its number is above the guard, or it is a
  *     repeat that replaces an absent element.
  *
- * A crash leaves tombstones for the next round, or elements that are absent by SE1. The collector
- * waits for a commit that holds an element before it collects the key. models/set_element.cpp has
- * the steps.
+ * A crash leaves tombstones for the next collection, or elements that are absent by SE1. The
+ * collector waits for a commit that holds an element before it collects the key.
+ * models/set_element.cpp has the steps.
  */
 
-#define PROVED         "_proved"
-#define WINDOW         500
-#define ROUNDS         4
-#define HELD_MS        2000
+#define PROVED "_proved"
+/* The maximum number of elements that the collector reads before it proves them. */
+#define WINDOW 500
+/* How often the collector reads a key whose elements change concurrently. */
+#define ROUNDS 4
+/* The maximum time for which the collector waits for a commit that holds an element. */
+#define HELD_MS 2000
+/* The maximum number of operations whose guards one message reads. */
 #define KEYS_IN_A_FIND 1000
 
 /* ---- guards ---------------------------------------------------------------------------------- */
@@ -522,7 +528,9 @@ static truce_status set_guard_read(truce_set *set, const bson_t *key, int64_t *w
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* The guard of a key. */
 struct guard {
+    /* The hash of the key. */
     uint64_t hash;
     int64_t watermark;
     bson_t *key;
@@ -727,17 +735,18 @@ static void set_element_inserted(truce_set *set, const struct set_operation *con
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
+/* The collection of the tombstones of one key. */
 struct proof {
     truce_set *set;
     const bson_t *key;
     int64_t watermark;
     struct worker worker;
-    /* Unproved elements up to the watermark. */
+    /* Elements at or below the watermark that are not proved yet. Owned. */
     bson_t *read[WINDOW];
     size_t count;
-    /* A document changed concurrently. */
+    /* An element changed concurrently, so the key must be read again. */
     bool again;
-    /* A commit still holds an element, so the key is left for later. */
+    /* A commit still holds an element, so the next collection handles the key. */
     bool skipped;
 };
 
@@ -882,7 +891,7 @@ static truce_status collect_key(truce_set *set, const bson_t *key, int64_t water
         proof->again = false;
         status = proof_read_guard(proof, error);
     }
-    /* Otherwise the next collection takes the key. */
+    /* If elements still change, the next collection handles the key. */
     if (!status && !proof->again) {
         status = raise_guard(proof, error);
         if (!status)

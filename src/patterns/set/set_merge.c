@@ -30,11 +30,12 @@
 #include "patterns/set/set.h"
 #include "patterns/set/set_walk.h"
 
+/* The maximum number of walks over documents whose writes lost a race. */
 #define ROUNDS 8
 
 static const struct {
     uint8_t type;
-    /* The type's name in an aggregation. */
+    /* The name of the type in an aggregation. */
     const char *name;
 } bare_types[] = {
     {BSON_TYPE_UTF8, "string"},   {BSON_TYPE_INT32, "int"},      {BSON_TYPE_INT64, "long"},
@@ -94,12 +95,17 @@ bool truce__set_has_bare(const truce_set *set, const bson_t *document)
 
 /* ---- converted lists ------------------------------------------------------------------------- */
 
+/* An element of a list that is converted. */
 struct element {
-    /* `name` missing: the element is not an entry, and stays unchanged. */
+    /* The element and its name. If the name is missing, the element is not an entry and stays
+     * unchanged. */
     struct value value, name;
     struct set_rank rank;
+    /* The hash of the name. */
     uint64_t hash;
+    /* The position of the element in both lists together. */
     size_t at;
+    /* The converted lists have the element. */
     bool stays;
 };
 
@@ -317,7 +323,7 @@ static void append_list_filter(const truce_set *set, const char *list, uint32_t 
     bson_append_document_end(either, &one);
 }
 
-/* Repeats rounds until no write loses a race. */
+/* Repeats the walk until no write loses a race. */
 static truce_status convert_rounds(struct set_walk *walk, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, either;
@@ -417,32 +423,35 @@ truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, b
  * same name.
  */
 
-/* Up to this many winners are compared one by one. */
+/* If there are no more winners than this, each name is compared with all of them. */
 #define LINEAR_MAX 8
 
 /* Finds the winner of a name by open addressing, at most half full. */
 struct lookup {
     const struct set_merge *merge;
-    /* The stored state for each winner. */
+    /* states[i]: the stored state of winner i. */
     struct set_state *states;
-    /* The winner's number + 1. NULL if winners are compared one by one. */
+    /* A hash table of the numbers of winners, plus 1. NULL if names are compared with all
+     * winners. */
     uint32_t *slots;
+    /* The number of slots, minus 1. */
     uint32_t mask;
 };
 
 /* An element of a list that has a winner's name. */
 struct hit {
-    /* The element's bytes: type, key, and value. */
+    /* The bytes of the element: its type, key, and value. */
     const uint8_t *start, *end;
-    /* The element's position in the list. */
+    /* The index of the element in the list. */
     uint32_t index;
     uint32_t winner;
 };
 
 /* One of the lists as it was read. */
 struct list {
-    /* Missing if there is no such list. */
+    /* The list, or a missing value. */
     struct value value;
+    /* The list has the members; otherwise it has the tombstones. */
     bool adds;
     const struct hit *hits;
     uint32_t hits_count, count;
@@ -551,14 +560,15 @@ static void merge_read_list(const truce_set *set, struct list *list, const struc
 
 /* The size of the document that the merge builds, by parts. */
 struct outline {
-    /* All fields except the lists. */
+    /* The size of all fields except the lists. */
     size_t others;
-    /* The types and names of the lists' fields. */
+    /* The sizes of the types and names of the two list fields. */
     size_t heads[2];
-    /* The elements, with their types. */
+    /* The sizes of the elements of each list, with their types and without their keys. */
     size_t values[2];
     /* The number of members and of tombstones. */
     uint32_t counts[2];
+    /* exists[i]: the field of list i exists, or a winner creates it. */
     bool exists[2];
 };
 
@@ -567,7 +577,7 @@ struct share {
     size_t winner;
     int64_t values[2];
     int32_t counts[2];
-    /* An estimate of the growth in bytes. */
+    /* The estimated growth of the document in bytes. */
     int64_t growth;
 };
 
@@ -581,7 +591,7 @@ static const struct set_operation *merge_winning_operation(const struct set_merg
 /* Returns the size of the keys "0", "1", ... of an array's elements. */
 static size_t keys_size(uint32_t count)
 {
-    /* The terminating zeros. */
+    /* Each key has a terminating zero byte. */
     size_t size = count;
     uint32_t from = 0, digits = 1;
 
@@ -763,7 +773,8 @@ static void choose_fitting(const truce_set *set, const bson_t *document, struct 
 struct output {
     struct buffer *bytes;
     uint32_t count;
-    /* The list exceeds the size of a document; the missing part is irrelevant. */
+    /* The list would exceed the maximum size of a document. Its remaining elements are not written,
+     * because the merge fails anyway. */
     bool full;
 };
 
@@ -818,8 +829,8 @@ static bool merge_verdict_is_open(const struct set_merge *merge, size_t winner, 
            merge_winning_operation(merge, winner)->rank.add == adds;
 }
 
-/* Copies the old elements, with the winners' elements replaced or dropped. Returns whether an
- * element differs. `placed[i]`: winner i is done. */
+/* Copies the old elements, with the winners' elements replaced or dropped. Sets placed[i] for each
+ * winner i that is done. Returns whether an element differs. */
 static bool rewrite_elements(const truce_set *set, const struct list *list,
                              const struct set_merge *merge, bool *placed, struct output *out)
 {
@@ -896,8 +907,8 @@ static truce_status check_lists(const truce_set *set, struct value list, struct 
                        list_wrong ? set->field : set->deleted, set->id);
 }
 
-/* Gives both lists numbers first. Lists that the operations do not change are therefore written,
- * too. */
+/* Merges into a document whose lists have elements without numbers. Both lists get numbers first,
+ * so lists that the operations do not change are written, too. */
 static truce_status merge_converted(const truce_set *set, const bson_t *document,
                                     struct set_merge *merge, bson_error_t *error)
 {

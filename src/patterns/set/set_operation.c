@@ -198,7 +198,8 @@ bool truce__set_entry_read(const truce_set *set, struct value element, bool add,
     return name->type != VALUE_MISSING;
 }
 
-/* An entry that truce wrote begins with its name. */
+/* Returns the name of an entry. Tries the first field first, because an entry that truce wrote
+ * begins with its name. */
 struct value truce__set_entry_name(const truce_set *set, struct value element)
 {
     uint32_t length = set->name_length;
@@ -237,7 +238,7 @@ int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document)
     struct value value = operation_field_of(document, set->watermark);
     int64_t watermark = 0;
 
-    /* A value of another type is not a watermark. */
+    /* A value of another type does not count as a watermark. */
     if (truce__value_is_number(value))
         (void)truce__number_to_int64(value, &watermark);
     return watermark;
@@ -356,7 +357,7 @@ truce_status truce__set_update_answered(truce_set *set, const char *collection,
     for (int round = 0; round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
         status = truce_update(set->store, collection, filter, update, options, NULL, error);
-        /* Two concurrent upserts may collide. */
+        /* DUPLICATE means that two concurrent upserts met, so the update is sent again. */
         if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
             break;
     }

@@ -136,12 +136,13 @@ truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_er
 
 /* ---- replaying ---- */
 
+/* The argument of a replay of a quarantined operation. */
 struct replay {
     truce_set *set;
     const bson_value_t *id;
     int64_t seq;
     truce_set_outcome outcome;
-    /* The operation's source; owned. */
+    /* The source of the operation. Owned. */
     char *source;
 };
 

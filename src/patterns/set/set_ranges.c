@@ -194,7 +194,7 @@ bool truce__ranges_read(const bson_t *document, const char *field, int64_t base,
                         struct ranges *ranges)
 {
     const uint8_t *at, *bytes_end;
-    /* `left` is the count of numbers from `next` to `end`. */
+    /* `left` is the number of numbers from `next` to `end`. */
     uint64_t gap, more, left = (uint64_t)end - (uint64_t)base + 1;
     int64_t next = base;
     uint32_t size;

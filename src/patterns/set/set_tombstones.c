@@ -1,7 +1,7 @@
 /*
  * Collects tombstones by proof, archives records, protects a set by a validator, and removes a set.
  *
- * One round of the collector:
+ * One collection:
  *
  *     1. read the sources and the records; compute the watermark W        (set_watermark.c)
  *     2. announce W; read the sources again; if there is a new one, start over
@@ -11,7 +11,7 @@
  *
  * The same update removes the tombstone and raises `_wm`, and every operation compares `_wm` in its
  * guard. So an older add that is still on its way meets the tombstone or the raised `_wm`. A crash
- * leaves documents with tombstones, which the next round collects. If the set is protected, the
+ * leaves documents with tombstones, which the next collection handles. If the set is protected, the
  * same update marks the members at or below W (see the validator below).
  */
 #include "patterns/set/set_walk.h"
@@ -36,7 +36,7 @@
  *     2. add what is at or below the watermark to the archive (set_watermark.c)
  *     3. {_id, content: as read} -> without those numbers; removed if nothing is left
  *
- * SA1. Removed numbers are in the archive, because step 2 was answered. A crash leaves them in
+ * SA1. Removed numbers are in the archive, because step 2 got a reply. A crash leaves them in
  * both.
  * SA2. Numbers that a consumer adds concurrently stay, because step 3 compares the content.
  * SA3. Archiving resumes where it ended: blocks below `archived` are done, and numbers that were
@@ -45,14 +45,15 @@
  * The archive only grows. It distinguishes a repeat of a collected operation from a late one.
  */
 
-/* Some kilobytes each. */
+/* The maximum number of documents in a window. Each has some kilobytes. */
 #define WINDOW_DOCUMENTS 4096
 
+/* The transfer of the numbers of a source into its archive. */
 struct archiving {
     truce_set *set;
     const char *source;
     int64_t watermark;
-    /* Documents of consumers, as they were read. */
+    /* The documents of consumers in the current window, as they were read. Owned. */
     bson_t **documents;
     size_t count;
 };
@@ -290,6 +291,7 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
 
 /* ---- the collector --------------------------------------------------------------------------- */
 
+/* How often a collection announces a watermark if a source starts each time. */
 #define ROUNDS 20
 
 /* ---- the watermark that may be used ---- */
@@ -351,8 +353,9 @@ static truce_status collect_prove(truce_set *set, struct source_list *list, bson
 
 /* ---- the documents ---- */
 
+/* A walk that removes tombstones up to the watermark. */
 struct sweep {
-    /* The first field: walk functions get a pointer to it. */
+    /* Must be the first field: walk functions get a pointer to it. */
     struct set_walk walk;
     int64_t watermark;
     bool marks;
@@ -432,7 +435,7 @@ static truce_status sweep_documents(truce_set *set, int64_t watermark,
         status = truce__set_walk(&sweep->walk, &filter, &projection, error);
     collected->documents = sweep->walk.documents;
     collected->tombstones = sweep->walk.entries;
-    /* Documents that a commit holds are left to the next round. */
+    /* Documents that a commit holds are left to the next collection, so LOCKED is not a failure. */
     if (!status && sweep->walk.first && sweep->walk.first != TRUCE_LOCKED) {
         status = sweep->walk.first;
         if (error)
@@ -477,7 +480,7 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
     if (!status && list.watermark && set->layout == TRUCE_SET_BY_ELEMENT)
         status = truce__set_element_collect(set, list.watermark, collected, error);
     collected->watermark = list.watermark;
-    /* A source that fails does not stop the others. */
+    /* A source that fails must not stop the others. */
     for (size_t i = 0; !status && i < list.count; i++) {
         truce_status own = write_down(set, &list.sources[i], first ? NULL : error);
 
@@ -697,7 +700,8 @@ static void with_rule(const bson_t *validator, const bson_t *rule, bool in, bson
     bson_destroy(&rules);
 }
 
-/* Returns TRUCE_NOT_FOUND if there is no such collection. */
+/* Reads the validator of the collection. Returns TRUCE_NOT_FOUND if the collection does not
+ * exist. */
 static truce_status protect_read_validator(truce_set *set, bson_t *validator, bson_error_t *error)
 {
     const truce_list_options wanted = {.collection = set->collection, .unmeasured = true};

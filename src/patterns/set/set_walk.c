@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 
+/* A window is written when its changes have this size. */
 #define WINDOW_BYTES (8 * 1024 * 1024)
 /* The time that a walk waits for commits that hold documents. */
 #define HELD_MS 2000

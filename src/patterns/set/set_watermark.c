@@ -32,13 +32,13 @@
 #include "store/known_names.h"
 #include "store/store.h"
 
-/* A source is read in pieces of 2^18 numbers. */
+/* The numbers of a source are read in pieces of 2^18. */
 #define LOAD_SHIFT 18
 
 /* The sources that this handle has seen in the store. */
 struct known_source {
     struct known_source *next;
-    /* The width of the block that the last number went to. */
+    /* The shift of the block to which the last recorded number went, or 0 before the first one. */
     int shift;
     char name[];
 };
@@ -195,7 +195,7 @@ static truce_status source_compute(truce_set *set, struct source_state *source, 
 
     while (!gap && !status && at < INT64_MAX) {
         struct progress progress;
-        /* The end of the piece that is read. */
+        /* The last number of the piece that is read. */
         int64_t end = (at + 1) | ((INT64_C(1) << LOAD_SHIFT) - 1);
 
         status = progress_load(set, source->name, at + 1, LOAD_SHIFT, &progress, error);
@@ -382,8 +382,8 @@ static truce_status read_announced(truce_set *set, int64_t *announced, bson_erro
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
-    /* A latest read: the floor of a new source must be above the watermark that a collector
-     * announced before. */
+    /* Reads the latest state, because the floor of a new source must be above the watermark that a
+     * collector announced before. */
     status =
         truce_find_one(set->store, SET_DEFINITIONS, &filter, &truce__find_latest, &document, error);
     *announced = status ? 0 : truce__field_number(&document, "announced");
@@ -437,7 +437,8 @@ truce_status truce_set_source_start(truce_set *set, const char *source, int64_t 
     if (!status) {
         source_id(set, name, &filter);
         bson_destroy(&document);
-        /* A latest read: it returns the first number that the source may give out. */
+        /* Reads the latest state, because it returns the first number that the source may give
+         * out. */
         status =
             truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
     }
@@ -545,7 +546,7 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
 
 /* ---- documents of records -------------------------------------------------------------------- */
 
-/* The most documents that one search near a number reads. */
+/* The maximum number of documents that one search near a number reads. */
 #define NEAR_DOCUMENTS 250
 
 void truce__progress_id(const truce_set *set, const char *source, int shift, int64_t block,
@@ -763,12 +764,13 @@ static void progress_release(struct progress *progress)
  *     with it.
  */
 
-/* 16 MiB: as many ranges as the numbers of one of many workers have. */
+/* The maximum number of cached ranges, 16 MiB. One of many workers may record as many ranges. */
 #define RANGES_KEPT  (1 << 20)
 #define SOURCES_KEPT 64
 
+/* The numbers that a handle knows to be recorded, by source (SK2). */
 struct recorded {
-    /* The number of sources, and of the ranges of all sources. */
+    /* The number of cached sources, and the number of ranges of all of them. */
     size_t count, ranges;
     struct {
         char source[SET_CONSUMER_MAX + 1];
@@ -790,7 +792,7 @@ void truce__recorded_free(struct recorded *recorded)
     bson_free(recorded);
 }
 
-/* Returns NULL if nothing is cached for the source. */
+/* Returns the cached ranges of a source, or NULL if the source is not cached. */
 static struct ranges *ranges_of(struct recorded *recorded, const char *source)
 {
     for (size_t i = 0; recorded && i < recorded->count; i++) {
@@ -809,7 +811,7 @@ static struct ranges *recorded_room_for(truce_set *set, const char *source, size
 
     if (!recorded)
         recorded = set->recorded = bson_malloc0(sizeof *recorded);
-    if (recorded->ranges + more > RANGES_KEPT) /* SK2 */
+    if (recorded->ranges + more > RANGES_KEPT) /* The cache starts again when it is full (SK2). */
         recorded_forget(recorded);
     ranges = ranges_of(recorded, source);
     if (ranges)
@@ -870,8 +872,8 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
 
     *fate = (struct number_fate){0};
     source_id(set, source, &filter);
-    /* A latest read: an operation whose number is not recorded goes to the quarantine, even if it
-     * is a repeat. */
+    /* Reads the latest state, because an operation whose number is not found goes to the
+     * quarantine. */
     status =
         truce_find_one(set->store, SET_SOURCES, &filter, &truce__find_latest, &document, error);
     if (status == TRUCE_NOT_FOUND) {
@@ -882,8 +884,8 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
     }
     bson_destroy(&document);
     bson_destroy(&filter);
-    /* Two reads: while one read goes from page to page, the archiver may write behind it and remove
-     * a consumer's document ahead of it. */
+    /* Two reads are necessary. While one read goes from page to page, the archiver may write a page
+     * that was read already, and then remove a consumer's document before it is read. */
     for (int i = 0; i < 2 && !status && !fate->recorded; i++) {
         struct progress progress;
 
@@ -902,8 +904,9 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
 
 /* ---- records --------------------------------------------------------------------------------- */
 
+/* The maximum number of pieces that are recorded together. */
 #define WINDOW_PIECES 256
-/* The ranges of a wide block. */
+/* The maximum number of ranges in a wide block. */
 #define RANGES_MAX 512
 #define WIDTHS     ((WIDE_SHIFT_MAX - WIDE_SHIFT_MIN) / WIDE_SHIFT_STEP + 2)
 
@@ -915,13 +918,15 @@ struct piece {
     struct range range;
 };
 
-/* A document that may take it, as it was read. */
+/* A document that may receive a piece, as it was read. It is identified by the source, the shift,
+ * and the number of the block. */
 struct place {
     const char *source;
     int shift;
     int64_t number;
+    /* `exists`: the document is stored. `changed`: it must be written. */
     bool exists, changed;
-    /* The field as it was read; initialised if the document exists. */
+    /* The field with the numbers as it was read. Initialized if the document exists. */
     bson_t content;
     struct ranges ranges;
 };
@@ -929,13 +934,13 @@ struct place {
 struct recording {
     truce_set *set;
     const char *consumer;
-    /* Sorted by source and number. */
+    /* The pieces, sorted by source and number. Owned. */
     struct piece *pieces;
     size_t count;
-    /* Sorted by source, width, and number. */
+    /* The documents, sorted by source, shift, and number. Owned. */
     struct place *places;
     size_t places_count;
-    /* A write was acknowledged. */
+    /* At least one write was acknowledged. */
     bool wrote;
 };
 

@@ -34,9 +34,9 @@
  * unchanged, and replace a revision. The pipeline sees both in the document that it changes. The
  * classic shapes compare whether there is a revision, as last read.
  *
- * A crash leaves the one update done or not done. An unanswered call is sent again: if the first
- * one took effect, or takes effect later, the guard finds the operation's own entry and changes
- * nothing.
+ * A crash leaves the one update done or not done. A call without a reply is sent again: if the
+ * first one took effect, or takes effect later, the guard finds the operation's own entry and
+ * changes nothing.
  */
 #include "base/object_id.h"
 #include "patterns/set/set.h"
@@ -51,9 +51,9 @@ struct set_lists {
 /* One operation as a pipeline update: one atomic write that handles every stored value. */
 
 struct paths {
-    /* "$classes", "$deleted_classes" */
+    /* The lists as paths of an aggregation: "$classes" and "$deleted_classes". */
     char *list, *deleted;
-    /* "$$e.name" and so on. */
+    /* The fields of the entry $$e: "$$e.name" and so on. */
     char *name, *seq, *source;
     char *watermark;
 };
@@ -321,9 +321,8 @@ static void pipeline_append_guard(const truce_set *set, const struct paths *path
 
     bson_append_document_begin(to, key, -1, &outer);
     bson_append_array_begin(&outer, "$and", -1, &conditions);
-    pipeline_append_comparison(&conditions, "0", "$lt", "$_intent",
-                               /* Missing. */
-                               truce__value_null());
+    /* In the order of BSON, only a missing field is less than null. */
+    pipeline_append_comparison(&conditions, "0", "$lt", "$_intent", truce__value_null());
     pipeline_append_comparison(&conditions, "1", "$lt", paths->watermark,
                                set_number_value(operation->rank.seq, bytes));
     append_not_blocked(paths, operation, paths->list, operation->rank.add, "2", &conditions);
@@ -624,7 +623,7 @@ static truce_status send_classic(truce_set *set, const struct set_operation *ope
 struct observed {
     enum set_verdict verdict;
     bool has_revision;
-    /* A commit holds the document, so the verdict is open. */
+    /* A commit holds the document, so no verdict is known yet. */
     bool held;
     bool applied;
 };
@@ -706,8 +705,8 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
-        /* A duplicate key without a document belongs to another index, so waiting would not help.
-         */
+        /* A duplicate key without a document belongs to another index, so waiting would not
+         * help. */
         if (status == TRUCE_NOT_FOUND && ++missing < 5)
             continue;
         if (status == TRUCE_NOT_FOUND && refusal.code) {
@@ -721,7 +720,8 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
             *outcome = SET_OUTCOME_HELD;
             return TRUCE_OK;
         }
-        /* The commit was encountered, and waited for until the worker's deadline. */
+        /* The call has waited for the commit, up to the worker's deadline, so the tries begin
+         * again. */
         if (observed.held)
             round = 0;
         if (status || observed.verdict == SET_OPEN)

@@ -189,8 +189,7 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
 /* ---- status ---------------------------------------------------------------------------------- */
 
 /* Counts the documents with a flag. `since` gets the seconds of the oldest token, or INT64_MAX if
- * there is no token.
- */
+ * there is no token. */
 static truce_status count_flags(truce_sync *sync, const char *collection, const char *flag,
                                 int64_t *count, int64_t *since, bson_error_t *error)
 {
@@ -427,7 +426,7 @@ static bson_t *rule_build(const truce_sync_rule *rule)
     return kept;
 }
 
-/* Owns `kept`. Returns false if the document is not a valid rule. */
+/* Reads a stored rule and takes over `kept`. Returns false if the document is not a valid rule. */
 static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
 {
     truce_sync_rule same;
@@ -488,8 +487,8 @@ static bool leads_back(const struct sync_rules *rules, uint32_t at, uint32_t sta
     return false;
 }
 
-/* Refuses two rules that write the same field, and a rule that writes the reference of the other.
- */
+/* Refuses two rules that write the same field, and a rule that writes the reference of the
+ * other. */
 static truce_status check_pair(const struct sync_rule *one, const struct sync_rule *other,
                                bson_error_t *error)
 {
@@ -559,7 +558,7 @@ static void mark_feeding(struct sync_rules *rules)
     }
 }
 
-/* Adds a rule; owns `kept`. */
+/* Adds a rule, and takes over `kept`. */
 static truce_status rule_add(struct sync_rules *rules, bson_t *kept, bson_error_t *error)
 {
     char shown[200] = "";

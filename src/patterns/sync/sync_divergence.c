@@ -16,7 +16,7 @@
 #include "patterns/sync/sync.h"
 
 #define PAGE SYNC_BULK
-/* In pages. */
+/* The number of pages between two reports of progress. */
 #define PROGRESS_EACH 10
 
 struct walk {
@@ -28,12 +28,12 @@ struct walk {
 
 struct page {
     bson_t *dependents[PAGE], *sources[PAGE];
-    /* The ids of the sources, in order. */
+    /* ids[i]: the _id of sources[i], in ascending order; borrowed. */
     struct value ids[PAGE];
     uint32_t count, sources_count;
-    /* Outdated dependents, which are repaired together. */
+    /* The copies to outdated dependents, which are sent together. */
     struct sync_bulk bulk;
-    /* The dependents in the bulk. */
+    /* repaired[i]: the index in `dependents` of copy i of the bulk. */
     uint32_t repaired[PAGE];
 };
 
@@ -184,7 +184,7 @@ static truce_status walk_repair(const struct walk *walk, const bson_t *dependent
     truce_status status;
 
     if (!truce__sync_is_up(walk->rule, dependent, source)) {
-        /* A walk has no deadline, but no single dependent stops it forever. */
+        /* The walk has no deadline, but a single dependent must not stop it forever. */
         walk->work->worker.deadline_ns =
             truce__clock_monotonic_ns() + COMMIT_DEADLINE_MS * INT64_C(1000000);
         status = truce__sync_bring_up(walk->work, walk->rule, dependent, error);
@@ -289,7 +289,8 @@ static truce_status walk_compare(const struct walk *walk, struct page *page, uin
     return TRUCE_OK;
 }
 
-/* Dependents that could not be copied together are repaired alone, which returns the reason. */
+/* Sends the copies of the page together. Dependents that were not copied are repaired alone, which
+ * returns the reason. */
 static truce_status repair_together(const struct walk *walk, struct page *page, bson_error_t *error)
 {
     uint32_t count = page->bulk.count;

@@ -13,6 +13,7 @@
 #include "patterns/sync/sync.h"
 #include "store/reserved_names.h"
 
+/* A check reports flags that are older than this (two days). */
 #define STUCK_MS INT64_C(172800000)
 
 /* Returns a filter for flags that are older than `then_ms`, to the second: a token or date before
@@ -82,7 +83,7 @@ truce_status truce__sync_sweep(struct sweep *sweep, bson_error_t *error)
 struct sync_check {
     struct check *check;
     const struct sync_rule *rule;
-    /* The finding of check->only was found, and is not reported yet. */
+    /* The finding that `check->only` names was found, and is not reported yet. */
     bool found;
 };
 
@@ -100,7 +101,7 @@ static void sync_maintenance_report(const truce_sync_finding *found, void *arg)
         .repair = differs ? "the values of the source are copied"
                           : "none: references and copies must be fields of documents"};
 
-    /* The source was removed, which the user may do. */
+    /* Users may remove a source, so an orphan is not a finding. */
     if (found->divergence == TRUCE_SYNC_ORPHAN)
         return;
     snprintf(text, sizeof text,

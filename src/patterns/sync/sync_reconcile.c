@@ -12,7 +12,7 @@ static truce_status settle_read_one(struct sync_work *work, const char *collecti
     return truce__journal_read(&work->worker, collection, id, document, error);
 }
 
-/* Limits the rate. */
+/* Sleeps if the call has made more copies than its rate allows. */
 static truce_status reconcile_limit_rate(struct sync_work *work, bson_error_t *error)
 {
     int64_t due_ms, gone_ms;
@@ -37,7 +37,7 @@ struct batch {
     struct sync_work *work;
     const struct sync_rule *rule;
     const bson_t *source;
-    /* An array. */
+    /* The array of the _ids of the dependents in the batch. Owned. */
     bson_t *ids;
     uint32_t count;
 };
@@ -53,8 +53,8 @@ static void which_of(const struct batch *batch, bson_t *which)
 }
 
 /* Copies one by one the dependents that a batch skipped: a commit holds the dependent, the store
- * refused it, or its stamp is of another source. Returns the last failure; the others are copied.
- */
+ * refused it, or its stamp is of another source. Returns the last failure; the others are
+ * copied. */
 static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
@@ -102,7 +102,8 @@ static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
     return status;
 }
 
-/* Dependents that feed others are sources: reconciles the flags that they have now. */
+/* Reconciles the dependents of the batch that are sources of other copies, because the copies have
+ * set their flags. */
 static truce_status settle_each(const struct batch *batch, bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
@@ -146,8 +147,8 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 
 /* ---- one source ------------------------------------------------------------------------------ */
 
-/* Copies to each dependent that refers to the source now. A later one has a flag of its own (SY4).
- */
+/* Copies to each dependent that refers to the source now. A later one has a flag of its own
+ * (SY4). */
 static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
                               const bson_t *source, bson_error_t *error)
 {
@@ -172,7 +173,7 @@ static truce_status copy_rule(struct sync_work *work, const struct sync_rule *ru
             batch.ids->len < SYNC_BATCH_BYTES)
             continue;
         status = batch.count ? copy_batch(&batch, &why) : TRUCE_OK;
-        /* One dependent that cannot be copied does not stop the others. */
+        /* A dependent that cannot be copied must not stop the others. */
         if (sync_settle_refused(status)) {
             last = status;
             status = TRUCE_OK;
@@ -402,10 +403,9 @@ typedef truce_status flag_function(struct sync_work *work, const char *collectio
 
 struct flag {
     const char *name;
-    /* Replaces another program's flag by a token (SY3). */
-    flag_function *adopt,
-        /* Does the work that the flag asks for. */
-        *fulfil;
+    /* `adopt` replaces another program's flag by a token (SY3). `fulfil` does the work that the
+     * flag demands. */
+    flag_function *adopt, *fulfil;
 };
 
 static truce_status adopt_source(struct sync_work *work, const char *collection,

@@ -197,7 +197,8 @@ bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, co
     return true;
 }
 
-/* Stores the token in a document, because another program may use an ObjectId as its flag. */
+/* Appends the flag with a fresh token. The token is inside a document, because another program may
+ * use a plain ObjectId as its flag. */
 void truce__sync_append_flag(bson_t *set, const char *flag)
 {
     bson_oid_t token;
@@ -275,7 +276,8 @@ static void append_equal(bson_t *filter, const char *field, const bson_value_t *
     bson_append_document_end(filter, &inner);
 }
 
-/* An array that contains the source is not a reference. */
+/* Appends the condition that the reference is the source. An array that contains the source does
+ * not match. */
 void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *source,
                                   bson_t *filter)
 {
@@ -523,9 +525,9 @@ struct writing {
     struct sync_work *work;
     const char *collection;
     bson_value_t id;
-    /* NULL for an insert. */
+    /* The operators, or NULL for an insert. */
     const bson_t *update;
-    /* NULL for an update. */
+    /* The document, or NULL for an update. */
     const bson_t *document;
     bool changed;
 };
@@ -571,7 +573,7 @@ static truce_status sync_write_check_copies(const struct writing *writing,
 
 struct addition {
     bson_t set, unset;
-    /* `flag` means that the document gets the flag of a source, and `check` that of a dependent. */
+    /* `flag`: the document gets the flag of a source. `check`: it gets the flag of a dependent. */
     bool flag, check;
 };
 
@@ -605,8 +607,8 @@ static truce_status begin_copies(const struct writing *writing, const struct syn
         return TRUCE_OK;
     }
     BSON_APPEND_VALUE(&filter, "_id", &id);
-    /* A latest read: its values go into the new dependent, whose source may have been reconciled
-     * already. */
+    /* Reads the latest state. The values go into the new dependent, and its source may have been
+     * reconciled already. */
     status = truce_find_one(writing->work->sync->store, rule->source, &filter, &truce__find_latest,
                             &source, error);
     if (!status)

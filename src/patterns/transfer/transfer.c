@@ -85,7 +85,7 @@
  * commit. It needs no mark and no fence and changes none; for transfers that are driven step by
  * step it looks like a plain writer.
  *
- * A refused transfer leaves a document, too (in "canceled"), so that the answer under this id stays
+ * A refused transfer leaves a document, too (in "canceled"), so that the result under this id stays
  * the same.
  *
  * Almost every id is new. So if a failed attempt is cheap, the first one inserts the transfer
@@ -95,16 +95,16 @@
 struct at_once {
     truce_transfers *transfers;
     struct transfer_plan plan;
-    /* The state that the transfer gets. */
+    /* The state in which the transfer is inserted: done, or canceled with `reason`. */
     enum transfer_state state;
     const char *reason;
-    /* `other` means that it exists with other content. */
+    /* A transfer with this id exists, in the state `found`. `other`: its content differs. */
     bool exists, other;
     enum transfer_state found;
-    /* No read has shown whether it exists. */
+    /* This attempt has not read whether the transfer exists. */
     bool blind;
-    /* An undo does not revert the effect of the transfer, unless the transfer exists and has
-     * changed the documents. */
+    /* The check found, for the reason `why`, that an undo does not revert its effect. That proves
+     * nothing if the transfer exists and has changed the documents. */
     bool unproved;
     bson_error_t why;
 };
@@ -284,7 +284,8 @@ static truce_status make_alone(struct at_once *once, bson_error_t *error)
     return status;
 }
 
-/* Makes the transfer as a part of `commit`, or (NULL) as a commit of its own. Owns the document. */
+/* Makes the transfer as a part of `commit`, or as a commit of its own if `commit` is NULL. Takes
+ * over the document. */
 static truce_status transfer_at_once(truce_transfers *transfers, truce_commit *commit,
                                      bson_t *document, bool *exists, bson_error_t *error)
 {
@@ -422,7 +423,8 @@ static truce_status transfers_usable(const truce_transfers *transfers, const bso
 
     if (!status)
         status = truce__check_value(id, "id of the transfer", error);
-    /* A variable that is not set gives this id to different transfers. */
+    /* A program passes an empty id if it did not set its variable. Different transfers would then
+     * have the same id. */
     if (!status && id->value_type == BSON_TYPE_UTF8 && !id->value.v_utf8.len)
         status = truce__fail(
             TRUCE_INVALID, error,
@@ -494,7 +496,8 @@ static truce_status compare_layout(const truce_transfers *transfers, const bson_
     return TRUCE_OK;
 }
 
-/* Appends the changed settings that may change later: {$set: ...}; empty: none. */
+/* Appends {$set: ...} with the settings that differ from the stored ones and may be changed later.
+ * Appends nothing if no setting differs. */
 static void transfer_append_changes(const truce_transfers *transfers, const bson_t *kept,
                                     bson_t *update)
 {
@@ -522,8 +525,8 @@ static void transfer_take_layout(const bson_t *kept, struct transfer_layout *lay
                                        truce__field_number(kept, "keep_ms")};
 }
 
-/* Stores the book if it does not exist. `layout` is the stored one. Returns TRUCE_CONFLICT if it
- * was updated: read it again. */
+/* Stores the book if it does not exist, and updates its settings. If nothing had to be written,
+ * returns the stored layout. Otherwise returns TRUCE_CONFLICT, and the caller reads again. */
 static truce_status transfer_define_once(truce_transfers *transfers, struct transfer_layout *layout,
                                          bson_error_t *error)
 {

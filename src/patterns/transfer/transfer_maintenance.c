@@ -1,6 +1,7 @@
 /*
  * The sweep completes transfers that were idle for resume_ms, and removes those that ended keep_ms
- * ago. A round is bounded, and safe next to any other, because it is one more caller.
+ * ago. A sweep makes a limited number of steps. It may run concurrently with any other call,
+ * because it makes the same calls.
  *
  * The check finds invalid transfers, transfers that were idle for two days, and marks without a
  * transfer in progress.
@@ -13,9 +14,10 @@
 #include "base/field.h"
 #include "patterns/transfer/transfer.h"
 
+/* A check reports transfers that did not end and were not changed for this time (two days). */
 #define STUCK_MS INT64_C(172800000)
 
-/* Makes a filter for transfers that have not ended and were not changed since. */
+/* Makes the filter of transfers that have not ended and were not changed since `since_ms`. */
 static bson_t *maintenance_under_way(int64_t since_ms)
 {
     return BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"),
@@ -139,7 +141,8 @@ static truce_status transfer_maintenance_check_stuck(struct check *check, const 
     return TRUCE_OK;
 }
 
-/* Reads the state of a transfer. TRUCE_OK with TRANSFER_NONE: it does not exist. */
+/* Reads the state of a transfer. If the transfer does not exist, the state is TRANSFER_NONE, and
+ * the result is TRUCE_OK. */
 static truce_status find_transfer(const struct transfer_check *context, const bson_value_t *id,
                                   enum transfer_state *state, bson_error_t *error)
 {

@@ -21,9 +21,9 @@
 struct building {
     const truce_transfers *transfers;
     const truce_transfer_entry *entry;
-    /* The array. */
+    /* The array of entries that is built. */
     bson_t *entries;
-    /* The document of the entry, for messages; empty: not built yet. */
+    /* The name of the entry's document for messages, or "" before it is needed. */
     char shown[200];
 };
 
@@ -433,8 +433,8 @@ static bool plan_add_field(const char *field, size_t length, void *arg)
     return true;
 }
 
-/* Appends {_id: {$in: [...]}} and the fields, for the entries in the collection of entry `first`.
- */
+/* Appends {_id: {$in: [...]}} and the fields, for the entries in the collection of entry
+ * `first`. */
 static void plan_make_filter(const truce_transfers *transfers, const struct transfer_plan *plan,
                              uint32_t first, bson_t *filter, bson_t *projection)
 {
@@ -693,8 +693,8 @@ static bool transfer_each_field(const bson_t *update, transfer_field_function *f
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Appends {ns, id, when: "before", effect, undo}: the recipe's change of one of its two documents.
- */
+/* Appends {ns, id, when: "before", effect, undo}: the recipe's change of one of its two
+ * documents. */
 static void append_recipe(const struct transfer_layout *layout, const char *key,
                           const bson_value_t *id, const bson_value_t *gives,
                           const bson_value_t *takes, bson_t *entries)

@@ -99,7 +99,8 @@ static truce_status step_write_one(const struct transfer_step *step, const bson_
 
 /* ---- reads ----------------------------------------------------------------------------------- */
 
-/* Reads the document when no commit holds it. TRUCE_OK with `there` false: it does not exist. */
+/* Reads the document when no commit holds it. If the document does not exist, the result is
+ * TRUCE_OK with *there false. */
 static truce_status step_read_document(const struct transfer_step *step, bson_t *document,
                                        bool *there, bson_error_t *error)
 {
@@ -150,7 +151,8 @@ static void step_refused(enum transfer_made *made, bson_error_t *error, const ch
     (void)truce__fail(TRUCE_REFUSED, error, format, text);
 }
 
-/* Finds out why the write matched nothing. `settled` false: the reason is gone, so try again. */
+/* Finds out why the write matched nothing. Sets *settled to false if the reason is gone, so that
+ * the write should be sent again. */
 static truce_status step_check(const struct transfer_step *step, enum transfer_made *made,
                                bool *settled, bson_error_t *error)
 {
@@ -195,8 +197,8 @@ static void step_make_filter(const struct transfer_step *step, bson_t *filter)
     }
 }
 
-/* Makes one entry's effect and mark (TF1, TF2). For a refusal `error` has the reason, and the
- * status is TRUCE_OK. */
+/* Makes one entry's effect and mark (TF1, TF2). A refusal returns TRUCE_OK and sets *made; `error`
+ * then has the reason. */
 static truce_status transfer_make(const struct transfer_step *step, enum transfer_made *made,
                                   bson_error_t *error)
 {
@@ -218,7 +220,7 @@ static truce_status transfer_make(const struct transfer_step *step, enum transfe
             bson_destroy(&filter);
             return TRUCE_OK;
         }
-        /* The mark decides. */
+        /* The outcome is unknown, so the mark decides. */
         if (truce__repeatable(status))
             status = TRUCE_OK;
         else if (status && error)
@@ -261,8 +263,8 @@ static truce_status transfer_unmarked(const struct transfer_step *step, bool *se
     return status;
 }
 
-/* Raises the fence of a document without the mark (TF4). `fenced` false: the mark exists now, or a
- * commit held the document. */
+/* Raises the fence of a document without the mark (TF4). Sets *fenced to false if the mark exists
+ * now, or a commit held the document. */
 static truce_status transfer_fence_off(const struct transfer_step *step, bool *fenced,
                                        bson_error_t *error)
 {
@@ -276,7 +278,7 @@ static truce_status transfer_fence_off(const struct transfer_step *step, bool *f
     status = step_write_one(step, &filter, NULL, &fence, 1, fenced, error);
     if (!status && !*fenced) {
         status = step_read_document(step, &document, &there, error);
-        /* A missing document cannot change. */
+        /* A document that does not exist needs no fence. */
         *fenced = !status && !there;
         bson_destroy(&document);
     }
@@ -298,11 +300,11 @@ struct drive {
     const bson_value_t *id;
     struct worker worker;
     struct transfer_plan plan;
-    /* The documents of the plan, or NULL if no plan exists yet. */
+    /* The documents of the plan, or NULL before the plan is made. Owned. */
     struct transfer_document *documents;
-    /* The transfer as it was read last, or inserted. */
+    /* The transfer as it was last read or inserted. */
     bson_t current;
-    /* Its state, or the one that it was brought to since. */
+    /* The state of the transfer, which this caller may have changed since `current` was read. */
     enum transfer_state state;
     uint32_t rounds;
 };
@@ -317,7 +319,7 @@ enum transfer_state truce__transfer_state(const bson_t *document)
         if (!strcmp(text, state_names[i]))
             return (enum transfer_state)i;
     }
-    /* The recipe's spelling. */
+    /* The recipe also spells the state with two l. */
     return !strcmp(text, "cancelled") ? TRANSFER_CANCELED : TRANSFER_NONE;
 }
 
@@ -361,8 +363,8 @@ void truce__transfer_enters(const truce_transfers *transfers, enum transfer_stat
                               truce__date_after(now_ms, transfers->layout.keep_ms));
 }
 
-/* Changes the state by a write that compares the old one (TF6). `changed` false: the transfer is in
- * another state, or the outcome is unknown. */
+/* Changes the state by a write that compares the old one (TF6). Sets *changed to false if the
+ * transfer is in another state, or the outcome is unknown. */
 static truce_status drive_enter(struct drive *drive, enum transfer_state to, const char *reason,
                                 bool *changed, bson_error_t *error)
 {
@@ -410,7 +412,7 @@ static truce_status read_current(struct drive *drive, bson_error_t *error)
     return status;
 }
 
-/* Owns the document. */
+/* Makes the plan from a document, and takes over the document. */
 static truce_status drive_make_plan(struct drive *drive, bson_t *document, bson_error_t *error)
 {
     truce_status status = truce__transfer_plan(drive->transfers, document, &drive->plan, error);
@@ -516,7 +518,7 @@ static truce_status go_committed(struct drive *drive, bool *changed, bson_error_
     return status;
 }
 
-/* Goes document by document; an unanswered write is repeated. */
+/* Removes the marks document by document, and repeats a write that got no reply. */
 static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -617,7 +619,7 @@ static truce_status drive_run(struct drive *drive, bson_error_t *error)
         if (!status && !changed)
             status = drive_read_again(drive, error);
     }
-    /* Reads the reason. */
+    /* The transfer is read again, because `current` does not have the reason yet. */
     if (!status && truce__transfer_state(&drive->current) != drive->state)
         status = read_current(drive, error);
     return status;
@@ -642,7 +644,8 @@ static void drive_end(struct drive *drive)
     bson_destroy(&drive->current);
 }
 
-/* Afterwards the transfer exists and is in `drive`. */
+/* Inserts the transfer, or reads the transfer that exists under this id. After TRUCE_OK, `drive`
+ * has the stored transfer. Fails with TRUCE_DUPLICATE if that one has other content. */
 static truce_status drive_insert(struct drive *drive, enum transfer_state state, const char *reason,
                                  bool *exists, bson_error_t *error)
 {
@@ -660,7 +663,7 @@ static truce_status drive_insert(struct drive *drive, enum transfer_state state,
     }
     drive->state = state;
     *exists = status == TRUCE_DUPLICATE;
-    /* After the fences: TF2. */
+    /* The transfer is read after the fences (TF2). */
     if (*exists)
         status = read_current(drive, error);
     if (!status && *exists && !truce__transfer_same(&drive->plan.document, &drive->current))

@@ -29,8 +29,8 @@
  *     gaps, and each was published once.
  * TR2. A number proves nothing without its token, because a dead edit may leave items at the same
  *     number.
- * TR3. A published item never changes, except for its stamp and erase, which users request. Putting
- *     an item again before publication compares a counter, so a late write does nothing.
+ * TR3. A published item never changes, except that it gets its stamp, and that a user may erase it.
+ *     Putting an item again before publication compares a counter, so a late write does nothing.
  * TR4. `settled` moves when every item of the version is stamped. Below it the stamp alone decides
  *     what was published.
  * TR5. gone <= floor <= settled <= current. Superseded items are removed only at or below `gone`. A
@@ -154,7 +154,7 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     BSON_APPEND_UTF8(&holder, "_id", tree->name);
     id = truce__document_id(&holder);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    /* The read decides about an earlier read, hold, or stamp, so it must be the latest value (TR5
+    /* Reads the latest master, because the read decides about an earlier read, hold, or stamp (TR5
      * to TR7). */
     worker.latest = true;
     status = truce__journal_read_unguarded(&worker, TREES, &id, &document, error);
@@ -370,7 +370,8 @@ truce_tree *truce_tree_new(truce_store *store, const truce_tree_options *options
     tree->refused = tree_check_options(options, &tree->refusal) != TRUCE_OK;
     tree->deadline_ms = COMMIT_DEADLINE_MS;
     if (tree->refused) {
-        /* Filters use the name before the handle's refusal is reported. */
+        /* Filters use the name before the handle's refusal is reported, so the name must not be
+         * NULL. */
         tree->name = bson_strdup("");
         return tree;
     }
@@ -491,8 +492,8 @@ static truce_status drop_is_unfinished(truce_tree *tree, const bson_oid_t *born,
                                        bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born)), found;
-    /* latest: after a drop that ended, the next tree of the name may have written the documents
-     * that this call is about to remove */
+    /* Reads the latest master. After a drop that ended, the next tree of the name may have written
+     * the documents that this call is about to remove. */
     truce_status status =
         truce_find_one(tree->store, TREES, filter, &truce__find_latest, &found, error);
 
@@ -563,7 +564,7 @@ static truce_status remove_rest(truce_tree *tree, const char *items, const bson_
                               BCON_NEW("$or", "[", "{", "tree", BCON_UTF8(tree->name), "}", "{",
                                        "branch", BCON_UTF8(tree->name), "}", "]"),
                               born, error);
-    /* A commit works on it: the next sweep removes it. */
+    /* If a commit holds the master, the next sweep removes it. */
     truce__intent_append_absent(master);
     if (!status)
         status = drop_remove_all(tree, TREES, master, &removed, error);
@@ -603,7 +604,7 @@ static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Tries once. Returns TRUCE_CONFLICT if a commit works on the master. */
+/* Marks the master as dropped. Returns TRUCE_CONFLICT if a commit holds the master. */
 static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
 {
     struct tree_master master;

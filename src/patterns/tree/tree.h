@@ -1,8 +1,8 @@
 #ifndef TRUCE_PATTERNS_TREE_TREE_H
 #define TRUCE_PATTERNS_TREE_TREE_H
 
-/* Declarations that the files of trees share. truce/tree.h has the contract; tree.c has the essay.
- */
+/* Declarations that the files of trees share. truce/tree.h has the contract; tree.c has the
+ * essay. */
 #include <pthread.h>
 
 #include "base/arena.h"
@@ -15,16 +15,18 @@
 
 /* ---- tree.c ---- */
 
+/* A handle for a tree. Threads may share it. */
 struct truce_tree {
     truce_store *store;
-    /* Fields that are NULL are read from the store by truce__tree_ready. */
+    /* Owned. A name that is NULL is read from the store by truce__tree_ready. */
     char *collection, *name, *parent;
     uint32_t deadline_ms;
+    /* The options are invalid; every call fails with `refusal`. */
     bool refused;
     bson_error_t refusal;
-    /* The number of the first version if the tree is created. 0 means 1. */
+    /* The number of the first version if the tree is created, or 0 for 1. */
     int64_t first;
-    /* Protects the fields below, and is held while the tree is looked up. */
+    /* Protects the fields below. It is also held while the tree is looked up. */
     pthread_mutex_t mutex;
     /* The store's structure number plus one when the tree was found, or 0 if it was not found
      * yet. */
@@ -40,19 +42,25 @@ bool truce__tree_relaxed(const truce_tree *tree);
 
 /* ---- tree.c ---- */
 
+/* A version that is published and not settled yet. */
 struct tree_version {
+    /* The token of the edit that was published as the version. */
     bson_oid_t token;
+    /* The time of the publication in ms since 1970. */
     int64_t at_ms;
 };
 
+/* The document of a tree in TREES. */
 struct tree_master {
     /* Distinguishes this tree from other trees that had its name. */
     bson_oid_t born;
+    /* The version numbers that tree.c defines. `collected`: the superseded items up to this version
+     * are removed. `at_ms`: the time of the current version. */
     int64_t current, settled, floor, gone, collected, at_ms;
     /* The first version that existed. The version before it is empty and was never published. */
     int64_t first;
     truce_tree_keep keep;
-    /* The versions settled + 1 to current. */
+    /* The tokens and times of the versions settled + 1 to current. Owned. */
     struct tree_version *published;
 };
 
@@ -67,12 +75,12 @@ static inline int64_t truce__tree_kept(const struct tree_master *master)
     return master->gone > master->first ? master->gone : master->first;
 }
 /* Writes the master once if it matches `guard`, its name, this tree, and no intent. `update` has
- * operators. Both documents are owned by this call. Sets `done` if the guard matched, at the first
- * try or at a repeat. */
+ * operators. The call takes over both documents. Sets `done` if the guard matched, also if an
+ * earlier send got no reply. */
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
-/* The documents that one write removes. */
+/* The number of documents that one write removes. */
 #define TREE_REMOVALS 500
 
 /* Returns whether an item belongs to a published version. */
@@ -86,35 +94,38 @@ static inline int64_t truce__tree_low(const struct tree_master *master, int64_t 
 
 /* ---- tree_item.c ---- */
 
-/* Fields of truce that users do not see. */
+/* The number of fields of truce that users do not see. */
 #define TREE_OWN_FIELDS 7
 
-/* Returns the itemId of a document, borrowed; missing if it has no itemId. */
+/* Returns the itemId of a document, borrowed, or a missing value. */
 struct value truce__tree_item_id(const bson_t *document);
 /* Returns whether the document says that the item is removed or erased. */
 bool truce__tree_absent(const bson_t *document);
-/* A document, read once. Pointers refer to the document. */
+/* The parsed document of an item. All pointers refer to the document. */
 struct tree_item {
     struct value id;
     int64_t version;
     struct value token;
+    /* `stamped`: the item has the stamp of a published version. `absent`: the version removed the
+     * item, or the item was erased. */
     bool stamped, absent;
-    /* The number of pieces, and their total size. */
+    /* The number of pieces, and their total size in bytes. */
     uint32_t count, size;
+    /* The runs of bytes between truce's fields, which users see. */
     struct {
         const uint8_t *from;
         uint32_t size;
-        /* The runs between truce's fields, which users see. */
     } pieces[TREE_OWN_FIELDS + 1];
 };
 
+/* Parses the stored document of an item in one pass. */
 void truce__tree_item_parse(const bson_t *document, struct tree_item *item);
 /* Writes the document as users see it: item->size + 5 bytes. */
 void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
 /* Appends the fields that users see to an empty document. */
 void truce__tree_show(const bson_t *document, bson_t *item);
-/* Returns whether two documents have equal contents, in any versions. NULL is an item that does not
- * exist. */
+/* Returns whether two documents of an item have equal contents, whatever their versions. If a
+ * pointer is NULL, the item does not exist. */
 bool truce__tree_same(const bson_t *item, const bson_t *other);
 
 /* Checks an item that a user puts; `id` borrows its itemId. */
@@ -124,29 +135,34 @@ truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_e
 void truce__tree_item_document(const truce_tree *tree, int64_t version, const bson_oid_t *token,
                                struct value id, const bson_t *item, bson_t *document);
 
-/* Initialise the filter {tree} and append {key: {$eq: id}}. */
+/* Makes the filter {tree: name}. */
 void truce__tree_filter(const truce_tree *tree, bson_t *filter);
 void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
 
 /* ---- tree_read.c ---- */
 
+/* An open version of a tree. */
 struct truce_tree_snapshot {
     truce_tree *tree;
-    /* The master as it was read. */
+    /* The master as it was read when the snapshot was opened or last checked. */
     struct tree_master master;
     int64_t version;
+    /* The version is held by the document {_id: hold} of the holds. */
     bool holds;
     bson_oid_t hold;
     uint32_t lease_ms;
+    /* When the hold was last renewed, by the monotonic clock. */
     int64_t renewed_ns;
-    /* The end of the lease that is stored. Each renewal changes it. */
+    /* The end of the stored lease in ms since 1970. Each renewal changes it. */
     int64_t until_ms;
+    /* The text "<version>-<born>", which identifies the version among trees of the same name. */
     char token[TREE_NAME_MAX + 64];
 };
 
 /* Opens an existing version without a hold. Version 0 is the empty one, for internal use. */
 truce_status truce__tree_open(truce_tree *tree, int64_t version, truce_tree_snapshot *snapshot,
                               bson_error_t *error);
+/* Frees what truce__tree_open has read. Does not release a hold. */
 void truce__tree_leave(truce_tree_snapshot *snapshot);
 /* Checks a read afterwards. Returns TRUCE_OK if it was correct, and TRUCE_CONFLICT if it must be
  * repeated. */
@@ -156,8 +172,8 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
 typedef truce_status tree_pair_function(struct value id, const bson_t *low, const bson_t *high,
                                         void *arg, bson_error_t *error);
 /* Calls the function for each of `ids` (an array of distinct values in ascending order) that is in
- * one of the two versions. The documents are not verified yet: call truce__tree_still afterwards.
- */
+ * one of the two versions. The documents are not verified yet: call truce__tree_still
+ * afterwards. */
 truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low, int64_t high,
                                const bson_t *ids, tree_pair_function *function, void *arg,
                                bson_error_t *error);
@@ -171,7 +187,7 @@ void truce__tree_after(struct value id, bson_t *same, bson_t *later);
 
 /* ---- tree_read.c ---- */
 
-/* Distinct ids in ascending order. Zero-initialise. */
+/* Distinct ids in ascending order. Initialize it with zeros. */
 struct tree_ids {
     struct arena arena;
     struct value *all;
@@ -192,8 +208,8 @@ void truce__tree_ids_release(struct tree_ids *ids);
  * `from` (0 for all that are kept) to `to` (0 for the current one). */
 struct tree_export_part {
     int64_t from, to, start;
-    /* The line of version `start` and its items up to `item` (NULL for none) were exported
-     * before. */
+    /* The line of version `start` was exported before, and so were its items up to `item` (NULL for
+     * none). */
     bool begun;
     const bson_value_t *item;
 };
@@ -208,44 +224,55 @@ bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 
 /* ---- tree_edit.c ---- */
 
+/* An edit of a tree, which publishes a version. */
 struct truce_tree_edit {
     truce_tree *tree;
+    /* The token of the edit, which its items have, and `born` of the tree's master. */
     bson_oid_t token, born;
+    /* The version that the edit changes, and its time in ms since 1970, or 0 if the time is
+     * unknown. */
     int64_t base, base_at_ms;
-    /* The edit imports a version, so the fields below apply. */
+    /* The edit imports a version. The next two fields apply only then. */
     bool imported;
-    /* The time of publication, or 0 for now. */
+    /* The time at which the version was published originally, or 0 for now. */
     int64_t at_ms;
     /* The version's token in the tree that it was exported from. */
     bson_oid_t origin;
     char *message, *author;
-    /* The caller gave an id for the publication, so the fields below apply. */
+    /* The caller gave an id for the publication. The next three fields apply only then. */
     bool has_id;
     bson_oid_t id;
-    /* If the id was published, then as a version after this one. */
+    /* If a version was published under the id before, it is later than this version. */
     int64_t since;
     /* The caller gave `since`. */
     bool since_said;
-    /* The version is published even if nothing was put. */
+    /* The edit publishes a version even if it has no items. */
     bool even_empty;
-    /* The edit's record is stored. */
+    /* The record of the edit is stored. */
     bool recorded;
+    /* The edit was published, or a version was published under its id. No item can be added any
+     * more. */
     bool published;
-    /* The number of items. */
+    /* The number of items that are stored. */
     int64_t written;
-    /* When the record was renewed last, and the time in the record. Each renewal changes it. */
+    /* When the record was last renewed (monotonic), and the time in the record (ms since 1970).
+     * Each renewal changes the time. */
     int64_t renewed_ns, renewed_ms;
+    /* The number of elements in `items`, and the sum of their sizes. */
     uint32_t count;
     size_t bytes;
-    /* Gathered items: {itemId, ...}, or {itemId, removed: true}. */
+    /* The items that are not written yet: {itemId, ...}, or {itemId, removed: true}. Owned. */
     bson_t *items[TREE_BATCH];
+    /* hashes[i]: the hash of the itemId of items[i]. */
     uint64_t hashes[TREE_BATCH];
 };
 
-/* Gets each item that an edit wrote, in no particular order. */
+/* Is called for each item that an edit wrote, in no particular order. */
 typedef truce_status tree_own_function(const bson_t *document, void *arg, bson_error_t *error);
+/* Calls the function for each item that the edit with this token wrote at this version. */
 truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t *token,
                              tree_own_function *function, void *arg, bson_error_t *error);
+/* Makes an edit of the version `base` with a fresh token. Writes nothing. */
 truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master *master,
                                       int64_t base, const char *message, const char *author);
 /* Renews an open record, so that no sweep gives it up. `*renewed_ms` is the last time in the
@@ -253,8 +280,8 @@ truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master
  * up. */
 truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, int64_t *renewed_ms,
                                bson_error_t *error);
-/* Marks an open record as given up if it was renewed at that time and not since (in any case if the
- * time is 0). Without such a record it returns TRUCE_OK. */
+/* Marks an open record as given up if it still has the time `renewed_ms`, or in any case if that is
+ * 0. If such a record does not exist, the result is TRUCE_OK. */
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t renewed_ms,
                                  bool *done, bson_error_t *error);
 
@@ -262,17 +289,20 @@ truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int6
 
 struct merge_rules;
 
+/* The settings of a merge of items, and its result. */
 struct tree_merging {
-    /* The edit that receives the merge. */
+    /* The edit that receives the merged items. */
     truce_tree_edit *fresh;
     const truce_tree_rebase_options *options;
     struct merge_rules *rules;
-    /* The incoming side is "theirs"; otherwise it is "mine". */
+    /* In the merge rules, the incoming side is "theirs"; otherwise it is "mine". */
     bool foreign;
+    /* The number of conflicts that were reported so far. */
     uint32_t conflicts;
 };
 
-/* Stored documents that are not removed. NULL if the item does not exist. */
+/* The three versions of an item: stored documents that are not removed, or NULL if the item does
+ * not exist in that version. */
 struct tree_three_way {
     struct value id;
     bson_t *base, *incoming, *standing;
@@ -295,8 +325,12 @@ truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *erro
 /* Holds the version, THEN reads the master and compares the floor. Returns TRUCE_EXPIRED if the
  * version was collected before the hold. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
+/* Renews the hold of the snapshot once a third of its lease has passed. Returns TRUCE_EXPIRED if
+ * the hold was removed and the version was collected. */
 truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
+/* Removes the hold of the snapshot. A failure is ignored, because the lease of the hold ends. */
 void truce__tree_let_go(truce_tree_snapshot *snapshot);
+/* Finds the version of a tag. */
 truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *version,
                                 bson_error_t *error);
 
@@ -305,13 +339,14 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
 /* The origin of a branch, from its master: {from: {tree, born, root, theirs, ours, merges,
  * pulled?}}. */
 struct tree_from {
-    /* "" : the tree is not a branch. */
+    /* The names of the origin and of the root. `tree` is "" if the tree is not a branch. */
     char tree[TREE_NAME_MAX + 1], root[TREE_NAME_MAX + 1];
-    /* Identifies the origin. */
+    /* Identifies the origin among trees that had its name. */
     bson_oid_t born;
     /* The versions of the origin and of the branch that were merged last. */
     int64_t theirs, ours;
-    /* The common base is `theirs`; otherwise it is `ours`. */
+    /* The common base is the version `theirs` of the origin; otherwise it is `ours` of the
+     * branch. */
     bool pulled;
     int64_t merges;
 };
@@ -319,13 +354,14 @@ struct tree_from {
 /* Reads the origin of a tree. Returns TRUCE_NOT_FOUND if there is no such tree. */
 truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_error_t *error);
 
+/* A merge of a branch: what its publication also writes. */
 struct tree_joint {
-    /* The edit of the target. */
+    /* The edit that publishes the merge in the target. */
     truce_tree_edit *edit;
     truce_tree *branch;
-    /* The value that the commit writes. */
+    /* The state of the branch that the commit writes. */
     const struct tree_from *from;
-    /* The hold of the new common base. */
+    /* The _id of the hold of the new common base. */
     bson_oid_t hold;
     truce_tree_published published;
 };
@@ -339,7 +375,7 @@ truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_
 truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,
                                bson_error_t *error);
 
-/* Completes an interrupted drop. The handle needs only its name. */
+/* Completes an interrupted drop. Only the name of the handle is used. */
 truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error);
 
 #endif

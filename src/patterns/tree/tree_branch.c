@@ -28,7 +28,7 @@
 #include "query/input_check.h"
 #include "store/reserved_names.h"
 
-/* The items, of any size, that are read at once. */
+/* The number of items that are read at once, whatever their sizes. */
 #define PORTION 50
 
 /* ---- the origin ------------------------------------------------------------------------------ */
@@ -268,7 +268,7 @@ static truce_status tree_join(struct tree_joint *joint, bson_error_t *error)
 
 struct branching {
     truce_tree *origin, *branch;
-    /* A snapshot of the origin. */
+    /* A snapshot of the origin, which holds the version. */
     truce_tree_snapshot *snapshot;
     truce_tree_edit *edit;
     struct tree_ids ids;
@@ -322,7 +322,7 @@ static truce_status end_branch(struct branching *branching, bson_error_t *error)
     struct tree_joint joint = {.edit = branching->edit, .branch = branching->branch, .from = &from};
     truce_status status = truce__tree_from(branching->origin, &above, error);
 
-    /* The length was checked. */
+    /* The name fits, because its length was checked. */
     strcpy(from.tree, origin->name);
     strcpy(from.root, *above.root ? above.root : origin->name);
     if (!status)
@@ -561,21 +561,21 @@ static truce_status truce__tree_merge(struct tree_merging *merging,
 
 /* Rebase and revert move an edit to another version. */
 
-/* The items of an edit that are merged at once. */
+/* The number of items of an edit that are merged at once. */
 #define REBASE_ITEMS 200
 
 struct rebase {
-    /* The edit as it was; merging.fresh is the new one. */
+    /* The edit that is moved. `merging.fresh` is the new edit. */
     truce_tree_edit *edit;
     struct tree_merging merging;
-    /* Both versions are read through it. */
+    /* A snapshot of the current version, through which the base is read, too. */
     truce_tree_snapshot current;
     uint32_t count;
-    /* The size of the edit's items in this portion. */
+    /* The total size of the edit's items in this portion in bytes. */
     size_t bytes;
-    /* The items as the edit wrote them. */
+    /* The items of this portion as the edit wrote them. Owned. */
     bson_t *own[REBASE_ITEMS];
-    /* The three sides of these items. */
+    /* The three versions of each of these items. */
     struct tree_three_way all[REBASE_ITEMS];
 };
 
@@ -691,7 +691,8 @@ static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
     if (!status)
         status = base_is_there(rebase, error);
     if (!status && edit->recorded)
-        status = truce__tree_renew(edit->tree, &edit->token, &edit->renewed_ms, error); /* TR8 */
+        /* The record is renewed after its items were read (TR8). */
+        status = truce__tree_renew(edit->tree, &edit->token, &edit->renewed_ms, error);
     if (!status && rebase->merging.conflicts)
         status = truce__fail(TRUCE_CONFLICT, error,
                              "%u item%s cannot be merged with version %" PRId64 " of tree \"%s\"",
@@ -763,7 +764,7 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     rebase->current =
         (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
     status = rebase_all(rebase, error);
-    /* Publishing reports which version it is. */
+    /* The id was published already, so the edit stays as it is. Publishing reports the version. */
     if (status == TRUCE_CONFLICT && truce__tree_id_published(edit)) {
         rebase->merging.conflicts = 0;
         status = TRUCE_OK;
@@ -772,7 +773,7 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     }
     if (conflicts)
         *conflicts = rebase->merging.conflicts;
-    /* One of the two edits does not continue, and is abandoned. */
+    /* The edit that does not continue is abandoned. */
     (void)!truce_tree_abandon(rebase->merging.fresh, NULL);
     truce__tree_leave(&rebase->current);
     truce_tree_edit_free(rebase->merging.fresh);
@@ -812,18 +813,19 @@ truce_status truce_tree_revert(truce_tree_edit *edit, int64_t version, bson_erro
 
 /* Merges of a branch with its origin (TR10 of tree.c). */
 
-/* The items, of any size, that are read at once. */
+/* The number of items that are read at once, whatever their sizes. */
 #define MERGE_BATCH_ITEMS 50
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
 struct joining {
-    /* `branch` is one of the two trees. */
+    /* The tree that receives the merge, the tree whose changes are merged, and the one of the two
+     * that is the branch. */
     truce_tree *target, *source, *branch;
-    /* The value from the branch's master. */
+    /* The state of the branch, from its master. */
     struct tree_from from;
     const truce_tree_merge_options *options;
-    /* A snapshot of the source, with a hold. */
+    /* A snapshot of the source, which holds the version. */
     truce_tree_snapshot *incoming;
     truce_tree_snapshot base, standing;
     struct tree_merging merging;
@@ -911,7 +913,7 @@ static truce_status open_versions(struct joining *joining, bson_error_t *error)
 struct gathering {
     struct tree_three_way *items;
     size_t count;
-    /* The offset of the document in struct tree_three_way. */
+    /* The offset of the member of struct tree_three_way that is filled. */
     size_t which;
 };
 

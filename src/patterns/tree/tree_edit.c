@@ -32,17 +32,17 @@ struct shape {
     truce_tree_edit *edit;
     truce_tree_snapshot base;
     struct arena arena;
-    /* The items of the edit, with the number of the node. */
+    /* The items of the edit, each with the index of its node. */
     struct value_set own;
-    /* Items that a climb has passed, with the number of the climb. */
+    /* The items that a climb has passed, each with the number of the climb. */
     struct value_set seen;
     struct node {
-        /* `parent` missing: a root. */
+        /* The id of the item and of its parent. The parent of a root is missing. */
         struct value id, parent;
         bool removed;
     } * nodes;
     size_t count, room;
-    /* The removed item whose children are read. */
+    /* The id of the removed item whose children are being read. */
     struct value removed;
     bson_error_t *error;
     truce_status status;
@@ -206,6 +206,7 @@ static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 
 /* ---- the edit -------------------------------------------------------------------------------- */
 
+/* The time after which a write of items renews the record of the edit. */
 #define RENEW_MS (TREE_EDIT_MS / 24)
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -403,7 +404,8 @@ static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, 
     if (!status)
         status = truce_tree_flush(edit, error);
     if (!status)
-        status = truce__tree_renew(edit->tree, token, &renewed_ms, error); /* TR8 */
+        /* The record is renewed after its items were read (TR8). */
+        status = truce__tree_renew(edit->tree, token, &renewed_ms, error);
     if (!status)
         status = truce__tree_give_up(edit->tree, token, 0, &done, error);
     bson_destroy(&found);
@@ -496,7 +498,7 @@ truce_status truce_tree_abandon(truce_tree_edit *edit, bson_error_t *error)
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Owns `item`. */
+/* Adds an item to the gathered ones, and takes over `item`. */
 static truce_status edit_gather(truce_tree_edit *edit, struct value id, bson_t *item,
                                 bson_error_t *error)
 {
@@ -569,8 +571,8 @@ static void own_filter(const truce_tree_edit *edit, struct value id, bson_t *fil
     BSON_APPEND_OID(filter, "token", &edit->token);
 }
 
-/* Replaces an item that this edit, or an unanswered attempt, wrote before: {_id, edited: as read}
- * -> the next. Returns TRUCE_CONFLICT if the caller should read the document again. */
+/* Replaces an item that this edit, or an attempt without a reply, wrote before: {_id, edited: as
+ * read} -> the next. Returns TRUCE_CONFLICT if the caller should read the document again. */
 static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson_error_t *error)
 {
     struct value id = truce__tree_item_id(item);
@@ -720,14 +722,14 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
  * sweepers is safe, however long they pause.
  */
 
-/* Stamps in one write. */
+/* The number of _ids in one write of stamps. */
 #define STAMPS 500
 
 struct settling {
     truce_tree *tree;
     int64_t version;
     struct tree_version published;
-    /* Arrays of STAMPS _ids. */
+    /* The _ids to stamp, in arrays of up to STAMPS. Owned. */
     bson_t **ids;
     /* The number of arrays. */
     size_t count;
@@ -793,7 +795,7 @@ static bool take_first(struct settling *settling, const struct tree_master *mast
     return true;
 }
 
-/* Reports whether it is still the first. */
+/* Sets *mine to whether the version is still the first unsettled one. */
 static truce_status settle_is_first(struct settling *settling, bool *mine,
                                     struct tree_master *master, bson_error_t *error)
 {
@@ -856,7 +858,8 @@ static truce_status stamp_all(struct settling *settling, struct tree_master *mas
     return status || !*mine ? status : settle_stamp(settling, error);
 }
 
-/* Does the same with a master that was just read, and reads it once more. */
+/* Settles the first unsettled version of a master that was just read, and reads the master once
+ * more. */
 static truce_status tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,
                                       bson_error_t *error)
 {
@@ -894,9 +897,9 @@ truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *erro
 /* ---- publish --------------------------------------------------------------------------------- */
 
 struct found_request {
-    /* 0 if none exists. */
+    /* The version that was published under the id, or 0 if no version was. */
     int64_t version;
-    /* It was published by this same edit. */
+    /* This edit itself published the version. */
     bool own;
 };
 
@@ -943,7 +946,8 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Times never decrease, whatever the clock does. */
+/* Returns the time of the publication. Times of versions never decrease, whatever the clock
+ * does. */
 static int64_t publish_time_of(const truce_tree_edit *edit)
 {
     int64_t now_ms = edit->at_ms ? edit->at_ms : truce__clock_wall_ms();
@@ -978,8 +982,8 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
                                           edit_publish_update(edit), &done, error);
         if (status || done)
             break;
-        /* Another process published first, or this edit did without an answer, or a commit works on
-         * the master. The next read waits for that commit. */
+        /* Another process published first, or this edit was published without a reply, or a commit
+         * holds the master. The next read waits for that commit. */
         truce__tree_master_release(&master);
         status = truce__tree_master(edit->tree, &master, error);
         other = !status && !bson_oid_equal(&master.born, &edit->born);

@@ -324,7 +324,7 @@ static truce_status collect_remove_all(struct collecting *collecting, const char
 
 struct collect_lease {
     const char *collection, *kind;
-    /* The field that a renewal changes, and its value. */
+    /* The name of the field that a renewal changes. `end` is its value in ms. */
     const char *field;
     int64_t end, length_ms;
     bson_oid_t id;
@@ -480,7 +480,7 @@ static truce_status least_base(struct collecting *collecting, int64_t *base, bso
 }
 
 /* Writes the floor, THEN reads the holds, THEN writes `gone`. If the floor could not be written,
- * the next round continues. */
+ * the next collection continues. */
 static truce_status move_gone(struct collecting *collecting, bson_error_t *error)
 {
     const struct tree_master *master = &collecting->master;
@@ -512,8 +512,8 @@ static bool is_removal(const bson_t *document)
     return bson_iter_init_find(&iter, document, "removed");
 }
 
-/* Removes all versions of these items that are older than `version`; then the removals themselves.
- */
+/* Removes all versions of these items that are older than `version`; then the removals
+ * themselves. */
 static truce_status remove_older(struct collecting *collecting, int64_t version, const bson_t *ids,
                                  const bson_t *removals, bson_error_t *error)
 {
@@ -764,7 +764,7 @@ truce_status truce_tree_collect(truce_tree *tree, truce_tree_collected *collecte
 
 /* ---- retention ------------------------------------------------------------------------------- */
 
-/* Tries once. Returns TRUCE_CONFLICT if a commit works on the master. */
+/* Sets the retention once. Returns TRUCE_CONFLICT if a commit holds the master. */
 static truce_status tree_set_retention(truce_tree *tree, const truce_tree_keep *keep,
                                        bson_error_t *error)
 {
@@ -897,7 +897,7 @@ static truce_status erase_family(truce_tree *tree, struct value id, int64_t *ver
         status = truce__tree_ready(other, false, error);
         if (!status)
             status = truce__tree_erase(other, id, versions, error);
-        /* It is being dropped. */
+        /* NOT_FOUND means that the tree is being dropped. */
         if (status == TRUCE_NOT_FOUND)
             status = TRUCE_OK;
         truce_tree_free(other);

@@ -15,13 +15,13 @@
 
 /* The differences between two versions. */
 
-/* The items, of any size, that are read at once. */
+/* The number of items that are read at once, whatever their sizes. */
 #define PORTION 50
 
 /* ---- the diff -------------------------------------------------------------------------------- */
 
 struct diffing {
-    /* A snapshot of the older version. */
+    /* A snapshot of the older version, which holds both versions. */
     truce_tree_snapshot snapshot;
     int64_t from, to;
     bool (*function)(const truce_tree_change *change, void *arg);
@@ -30,7 +30,7 @@ struct diffing {
     uint32_t count;
     struct changed {
         bson_t id;
-        /* As users see them. */
+        /* The item before and after, as users see it, or NULL. Owned. */
         bson_t *before, *after;
     } all[PORTION];
 };
@@ -215,7 +215,8 @@ static void tree_log_show(const struct tree_master *master, const bson_t *record
                                                                    : &token);
 }
 
-/* A record's _id is its token, like the token of an item. */
+/* Returns whether the record belongs to a published version. The _id of a record is its token, so
+ * the rule of items applies. */
 bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 {
     int64_t version = truce__field_count(record, "version");
@@ -299,14 +300,14 @@ struct exporting {
     truce_tree *tree;
     /* A snapshot of the first version. It holds that version and all later ones. */
     truce_tree_snapshot *snapshot;
-    /* The first and the last version. */
+    /* The first and the last version of the export. */
     int64_t from, to;
     truce_tree_function *function;
     void *arg;
     bool enough;
 };
 
-/* Owns `line`. */
+/* Passes a line to the caller's function, and takes over `line`. */
 static void history_hand(struct exporting *exporting, bson_t *line)
 {
     if (!exporting->enough)
@@ -413,7 +414,7 @@ static truce_status find_first(const struct exporting *exporting, int64_t *first
     struct tree_master master;
     truce_status status = truce__tree_master(exporting->tree, &master, error);
 
-    /* Lower versions cannot be held. */
+    /* Versions below the floor cannot be held. */
     *first = master.floor > master.first ? master.floor : master.first;
     if (!status && *first > master.current)
         status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version yet", name);
@@ -441,7 +442,7 @@ static truce_status open_first(struct exporting *exporting, bson_error_t *error)
         if (status)
             return status;
         status = truce_tree_open(exporting->tree, &at, &exporting->snapshot, error);
-        /* Collected in the meantime. */
+        /* If the version was collected in the meantime, the next one is tried. */
     } while (status == TRUCE_EXPIRED);
     if (!status && !exporting->from)
         exporting->from = exporting->snapshot->version;
@@ -510,7 +511,8 @@ struct truce_tree_import {
      * begun. */
     truce_tree_edit *edit;
     bool headed, begun, whole, ended;
-    /* The first version of the lines; the first version of the tree that they create, or 0. */
+    /* The first version of the lines, and the first version of the tree that they create, or 0
+     * before it is known. */
     int64_t from, first;
     truce_tree_imported totals;
 };
@@ -568,7 +570,7 @@ static truce_status take_head(truce_tree_import *import, const bson_t *head, bso
     status = truce__tree_ready(import->tree, false, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    /* This checks the names. */
+    /* Opening a handle checks the names. */
     named = truce_tree_new(import->tree->store, &names);
     if (named->refused) {
         status = truce__tree_ready(named, false, error);
@@ -606,7 +608,7 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
     truce_status status;
 
     import->totals.passed++;
-    /* It was collected here. */
+    /* This tree had the version and has collected it. */
     if (version < truce__tree_kept(master))
         return TRUCE_OK;
     status = tree_entry(import->tree, master, version, &entry, error);

@@ -18,7 +18,8 @@
 
 enum field { USERS, SHOWN_ID, SHOWN_VERSION, TOKEN, STAMP, REMOVED, ERASED, HIDDEN };
 
-/* Dispatches by length. `version` and `itemId` are visible to users. */
+/* Returns which field of truce the key is. `version` and `itemId` are visible to users. Compares
+ * the length first. */
 static enum field tree_classify_field(const char *key, uint32_t length)
 {
     switch (length) {
@@ -174,8 +175,8 @@ void truce__tree_show(const bson_t *document, bson_t *item)
     truce__names_restore_own(item);
 }
 
-/* truce's fields come first: index keys must find them within their maximum depth, and a reader
- * finds them at once. */
+/* Appends the stored form of an item. truce's fields come first, so indexes and readers find them
+ * without passing over the user's fields. */
 void truce__tree_item_document(const truce_tree *tree, int64_t version, const bson_oid_t *token,
                                struct value id, const bson_t *item, bson_t *document)
 {

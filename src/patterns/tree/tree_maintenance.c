@@ -1,6 +1,6 @@
-/* The sweep does a round of collection for each tree. The check finds invalid masters, and items
- * that belong to no version and no edit: an insert that took effect late leaves such an item, and
- * --repair removes it. */
+/* The sweep collects once for each tree. The check finds invalid masters, and items that belong to
+ * no version and no edit: an insert that took effect late leaves such an item, and --repair removes
+ * it. */
 #include "patterns/tree/tree_maintenance.h"
 
 #include <string.h>

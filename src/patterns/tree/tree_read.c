@@ -81,6 +81,7 @@ void truce__tree_ids_release(struct tree_ids *ids)
  * filter. A match is looked up by its id, because another version of the item may be the one in the
  * snapshot. Items reach the caller a batch at a time, after the second read of the master. */
 
+/* The maximum number of candidates that are verified together. */
 #define CANDIDATES 500
 
 /* ---- passing items on ------------------------------------------------------------------------ */
@@ -89,7 +90,7 @@ struct handing {
     truce_tree_snapshot *snapshot;
     truce_tree_function *function;
     void *arg;
-    /* The rest of the limit. */
+    /* The number of items that the caller still wants. */
     int64_t left;
     bool enough;
 };
@@ -103,7 +104,7 @@ static void find_hand(struct handing *handing, const bson_t *item)
 
 /* ---- all items ------------------------------------------------------------------------------- */
 
-/* An item as users see it, in the arena. */
+/* An item as users see it. The bytes belong to the arena of the batch, or to the walk. */
 struct shown {
     uint8_t *bytes;
     uint32_t size;
@@ -111,19 +112,19 @@ struct shown {
 
 struct walk {
     struct handing handing;
-    /* The memory of the batch. */
+    /* The memory of the items in the batch. */
     struct arena arena;
-    /* The item that is being read. */
+    /* The item that is being read, as its latest version so far shows it. */
     struct shown best;
-    /* The capacity of `best` in bytes. */
+    /* The allocated size of `best` in bytes. */
     uint32_t best_room;
-    /* Points into `best`; missing: none. */
+    /* The itemId of `best`; borrows from it. Missing if no item is being read. */
     struct value best_id;
-    /* The item that is being read is removed. */
+    /* The version of `best` removes the item. */
     bool removed;
     struct shown items[TREE_BATCH];
     uint32_t count;
-    /* {itemId} of the last item that was passed on. */
+    /* {itemId} of the last item that was passed to the caller, or {}. */
     bson_t *last;
 };
 
@@ -195,8 +196,8 @@ static truce_status walk_add(struct walk *walk, const bson_t *document, bson_err
     return TRUCE_OK;
 }
 
-/* Opens a cursor in the order of the index with these fields, by hint unless the index is hidden.
- */
+/* Opens a cursor in the order of the index with these fields, by hint unless the index is
+ * hidden. */
 static truce_status tree_find_sorted(const truce_tree *tree, const bson_t *filter,
                                      const bson_t *sort, truce_cursor **cursor, bson_error_t *error)
 {
@@ -228,7 +229,7 @@ static const char *const *tree_later_classes(struct value id)
         return &classes[4];
     case BSON_TYPE_DATE_TIME:
         return &classes[5];
-    default: /* A number. */
+    default: /* An itemId of any other type is a number. */
         return &classes[0];
     }
 }
@@ -258,7 +259,7 @@ static truce_status walk_query(struct walk *walk, const bson_t *item_id, bson_er
     const bson_t *document = NULL;
     truce_status status;
 
-    /* Comparing `version` in this loop costs less than in the filter. */
+    /* `version` is compared in this loop, because a comparison in the filter costs more. */
     truce__tree_filter(tree, &filter);
     if (item_id)
         BSON_APPEND_DOCUMENT(&filter, "itemId", item_id);
@@ -320,15 +321,15 @@ static truce_status tree_find_all(struct handing *handing, const bson_value_t *a
 struct candidates {
     struct handing *handing;
     uint32_t count;
-    /* The total size of the items. */
+    /* The total size of the items in bytes. */
     size_t bytes;
     struct candidate {
-        /* {_id, itemId} */
+        /* {_id, itemId} of the document that matched. Owned. */
         bson_t *keys;
-        /* The item as users see it, or NULL if it is not in the version. */
+        /* The item as users see it, or NULL if the version does not have it. Owned. */
         bson_t *item;
     } all[CANDIDATES];
-    /* Sorted by itemId. */
+    /* The indexes of the candidates, sorted by itemId. */
     uint32_t order[CANDIDATES];
 };
 
@@ -741,7 +742,8 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
 
 /* ---- one item -------------------------------------------------------------------------------- */
 
-/* Finds the greatest published version of an item; TRUCE_NOT_FOUND: none. */
+/* Finds the greatest published version of an item. Returns TRUCE_NOT_FOUND if the item has no such
+ * version. */
 static truce_status tree_find_item(const truce_tree_snapshot *snapshot, struct value id,
                                    bson_t *found, bson_error_t *error)
 {
@@ -823,7 +825,8 @@ truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *i
 struct pair {
     const truce_tree_snapshot *snapshot;
     int64_t low_version, high_version;
-    /* Empty: none. */
+    /* The current itemId, and the item at both versions. An empty document means that no version
+     * was found. */
     bson_t id, low, high;
     tree_pair_function *function;
     void *arg;
