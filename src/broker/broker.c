@@ -22,7 +22,7 @@
 
 /* ---- URLs ------------------------------------------------------------------------------------ */
 
-/* Decodes %XX in place. Returns false for a wrong escape, and for a zero byte. */
+/* Decodes %XX in place. Returns false if an escape is malformed or encodes a zero byte. */
 static bool address_decode(char *text)
 {
     char *to = text;
@@ -114,9 +114,9 @@ static truce_status address_read_host(char *text, struct broker_address *address
     if (!*text)
         return truce__fail(TRUCE_INVALID, error,
                            "the URL has no host: expected amqp://HOST/QUEUE or kafka://HOST/TOPIC");
-    if (strchr(text, ',')) /* A list with ports of its own. */
+    if (strchr(text, ',')) /* The host is a list whose elements have their own ports. */
         return TRUCE_OK;
-    if (*text == '[') { /* IPv6 */
+    if (*text == '[') { /* An IPv6 address has colons, so it is in brackets. */
         address->host = text + 1;
         text = address_split(text, ']');
         if (!text || (*text && *text != ':'))
@@ -202,7 +202,8 @@ static const char *broker_own_path(char *buffer, size_t size)
     return buffer;
 }
 
-/* Tries FOLDER/BETWEEN/MODULE, where the folder is that of this code. */
+/* Loads FOLDER/BETWEEN/MODULE, where FOLDER contains this code. Returns NULL if no such module
+ * exists. */
 static void *broker_load_from(const char *between, const char *module)
 {
     char buffer[4096], path[4096];

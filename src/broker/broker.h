@@ -27,7 +27,7 @@
 /* A URL: SCHEME://USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE&... All strings are decoded. */
 struct broker_address {
     const char *scheme;
-    /* NULL if it is not given. */
+    /* NULL if the URL does not contain it. */
     const char *user, *password;
     /* Kafka's may be a list: "a:9092,b:9092". Then `port` is 0. */
     const char *host;
@@ -35,11 +35,11 @@ struct broker_address {
     /* The segments of the path. */
     const char *path[4];
     int path_count;
-    /* {NAME: "VALUE"} */
+    /* The options: {NAME: "VALUE"}. */
     const bson_t *query;
 };
 
-/* A place in a log, such as the offset in a partition of Kafka. */
+/* A position in a log, such as the offset in a partition of Kafka. */
 struct broker_position {
     /* The topic, or NULL if the broker has no positions. */
     const char *stream;
@@ -48,14 +48,14 @@ struct broker_position {
 };
 
 struct broker_message {
-    /* bson_malloc */
+    /* Allocated by bson_malloc. */
     uint8_t *body;
     size_t size;
     /* The fields that mappings see besides `body`: id, time, headers, and those of the broker. */
     bson_t facts;
-    /* `stream` is bson_malloc. */
+    /* The position in the broker's log. `stream` is allocated by bson_malloc. */
     struct broker_position position;
-    /* For the broker. */
+    /* The broker's own number of the message, for its acknowledgement. */
     uint64_t tag;
     bool redelivered;
 };
@@ -81,12 +81,12 @@ struct broker_wishes {
     bool publishes;
     /* The name of the consumer. */
     const char *consumer;
-    /* For replays. */
+    /* The store that a replay reads the rejects from. */
     struct truce_store *store;
     /* Messages that the broker sends before they are acknowledged. */
     uint32_t prefetch;
-    /* Returns where a partition is to be read from; -1 means that no position is stored. The
-     * messages before it count as acknowledged. */
+    /* Sets *next to the position from which a partition is read, or to -1 if none is stored. The
+     * messages before the position count as acknowledged. */
     truce_status (*find_position)(void *arg, const char *stream, int32_t partition, int64_t *next,
                                   bson_error_t *error);
     void *arg;
@@ -95,10 +95,10 @@ struct broker_wishes {
 struct broker_ops {
     truce_status (*open)(const struct broker_address *address, const struct broker_wishes *wishes,
                          void **broker, bson_error_t *error);
-    /* NULL is allowed. Messages without an acknowledgement come again. */
+    /* NULL is allowed. The broker delivers messages without an acknowledgement again. */
     void (*close)(void *broker);
-    /* Waits for a message for at most this time. *message NULL: none came. The caller frees it
-     * with truce__broker_message_free. */
+    /* Waits for a message for at most this time. Sets *message to NULL if none came. The caller
+     * frees the message with truce__broker_message_free. */
     truce_status (*receive)(void *broker, int timeout_ms, struct broker_message **message,
                             bson_error_t *error);
     /* Acknowledges these messages: all that were received since the last call. */

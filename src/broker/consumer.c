@@ -48,12 +48,13 @@
 #include "bson/value.h"
 
 #define CONSUMER_BATCH       250
-#define CONSUMER_BATCH_SET   4000 /* Its commits have one record for all messages. */
+#define CONSUMER_BATCH_SET   4000 /* A commit of a set writes one record for all of its messages. */
 #define CONSUMER_BATCH_MAX   5000
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
 #define CONSUMER_LINGER_NS   INT64_C(5000000)
 #define CONSUMER_LINGER_MAX  INT64_C(50000000)
-/* The time without a message after which the consumer asks the broker for their number. */
+/* After this time without a message, the consumer asks the broker for the number of messages that
+ * wait. */
 #define CONSUMER_EMPTY_MS   1000
 #define CONSUMER_COLLECT_NS INT64_C(60000000000)
 #define CONSUMER_COUNT_NS   INT64_C(5000000000)
@@ -86,7 +87,8 @@ struct consumer {
     void *broker, *publisher;
     struct effect_target *target;
     struct template *id;
-    /* Owned. */
+    /* The name of the consumer, and "NAME.SLOT", the name of this worker for truce_set_consume.
+     * Owned. */
     char *name, *set_consumer;
     struct json_reader reader;
     struct arena arena;
@@ -94,17 +96,24 @@ struct consumer {
     struct broker_message **messages;
     truce_set_operation *operations;
     truce_set_result *results;
-    /* The items of the operations. */
+    /* sources[i]: the index of the item that operations[i] comes from. */
     size_t *sources;
     struct consumer_place *places;
+    /* The number of elements of `places`, which has one element for each partition in the
+     * commit. */
     size_t places_count;
+    /* The number of messages of the current batch, and its maximum. */
     size_t count, batch;
+    /* The totals that the call returns. */
     truce_consume_counts counts;
+    /* When old records were last collected, and when waiting messages were last counted
+     * (monotonic). */
     int64_t collected_ns, counted_ns;
     /* The duration of the last batch from its commit to its acknowledgement. */
     int64_t commit_ns;
     /* The last report to truce_consumers; its strings are owned, except `into`. */
     struct consumers_report report;
+    /* When `report` was last sent (monotonic). */
     int64_t reported_ns;
 };
 
@@ -165,7 +174,7 @@ static truce_status consumer_read_message(struct consumer *consumer,
     return truce__document_check(document, "message", error);
 }
 
-/* Finds the id by which the message is recorded; `made` holds its bytes. */
+/* Finds the id by which the message is recorded. The id borrows its bytes from `made`. */
 static truce_status consumer_find_id(struct consumer *consumer, const struct item *item,
                                      const bson_t *document, bson_t *made, bson_value_t *id,
                                      bson_error_t *error)
@@ -194,7 +203,7 @@ static truce_status consumer_find_id(struct consumer *consumer, const struct ite
                        "publisher sets the property message_id, or --id names a field");
 }
 
-/* Maps a message. A message that does not fit gets a reason. */
+/* Maps a message to its effect. If the message does not fit the mapping, sets item->reason. */
 static void consumer_map(struct consumer *consumer, struct item *item)
 {
     bson_error_t error = {0}, why = {0};
@@ -378,7 +387,7 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
         status = consumer_place(consumer, commit, at, &place, error);
         if (status)
             return status;
-        /* invariant BI1 of inbox.h */
+        /* The message took effect before: a repetition has no effect (BI1 of inbox.h). */
         if (place && at->offset <= place->at.offset) {
             item->outcome = TRUCE_SET_DUPLICATE;
             continue;
@@ -410,7 +419,7 @@ static truce_status consumer_commit_part(struct consumer *consumer, size_t first
     bson_error_t why = {0};
     truce_status status = truce_transact(consumer->store, consumer_commit, &part, NULL, &why);
 
-    /* invariant BC2 */
+    /* Halves the batch until the message that makes the commit fail is alone (BC2). */
     if (consumer_is_definite(status) && count > 1) {
         status = consumer_commit_part(consumer, first, count / 2, error);
         return status ? status
@@ -596,7 +605,7 @@ static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t
                      : consumer_commit_part(consumer, 0, consumer->count, error);
     if (!status && consumer->options->dead_letter)
         status = consumer_publish_rejects(consumer, error);
-    /* invariant BC1 */
+    /* Only now are the effects and the rejects durable (BC1). */
     if (!status)
         status = consumer->ops->acknowledge(consumer->broker, consumer->messages, consumer->count,
                                             error);
@@ -732,8 +741,8 @@ static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *
 }
 
 /* Runs one iteration of the loop: receives a batch, applies and acknowledges it (a dry run only
- * shows it), and does the housekeeping. Sets *empty if the consumer ends at an empty queue, and no
- * message waits. `*idle_ms` is the time without a message. */
+ * shows it), and does the housekeeping. Sets *empty if the consumer was asked to end at an empty
+ * queue and no message waits. *idle_ms is the time since the last message. */
 static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool *empty,
                                   bson_error_t *error)
 {
@@ -776,7 +785,8 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
             retry = 0;
             continue;
         }
-        consumer_disconnect(consumer); /* invariant BC3 */
+        /* The broker then sends the messages of the batch again (BC3). */
+        consumer_disconnect(consumer);
         if (!truce__broker_may_retry(status)) {
             if (error)
                 *error = why;
@@ -902,7 +912,7 @@ truce_status truce__consume(truce_store *store, const truce_consume_options *opt
                             const struct broker_ops *ops, truce_consume_counts *counts,
                             bson_error_t *error)
 {
-    /* Two ids beyond 64 bits could be equal as doubles. */
+    /* `exact`: as doubles, two ids of more than 64 bits could be equal. */
     struct consumer consumer = {
         .store = store, .options = options, .ops = ops, .reader = {.exact = true}};
     truce_status status = consumer_check(options, error);

@@ -9,8 +9,9 @@
  *      lastMessage, updated,
  *      workers: [{worker: "host:4711:0", started, updated, rate, waiting}]}
  *
- * Each worker adds its counts every few seconds, so the counts never decrease. A worker that is
- * killed loses those of its last seconds. The document is a report only: no consumer depends on it.
+ * Each worker adds its counts every few seconds, so the counts never decrease. If a worker is
+ * killed, the counts of its last seconds are lost. The document is a report only: no consumer
+ * depends on it.
  */
 #include "truce/broker.h"
 
@@ -30,7 +31,7 @@ struct consumers_report {
     double rate;
     /* The counts now, and at the last report. */
     truce_consume_counts now, before;
-    /* The worker ends. */
+    /* The worker ends: its entry is removed. */
     bool ends;
 };
 

@@ -30,7 +30,8 @@ truce_status truce__dead_letter_add(truce_commit *commit, const char *consumer,
         BSON_APPEND_DATE_TIME(&record, "time", truce__clock_wall_ms());
         BSON_APPEND_DOCUMENT(&record, "facts", &message->facts);
         BSON_APPEND_INT64(&record, "size", (int64_t)message->size);
-        /* The body of a larger message is not stored; the other fields are. */
+        /* The body of a larger message is not stored, because the reject would exceed a
+         * document. */
         if (message->size <= BROKER_BODY_MAX)
             BSON_APPEND_BINARY(&record, "body", BSON_SUBTYPE_BINARY, message->body,
                                (uint32_t)message->size);

@@ -15,21 +15,22 @@
 #include "store/reserved_names.h"
 #include "store/store.h"
 
-#define FEED_EVENTS_SCAN       1000 /* Entries of a read, which holds a snapshot. */
+/* The maximum number of entries of one read, which holds a snapshot. */
+#define FEED_EVENTS_SCAN       1000
 #define FEED_EVENTS_BYTES      ((size_t)8 * 1024 * 1024)
 #define FEED_EVENTS_STORE_NS   INT64_C(10000000000)
 #define FEED_EVENTS_FEED_BYTES (INT64_C(1) << 30)
 
 struct feed_item {
-    /* Must be the first field. */
+    /* Must be the first field: callers get a pointer to the event. */
     struct feed_event event;
-    /* Until the event is complete: its data. */
+    /* The data of the event. They are moved into event.document when the event is complete. */
     bson_t data;
     bool complete;
 };
 
-/* A position, and the operation of its entry: its first entry, and how many of its events were
- * made. */
+/* A position in the feed. `operation` is the first entry of the operation at the position, and
+ * `index` counts the events of the operation so far. */
 struct feed_place {
     int64_t position, operation;
     int32_t index;
@@ -39,18 +40,22 @@ struct feed_events {
     truce_store *store;
     struct engine *engine;
     bson_oid_t feed;
-    /* The name of the collection, and its place in the file. */
+    /* The name of the collection, as users and as the file know it. */
     char *collection, place[PLACE_MAX];
     /* The source of the events, the name of the position, and the URL of the broker; owned. */
     char *source, *publisher, *to;
-    /* The place that was confirmed last, and where reading continues. */
+    /* The position up to which the broker has confirmed all events, and the position at which
+     * reading continues. */
     struct feed_place confirmed, reached;
-    /* The position that is stored, and since when. */
+    /* The stored position, and the time when it was stored (monotonic). */
     int64_t stored, stored_ns;
     uint64_t seen;
+    /* The maximum and the current number of events of the batch, the elements allocated, and the
+     * bytes of the events' data. */
     size_t most, count, room, bytes;
     struct feed_item *items;
-    /* The entry that did not fit belongs to the operation of the last event. */
+    /* `full`: an entry did not fit into the batch. `full_continues`: this entry belongs to the
+     * operation of the last event. */
     bool full, full_continues;
 };
 
@@ -180,7 +185,8 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
     memset(item, 0, sizeof *item);
     changes->reached.index++;
     truce__feed_token(&changes->feed, entry->position, FEED_TOKEN_EVENT,
-                      item->event.id); /* invariant BF2 */
+                      /* The id is the resume token, so a repetition has the same id (BF2). */
+                      item->event.id);
     item->event.key = feed_event_make_key(&entry->id);
     bson_init(&item->event.document);
     bson_init(&item->data);
@@ -241,7 +247,7 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
 
     changes->most = most;
     changes->full = false;
-    /* The last event is complete when it is known whether its operation has another one. */
+    /* Whether the last event ends its operation is known only after the next entry was read. */
     while (!status && more && !changes->full) {
         from = changes->reached.position;
         status =
@@ -252,7 +258,7 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
     if (!status && changes->count)
         feed_event_complete(&changes->items[changes->count - 1],
                             !changes->full || !changes->full_continues);
-    /* invariant BF4 */
+    /* Entries after the position were removed: fails instead of skipping changes (BF4). */
     if (status == TRUCE_EXPIRED)
         status = feed_events_lost(changes, error);
     return status;
@@ -289,7 +295,7 @@ void truce__feed_events_drop(struct feed_events *changes)
 
 void truce__feed_events_wait(struct feed_events *changes, uint32_t timeout_ms)
 {
-    bson_error_t ignored; /* The caller reads the feed, which fails, too. */
+    bson_error_t ignored; /* The caller reads the feed next, and reports that failure. */
 
     (void)!truce__engine_wait(changes->engine, FEED_WAKE, &changes->seen, timeout_ms, &ignored);
 }
@@ -301,7 +307,7 @@ static bson_t *feed_events_filter(const struct feed_events *changes)
     return BCON_NEW("_id", "{", "publisher", BCON_UTF8(changes->publisher), "}");
 }
 
-/* Stores the place that is reached. */
+/* Stores the position that was reached. */
 static truce_status feed_events_store(struct feed_events *changes, bson_error_t *error)
 {
     const struct feed_place *place = &changes->reached;
@@ -446,7 +452,7 @@ static truce_status feed_events_find_feed(struct feed_events *changes, int64_t f
     return status;
 }
 
-/* Finds the place of the collection in the file. */
+/* Finds the name of the collection in the file. */
 static truce_status feed_events_find_place(struct feed_events *changes, const char **database,
                                            bson_error_t *error)
 {
@@ -483,7 +489,7 @@ static truce_status feed_events_begin_again(struct feed_events *changes,
                  changes->collection, changes->publisher, oldest ? "oldest" : "next");
         options->note(text, options->arg);
     }
-    /* No later change is missed. */
+    /* The stored position is a lower bound: no change after it is missed. */
     changes->reached = (struct feed_place){.position = oldest ? state->horizon : state->last};
     return feed_events_store(changes, error);
 }
@@ -508,7 +514,7 @@ static truce_status feed_events_begin(struct feed_events *changes,
     if (!status && !found && options->from == TRUCE_PUBLISH_FROM_STORED)
         status = truce__fail(TRUCE_INVALID, error, "the publisher \"%.80s\" has no stored position",
                              changes->publisher);
-    /* invariant BF4 */
+    /* Changes were lost, and the caller did not allow the publisher to skip them (BF4). */
     if (!status && lost && !may_skip)
         status = feed_events_lost(changes, error);
     if (!status && (lost || !found))

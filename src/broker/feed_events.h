@@ -37,7 +37,7 @@ struct feed_events;
 /* One event. */
 struct feed_event {
     char id[FEED_TOKEN_TEXT];
-    /* The key that keeps the order of events: the _id of the document. NULL for an event without a
+    /* The key that keeps the order of events: the _id of the document. NULL if the event has no
      * document, such as a drop. */
     char *key;
     /* The CloudEvent. */

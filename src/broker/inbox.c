@@ -126,7 +126,8 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     bson_destroy(&document);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    /* invariant BI3 */
+    /* The message has no record and is below the horizon: its record may have been removed
+     * (BI3). */
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
@@ -150,7 +151,7 @@ truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
     if (status == TRUCE_NOT_FOUND)
         status =
             key->time_ms ? inbox_check_horizon(commit, consumer, key->time_ms, error) : TRUCE_OK;
-    /* invariant BI1 */
+    /* The record is part of the commit of the effect (BI1). */
     if (!status && !*seen) {
         bson_init(&record);
         BSON_APPEND_DOCUMENT(&record, "_id", &document);
@@ -198,7 +199,7 @@ truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
     if (stored < 0) {
         status = truce_commit_insert(commit, BROKER_INBOX, &record, error);
     } else {
-        /* invariant BI2 */
+        /* Another consumer may have moved the position further: never moves it back (BI2). */
         if (position->offset >= stored)
             status = truce_commit_replace(commit, BROKER_INBOX, &id, NULL, &record, error);
     }
@@ -242,7 +243,7 @@ truce_status truce__inbox_collect(truce_store *store, const char *consumer, int6
                               BCON_UTF8(consumer), "_intent", BCON_NULL);
     truce_status status = TRUCE_OK;
 
-    /* invariant BI3 */
+    /* Stores the horizon before it removes the records below it (BI3). */
     status = truce_transact(store, inbox_raise, &horizon, NULL, error);
     if (!status)
         status = truce_remove(store, BROKER_INBOX, filter, &options, NULL, error);

@@ -23,7 +23,7 @@
 
 #define TARGET_HANDLES_MAX 64
 #define TARGET_CHANGES_MAX 100
-#define EXACT_DOUBLES      9007199254740992.0 /* 2^53 */
+#define EXACT_DOUBLES      9007199254740992.0 /* 2^53: above it, doubles skip integers. */
 
 enum handle_kind { HANDLE_SET, HANDLE_QUEUE, HANDLE_REVISION };
 
@@ -31,8 +31,8 @@ enum handle_kind { HANDLE_SET, HANDLE_QUEUE, HANDLE_REVISION };
 struct effect_handle {
     enum handle_kind kind;
     char *name;
-    /* HANDLE_SET: the fields of the key, such as "school,student_id", and the field that names an
-     * element. */
+    /* For HANDLE_SET: the fields of the key, such as "school,student_id", and the field that names
+     * an element. */
     char *keys, *element_name;
     union {
         truce_set *set;
@@ -359,7 +359,7 @@ static struct value effect_field(const bson_t *change, const char *name)
     return truce__value_field(truce__value_document(change), name, strlen(name));
 }
 
-/* Describes a value that has the wrong type or content. */
+/* Fails with INVALID because a value has the wrong type or content. */
 static truce_status effect_refuse(const char *field, struct value value, const char *expected,
                                   bson_error_t *error)
 {
@@ -553,7 +553,8 @@ static void effect_append(bson_t *list, const bson_t *change)
     BSON_APPEND_DOCUMENT(list, key, change);
 }
 
-/* Checks a change; appends it to `others` if it is one of the change list. */
+/* Checks a change. Appends it to `others` if it is not specific to brokers
+ * (patterns/change_list). */
 static truce_status effect_check_change(struct effect_target *target, const bson_t *change,
                                         bson_t *others, bson_error_t *error)
 {

@@ -13,17 +13,17 @@ enum template_kind { TEMPLATE_VALUE, TEMPLATE_EXPRESSION, TEMPLATE_DOCUMENT, TEM
 struct template
 {
     enum template_kind kind;
-    /* In the parent; owned. */
+    /* The key of this node in its parent. Owned. */
     char *key;
-    /* TEMPLATE_VALUE; the bytes are in the root's copy. */
+    /* For TEMPLATE_VALUE. It borrows its bytes from the root's copy. */
     struct value value;
-    /* TEMPLATE_EXPRESSION */
+    /* For TEMPLATE_EXPRESSION. */
     struct expression *expression;
-    /* The path that must exist, or NULL. */
+    /* The path that the message must have, or NULL if the node has no path. */
     char *path;
     struct template *children;
     size_t count;
-    /* The root's copy of the source. */
+    /* The copy of the source, in the root only. */
     bson_t source;
 };
 

@@ -30,7 +30,7 @@
 
 #define PUBLISHER_BATCH      100
 #define PUBLISHER_CONFIRM_MS 10000
-#define PUBLISHER_KEY_BYTES  255 /* A short string of AMQP. */
+#define PUBLISHER_KEY_BYTES  255 /* A routing key is a short string of AMQP. */
 
 struct publisher {
     truce_store *store;
@@ -41,7 +41,8 @@ struct publisher {
     struct broker_address address;
     /* The connection, or NULL if it is not open. */
     void *broker;
-    /* The source: a queue, or changes, which are NULL until they were opened. */
+    /* The source: a queue, or changes. The other one is NULL, and `changes` is NULL until the feed
+     * was opened. */
     truce_queue *queue;
     struct feed_events *changes;
     struct template *key;
@@ -60,7 +61,7 @@ static void publisher_free_jobs(struct publisher *publisher)
     publisher->count = 0;
 }
 
-/* Claims a batch; none if no job is ready in BROKER_WAIT_MS. */
+/* Claims a batch. The batch is empty if no job becomes ready within BROKER_WAIT_MS. */
 static truce_status publisher_claim(struct publisher *publisher, bson_error_t *error)
 {
     truce_status status = truce_queue_claim_many(publisher->queue, publisher->batch,
@@ -73,7 +74,8 @@ static truce_status publisher_claim(struct publisher *publisher, bson_error_t *e
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Releases the jobs of the batch (invariant BP3). If that fails, their leases end. */
+/* Releases the jobs of the batch (BP3). If that fails, other publishers claim them when their
+ * leases have expired. */
 static void publisher_release_jobs(struct publisher *publisher)
 {
     for (size_t i = 0; i < publisher->count; i++) {
@@ -144,7 +146,8 @@ static truce_status publisher_send_job(struct publisher *publisher, truce_job *j
     char *id;
 
     bson_oid_to_string(truce_job_id(job), hex);
-    id = bson_strdup_printf("%s/%s", publisher->options->queue, hex); /* invariant BP2 */
+    /* A repetition has the same id (BP2). */
+    id = bson_strdup_printf("%s/%s", publisher->options->queue, hex);
     post.id = id;
     status =
         publisher_send(publisher, truce_job_document(job), truce_job_payload(job), &post, error);
@@ -163,7 +166,8 @@ static truce_status publisher_send_jobs(struct publisher *publisher, bson_error_
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* Returns whether the event must wait for the confirms of the ones from `first` on. */
+/* Returns whether the event must wait for the confirms of earlier events, from number `first`
+ * on. */
 static bool publisher_must_wait(const struct publisher *publisher, size_t first, size_t i)
 {
     const char *key = truce__feed_events_event(publisher->changes, i)->key;
@@ -171,8 +175,8 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
     for (size_t k = first; k < i; k++) {
         const char *other = truce__feed_events_event(publisher->changes, k)->key;
 
-        /* Changes of the whole collection have no key. */
-        /* invariant BF3 of feed_events.h */
+        /* Events of one key are in order (BF3 of feed_events.h). A change of the whole collection
+         * has no key and is in order with all events. */
         if (!key || !other || !strcmp(key, other))
             return true;
     }
@@ -265,7 +269,8 @@ static truce_status publisher_end_jobs(struct publisher *publisher, bson_error_t
         return status;
     status = TRUCE_OK;
     for (size_t i = 0; i < publisher->count; i++) {
-        if (statuses[i] == TRUCE_EXPIRED) /* Another publisher has it, and repeats the message. */
+        /* Another publisher has claimed the job and sends its message again. */
+        if (statuses[i] == TRUCE_EXPIRED)
             statuses[i] = TRUCE_OK;
         publisher->counts.published += !statuses[i];
         if (!status)
@@ -284,7 +289,7 @@ static truce_status publisher_turn_jobs(struct publisher *publisher, bool *empty
     if (status || !publisher->count)
         return status;
     status = publisher_send_jobs(publisher, error);
-    /* invariant BP1 */
+    /* The broker has confirmed the messages (BP1). */
     if (!status)
         status = publisher_end_jobs(publisher, error);
     if (status)

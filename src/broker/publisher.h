@@ -6,8 +6,8 @@
 
 struct engine;
 
-/* Does what truce_publish does, with the engine whose feed is read, and with an implementation of
- * the broker. If they are NULL, those of the store and of the URL's scheme are used. */
+/* Does what truce_publish does. `engine` is the one whose feed is read, and `ops` implements the
+ * broker. NULL means the engine of the store, and the implementation of the URL's scheme. */
 truce_status truce__publish(truce_store *store, struct engine *engine,
                             const truce_publish_options *options, const struct broker_ops *ops,
                             truce_publish_counts *counts, bson_error_t *error);

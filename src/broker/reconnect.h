@@ -7,7 +7,7 @@
 
 #include "truce/status.h"
 
-#define BROKER_WAIT_MS 250 /* Until `stop` is called again. */
+#define BROKER_WAIT_MS 250 /* The longest wait before `stop` is called again. */
 
 /* Returns whether a new connection may help. */
 bool truce__broker_may_retry(truce_status status);

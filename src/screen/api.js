@@ -19,7 +19,7 @@ export class OpError extends Error {
         this.http = http;
     }
 }
-// The server did not reply.
+// The error of a server that did not reply.
 export class OfflineError extends Error {}
 
 export const hooks = { online() {}, login: async () => false };
@@ -53,7 +53,7 @@ async function send(path, options) {
         hooks.online(false);
         throw new OfflineError('The server does not reply.');
     }
-    // A proxy replies for a server that does not.
+    // A proxy replies in place of a server that does not.
     if ([502, 503, 504].includes(response.status) && !isJson(response)) {
         hooks.online(false);
         throw new OfflineError('The server does not reply.');
@@ -63,8 +63,8 @@ async function send(path, options) {
 }
 
 const memory = new Map();
-// Runs an operation. `action`: a person started it, so the server logs it. `ask`: the user is asked for a login if
-// the server needs one.
+// Runs an operation. With `action`, the user has started it, so the server logs it. With `ask`, the user is asked for
+// a login if the server needs one.
 export async function op(
     name,
     body = {},
@@ -87,7 +87,7 @@ export async function op(
     return document;
 }
 
-// Commands that read end after this time, so that no click is expensive.
+// The time limit of commands that read, so that no click is expensive.
 export const READ_MS = 4000;
 
 export async function find(collection, { limit = 50, ...options } = {}) {
@@ -141,7 +141,7 @@ export async function count(collection, query) {
     }
 }
 
-// Reads server-sent events; EventSource cannot send the login.
+// Reads server-sent events with fetch, because EventSource cannot send the login.
 export async function watch(path, signal, onEvent, onOpen) {
     const response = await send(path, { headers: headers(false), signal });
     if (!response.ok) throw new OpError(parse(await response.text()), response.status);
@@ -164,7 +164,7 @@ export async function watch(path, signal, onEvent, onOpen) {
     }
 }
 
-// The error of a screen whose subject does not exist.
+// The error of a screen whose object does not exist.
 export const missing = (message) => Object.assign(new Error(message), { http: 404 });
 
 // Returns the result of `read`, which runs at most once in `ms` for each key, and again after an action.
@@ -177,7 +177,7 @@ export function remember(key, ms, read) {
     value.catch(() => memory.delete(name));
     return value;
 }
-// Returns undefined if the user may not read this, or if it takes too long.
+// Returns undefined if the user may not read the data, or if the read takes too long.
 export const optional = (promise) =>
     promise.catch((error) => {
         if (error.http === 403 || error.http === 503 || error.http === 404) return undefined;

@@ -16,7 +16,7 @@ import {
     explainError,
 } from './dom.js';
 
-// [name in the address, label, module, collections whose changes it shows; '*': that of the address]
+// [name in the address, label, module, collections whose changes it shows]. '*' means the collection in the address.
 const SCREENS = [
     [
         '',
@@ -266,7 +266,7 @@ function drawNav(current) {
     );
 }
 
-// Learns what the user may do, and which databases exist.
+// Reads the permissions of the user, and the names of the databases.
 let known = null;
 async function enter(database) {
     if (known === database) return;
@@ -286,7 +286,7 @@ async function enter(database) {
         () => {},
     ); // a user of one database sees this one only
 }
-// After another login during a visit: that user may do other things.
+// Reads the permissions again after a login, because another user may have other permissions.
 async function enterAgain() {
     const database = known;
     known = undefined;

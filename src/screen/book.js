@@ -227,7 +227,7 @@ async function csv(ledger, currencies, digits, progress) {
 }
 const row = (line) =>
     COLUMNS.map((name) => {
-        // The metadata is a text already.
+        // The metadata is already a string.
         if (name === 'meta' && line.meta) return `"${line.meta.replaceAll('"', '""')}"`;
         return cell(line[name]);
     }).join(',');

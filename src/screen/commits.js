@@ -1,4 +1,4 @@
-// Commits of the journal, and what their processes left.
+// Commits of the journal, and the state that their processes left.
 import { op } from './api.js';
 import { num, text, time, write, brief } from './exact_numbers.js';
 import {
@@ -44,7 +44,7 @@ function intended(one) {
     return one.document && code(brief(one.document, 600));
 }
 
-// The documents that a commit locks, and what it makes of them.
+// The documents that a commit locks, and its changes of them.
 function effects(one) {
     const keyOf = (each) => `${text(each.ns)} ${write(each.id)}`,
         decided = new Map((one.post ?? []).map((each) => [keyOf(each), each])),

@@ -1,4 +1,4 @@
-// Consumers of message brokers: what they have applied, their workers, and the messages that they rejected.
+// Consumers of message brokers: their counts, their workers, and the messages that they rejected.
 import { op, find } from './api.js';
 import { num, text, time, brief } from './exact_numbers.js';
 import {

@@ -12,7 +12,7 @@ const isAny = (part) => part === '*' || part === '?';
 const listed = (words, last = 'and') =>
     words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} ${last} ${words.at(-1)}`;
 
-// Says a field such as "1,3-5" by the names of its numbers; undefined: it has a step, or is wrong.
+// Returns a field such as "1,3-5" with the names of its numbers, or undefined if it has a step or is not valid.
 function named(part, names, first) {
     const find = (word) =>
         /^\d+$/.test(word)
@@ -51,7 +51,7 @@ function timeWords(minute, hour) {
     return numbers(hour) && `${often} in the hours ${numbers(hour)}`;
 }
 
-// Says a cron line in words; a line that is more complicated, as it is.
+// Returns a cron line in words. A line that is too complicated is returned unchanged.
 function words(line) {
     if (line.startsWith('@every ')) return `every ${line.slice(7)}`;
     if (line.startsWith('@')) return line.slice(1);

@@ -2,7 +2,7 @@
 import { num, write, keyName, Exact } from './exact_numbers.js';
 import { op, watch, session, OpError, COUNT_MAX } from './api.js';
 
-// Makes characters visible that would change the look or the direction of other text.
+// Makes characters visible that would change the appearance or the direction of other text.
 const HIDDEN =
     /[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 export const clean = (string) =>
@@ -72,9 +72,9 @@ export function money(value, digits) {
 }
 export const amount = (value, digits) =>
     h(num(value) < 0 ? 'span.minus' : 'span', money(value, digits));
-// A count that ended at its maximum is COUNT_MAX + 1.
+// Formats a count. COUNT_MAX + 1 means that counting ended at its maximum.
 export const capped = (n) => (n === COUNT_MAX + 1 ? `${grouped(COUNT_MAX)}+` : grouped(n));
-// The word for n things: "job", "jobs"; "entry", "entries".
+// Returns the noun for n things, such as "job" or "jobs", and "entry" or "entries".
 export const noun = (n, word, many = `${word.replace(/([^aeiou])y$/, '$1ie')}s`) =>
     n === 1 ? word : many;
 export const plural = (n, word) => `${capped(n)} ${noun(n, word)}`;
@@ -176,7 +176,7 @@ export function copyButton(string) {
 // The number of rows of a list that has no pages. Its reads ask for one more.
 export const LIST_MAX = 200;
 const onlyFirst = (most) => h('p.muted', `Only the first ${grouped(most)} are shown.`);
-// A table. A column is {name, cell(row), kind}; kind: num, wide.
+// A table. A column is {name, cell(row), kind}, and its kind is `num` or `wide`.
 export function table(label, columns, rows, none = 'Nothing to show.', most = Infinity) {
     if (!rows.length) return empty(none);
     if (rows.length > most) return [table(label, columns, rows.slice(0, most)), onlyFirst(most)];
@@ -264,7 +264,7 @@ function branch(entries, list, from = 0) {
         );
     return nodes;
 }
-// Returns how many of `left` characters remain after the text of a value; below 0: the text is longer.
+// Returns the number of `left` characters that remain after the text of a value. It is negative if the text is longer.
 function roomAfter(value, left) {
     if (value === null || typeof value !== 'object' || value instanceof Exact)
         return left - (typeof value === 'string' ? value.length : 8);
@@ -329,8 +329,8 @@ const REASONS = {
 export const explainError = (error) =>
     error instanceof OpError ? `${error.message}${REASONS[error.http] ?? ''}` : error.message;
 
-// Shows a dialog with fields. Resolves to their values, or null. `run`: gets the values; the dialog stays open, and shows
-// the error, until it succeeds, and its result is returned.
+// Shows a dialog with fields. Resolves to their values, or null. `run` gets the values. The dialog stays open, and
+// shows the error, until `run` succeeds. The result of `run` is returned.
 export function ask(title, { body = [], fields = [], confirm = 'OK', danger = false, run } = {}) {
     return new Promise((resolve) => {
         const inputs = fields.map((field) => {
@@ -405,8 +405,8 @@ export function ask(title, { body = [], fields = [], confirm = 'OK', danger = fa
     });
 }
 
-// A button that changes the store. `run` returns a message, or null if nothing is to be read again. `may`: the
-// right that it needs; null: none. `after`: what follows instead of reading the regions again.
+// A button that changes the store. `run` returns a message, or null if no region must be read again. `may` is the
+// right that it needs, or null. `after` runs instead of reading the regions again.
 export function action(
     label,
     run,
@@ -430,7 +430,7 @@ export function action(
                     })) === null
                 )
                     return;
-                // Not disabled: it keeps the focus.
+                // The button is not disabled, so that it keeps the focus.
                 button.setAttribute('aria-busy', 'true');
                 try {
                     const message = await run();
@@ -448,7 +448,7 @@ export function action(
 }
 export const act = (name, body, options) => op(name, body, { action: true, ...options });
 
-// ---- what changes while it is shown -----------------------------------------------------------
+// ---- regions that change while they are shown -------------------------------------------------
 
 const regions = new Set();
 let paused = false;
@@ -464,10 +464,10 @@ export function forget(collections) {
     begun = 0;
 }
 
-// The parts that a person works with are not replaced while they are used.
+// A region is not replaced while the user works in it.
 const USED = 'input:focus, textarea:focus, select:focus, input:checked, details[data-used]';
 
-// Shows the data again, unless a person works with it. Equal data, too: ages change.
+// Shows the data again, unless the user works in the region. Equal data is also shown again, because ages change.
 function show(region) {
     if (region.shown && region.element.isConnected && !region.element.querySelector(USED))
         fill(region, region.show(region.data));
@@ -517,8 +517,8 @@ function fill(region, nodes) {
         });
     if (place >= 0) likeFocused()[place]?.focus();
 }
-// A part of a screen that is read again while it is visible: read() returns data, show(data) nodes. `first`: data
-// that was read before. `timed`: only time changes the data, so events of the server do not matter.
+// A part of a screen that is read again while it is visible: read() returns data, and show(data) nodes. `first` is data
+// that was read before. With `timed`, only time changes the data, so events of the server do not matter.
 export function live(read, show, every = 5000, first = undefined, timed = false) {
     const region = {
         read,
@@ -616,8 +616,8 @@ document.addEventListener('visibilitychange', () => {
 
 // ---- charts -----------------------------------------------------------------------------------
 
-// Stacked bars. `series`: [{name, values}], drawn by the colour of the state of that name. `ends`: the words below the
-// first bar, the middle, and the last bar.
+// Stacked bars. `series` is [{name, values}], drawn in the colour of the state with that name. `ends` has the labels
+// below the first bar, the middle, and the last bar.
 export function bars(label, series, { height = 60, width = 360, ends = [] } = {}) {
     const length = series[0]?.values.length ?? 0;
     const sums = Array.from({ length }, (_, i) =>
@@ -668,7 +668,7 @@ export const legend = (pairs) =>
         pairs.map(([name, label]) => h('span.state', { 'data-state': name }, label)),
     );
 
-// Nodes by level, with arrows. `nodes`: [{id, label, state, level, after: [id], link}].
+// Nodes by level, with arrows. `nodes` is [{id, label, state, level, after: [id], link}].
 export function graph(label, nodes) {
     const W = 150,
         H = 34,

@@ -12,7 +12,7 @@ export class Exact {
     }
 }
 
-// Returns the place of the quote that ends the string that begins at `from`.
+// Returns the position of the quote that ends the string that begins at `from`.
 function endOfString(text, from) {
     for (let end = text.indexOf('"', from); end >= 0; end = text.indexOf('"', end + 1)) {
         let escapes = 0;
@@ -61,7 +61,7 @@ function withExact(value) {
     return value;
 }
 
-// Returns the JSON that a person wrote. `what` names it in the error.
+// Parses JSON that the user has typed. `what` names it in the error.
 export function parseInput(string, what) {
     try {
         return parse(string);
@@ -77,11 +77,11 @@ export function parseInput(string, what) {
 }
 
 export const keyName = (key) => (key[0] === '\0' ? key.slice(1) : key);
-// The key of a parsed document or array for a name in it.
+// Returns the key under which a parsed document or array has the name.
 export const keyIn = (parent, name) =>
     /^\d+$/.test(name) && !Array.isArray(parent) ? `\0${name}` : name;
 
-// Returns the text of a value; `indent` spaces for each level, 0: one line.
+// Returns the text of a value, with `indent` spaces for each level. 0 means one line.
 export function write(value, indent = 0, level = 0) {
     if (value instanceof Exact) return value.text;
     if (typeof value === 'bigint') return String(value);
@@ -140,7 +140,7 @@ export function time(value) {
     return typeof date === 'string' ? Date.parse(date) : num(date);
 }
 
-// Returns the number that a person wrote, with all digits.
+// Returns the number that the user has typed, with all digits.
 export function whole(string) {
     if (!/^-?\d+$/.test(string)) throw new Error(`"${string}" is not a whole number.`);
     return new Exact(string);

@@ -1,4 +1,4 @@
-// A job: what happened to it, its payload on request, and its workflow.
+// A job: its history, its payload on request, and its workflow.
 import { op, one as findOne, missing, optional } from './api.js';
 import { num, time, text, brief } from './exact_numbers.js';
 import {

@@ -54,7 +54,7 @@ const FIELDS = {
     errors: { $slice: -1 },
 };
 
-// The value of a filter by payload: JSON, else a string.
+// Returns the value of a filter by payload: JSON, or otherwise a string.
 function readValue(string) {
     try {
         return parse(string);

@@ -113,7 +113,7 @@ async function below(ledger, prefix) {
 
 const magnitude = (sum) => (sum < 0n ? -sum : sum);
 
-// A bar as long as the part that the sum is of the largest one.
+// A bar whose length is the ratio of the sum to the largest sum.
 function share(sum, most) {
     if (!sum) return undefined;
     const part = Number((magnitude(sum) * 1000n) / most) / 10;

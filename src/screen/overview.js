@@ -79,7 +79,7 @@ async function readAll() {
         consumers: brokers.consumers,
     };
 }
-// Two regions show parts of this.
+// Two regions show parts of the result.
 const read = () => remember('overview', 1000, readAll);
 
 const tile = (value, label, link, kind) =>

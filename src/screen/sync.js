@@ -1,4 +1,4 @@
-// Copies: the rules, their pending work, and what differs.
+// Denormalized copies: the rules, their pending work, and the differences.
 import { op } from './api.js';
 import { num, text, time, brief } from './exact_numbers.js';
 import {
@@ -19,7 +19,7 @@ import {
 
 export function show({ head }) {
     const result = h('div', { role: 'status' });
-    // Compares the dependents of a rule, or one of them; with `repair`, the values of the sources are copied.
+    // Compares the dependents of a rule, or one of them. With `repair`, copies the values of the sources.
     const walk = (rule, { repair = false, dependent } = {}) =>
         (repair ? act : op)('truceSyncRepair', { rule, dryRun: !repair || undefined, dependent });
     const compare = async (rule) => {

@@ -23,7 +23,7 @@ export const ALLOWED = {
     discard: ['ready', 'delayed', 'waiting', 'blocked', 'dead', 'cancelled'],
 };
 
-// A consumer of a broker that no thread runs.
+// Returns whether a consumer of a broker has no running thread.
 export const isStopped = (consumer) => !consumer.workers?.length;
 
 export const isId = (string) => /^[0-9a-f]{24}$/.test(string ?? '');

@@ -68,8 +68,8 @@ static void dispatch_unwrap(struct wire_request *request)
     }
 }
 
-/* Appends the cluster time, by which clients order what they read from several members of a
- * replica set. */
+/* Appends the cluster time, by which clients order their reads from several members of a replica
+ * set. */
 static void dispatch_append_time(const struct call *call, bson_t *reply)
 {
     static const uint8_t unsigned_[20];
@@ -93,7 +93,8 @@ static void dispatch_append_time(const struct call *call, bson_t *reply)
     bson_append_document_end(reply, &time);
 }
 
-/* Keeps the name that the client program gave itself in hello: {client: {application: {name}}}. */
+/* Stores the name that the client program gives itself in hello: {client: {application:
+ * {name}}}. */
 static void dispatch_read_app(struct call *call)
 {
     struct connection *connection = call->connection;
@@ -152,8 +153,8 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
     if (status) {
         bson_reinit(reply);
         call_append_error(&call, reply, status, &error);
-        /* An error of an operation has a status, so a client of truce does not take this server for
-         * another program. */
+        /* The error of an unknown operation has a status, too, so clients of truce recognise this
+         * server as truce. */
         if (!call.command && truce__is_operation(&request->body))
             BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
     } else {

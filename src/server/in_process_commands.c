@@ -25,7 +25,7 @@
 #include "store/store.h"
 #include "truce/sys/store.h"
 
-#define EXPIRE_MS 1000 /* Between two searches for state that is no longer used. */
+#define EXPIRE_MS 1000 /* The interval between two searches for state that is no longer used. */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ static const struct command_table embedded_table = {embedded_commands, row_comma
 /* ---- the state of a store -------------------------------------------------------------------- */
 
 struct embedded {
-    struct truce_store_cache base; /* Must be the first field. */
+    struct truce_store_cache base; /* Must be the first field: the store has a pointer to it. */
     struct server server;
     atomic_llong expired_ns;
 };
@@ -78,8 +78,8 @@ static truce_status embedded_make(truce_store *store, struct embedded **made, bs
     return TRUCE_OK;
 }
 
-/* One thread makes the state of a store: making it registers its views with the engine, and ending
- * another one would remove them. */
+/* Only one thread makes the state of a store. The state registers its views with the engine, and
+ * freeing a second state would remove them. */
 static pthread_mutex_t embedded_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void embedded_forked(void)
@@ -87,7 +87,7 @@ static void embedded_forked(void)
     pthread_mutex_init(&embedded_mutex, NULL);
 }
 
-/* The child's stores are others, so nothing that the mutex protects is half made. */
+/* A child opens stores of its own, so its mutex can begin unlocked. */
 __attribute__((constructor)) static void embedded_watch_forks(void)
 {
     truce__forks_watch(NULL, NULL, embedded_forked);
@@ -184,7 +184,7 @@ truce_status truce_command(truce_store *store, const char *database, const bson_
 {
     char namespace[DATABASE_NAME_MAX + 8];
     struct connection connection = {.socket = -1};
-    /* In this form, the database is not part of the request. */
+    /* In the form of an OP_QUERY, the database is not part of the request. */
     struct wire_request wire = {.old = true, .namespace = namespace};
     const struct operation_row *row;
     struct embedded *embedded;

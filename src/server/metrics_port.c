@@ -12,8 +12,8 @@
 #include "server/net/listen.h"
 
 #define CONNECTIONS_MAX 16
-#define IDLE_S          3 /* The maximum idle time of a connection. */
-/* The maximum of a request: longer lines and headers are refused. */
+#define IDLE_S          3 /* The maximum idle time of a connection, in seconds. */
+/* The maximum size of the first line and the headers of a request. */
 #define MEMORY_BYTES (16 * 1024)
 
 struct metrics_port {
@@ -37,7 +37,8 @@ static enum MHD_Result port_answer(struct MHD_Connection *connection, unsigned c
                                                       : "text/plain; charset=utf-8");
     if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
         (void)MHD_add_response_header(response, "Allow", "GET, HEAD");
-    if (code != MHD_HTTP_OK) /* The rest of the request is not read. */
+    /* The connection closes after an error, because the rest of the request is not read. */
+    if (code != MHD_HTTP_OK)
         (void)MHD_add_response_header(response, "Connection", "close");
     result = MHD_queue_response(connection, code, response);
     MHD_destroy_response(response);

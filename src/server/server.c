@@ -14,7 +14,7 @@
  * server_stop ends the server in this order:
  *
  *     1. No call begins any more: `stopping` is set, the accepter ends, and the metrics port and
- *        HTTP accept no connections. The sweeper and the pruner begin no further round.
+ *        HTTP accept no connections. The sweeper and the pruner begin no further pass.
  *     2. The sockets are closed for reading. Idle connections end; a running call can still reply.
  *     3. After drain_ms, or at once if only a sweep is left, the calls of the store are
  *        interrupted. They have INTERRUPTED_MS to reply.
@@ -51,7 +51,8 @@
 #include "truce/sys/store.h"
 
 #define SOCKET_MODE 0600
-#define FEED_EACH   150 /* In units of ACCEPT_MS. */
+/* The interval between two attempts to prune the change feed, in units of ACCEPT_MS. */
+#define FEED_EACH 150
 /* The interval at which the accepter checks for a stop and for expired cursors. */
 #define ACCEPT_MS 200
 /* The time for interrupted calls to reply before their connections are closed. */
@@ -114,7 +115,8 @@ static void server_start_connection(struct server *server, int socket, const str
     connection->started =
         !pthread_create(&connection->thread, NULL, server_run_connection, connection);
     if (!connection->started)
-        connection_leave(connection); /* Without a thread, the client is treated as one too many. */
+        /* No thread could be created: the connection is closed as if it were one too many. */
+        connection_leave(connection);
 }
 
 static void server_accept(struct server *server, int listener)
@@ -127,7 +129,8 @@ static void server_accept(struct server *server, int listener)
         server_start_connection(server, socket,
                                 listener == server->listener ? (struct sockaddr *)&from : NULL);
     else if (errno == EMFILE || errno == ENFILE)
-        truce__clock_sleep_ms(ACCEPT_MS); /* Waits until a descriptor is free. */
+        /* The process has no free descriptor, so the accepter waits for one. */
+        truce__clock_sleep_ms(ACCEPT_MS);
 }
 
 static void *server_accept_all(void *arg)
@@ -157,7 +160,7 @@ static void prune_feed(struct server *server)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);
     struct feed_state state;
-    bson_error_t ignored; /* The next pass tries again. */
+    bson_error_t ignored; /* After a failure, the next pass tries again. */
     bool more = true;
 
     if (truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table || !state.bytes)
@@ -195,8 +198,8 @@ static truce_status start_feed(struct server *server, const struct server_feed *
         status = truce__engine_identify(engine, error);
     if (!status && engine)
         status = truce__engine_feed_state(engine, &state, error);
-    if (!status && engine &&
-        state.spec.table) /* The position after all pruned entries, where streams may start. */
+    /* Later entries get positions after last + 1, where a stream may start. */
+    if (!status && engine && state.spec.table)
         (void)truce__feed_pass(&engine->writer, state.last + 1);
     if (!status && engine) /* Without the thread, only writers prune the feed. */
         server->prunes = !pthread_create(&server->pruner, NULL, keep_feed, server);
@@ -481,7 +484,8 @@ void server_stop(struct server *server, int64_t drain_ms)
     atomic_store(&server->stopping, true);
     pthread_mutex_unlock(&server->mutex);
     sweeper_stop(server->sweeper);
-    (void)shutdown(server->listener, SHUT_RDWR); /* Wakes the accepter. */
+    /* poll() of the accepter returns. */
+    (void)shutdown(server->listener, SHUT_RDWR);
     pthread_join(server->accepter, NULL);
     metrics_close(server->metrics_port);
     http_quiesce(server->http);

@@ -9,16 +9,17 @@
 struct server_state_options {
     const struct command_table *commands;
     struct session_options sessions;
-    /* How long a snapshot can be read by its time; 0 means TRUCE_SERVER_PAST_MS. */
+    /* The time for which a snapshot can be read by its cluster time. 0 means
+     * TRUCE_SERVER_PAST_MS. */
     int64_t snapshot_ms;
     /* 0 means that the server does not sweep by itself. */
     int64_t sweep_every_ms;
 };
 
-/* Initialises a server, which is all zeroes. The store is borrowed. */
+/* Initialises a server that is zeroed. The store is borrowed. */
 void server_state_begin(struct server *server, truce_store *store, const char *database,
                         const struct server_state_options *options);
-/* Aborts transactions, closes cursors, and releases all else. No call runs any longer. */
+/* Aborts transactions, closes cursors, and frees the rest of the state. No call may be running. */
 void server_state_end(struct server *server);
 
 #endif

@@ -18,12 +18,13 @@ void server_notify(const char *state)
         return;
     memcpy(at.sun_path, path, strlen(path));
     if (path[0] == '@')
-        at.sun_path[0] = 0; /* An abstract socket. */
+        /* A leading "@" denotes an abstract socket, whose name begins with a zero byte. */
+        at.sun_path[0] = 0;
     size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     end = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (end < 0)
         return;
-    /* A manager that no longer listens misses the message. */
+    /* A failure is ignored: the service manager may no longer listen. */
     (void)sendto(end, state, strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&at,
                  size);
     close(end);

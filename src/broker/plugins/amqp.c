@@ -28,26 +28,30 @@
 #include "broker/plugins/plugin.h"
 #include "broker/plugins/protocol_probe.h"
 
-#define AMQP_PORT            5672
-#define AMQP_TLS_PORT        5671
-#define AMQP_CHANNEL         1
-#define AMQP_FRAME_BYTES     131072
-#define AMQP_HEARTBEAT_S     60
-#define AMQP_TIMEOUT_S       15
-#define AMQP_WINDOW          1000 /* Messages that are published and not confirmed. */
-#define AMQP_UNCERTAIN_COUNT 1    /* The queue may have messages. */
+#define AMQP_PORT        5672
+#define AMQP_TLS_PORT    5671
+#define AMQP_CHANNEL     1
+#define AMQP_FRAME_BYTES 131072
+#define AMQP_HEARTBEAT_S 60
+#define AMQP_TIMEOUT_S   15
+/* The maximum number of messages that are sent and not yet confirmed. */
+#define AMQP_WINDOW 1000
+/* The number of waiting messages that is reported if RabbitMQ cannot count them, so that no caller
+ * takes the queue for empty. */
+#define AMQP_UNCERTAIN_COUNT 1
 #define AMQP_CA_FILE         "/etc/ssl/certs/ca-certificates.crt"
 
 struct amqp {
     amqp_connection_state_t connection;
-    /* The connection failed: it is closed without a farewell. */
+    /* The connection failed, so it is closed without a channel.close and a connection.close. */
     bool broken;
     char *queue, *exchange, *routing_key;
-    /* Where a stream without a stored position begins: "first", "last", or "next". NULL if the
-     * queue is not a stream. `any`: it is not checked whether it is one. */
+    /* The begin of a stream without a stored position: "first", "last", or "next". NULL if the
+     * queue is not a stream. If `any` is set, the module does not check whether the queue is a
+     * stream. */
     char *stream;
     bool any;
-    /* The stored position in a stream, until its first message has come, or -1 if none exists. */
+    /* The stored position in a stream until the first message arrives, or -1. */
     int64_t next;
     /* Published messages are numbered from 1. The messages up to `base` are confirmed. `confirmed`
      * has a byte for each later message, up to `sent`. */
@@ -141,7 +145,7 @@ static const char *amqp_option(const struct broker_address *address, const char 
     return bson_iter_init_find(&at, address->query, name) ? bson_iter_utf8(&at, NULL) : NULL;
 }
 
-/* Returns whether the list, which ends with NULL, has the text. */
+/* Returns whether the list, which ends with NULL, contains the text. */
 static bool amqp_has(const char *const *list, const char *text)
 {
     while (*list && strcmp(*list, text) != 0)
@@ -338,7 +342,7 @@ static void amqp_plugin_close(void *arg)
 
     if (!amqp)
         return;
-    /* Without the farewell, acknowledgements on their way may be lost. */
+    /* An orderly close also flushes the acknowledgements that were sent last. */
     if (!amqp->broken)
         (void)amqp_connection_close(amqp->connection, AMQP_REPLY_SUCCESS);
     (void)amqp_destroy_connection(amqp->connection);
@@ -520,13 +524,14 @@ static truce_status amqp_plugin_waiting(void *arg, int64_t *count, bson_error_t 
     if (!declared)
         return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection),
                           "cannot count the messages of the queue", error);
-    /* RabbitMQ reports no message and no consumer for a quorum queue that has no leader, or does
-     * not answer within 250 ms. A true report counts at least this consumer. */
+    /* For a quorum queue that has no leader or does not reply within 250 ms, RabbitMQ reports no
+     * message and no consumer. A correct report counts at least this consumer. */
     if (declared->consumer_count == 0)
         *count = AMQP_UNCERTAIN_COUNT;
     else
         *count = declared->message_count;
-    if (amqp->stream) /* It keeps its messages. */
+    /* A stream keeps its messages, so the number that waits is unknown. */
+    if (amqp->stream)
         *count = -1;
     return TRUCE_OK;
 }
@@ -559,7 +564,7 @@ static amqp_table_t amqp_make_table(const bson_t *headers)
     return table;
 }
 
-/* Skips a message that came back: no queue receives it. */
+/* Skips a message that RabbitMQ returned because no queue receives it. */
 static truce_status amqp_read_return(struct amqp *amqp, const amqp_basic_return_t *returned,
                                      bson_error_t *error)
 {
@@ -578,7 +583,7 @@ static truce_status amqp_read_return(struct amqp *amqp, const amqp_basic_return_
     return status;
 }
 
-/* Notes that the message was confirmed, or all up to it. */
+/* Records that the message was confirmed, or with `multiple`, all messages up to it. */
 static void amqp_note_confirm(struct amqp *amqp, uint64_t tag, bool multiple)
 {
     if (tag <= amqp->base || tag > amqp->sent)

@@ -34,8 +34,8 @@ struct kafka {
     rd_kafka_t *client;
     struct broker_wishes wishes;
     char *topic;
-    /* The partitions of this consumer, with the next offset to read; NULL if none were
-     * assigned. */
+    /* The partitions of this consumer, each with the next offset to read, or NULL before an
+     * assignment. */
     rd_kafka_topic_partition_list_t *assigned;
     /* The offsets that were acknowledged last. */
     rd_kafka_topic_partition_list_t *acknowledged;
@@ -45,12 +45,12 @@ struct kafka {
     bool subscribed;
     /* The topic was deleted while it was read. */
     bool lost;
-    /* The first error of a callback; TRUCE_OK: none. */
+    /* The first error that a callback reported, or TRUCE_OK. */
     truce_status status;
     char reason[KAFKA_REASON];
-    /* The last failure of a connection, which librdkafka tries to repair; empty: none. */
+    /* The last failure of a connection, or "". librdkafka connects again by itself. */
     char failure[KAFKA_REASON];
-    /* The calls of `waiting` since there was an assignment. */
+    /* The number of calls of `waiting` since the last assignment of partitions. */
     int unassigned;
 };
 
@@ -110,8 +110,8 @@ static truce_status kafka_noted(const struct kafka *kafka, bson_error_t *error)
     return kafka->status ? plugin_fail(kafka->status, error, "Kafka: %s", kafka->reason) : TRUCE_OK;
 }
 
-/* Calls the callbacks that wait, which may know the reason of a failure. In a subscribed client,
- * rd_kafka_consumer_poll calls them. */
+/* Runs the queued callbacks, which may report the reason of a failure. In a subscribed client,
+ * rd_kafka_consumer_poll runs them. */
 static void kafka_call_back(struct kafka *kafka)
 {
     if (!kafka->subscribed)
@@ -139,7 +139,7 @@ static void kafka_drop_assigned(struct kafka *kafka)
     kafka->assigned = NULL;
 }
 
-/* Sets where each partition is read from. */
+/* Sets the offset at which each partition is read: the stored position, or the configured begin. */
 static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *partitions)
 {
     rd_kafka_topic_partition_list_t *known = rd_kafka_topic_partition_list_new(partitions->cnt);
@@ -270,7 +270,7 @@ static truce_status kafka_check_topic(struct kafka *kafka, int timeout_ms, bson_
     truce_status status;
     int waited_ms = 0;
 
-    if (!topic) /* librdkafka refuses names over 512 bytes */
+    if (!topic) /* librdkafka refuses names of more than 512 bytes. */
         return plugin_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
                            rd_kafka_err2str(rd_kafka_last_error()));
     do { /* A callback may report the reason before the timeout. */
@@ -301,7 +301,8 @@ static truce_status kafka_check_peer(const struct broker_address *address, bson_
     truce_status status = TRUCE_OK;
     enum protocol protocol;
 
-    if (!address->port && colon && !strchr(colon + 1, ':')) { /* An IPv6 address has several. */
+    /* More than one colon: an IPv6 address without a port. */
+    if (!address->port && colon && !strchr(colon + 1, ':')) {
         *colon = 0;
         port = atoi(colon + 1);
     }
@@ -319,7 +320,8 @@ static truce_status kafka_check_peer(const struct broker_address *address, bson_
     return status;
 }
 
-/* Finds the topic, and asks a server without an answer for its protocol. */
+/* Checks that the topic exists. If no server replies, finds out which protocol the first one
+ * speaks. */
 static truce_status kafka_find_topic(struct kafka *kafka, const struct broker_address *address,
                                      bson_error_t *error)
 {
@@ -472,8 +474,8 @@ static struct broker_message *kafka_make_message(const rd_kafka_message_t *from,
     return message;
 }
 
-/* Fails because librdkafka could not read at a position, with INVALID if Kafka does not have the
- * stored position. In a topic that was created again, the offsets of new messages belong to
+/* Fails because librdkafka could not read at a position. The status is INVALID if Kafka no longer
+ * has the stored position. In a topic that was created again, the offsets of new messages belong to
  * messages that the store has already applied. */
 static truce_status kafka_refuse_position(struct kafka *kafka, const rd_kafka_message_t *from,
                                           bson_error_t *error)
@@ -550,7 +552,7 @@ static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t
 {
     struct kafka *kafka = arg;
 
-    /* librdkafka does not report that a topic was deleted */
+    /* librdkafka does not report the deletion of a topic. */
     truce_status found = kafka_check_topic(kafka, KAFKA_TIMEOUT_MS, error);
 
     kafka->lost |= found == TRUCE_NOT_FOUND;

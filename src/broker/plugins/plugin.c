@@ -33,7 +33,7 @@ struct broker_message *plugin_message(const void *body, size_t size)
 void plugin_append_bytes(bson_t *to, const char *key, const void *bytes, size_t size)
 {
     if (!size)
-        bytes = ""; /* Without bytes, the pointer may be NULL. */
+        bytes = ""; /* The pointer may be NULL if there are no bytes. */
     if (size <= INT32_MAX && bson_utf8_validate(bytes, size, false))
         bson_append_utf8(to, key, -1, bytes, (int)size);
     else

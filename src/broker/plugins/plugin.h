@@ -5,7 +5,7 @@
  * libtruce. */
 #include "broker/broker.h"
 
-/* Does what truce__fail does, without its escapes. */
+/* Does what truce__fail does, but does not escape control characters. */
 truce_status plugin_fail(truce_status status, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 

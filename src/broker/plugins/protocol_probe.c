@@ -3,9 +3,9 @@
  * connection that was closed, which looks like a broker that restarts. A retry would never help, so
  * the modules ask the server.
  *
- * Each question is the beginning of a protocol, and the first bytes of the answer show the protocol
- * of the server. RabbitMQ answers every wrong beginning with its own. Kafka answers nothing but its
- * own protocol. Most servers with TLS answer with an alert of TLS; some answer only a hello.
+ * Each probe is the beginning of a protocol, and the first bytes of the reply show the protocol of
+ * the server. RabbitMQ replies to every wrong beginning with its own. Kafka replies only to its own
+ * protocol. Most servers with TLS reply with an alert of TLS; some reply only to a hello.
  */
 #include "broker/plugins/protocol_probe.h"
 
@@ -71,7 +71,8 @@ static enum protocol probe_result(const char *answer, size_t size)
         return PROTOCOL_HTTP;
     if (size == PROBE_ANSWER_BYTES && !memcmp(answer + 4, "trce", 4))
         return PROTOCOL_KAFKA;
-    /* An alert has 7 bytes; 21: alert, 22: handshake; 3: the version. */
+    /* A record of TLS begins with its type (21: alert, 22: handshake) and the major version 3. The
+     * shortest reply, an alert, has 7 bytes. */
     return size >= 7 && (answer[0] == 21 || answer[0] == 22) && answer[1] == 3 ? PROTOCOL_TLS
                                                                                : PROTOCOL_UNKNOWN;
 }

@@ -20,13 +20,16 @@ static const int64_t steps_us[] = {100,     250,     500,     1000,    2500,   5
                                    10000,   25000,   50000,   100000,  250000, 500000,
                                    1000000, 2500000, 5000000, 10000000};
 #define STEPS      (sizeof steps_us / sizeof *steps_us)
-#define GROUPS_MAX 24 /* The groups of MongoDB's commands, and those of the patterns. */
+#define GROUPS_MAX 24 /* The maximum number of groups, of MongoDB's commands and of the patterns. */
 
+/* The histogram of a group of commands: the number of calls for each bucket, and the total
+ * duration. */
 struct timing {
     const char *group;
     atomic_ullong steps[STEPS + 1], ns;
 };
 
+/* A command, its number of calls, and the histogram of its group. */
 struct times {
     const struct command *command;
     struct timing *timing;
@@ -40,14 +43,15 @@ struct failures {
 
 struct metrics {
     struct failures failures[METRICS_CODES_MAX];
-    /* Errors with further codes. */
+    /* Errors with a code that has no element in `failures`. */
     atomic_ullong others;
+    /* The bytes of all messages. */
     atomic_ullong received, sent;
     struct timing timings[GROUPS_MAX];
-    /* The table of MongoDB's commands, and its length. */
+    /* The first row of the table of MongoDB's commands, and the number of its rows. */
     const struct command *first;
     size_t plain;
-    /* Number of commands, with those of the patterns. */
+    /* The number of all commands, including those of the patterns. */
     size_t count;
     /* MongoDB's commands in the order of the table, then those of the patterns. */
     struct times times[];
@@ -65,7 +69,7 @@ static uint64_t metrics_load(const atomic_ullong *from)
 
 /* ---- the table of counters ------------------------------------------------------------------- */
 
-/* Counts the commands, and adds them to `metrics` unless it is NULL. */
+/* Returns the number of MongoDB's commands. Adds them to `metrics` unless it is NULL. */
 static size_t put_plain(const struct command_table *table, struct metrics *metrics)
 {
     static const char *const names[COUNTED_KINDS] = {"insert", "query",   "update",
@@ -339,7 +343,7 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
 {
     struct engine *engine = truce__file_engine_or_null(store);
     struct feed_state state;
-    bson_error_t ignored; /* If the store fails, these lines are missing. */
+    bson_error_t ignored; /* If the store fails, the reply omits these lines. */
 
     if (!engine || truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table)
         return;
@@ -352,7 +356,7 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
                             (double)state.oldest_ms / 1000);
 }
 
-/* Writes how far the archiver of the file is behind, in this process or another. */
+/* Appends the lag of the archiver of the file, which may run in another process. */
 static void metrics_put_archive(truce_store *store, struct buffer *out)
 {
     struct engine *engine = truce__file_engine_or_null(store);

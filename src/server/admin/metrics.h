@@ -59,7 +59,7 @@ truce_status metrics_listen(struct server *server, const char *where, struct met
                             bson_error_t *error);
 /* Returns "http://127.0.0.1:9216/metrics". It lives as long as the port. */
 const char *metrics_where(const struct metrics_port *port);
-/* Closes the port after the requests that it is answering. NULL is allowed. */
+/* Closes the port after the requests that are in progress. NULL is allowed. */
 void metrics_close(struct metrics_port *port);
 
 #endif

@@ -10,7 +10,7 @@
 
 static const struct consumer_metric {
     const char *name, *type, *help;
-    /* The field of truce_consumers; NULL means the number of workers. */
+    /* The field of truce_consumers with the value. NULL means the number of workers. */
     const char *field;
 } consumer_metrics[] = {
     {"truce_consume_messages_total", "counter", "Messages that were received.", "received"},
@@ -31,9 +31,9 @@ static const struct consumer_metric {
 #define CONSUMER_METRICS (sizeof consumer_metrics / sizeof *consumer_metrics)
 
 struct consumer_figures {
-    /* The first three are escaped. */
+    /* Names from clients, escaped for a label. */
     char database[METRICS_LABEL_BYTES], consumer[METRICS_LABEL_BYTES], into[METRICS_LABEL_BYTES];
-    /* -1 if it is unknown. */
+    /* A value of -1 is unknown. */
     int64_t values[CONSUMER_METRICS];
 };
 
@@ -82,7 +82,7 @@ static truce_status consumer_read(void *arg, truce_store *view, const char *data
 void metrics_put_consumers(truce_store *store, struct buffer *out)
 {
     struct consumer_list *list = bson_malloc0(sizeof *list);
-    /* A scrape also works while the store fails: the lines are missing then. */
+    /* If the store fails, the scrape still succeeds, without these lines. */
     bson_error_t ignored;
 
     if (truce__each_database(store, consumer_read, list, &ignored))

@@ -4,7 +4,7 @@
 #include "base/buffer.h"
 #include "truce/store.h"
 
-/* The consumers that have metrics. */
+/* The maximum number of consumers that have metrics. */
 #define METRICS_CONSUMERS_MAX 100
 
 /* Appends the counts of the consumers of message brokers, of all processes (truce/broker.h). */

@@ -20,13 +20,13 @@ static const char *const queue_states[STATES] = {"ready",   "delayed", "waiting"
                                                  "blocked", "running", "dead"};
 
 struct queue_figures {
-    /* Both escaped. */
+    /* Names from clients, escaped for a label. */
     char database[METRICS_LABEL_BYTES], queue[METRICS_LABEL_BYTES];
     int64_t counts[STATES], oldest_ms;
 };
 
 struct queue_metrics {
-    /* The last one: all others. */
+    /* The last element is the sum of all queues that have no element of their own. */
     struct queue_figures all[METRICS_QUEUES_MAX + 1];
     size_t count;
 };
@@ -114,7 +114,7 @@ void metrics_put_queues(truce_store *store, struct buffer *out)
     struct queue_times waited, ran;
     bson_error_t error;
 
-    /* A scrape also works while the store fails: the lines are missing then. */
+    /* If the store fails, the scrape still succeeds, without these lines. */
     if (!truce__each_database(store, queue_metrics_read, metrics, &error))
         queue_put_figures(metrics, out);
     bson_free(metrics);

@@ -4,7 +4,8 @@
 #include "base/buffer.h"
 #include "truce/store.h"
 
-/* The queues that have metrics of their own. The others are summed under the queue "other". */
+/* The maximum number of queues that have metrics of their own. The others are summed under the
+ * queue "other". */
 #define METRICS_QUEUES_MAX 100
 
 /* Appends the depth of the queues by state, the age of their oldest ready job, and the times of the

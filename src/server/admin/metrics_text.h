@@ -9,13 +9,14 @@
 
 #define METRICS_LINE_BYTES  800
 
-/* Appends formatted text, which with its final zero byte must fit in METRICS_LINE_BYTES. */
+/* Appends formatted text. With its final zero byte it must fit in METRICS_LINE_BYTES. */
 void metrics_put(struct buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Appends the lines before the values of a metric. */
 void metrics_put_head(struct buffer *out, const char *name, const char *type, const char *help);
 
-/* Writes the first bytes of a name as the value of a label. A cut is before a whole character. */
+/* Writes a name as the value of a label, cut to METRICS_LABEL_BYTES. No character is cut in
+ * half. */
 void metrics_label(const char *name, char label[METRICS_LABEL_BYTES]);
 
 #endif

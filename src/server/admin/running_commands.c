@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "server/call/call.h"
 
-/* Returns whether the command only reads (explain, too). An aggregate with a writing stage reports
- * it itself (budget_watch). */
+/* Returns whether killOp may end the command: a read, an explain, or a getMore. An aggregate with a
+ * writing stage ends the watch by itself (truce__budget_watch) before it writes. */
 static bool may_be_killed(const struct call *call)
 {
     return (call->command->need.kind == NEED_COLLECTION &&

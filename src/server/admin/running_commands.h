@@ -19,20 +19,24 @@ struct server;
 
 struct operation {
     pthread_mutex_t mutex;
-    struct call *call; /* NULL if the connection waits for its next request. */
+    /* NULL while the connection waits for its next request. Guarded by the mutex. */
+    struct call *call;
     int64_t number, started_ns;
-    char user[LOGIN_TAG_MAX]; /* The user of the call. */
-    int killed;               /* The thread of the call reads it. */
+    /* The user of the call (struct login). */
+    char user[LOGIN_TAG_MAX];
+    /* Set by killOp, and read by the thread of the call without the mutex (atomic). */
+    int killed;
 };
 
 void operation_begin(struct call *call);
 /* Ends the operation and returns its duration in ns. */
 int64_t operation_end(struct call *call);
 
-/* Appends {opid, op, ns, ...} of each call that runs, and with `idle` of the connections without
- * one. With `own` only those of the caller's user. */
+/* Appends {opid, op, ns, ...} for each call that runs and, with `idle`, for each connection without
+ * a call. With `own`, lists only those of the caller's user. */
 void operations_list(struct call *call, bool idle, bool own, bson_t *array);
-/* Returns false if no call has this number. */
+/* Interrupts the call with this number if it only reads. Returns false if no call has the
+ * number. */
 bool operations_kill(struct server *server, int64_t number);
 
 #endif

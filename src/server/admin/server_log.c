@@ -16,7 +16,7 @@
 #include "bson/date.h"
 #include "bson/json.h"
 
-#define UNKNOWN "\xef\xbf\xbd" /* U+FFFD replaces a byte that is not valid UTF-8. */
+#define UNKNOWN "\xef\xbf\xbd" /* U+FFFD, which replaces a byte that is not valid UTF-8. */
 #define PLAIN                                                                                      \
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"                               \
     "._:/@+$-"
@@ -30,8 +30,10 @@ struct log {
     char *path;
     bool renames;
     struct buffer line;
+    /* The number of lines that could not be written since the last successful one, and of all
+     * lines. */
     int64_t lost, all;
-    /* Line n is at n % LOG_KEPT_MAX. */
+    /* The last lines: line n is at n % LOG_KEPT_MAX. */
     char *kept[LOG_KEPT_MAX];
 };
 
@@ -165,7 +167,8 @@ static void log_put(struct buffer *out, const char *text)
     truce__buffer_append(out, text, strlen(text));
 }
 
-/* Returns the size of the first character; 1 for an invalid byte. */
+/* Returns the size of the first character. Sets *good to false and returns 1 if its bytes are
+ * invalid. */
 static size_t log_character_size(const char *text, size_t left, bool *good)
 {
     for (size_t size = 1; size <= 4 && size <= left; size++)
@@ -194,7 +197,8 @@ static void put_quoted(struct buffer *out, const char *text, size_t length)
             log_put(out, "...");
             break;
         }
-        truce__buffer_append(out, one.bytes + 1, one.size - 2); /* Without its quotes. */
+        /* The JSON string without its quotes. */
+        truce__buffer_append(out, one.bytes + 1, one.size - 2);
     }
     log_put(out, "\"");
     truce__buffer_release(&one);
@@ -306,7 +310,8 @@ void log_append(struct log *log, bson_t *array, int64_t *all)
     pthread_mutex_unlock(&log->mutex);
 }
 
-/* Returns false if the line cannot be written now. */
+/* Writes a line without waiting. Returns false if it cannot be written now. With `keeps`, the line
+ * is also kept for getLog. */
 static bool write_out(struct log *log, const struct event *event, bool keeps)
 {
     struct pollfd polled = {.fd = log->file, .events = POLLOUT};
@@ -333,7 +338,8 @@ static void log_write_lost(struct log *log)
     const struct event lost = {TRUCE_LOG_WARNING, LOG_SERVER, 0, "lines of this log were lost",
                                count};
 
-    if (write_out(log, &lost, false)) /* No line is lost: getLog still has it. */
+    /* The line that cannot be written stays in memory for getLog. */
+    if (write_out(log, &lost, false))
         log->lost = 0;
     bson_destroy(count);
 }

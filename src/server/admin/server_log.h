@@ -18,7 +18,7 @@
  *     field is cut to LOG_TEXT_MAX bytes, with "..." after it. Control characters are escaped.
  *  3. No caller waits for the reader of the log. A line that cannot be written at once is dropped
  *     and counted, and the next line that can be written is preceded by one with the count. A
- *     reader that closes its pipe ends nothing. (The program ignores SIGPIPE.)
+ *     reader that closes its pipe does not end the process, which ignores SIGPIPE.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,12 +28,13 @@
 #include "base/status.h"
 #include "truce/hooks.h"
 
-#define LOG_LINE_MAX 4096 /* PIPE_BUF: a pipe accepts such a line as a whole. */
+#define LOG_LINE_MAX 4096 /* PIPE_BUF: a pipe accepts a line of this size as a whole. */
 #define LOG_TEXT_MAX 500
-#define LOG_KEPT_MAX 1024 /* The lines of getLog, as many as in MongoDB. */
+/* The maximum number of lines that getLog returns, the same as in MongoDB. */
+#define LOG_KEPT_MAX 1024
 
 enum log_part {
-    /* Start and stop. */
+    /* The start and the stop of the server. */
     LOG_SERVER,
     /* Connections. */
     LOG_NETWORK,
@@ -50,11 +51,11 @@ enum log_part {
 struct log;
 
 struct log_options {
-    /* A borrowed descriptor. */
+    /* The descriptor that the lines are written to. Borrowed. */
     int file;
-    /* JSON instead of text. */
+    /* Write JSON instead of text. */
     bool json;
-    /* Connections that open and close are not logged. */
+    /* Do not log that connections open and close. */
     bool quiet;
 };
 
@@ -71,8 +72,8 @@ truce_status log_to_file(struct log *log, const char *path, bool renames, bson_e
  * a log without a file of its own. */
 truce_status log_rotate(struct log *log, bson_error_t *error);
 
-/* Writes a line. Any thread. `connection` is 0 outside of connections. `fields` has numbers,
- * booleans, and at most six strings, or is NULL. If `log` is NULL, does nothing. */
+/* Writes a line, on any thread. `connection` is 0 if the event belongs to no connection. `fields`
+ * has numbers, booleans, and at most six strings, or is NULL. If `log` is NULL, does nothing. */
 void log_write(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
                const char *message, const bson_t *fields);
 /* Appends the last LOG_KEPT_MAX lines, without their ends, as strings. Sets `*all` to the number of

@@ -2,7 +2,8 @@
 
 #include "base/clock.h"
 
-#define TROUBLE_LOG_NS 1000000000 /* Failures of the store are logged at most once in this time. */
+/* After a failure of the store was logged, further ones are only counted for this time. */
+#define TROUBLE_LOG_NS 1000000000
 
 /* Logs the name and the collection of the command, and nothing else of it, as other fields may
  * contain secrets. */

@@ -7,18 +7,20 @@
 #include "base/field.h"
 #include "server/call/shared_state.h"
 
-#define ROUNDS_MAX    1000 /* The maximum of rounds in a pass. The next pass continues. */
+/* The maximum number of calls of truce_sweep in a pass. The next pass continues. */
+#define ROUNDS_MAX    1000
 #define FAILURE_BYTES 600
 
 struct sweeper {
     pthread_t thread;
     bool started;
-    char failure[FAILURE_BYTES],
-        unrepaired[FAILURE_BYTES]; /* The failures of the last pass. Used only by the thread. */
-    pthread_mutex_t mutex;         /* Guards the fields below. */
+    /* The messages of the last pass: its failure, and the first item that could not be repaired,
+     * or "". Used only by the thread. */
+    char failure[FAILURE_BYTES], unrepaired[FAILURE_BYTES];
+    pthread_mutex_t mutex; /* Guards the fields below. */
     pthread_cond_t wake;
     bool stops;
-    int clients; /* The number of clients that are sweeping. */
+    int clients; /* The number of client calls of truceSweep that are running. */
     struct sweep_sums sums;
 };
 
@@ -76,7 +78,8 @@ static void keep_first(const bson_t *finding, void *arg)
                  truce__field_text(finding, "ns"), truce__field_text(finding, "text"));
 }
 
-/* Logs a failure, unless the previous pass had the same. "": no failure. */
+/* Logs the failure `now` unless it is "" or equal to that of the previous pass, and stores it in
+ * `last`. */
 static void sweeper_log_failure(struct log *log, char last[FAILURE_BYTES], const char *now,
                                 const char *message, int64_t count)
 {
@@ -103,8 +106,8 @@ static void sweeper_log_result(struct log *log, const truce_sweep_report *sum, i
     bson_destroy(fields);
 }
 
-/* Runs one pass: rounds of the sweep until nothing is left, at most ROUNDS_MAX. Logs the result,
- * and each new failure. */
+/* Runs one pass: calls truce_sweep until nothing is left, at most ROUNDS_MAX times. Logs the
+ * result, and each new failure. */
 static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
 {
     char unrepaired[FAILURE_BYTES] = "";
@@ -127,7 +130,8 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
     sweeper_add_report(&sweeper->sums.all, &sum);
     pthread_mutex_unlock(&sweeper->mutex);
     sweeper_log_result(server->log, &sum, (truce__clock_monotonic_ns() - begun_ns) / 1000000);
-    if (ends) /* An interrupted part reports an error that is not a failure. */
+    /* An interrupted sweep returns an error that is not a failure. */
+    if (ends)
         return;
     sweeper_log_failure(server->log, sweeper->failure, status ? error.message : "", "sweep failed",
                         1);
@@ -180,7 +184,7 @@ bool sweeper_start(struct server *server)
 
     if (!sweeper->sums.every_ms)
         return true;
-    server->sweeping = true; /* No other thread exists yet. */
+    server->sweeping = true; /* The mutex is not needed, because no other thread exists yet. */
     sweeper->started = !pthread_create(&sweeper->thread, NULL, sweeper_run, server);
     server->sweeping = sweeper->started;
     return sweeper->started;

@@ -5,7 +5,7 @@
 
 #include "base/field.h"
 
-#define SLOTS        2048 /* A power of 2. */
+#define SLOTS        2048 /* The size of the hash table, a power of 2. */
 #define TOP_NAME_MAX 400
 
 enum { TOTAL, READ_LOCK, WRITE_LOCK, QUERIES, GETMORE, INSERT, UPDATE, REMOVE, COMMANDS, KINDS };
@@ -16,8 +16,10 @@ static const char *const kind_names[KINDS] = {"total",   "readLock", "writeLock"
 static const int kind_of[COUNTED_KINDS] = {INSERT, QUERIES, UPDATE, REMOVE, GETMORE, COMMANDS};
 
 struct used {
-    char *name;   /* NULL means an empty slot. */
-    int64_t last; /* The number of the last use. */
+    /* "DATABASE.COLLECTION", or NULL in an empty slot. Owned. */
+    char *name;
+    /* The value of `uses` at the last use. */
+    int64_t last;
     struct {
         int64_t ns, count;
     } kinds[KINDS];
@@ -26,6 +28,7 @@ struct used {
 struct top {
     pthread_mutex_t mutex; /* Guards the fields below. */
     int count;
+    /* The number of uses of all slots, which orders them by their last use. */
     int64_t uses;
     struct used slots[SLOTS];
 };
@@ -50,7 +53,7 @@ void top_free(struct top *top)
 
 static uint32_t top_slot_of(const char *name)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+    uint32_t hash = 2166136261u; /* The hash is FNV-1a. */
 
     for (; *name; name++)
         hash = (hash ^ (uint8_t)*name) * 16777619u;

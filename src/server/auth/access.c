@@ -70,7 +70,7 @@ static truce_status check_inner(struct call *call, const bson_iter_t *value, bso
         bson_iter_next(&inner))
         command = call->server->commands->find(bson_iter_key(&inner));
     if (!command || command->need.kind == NEED_INNER)
-        return TRUCE_OK; /* The handler refuses it, because it has no inner command. */
+        return TRUCE_OK; /* The handler refuses an explain without an inner command. */
     return check_need(call, &command->need, &inner, error);
 }
 

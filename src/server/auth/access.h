@@ -3,7 +3,7 @@
 
 /*
  * Access control. The table of commands (server/commands.c) says what each command needs, and
- * access_check verifies it before the command runs. A command without an entry is refused.
+ * access_check verifies it before the command runs. A command without a row is refused.
  *
  * Invariants:
  *  1. No command runs before access_check has allowed it, and none uses an unchecked collection.
@@ -19,19 +19,19 @@ struct call;
 struct command;
 
 enum need_kind {
-    /* The row does not name any access: the command is refused. */
+    /* The row names no access. The command is refused. */
     NEED_REFUSED,
-    /* Allowed before the login. */
+    /* The command is allowed before the login. */
     NEED_NOTHING,
     NEED_LOGIN,
-    /* The actions on the command's own collection. */
+    /* The command needs the actions on its own collection. */
     NEED_COLLECTION,
-    /* The actions on the database of the command. */
+    /* The command needs the actions on its database. */
     NEED_DATABASE,
     NEED_SERVER,
-    /* The actions on the server. Without --test-commands the command does not exist. */
+    /* The command needs the actions on the server. Without --test-commands it does not exist. */
     NEED_TESTS,
-    /* The access that the inner command needs. */
+    /* The command (explain) needs the access of the command in it. */
     NEED_INNER,
 };
 
@@ -44,14 +44,15 @@ truce_status access_check(struct call *call, bson_error_t *error);
 
 /* Returns whether the user may do all the actions in the database (NULL means on the server). */
 bool access_may(const struct call *call, const char *database, uint32_t actions);
-/* Does the same, and fails with Unauthorized (13). */
+/* Fails with Unauthorized (13) unless the user may do all the actions in the database. */
 truce_status access_need(struct call *call, const char *database, uint32_t actions,
                          bson_error_t *error);
-/* Does the same for a collection, which may contain the users' records. */
+/* Does what access_need does for a collection. The collection of the users' records needs a role
+ * for reading it. */
 truce_status access_need_collection(struct call *call, const char *database, const char *collection,
                                     uint32_t actions, bson_error_t *error);
-/* Returns the additional actions of the call: a write that bypasses the validator needs a role for
- * that. */
+/* Returns the actions that the call needs besides those of its row: a write that bypasses the
+ * validator needs ACTION_ADMIN. */
 uint32_t access_more_actions(const struct call *call);
 /* Returns whether the user may read the users' own records. Always false without --auth. */
 bool access_reads_users(const struct call *call);

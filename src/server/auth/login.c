@@ -55,7 +55,7 @@ static truce_status login_refuse(bson_error_t *error)
     return truce__refuse(CODE_AUTHENTICATION_FAILED, error, "Authentication failed.");
 }
 
-/* Fails the login. Only the log has the reason. */
+/* Fails the login. The client does not get the reason; the log does. */
 static truce_status login_fail(struct call *call, const char *database, const char *reason,
                                bson_error_t *error)
 {
@@ -237,8 +237,8 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
 
 /* ---- by a password --------------------------------------------------------------------------- */
 
-/* Reads the user's keys for one mechanism, and compares. The keys of an unknown user are compared,
- * too, so the time does not show whether a user exists. */
+/* Reads the user's keys for one mechanism, and compares. For an unknown user, it compares with keys
+ * that no password matches, so the duration does not reveal whether the user exists. */
 static bool login_matches(struct call *call, const char *database, enum scram_mechanism mechanism,
                           const char *password, truce_status *status, bson_error_t *error)
 {

@@ -35,36 +35,36 @@ struct connection;
 struct login {
     /* The SCRAM conversation, or NULL if none exists. */
     struct scram *scram;
-    /* The user of the conversation; NULL if the user is unknown. */
+    /* The user that the conversation is for, or NULL if no such user exists. */
     struct user *asking;
-    /* The client skips the empty exchange at the end. */
+    /* The client requested to skip the empty exchange at the end (skipEmptyExchange). */
     bool brief;
-    /* The password was right. The client has still to send the empty exchange. */
+    /* The proof was accepted. The client must still send the empty exchange. */
     bool proved;
     /* The user that is logged in; NULL if none exists. */
     struct user *user;
-    /* When the user was read, and the number of changes of users before that; 0 means that it must
-     * be read. */
+    /* The time when the user was read (monotonic), and the number of changes of users before that.
+     * A time of 0 means that the user must be read. */
     int64_t read_ns, changes;
     /* The digest of the user's document at the login. */
     uint8_t document[SHA256_BYTES];
-    /* "school.ada", the owner of the user's sessions and cursors; "": without a login. */
+    /* "DATABASE.NAME", the owner of the user's sessions and cursors, or "" without a login. */
     char tag[LOGIN_TAG_MAX];
 };
 
 /* Starts a login from a document with the fields of saslStart, for users of `database`. `early`
  * means that the document is in hello, and that its mechanism is a guess of the driver. If the user
- * has other mechanisms, there is no reply. */
+ * has only other mechanisms, `reply` stays empty. */
 truce_status login_start(struct call *call, const bson_t *document, const char *database,
                          bool early, bson_t *reply, bson_error_t *error);
 truce_status login_continue(struct call *call, const uint8_t *payload, size_t size, bson_t *reply,
                             bson_error_t *error);
-/* Logs the connection in by a name and a password: as a user of `database`, or else of the
- * database admin. AuthenticationFailed (18), as late as a login by SCRAM. */
+/* Logs the connection in by a name and a password: as a user of `database`, or else of the database
+ * admin. Fails with AuthenticationFailed (18), after the same delay as a login by SCRAM. */
 truce_status login_by_password(struct connection *connection, const char *database,
                                const char *name, const char *password, bson_error_t *error);
-/* Logs the connection in as the user of a token (tokens.h), and returns when the token expires.
- * AuthenticationFailed (18), as late as a login by SCRAM. */
+/* Logs the connection in as the user of a token (tokens.h). Sets *expires_ms to the end of the
+ * token. Fails with AuthenticationFailed (18), after the same delay as a login by SCRAM. */
 truce_status login_by_token(struct connection *connection, const char *token, int64_t *expires_ms,
                             bson_error_t *error);
 /* Returns the digest of a user's document, which shows whether the document has changed. */

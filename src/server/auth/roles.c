@@ -13,15 +13,17 @@
 #define MONITORS (ACTION_LIST_DATABASES | ACTION_SERVER)
 
 enum reach {
-    REACH_OWN, /* On the database of the role. */
-    REACH_ANY, /* On all databases except those of the server: config and local. */
+    REACH_OWN, /* The role applies to the database on which it is granted. */
+    /* The role applies to all databases except those of the server: config and local. */
+    REACH_ANY,
     REACH_ALL,
 };
 
 static const struct role {
     const char *name;
     enum reach reach;
-    uint32_t actions, server; /* Actions in a database, and on the server. */
+    /* Bits of enum action: those in a database, and those on the server. */
+    uint32_t actions, server;
     bool reads_users;
 } roles[] = {{"read", REACH_OWN, READS, 0, false},
              {"readWrite", REACH_OWN, WRITES, 0, false},
@@ -129,7 +131,7 @@ static truce_status roles_read_document(const bson_iter_t *at, const char **name
     return TRUCE_OK;
 }
 
-/* Reads one role of a list. With `lenient`, omits a wrong role. */
+/* Reads one role of a list. With `lenient`, skips a role that does not exist. */
 static truce_status roles_read_one(const bson_iter_t *at, const char *database, bool lenient,
                                    struct grants *grants, bson_error_t *error)
 {

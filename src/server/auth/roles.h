@@ -17,26 +17,26 @@
 enum action {
     ACTION_FIND = 1 << 0,
     ACTION_STATS = 1 << 1,
-    /* Collections and indexes. */
+    /* Lists collections and indexes. */
     ACTION_LIST = 1 << 2,
-    /* Documents. */
+    /* Changes documents. */
     ACTION_WRITE = 1 << 3,
     /* Creates, drops, and renames collections and indexes. */
     ACTION_SHAPE = 1 << 4,
-    /* Validators, writes that bypass them, and whole databases. */
+    /* Sets validators, bypasses them, and drops whole databases. */
     ACTION_ADMIN = 1 << 5,
     ACTION_USERS = 1 << 6,
-    /* On the server, not on a database: */
+    /* This action and the following ones are on the server, not on a database. */
     ACTION_LIST_DATABASES = 1 << 7,
-    /* The server's counters and settings. */
+    /* Reads the server's counters, and changes its settings. */
     ACTION_SERVER = 1 << 8,
-    /* Other users' operations. */
+    /* Lists and kills other users' operations. */
     ACTION_KILL = 1 << 9,
     ACTION_KINDS = 10,
 };
 
 struct grant {
-    int role; /* The number of role_of. */
+    int role; /* The number of the role (role_of). */
     char database[DATABASE_NAME_MAX + 1];
 };
 
@@ -47,7 +47,7 @@ struct grants {
 
 /* Returns the number of the role, or -1 if the database has no such role. */
 int role_of(const char *name, const char *database);
-/* Returns the name of role number i; NULL after the last one. */
+/* Returns the name of role number i, or NULL after the last role. */
 const char *role_name(int i);
 
 uint32_t grants_actions(const struct grants *grants, const char *database);

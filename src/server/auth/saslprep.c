@@ -8,9 +8,9 @@
 #include "base/limits.h"
 #include "server/auth/scram.h"
 
-#define HOW USPREP_DEFAULT /* Refuses characters that Unicode 3.2 does not have. */
+#define HOW USPREP_DEFAULT /* The default refuses characters that Unicode 3.2 does not have. */
 
-/* A UTF-16 string that is wiped, because it is a password. */
+/* A UTF-16 string. Its memory is wiped after use, because it is a password. */
 struct units {
     UChar *all;
     int32_t count;
@@ -34,7 +34,7 @@ static UErrorCode units_of(const char *text, struct units *units)
     int32_t size = (int32_t)strlen(text), count = 0;
     UErrorCode code = U_ZERO_ERROR;
 
-    units_make(units, size); /* UTF-16 never has more units than UTF-8 has bytes. */
+    units_make(units, size); /* A string never has more units of UTF-16 than bytes of UTF-8. */
     u_strFromUTF8(units->all, size + 1, &count, text, size, &code);
     units->count = count;
     return code;

@@ -14,8 +14,9 @@
 
 static const struct {
     const char *name;
-    int iterations, key,
-        salt; /* In bytes, as in MongoDB: the salt and a 4-byte number fill a block of the hash. */
+    /* `key` and `salt` are sizes in bytes. As in MongoDB, a salt and a 4-byte number fill a block
+     * of the hash. */
+    int iterations, key, salt;
 } mechanisms[SCRAM_MECHANISMS] = {
     [SCRAM_SHA_256] = {"SCRAM-SHA-256", 15000, 32, 28},
     [SCRAM_SHA_1] = {"SCRAM-SHA-1", 10000, 20, 16},
@@ -210,8 +211,8 @@ static bool scram_text_of(const uint8_t *message, size_t size, char text[SCRAM_T
     return true;
 }
 
-/* Takes the value of the attribute at `*at`, up to a comma or the end, and moves `*at` after it.
- * Returns false for another attribute or a value that does not fit. */
+/* Copies the value of the attribute at `*at`, up to a comma or the end, and moves `*at` after it.
+ * Returns false if another attribute is there, or the value does not fit. */
 static bool scram_take(const char **at, char attribute, char *value, size_t room)
 {
     size_t length;

@@ -43,8 +43,8 @@ enum scram_mechanism { SCRAM_SHA_256, SCRAM_SHA_1, SCRAM_MECHANISMS };
 #define SCRAM_KEY_MAX     32
 #define SCRAM_SALT_MAX    28
 #define SCRAM_NONCE_BYTES 24  /* The server's nonce before Base64. */
-#define SCRAM_TEXT_MAX    512 /* A message of the client. */
-#define SCRAM_NAME_MAX    128 /* The name of a user. */
+#define SCRAM_TEXT_MAX    512 /* The maximum size of a message of the client. */
+#define SCRAM_NAME_MAX    128 /* The maximum size of a user's name. */
 
 /* The keys of a user for one mechanism. */
 struct scram_credential {
@@ -61,11 +61,12 @@ struct scram {
     char header[8];                     /* For example "n,,". */
     char first[SCRAM_TEXT_MAX + 1];     /* The client's first message without its header. */
     char challenge[2 * SCRAM_TEXT_MAX]; /* The server's first message. */
-    char nonce[SCRAM_TEXT_MAX + 64];    /* The client's half, and later both halves. */
+    /* The client's half of the nonce, and after scram_challenge both halves. */
+    char nonce[SCRAM_TEXT_MAX + 64];
 };
 
 const char *scram_name(enum scram_mechanism mechanism);
-/* Returns the mechanism of that name. Returns false for an unknown one. */
+/* Sets *mechanism to the one with this name. Returns false if the name is unknown. */
 bool scram_mechanism_of(const char *name, enum scram_mechanism *mechanism);
 int scram_key_size(enum scram_mechanism mechanism);
 

@@ -1,5 +1,5 @@
-/* createToken, tokensInfo, revokeToken. As for passwords, a caller needs the right to change users
- * of the database. */
+/* createToken, tokensInfo, revokeToken. As for a change of passwords, a caller needs the right to
+ * change users of the database. */
 #include "base/clock.h"
 #include "bson/refuse_value.h"
 #include "server/auth/tokens.h"

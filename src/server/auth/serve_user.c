@@ -11,7 +11,7 @@
 
 /* ---- usersInfo and rolesInfo ----------------------------------------------------------------- */
 
-/* usersInfo, rolesInfo. */
+/* The options of usersInfo and rolesInfo. */
 
 struct info {
     const bson_t *filter;
@@ -32,8 +32,8 @@ static const struct field roles_fields[] = {
     {"showAuthenticationRestrictions", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* Reads the user that a command names: "ada", or {user: "ada", db: "school"}. Returns false for
- * another form. */
+/* Reads the user that a command names: "ada", or {user: "ada", db: "school"}. Returns false if the
+ * value has another form. */
 static bool info_name_of(const bson_iter_t *at, const char *kind, const char **name,
                          const char **database)
 {
@@ -96,8 +96,8 @@ static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *i
     return TRUCE_OK;
 }
 
-/* Makes the filter for the users that usersInfo names. The caller of the command may always ask for
- * itself; others need the right to see the users. */
+/* Makes the filter for the users that usersInfo names. Every user may read its own record. Reading
+ * other records needs the right to see the users of their databases. */
 static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error_t *error)
 {
     const bson_iter_t *value = &call->value;
@@ -106,7 +106,7 @@ static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error
     bson_iter_t at;
     bson_t in, ids;
 
-    /* A role on a single database is not enough. */
+    /* Users of all databases were requested, so a role on a single database is not enough. */
     if (is_all_databases(value))
         return access_need(call, "", ACTION_USERS, error);
     if (truce__field_is_number(value)) {
@@ -258,7 +258,7 @@ truce_status serve_roles(struct call *call, bson_t *reply, bson_error_t *error)
 struct user_fields {
     const char *password;
     const bson_t *roles, *custom, *mechanisms;
-    bool digest; /* The password is not hashed by the client. */
+    bool digest; /* The server hashes the password (digestPassword); the client has not. */
 };
 
 static const struct field user_fields[] = {

@@ -16,7 +16,8 @@ static void token_hash(const char *token, uint8_t hash[SHA256_BYTES])
     truce__sha256(token, strlen(token), hash);
 }
 
-/* Encodes in Base64 with the alphabet of URLs, without padding. */
+/* Makes a random token and its id. Its bytes are in Base64 with the alphabet of URLs, without
+ * padding. */
 static void token_make(char token[TOKEN_MAX], char id[TOKEN_ID_MAX])
 {
     uint8_t bytes[TOKEN_BYTES + 4];
@@ -143,7 +144,7 @@ truce_status tokens_list(truce_store *store, const char *database, const char *n
     return status;
 }
 
-/* Finds the end of the token with the hash in the user's document. */
+/* Finds the token with the hash in the user's document, and reads the time when it expires. */
 static bool tokens_read(const bson_t *document, const uint8_t hash[SHA256_BYTES],
                         int64_t *expires_ms)
 {

@@ -33,8 +33,9 @@ truce_status tokens_revoke(truce_store *store, const char *database, const char 
 /* Returns the user's tokens as an array of {id, created, expires}, which is always initialised. */
 truce_status tokens_list(truce_store *store, const char *database, const char *name, bson_t *array,
                          bson_error_t *error);
-/* Reads the document of the token's user, which is always initialised, and the token's end (0:
- * never). Fails with NOT_FOUND if no user has the token or it has expired. */
+/* Reads the document of the token's user, which is always initialised, and the time at which the
+ * token expires (0 means never). Fails with NOT_FOUND if no user has the token or it has
+ * expired. */
 truce_status tokens_user(truce_store *store, const char *token, bson_t *document,
                          int64_t *expires_ms, bson_error_t *error);
 

@@ -160,7 +160,7 @@ truce_status users_add(truce_store *store, const struct user_facts *facts, bson_
     if (status)
         return status;
     scram_chance(id, sizeof id);
-    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* A UUID of version 4. */
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* Sets the bits of a UUID of version 4. */
     id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
     users_id_of(facts->database, facts->name, &document);
     BSON_APPEND_BINARY(&document, "userId", BSON_SUBTYPE_UUID, id, sizeof id);
@@ -209,7 +209,8 @@ truce_status users_change(truce_store *store, const struct user_facts *facts, bs
     if (facts->custom)
         BSON_APPEND_DOCUMENT(&set, "customData", facts->custom);
     bson_append_document_end(&update, &set);
-    /* An attacker may know the old password, and may have created tokens with it. */
+    /* An attacker who knew the old password may have created tokens, so a new password removes
+     * them. */
     if (facts->password)
         BCON_APPEND(&update, "$unset", "{", "tokens", BCON_UTF8(""), "}");
     if (!status)

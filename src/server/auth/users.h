@@ -26,7 +26,7 @@ struct user {
     struct grants grants;
 };
 
-/* The facts to set; NULL and 0: unchanged. */
+/* The facts of a user to set. A field that is NULL or 0 stays unchanged. */
 struct user_facts {
     const char *name, *database;
     const char *password;
@@ -38,9 +38,10 @@ struct user_facts {
 /* Fails with BadValue for a name that users cannot have. */
 truce_status users_check_name(const char *name, bson_error_t *error);
 
-/* Fails with 51003 if the user exists. */
+/* Creates a user. Fails with 51003 if the user exists. */
 truce_status users_add(truce_store *store, const struct user_facts *facts, bson_error_t *error);
-/* Fails with UserNotFound (11). A new password removes the user's tokens (tokens.h). */
+/* Changes a user. Fails with UserNotFound (11) if it does not exist. A new password removes the
+ * user's tokens (tokens.h). */
 truce_status users_change(truce_store *store, const struct user_facts *facts, bson_error_t *error);
 truce_status users_grant(truce_store *store, const char *database, const char *name,
                          const struct grants *grants, bool revoke, bson_error_t *error);
@@ -53,7 +54,7 @@ truce_status users_remove_all(truce_store *store, const char *database, int64_t 
 truce_status users_read(truce_store *store, const char *database, const char *name,
                         bson_t *document, bson_error_t *error);
 truce_status users_count(truce_store *store, int64_t *count, bson_error_t *error);
-/* Returns false if the document is not a valid user. */
+/* Fills `user` from a user's document. Returns false if the document is not a valid user. */
 bool users_load(const bson_t *document, struct user *user);
 /* Reads the keys for the mechanism in `credential`. Returns false if the user has none. */
 bool users_credential(const bson_t *document, struct scram_credential *credential);

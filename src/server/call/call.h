@@ -22,18 +22,18 @@ struct call_session {
     /* `autocommit` was given: the command belongs to a transaction. */
     bool transaction;
     uint8_t id[SESSION_ID_BYTES];
-    /* txnNumber, or -1 if it is not given. */
+    /* txnNumber, or -1 if the client gave none. */
     int64_t number;
     /* stmtId of the first statement. */
     int32_t statement;
-    /* stmtIds, or NULL if it is not given. */
+    /* stmtIds, or NULL if the client gave none. */
     const bson_t *statements;
 };
 
-/* Details of error 361. */
+/* The details of error 361: the collection that the command names has another UUID. */
 struct uuid_mismatch {
     const char *database, *expected;
-    /* NULL if no collection of the database has the UUID. */
+    /* The name of the collection that has the UUID, or NULL if none in the database has it. */
     const char *actual;
     uint8_t uuid[16];
 };
@@ -43,16 +43,16 @@ struct call {
     struct connection *connection;
     const struct wire_request *request;
     const struct command *command;
-    /* The value of the command's own field: "students" in {find: "students"}. */
+    /* The value of the command's first field: "students" in {find: "students"}. */
     bson_iter_t value;
     char database[DATABASE_NAME_MAX + 1];
     /* The store that the command uses: the server's, its transaction, or its snapshot. */
     truce_store *store;
-    /* The transaction that owns the cursors that the command opens and reads, or 0 if none
-     * exists. */
+    /* The transaction that owns the cursors that the command opens and reads, or 0 outside of
+     * transactions. */
     int64_t owner;
     struct call_session session;
-    /* The retryable write that the command is; NULL if it is not a retryable write. */
+    /* The state of a retryable write, or NULL for any other command. */
     struct retryable *retryable;
     /* A statement of the command was refused. The command itself succeeds, and its reply has the
      * error. */
@@ -61,33 +61,35 @@ struct call {
     bool unknown;
     /* The command reads a change stream. */
     bool follows;
-    /* Size of the error messages of its statements so far. */
+    /* The size of the error messages of the statements so far. */
     size_t error_bytes;
-    /* Time that the command waited at the client's request; not part of its own duration. */
+    /* The time that the command waited at the client's request. It does not count as duration of
+     * the command. */
     int64_t waited_ns;
-    /* maxTimeMS, or 0 if none exists. */
+    /* maxTimeMS, or 0 if the client gave none. */
     uint32_t deadline_ms;
-    /* readConcern: {level: "snapshot"}, and its atClusterTime (0 if none exists). */
+    /* readConcern is {level: "snapshot"}; `time` is its atClusterTime, or 0 if the client gave
+     * none. */
     bool snapshot;
     uint64_t time;
-    /* The registered snapshot that the command reads, or NULL if none exists. */
+    /* The registered snapshot that the command reads, or NULL if it reads current data. */
     struct registered_snapshot *read_snapshot;
     /* The client asked not to wait for the disk. */
     bool relaxed;
-    /* wtimeout of its write concern, or 0 if none exists. */
+    /* wtimeout of the write concern, or 0 if the client gave none. */
     int64_t concern_ms;
     /* readConcern is majority or linearizable. */
     bool majority;
-    /* The answer waits for the sync target, as that of a write. */
+    /* The command may write, so its reply waits for the sync target. */
     bool awaits_sync_target;
-    /* errorLabels and writeConcernError that a fail point puts into the reply, or NULL if none
-     * exists. */
+    /* The errorLabels that a fail point puts into the reply, and the writeConcernError of the
+     * reply, or NULL. */
     const bson_t *labels, *concern;
-    /* The views that its stages read, or NULL if none exists. */
+    /* The views that stages of the command read, or NULL. */
     struct aliases *aliases;
     /* The call holds the lock on the names of collections (collection_uuid.h). */
     bool holds_names;
-    /* Details of error 361, or NULL if none exists. */
+    /* The details of error 361, or NULL unless the command failed with it. */
     const struct uuid_mismatch *mismatch;
     /* Memory that is released when the call ends. */
     struct arena arena;
@@ -96,25 +98,26 @@ struct call {
 /* ---- commands -------------------------------------------------------------------------------- */
 
 enum command_traits {
-    /* It is in MongoDB's stable API, version 1. */
+    /* The command is in MongoDB's stable API, version 1. */
     COMMAND_STABLE = 1 << 0,
-    /* It may run in a transaction. */
+    /* The command may run in a transaction. */
     COMMAND_TRANSACTS = 1 << 1,
-    /* It is a write that clients may send again (retryable_writes.h). */
+    /* The command is a write that clients may send again (retryable_writes.h). */
     COMMAND_RETRIES = 1 << 2,
-    /* It accepts collectionUUID. */
+    /* The command accepts collectionUUID. */
     COMMAND_HAS_UUID = 1 << 3,
-    /* It drops collections. */
+    /* The command drops collections. */
     COMMAND_DROPS = 1 << 4,
-    /* It changes the names of collections, so it runs alone among calls with a collectionUUID. */
+    /* The command changes the names of collections, so no call with a collectionUUID runs at the
+     * same time. */
     COMMAND_CHANGES_NAMES = 1 << 5,
-    /* It reads views. */
+    /* The command can read views. */
     COMMAND_READS_VIEWS = 1 << 6,
-    /* It creates or drops views, or refuses each statement on a view by itself. */
+    /* The command creates or drops views, or refuses each statement on a view by itself. */
     COMMAND_CHECKS_VIEWS = 1 << 7,
-    /* It changes no document, whatever access it needs. */
+    /* The command changes no document, although the access that it needs would allow it. */
     COMMAND_KEEPS_DOCUMENTS = 1 << 8,
-    /* The client program names itself in it (hello). */
+    /* The command contains the name of the client program (hello). */
     COMMAND_NAMES_CLIENT = 1 << 9,
 };
 
@@ -127,7 +130,7 @@ struct command {
     struct need need;
     /* Bits of enum command_traits. */
     uint32_t traits;
-    /* A summary for listCommands; NULL means another spelling of a command. */
+    /* A summary for listCommands. NULL means that the row is another spelling of a command. */
     const char *help;
     /* Appends the fields that a failed operation of the patterns has besides MongoDB's; NULL means
      * a command of MongoDB. */
@@ -135,14 +138,14 @@ struct command {
                          bson_t *reply);
 };
 
-/* All commands of a server. The server gets the table when it starts, so that no file below it
- * depends on the handlers. */
+/* All commands of a server. The server gets a pointer to the table when it starts, so the files
+ * that dispatch commands do not depend on the handlers. */
 struct command_table {
     /* MongoDB's commands; a name of NULL ends them. */
     const struct command *commands;
     /* Returns the command of an operation of the patterns (operations/operation.h). */
     const struct command *(*of_operation)(const struct operation_row *row);
-    /* Returns the command of any kind with this name, or NULL if none exists. */
+    /* Returns the command or operation with this name, or NULL. */
     const struct command *(*find)(const char *name);
 };
 
@@ -170,16 +173,17 @@ void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYT
 
 /* Waits until the sync target works, if the call may write. Fails with LOCKED. */
 truce_status call_archive_sync_ready(struct call *call, bson_error_t *error);
-/* Does the same for an operation that turns out to write, before it does. */
+/* Does the same as call_archive_sync_ready for an operation that has found out that it writes,
+ * before it writes. */
 truce_status call_archive_sync_write(struct call *call, bson_error_t *error);
-/* Waits until the sync target has the commits that the answer depends on. Returns the status of
- * the answer: `status`, or UNKNOWN with an error. The answers of MongoDB's writes keep their status
- * and get a writeConcernError. */
+/* Waits until the sync target has the commits that the reply depends on. Returns the status of the
+ * reply: `status`, or UNKNOWN if the wait failed. MongoDB's writes keep their status and get a
+ * writeConcernError instead. */
 truce_status call_archive_sync_wait(struct call *call, truce_status status, bson_error_t *error);
 
 /* ---- errors (call_error.c) ------------------------------------------------------------------- */
 
-/* Returns an error message with the names that the client knows: "school.students" for the place
+/* Returns an error message with the names that the client knows: "school.students" for
  * "@school.students". The string lives as long as the call. */
 const char *call_message(struct call *call, const char *message);
 /* Appends errmsg. For duplicate keys and refused documents, the message and its extra fields are
@@ -199,8 +203,8 @@ uint32_t call_code(truce_status status, const bson_error_t *error);
 
 /* ---- fields (call_fields.c) ------------------------------------------------------------------ */
 
-/* Copies a value of FIELD_VALUE into `holder`, which the caller destroys, and sets `at` to it,
- * for the three functions above. */
+/* Copies a value of FIELD_VALUE into `holder`, which the caller destroys, and sets `at` to it, for
+ * functions that take an iterator. */
 void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at);
 
 /* Reads the fields of `document` into `into`. With `skip`, the document is a command: its first
@@ -214,20 +218,20 @@ truce_status call_own_fields(struct call *call, const struct field *fields, void
 /* Checks that the command has no fields but its own and those that every command may have. */
 truce_status call_no_fields(struct call *call, bson_error_t *error);
 
-/* Sets the variables ({name: expression}, or NULL if none exists) of all expressions that the
- * command compiles after this. */
+/* Sets the variables ({name: expression}, or NULL) of all expressions that the command compiles
+ * after this call. */
 truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error);
 
 /* Returns a view of the bytes that lives as long as the call. */
 const bson_t *call_view(struct call *call, const uint8_t *bytes, uint32_t size);
 const bson_t *call_view_of(struct call *call, const bson_iter_t *iter);
 
-/* Converts the collection that the command's own field names to its place in the store. */
+/* Converts the collection that the command's first field names to its name in the store. */
 truce_status call_place(struct call *call, char place[PLACE_MAX], bson_error_t *error);
-/* Converts another collection of the database. */
+/* Converts the name of another collection of the database. */
 truce_status call_place_of(struct call *call, const char *collection, char place[PLACE_MAX],
                            bson_error_t *error);
-/* Returns "school.students". */
+/* Returns the namespace of a collection of the call's database, such as "school.students". */
 const char *call_namespace(struct call *call, const char *collection);
 
 /* The documents of a command ("documents", "updates"), from an array in it or from sections after

@@ -1,5 +1,5 @@
 /*
- * --archive-sync: an answer waits until the archive has the commits that it depends on. The archive
+ * --archive-sync: a reply waits until the archive has the commits that it depends on. The archive
  * is the sync target (struct server_sync_target of server.h).
  *
  * The access that a call needs says whether it may write. An operation that needs more access for
@@ -7,7 +7,7 @@
  *
  * A call that may write waits twice: before its handler until the target works, and after it until
  * the target has all commits so far. The second wait is also for calls that failed or changed
- * nothing, because their answers depend on what is stored: a duplicate key, or a commit key that
+ * nothing, because their replies depend on what is stored: a duplicate key, or a commit key that
  * was used. A read with readConcern majority or linearizable waits after its handler. Other reads
  * do not wait, and a call that requested not to wait for the disk does not either. The statements
  * of a transaction wait at its commit.
@@ -38,7 +38,7 @@ static bool archive_sync_pipeline_writes(const bson_t *command)
     return bson_init_static(&stages, bytes, size) && truce__pipeline_writes(&stages);
 }
 
-/* Returns whether the call may write. The access that a command needs says what it may do. */
+/* Returns whether the call may write, judged by the access that its command needs. */
 static bool archive_sync_writes(const struct call *call)
 {
     const uint32_t reads = ACTION_FIND | ACTION_STATS | ACTION_LIST | ACTION_LIST_DATABASES;
@@ -63,7 +63,8 @@ static bool archive_sync_writes(const struct call *call)
     }
 }
 
-/* Returns when the client stops waiting; INT64_MAX: never. */
+/* Returns the time at which the client stops waiting (monotonic), or INT64_MAX if it waits without
+ * a limit. */
 static int64_t archive_sync_until_ns(const struct call *call)
 {
     int64_t ms = call->concern_ms;
@@ -80,7 +81,7 @@ truce_status call_archive_sync_write(struct call *call, bson_error_t *error)
     const struct server_sync_target *sync_target = call->server->sync_target;
     truce_status status;
 
-    /* invariant 5 of server.h */
+    /* These calls do not wait, or already wait for the target (invariant 5 of server.h). */
     if (!sync_target || call->relaxed || call->session.transaction || call->awaits_sync_target)
         return TRUCE_OK;
     status = sync_target->ready(sync_target->arg, archive_sync_until_ns(call), error);
@@ -92,7 +93,7 @@ truce_status call_archive_sync_ready(struct call *call, bson_error_t *error)
 {
     const struct server_sync_target *sync_target = call->server->sync_target;
 
-    /* invariant 5 of server.h */
+    /* Only a call that may write waits before it begins (invariant 5 of server.h). */
     if (!sync_target || !archive_sync_writes(call))
         return TRUCE_OK;
     call->awaits_sync_target = true;
@@ -118,7 +119,7 @@ truce_status call_archive_sync_wait(struct call *call, truce_status status, bson
     bson_error_t late;
     truce_status waited;
 
-    /* invariant 5 of server.h */
+    /* A read waits only if its readConcern demands it (invariant 5 of server.h). */
     if (!sync_target || (!writes && !call->majority))
         return status;
     waited = sync_target->wait(sync_target->arg, archive_sync_until_ns(call), &late);

@@ -33,7 +33,7 @@ struct part {
     size_t size;
 };
 
-/* Takes the part of `*text` before `end`, and moves `*text` after `end`. */
+/* Cuts off the part of `*text` before the string `end`, and moves `*text` after `end`. */
 static bool duplicate_take(const char **text, const char *end, struct part *part)
 {
     const char *found = strstr(*text, end);
@@ -108,7 +108,7 @@ static bool duplicate_read_message(const char *at, struct duplicate *duplicate)
     if (!duplicate_take(&at, " in the unique index \"", &duplicate->values) ||
         !duplicate_take(&at, "\" {", &duplicate->name))
         return false;
-    at--; /* Moves back to the brace. */
+    at--; /* Moves back, so that the brace is read again. */
     if (!duplicate_take(&at, "} of ", &duplicate->pattern))
         return false;
     duplicate->pattern.size++;
@@ -283,7 +283,7 @@ static const char *error_stream_label(uint32_t code)
     if (code == CODE_CHANGE_STREAM_FATAL || code == CODE_CHANGE_STREAM_HISTORY_LOST ||
         code == CODE_BSON_OBJECT_TOO_LARGE)
         return "NonResumableChangeStreamError";
-    /* FailedToSatisfyReadPreference, StaleEpoch, RetryChangeStream. */
+    /* Codes 133 FailedToSatisfyReadPreference, 150 StaleEpoch, and 234 RetryChangeStream. */
     return error_is_retryable(code) || code == 133 || code == 150 || code == 234
                ? "ResumableChangeStreamError"
                : NULL;

@@ -113,7 +113,8 @@ static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t
             CODE_INVALID_LENGTH, error,
             "the command has more than %d statements, which is the maximum: split it",
             TRUCE_BULK_MAX);
-    if (!(documents->count & (documents->count - 1))) { /* At 0, 1, 2, 4, ... the array doubles. */
+    /* The array is full, and grows, if the count is 0 or a power of two. */
+    if (!(documents->count & (documents->count - 1))) {
         size_t room = documents->count ? 2 * (size_t)documents->count : 1;
         const bson_t **wider = truce__arena_take(&call->arena, room * sizeof *wider);
 

@@ -24,8 +24,8 @@
 
 #define CONCERN_MEMBERS_MAX 50 /* The maximum number of members of a replica set in MongoDB. */
 
-/* Keeps the writeConcernError of a write concern that a set of one member cannot satisfy. The
- * write itself is done. */
+/* If a set of one member cannot satisfy the write concern, sets the writeConcernError of the reply.
+ * The write itself is executed. */
 static void options_keep_members(struct call *call, const bson_iter_t *w)
 {
     int64_t members;
@@ -236,7 +236,7 @@ static truce_status options_check_level(const bson_iter_t *level, bson_error_t *
 static truce_status options_read_concern_of_reads(struct call *call, const bson_iter_t *value,
                                                   bson_error_t *error)
 {
-    /* A single node always has the latest data, so some fields have no effect. */
+    /* Some of these fields have no effect, because a single node always has the latest data. */
     static const char *const names[] = {"level",       "atClusterTime", "afterClusterTime",
                                         "afterOpTime", "provenance",    NULL};
     bson_iter_t field;
@@ -306,7 +306,7 @@ static truce_status options_read_field(struct call *call, const bson_iter_t *at,
     truce_status status;
 
     if (BSON_ITER_HOLDS_NULL(at) && strcmp(name, "$db") != 0)
-        return TRUCE_OK; /* As in call_fields, the same as an absent field. */
+        return TRUCE_OK; /* null means an absent field, as in call_fields. */
     if (!strcmp(name, "$db")) {
         if (!BSON_ITER_HOLDS_UTF8(at))
             return truce__field_wrong_type(at, "a string", error);

@@ -29,7 +29,7 @@ struct fail_point {
     struct order commands, writes, more;
 };
 
-/* The failure of a write or of a getMore. */
+/* The failure of a statement of a write, or of a getMore. */
 struct fail_write {
     int64_t code;
     bool closes;
@@ -128,7 +128,8 @@ static const bson_t *data_of(struct call *call, const struct order *order)
     return call_view(call, truce__arena_copy(&call->arena, bson_get_data(order->data), size), size);
 }
 
-/* Takes the failure of the call, if it was chosen, as views that live as long as the call. */
+/* Counts the call if the data choose it, and returns its failure as views that live as long as the
+ * call. */
 static bool point_take(struct fail_point *point, struct call *call, struct fail_data *data)
 {
     struct order *order = &point->commands;
@@ -195,8 +196,8 @@ void fail_point_leave(struct call *call, bson_t *reply)
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* Takes the failure of the write. A failure with an exception is counted before the statement, any
- * other one after it. */
+/* Counts the statement and returns its failure. A failure with a code is counted before the
+ * statement runs, any other failure after it. */
 static bool take_write(struct call *call, bool before, struct fail_write *write)
 {
     struct fail_point *point = call->server->fail_point;
@@ -325,7 +326,7 @@ static truce_status point_check_code(struct call *call, const struct order *made
     return status;
 }
 
-/* Replaces the order. `made` gets the old data, which the caller frees. */
+/* Replaces the order by `made`. `made` gets the old data, which the caller frees. */
 static int64_t point_put(struct fail_point *point, struct order *order, struct order *made)
 {
     int64_t entered;

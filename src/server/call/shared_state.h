@@ -36,7 +36,8 @@ struct connection {
     struct connection *next;
     struct server *server;
     pthread_t thread;
-    /* The thread exists. Written by the accepter, and by server_stop after the accepter's end. */
+    /* The thread exists. The accepter sets the flag; after the accepter's end, server_stop changes
+     * it. */
     bool started;
     int socket;
     /* The socket belongs to the HTTP server, which also runs the connection's thread. */
@@ -57,9 +58,10 @@ struct connection {
     char app[130];
     /* A complete message has been received. */
     bool heard;
-    /* The client must log in and has not yet. Other threads read it. */
+    /* The client must log in and has not done so yet. Other threads read the flag. */
     atomic_bool stranger;
-    /* The connection was evicted for another one, and is about to end. Under the server's mutex. */
+    /* The connection was evicted for another one, and is about to end. Guarded by the server's
+     * mutex. */
     bool evicted;
     /* The connection ends instead of sending the current reply. */
     bool ends;
@@ -71,15 +73,18 @@ struct server {
     truce_store *store;
     char database[64];
     const struct command_table *commands;
-    /* Answers a request. `reply` is always initialised. Returns the class of its error. */
+    /* Runs a request and fills its reply, which is always initialised. Returns the status of the
+     * reply. */
     truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
                              bson_t *reply);
     /* Reads the roles of the call's user again if they may have changed; NULL means that the server
      * has no users. */
     truce_status (*refresh_login)(struct call *call, bson_error_t *error);
+    /* The listening TCP socket, or -1, and its port. */
     int listener, port, connections_max;
     /* The Unix socket, or NULL if none exists. */
     struct local_socket *local;
+    /* The time when the server started, in ms since 1970 and on the monotonic clock. */
     int64_t started_ms, started_ns;
     /* The threads that accept connections, and that prune the change feed. */
     pthread_t accepter, pruner;
@@ -90,63 +95,73 @@ struct server {
     struct handles *handles;
     struct snapshot_registry *snapshots;
     struct views *views;
-    /* The name of the replica set that the server presents, and its address; empty: none. */
+    /* The name of the replica set that the server presents, and HOST:PORT of the server in it, or
+     * "" for a standalone server. */
     char set[64], me[300];
     /* The id of the last reply. */
     atomic_int last_message;
-    /* Number of commands that were begun. */
+    /* The number of commands that were begun. */
     atomic_llong operations;
     atomic_llong counted[COUNTED_KINDS];
-    /* The last cluster time of a reply (server_time). */
+    /* The last cluster time that a reply had (server_time). */
     atomic_ullong time;
-    /* The end of the range of times that this server has reserved (cluster_time.c). */
+    /* The end of the range of times that this server has reserved (cluster_time.c). Guarded by the
+     * mutex of the snapshot registry. */
     uint64_t ticks_until;
-    /* NULL if the server was not started for tests. */
+    /* The fail points, or NULL without --test-commands. */
     struct fail_point *fail_point;
-    /* NULL means no TLS. */
+    /* The TLS configuration, or NULL if connections are plain. */
     struct tls *tls;
+    /* The time limits of struct server_options. */
     int64_t handshake_ms, message_ms, stranger_ms, send_ms;
     bool auth;
-    /* The key of the challenges for unknown users. */
+    /* The random key from which the challenges for unknown users are derived
+     * (scram_unknown_user). */
     uint8_t secret[SCRAM_KEY_MAX];
+    /* The delay of the reply to a failed login. */
     int64_t login_delay_ms;
-    /* Stops the server at a client's request; NULL means that clients may not. */
+    /* Stops the server at a client's request. NULL means that clients must not stop it. */
     void (*shutdown)(void *arg);
     void *shutdown_arg;
-    /* NULL means no log. */
+    /* The log of the server, or NULL. */
     struct log *log;
-    /* NULL means that answers wait for the disk only. */
+    /* The second copy that replies wait for, or NULL if they wait for the disk only. */
     const struct server_sync_target *sync_target;
     /* Commands that take at least this long are logged. */
     atomic_llong slow_ms;
-    /* When a failure of the store was last logged (monotonic; 0 means never), and the number of
-     * failures that were suppressed since then. */
+    /* The time when a failure of the store was last logged (monotonic, 0 means never), and the
+     * number of failures that were suppressed since then. */
     atomic_llong trouble_ns, trouble_suppressed;
-    /* Number of changes of users by this server, from 1. */
+    /* The number of changes of users by this server, from 1. Connections compare it to detect
+     * changes. */
     atomic_llong changes;
+    /* The number of logins that succeeded, and of those that failed. */
     atomic_llong logins, logins_failed;
-    /* Number of replies to failed logins that are being delayed. */
+    /* The number of replies to failed logins that are being delayed. */
     atomic_int delayed;
     struct sweeper *sweeper;
     struct metrics *metrics;
     struct top *top;
-    /* NULL means that metrics have no port. */
+    /* The port for metrics, or NULL. */
     struct metrics_port *metrics_port;
-    /* NULL means no HTTP. */
+    /* The HTTP server, or NULL. */
     struct http *http;
 
-    /* The names of collections. Commands that drop or rename collections lock it exclusively
+    /* Guards the names of collections. Commands that drop or rename collections lock it exclusively
      * (collection_uuid.h). */
     pthread_rwlock_t names;
 
     /* Protects the fields below. */
     pthread_mutex_t mutex;
+    /* Signalled when a connection has left the list. */
     pthread_cond_t gone;
     /* The sweeper's thread exists. */
     bool sweeping;
     struct connection *connections;
     /* Connections whose threads are to be joined. */
     struct connection *ended;
+    /* The length of `connections`, and the numbers of connections that were accepted and refused
+     * since the start. */
     int connected;
     int64_t created, refused;
     /* Written under the mutex; may be read without it. */
@@ -165,14 +180,15 @@ void connection_serve(struct connection *connection);
 
 /* ---- session/cluster_time.c ------------------------------------------------------------------ */
 
-/* Returns the time for a reply. It never goes back. Two servers of one file differ by their
- * clocks. */
+/* Returns the cluster time for a reply. The times of a server never decrease. Those of two servers
+ * of one file differ as their clocks do. */
 uint64_t server_time(struct server *server);
-/* Returns the time of a snapshot. No other snapshot of the store ever has the same time, also
- * after a restart. Later changes through this server have later times. Not for several threads at
- * once. Fails if the store cannot reserve times. */
+/* Sets *time to the time of a new snapshot. No other snapshot of the store ever has the same time,
+ * also after a restart. Later changes through this server have later times. One thread at a time
+ * may call it. Fails if the store cannot reserve times. */
 truce_status server_tick(struct server *server, uint64_t *time, bson_error_t *error);
-/* Sets the time of a starting server after all times that earlier servers gave to snapshots. */
+/* Sets the time of a server that starts. It is later than all times that earlier servers gave to
+ * snapshots. */
 truce_status server_start_time(struct server *server, bson_error_t *error);
 
 #endif

@@ -3,8 +3,8 @@
 
 /*
  * Sizes of collections and databases: the documents (`bytes`), and for a file the pages of
- * documents and index entries (`storage`, `index_bytes`), of which `unused` is empty. For a store
- * that does not report pages, `storage` is the size of the documents.
+ * documents and index entries (`storage`, `index_bytes`), of which `unused` is empty. If the store
+ * does not report pages, `storage` is the size of the documents.
  *
  * Sizes are computed on request by reading everything: half a second for 10^6 documents of 210
  * bytes.
@@ -25,8 +25,8 @@ struct databases {
     uint32_t count;
 };
 
-/* Counts the collections of each database, and with `measured` their sizes. The caller frees `all`
- * in any case. */
+/* Counts the collections of each database, and with `measured` sums their sizes. The caller frees
+ * `all` in any case. */
 truce_status databases_count(struct call *call, bool measured, struct databases *databases,
                              bson_error_t *error);
 

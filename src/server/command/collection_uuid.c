@@ -49,11 +49,11 @@ static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
 }
 
 struct search {
-    /* The place with the UUID, borrowed from the list, or NULL if none exists. */
+    /* The collection that has the UUID, borrowed from the list, or NULL. */
     const char *found;
     /* At least one collection has a UUID. */
     bool any;
-    /* At least one collection exists. */
+    /* The list has at least one collection. */
     bool there;
 };
 

@@ -18,12 +18,13 @@
  * fails with 361 and sets call->mismatch. Fails with TypeMismatch (14) if it is not a UUID, and
  * with 115 if the store has no UUIDs. */
 truce_status same_collection_check(struct call *call, bson_error_t *error);
-/* Checks a collection elsewhere in the command, by a valid namespace (DATABASE.NAME). */
+/* Does the same for a collection that a field of the command names, by a valid namespace
+ * (DATABASE.NAME). */
 truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,
                                 bson_error_t *error);
 
-/* Enclose every command. A command that drops or renames waits in the first call for commands with
- * a collectionUUID. The second call ends the lock of either kind. */
+/* These calls enclose every command. A command that drops or renames collections waits in the first
+ * call for commands with a collectionUUID. The second call releases the lock of either kind. */
 void same_collection_begin(struct call *call);
 void same_collection_end(struct call *call);
 

@@ -4,14 +4,14 @@
 /* Replies with a batch of documents: {cursor: {id, ns, firstBatch: [...]}}. */
 #include "server/call/call.h"
 
-/* Appends a batch of at most `most` documents (negative: no maximum) named `name`. Then the entry
- * is closed if it is at its end or with `one_batch`, and otherwise registered for getMore. */
+/* Appends a batch of at most `most` documents (negative means no maximum) under `name`. Then closes
+ * the entry if it is at its end or `one_batch` is set, and otherwise registers it for getMore. */
 truce_status cursor_reply(struct call *call, struct cursor_entry *entry, const char *name,
                           int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
-/* Appends the first batch of a new cursor, which it takes over. */
+/* Appends the first batch of a new cursor. Takes ownership of the cursor. */
 truce_status cursor_reply_first(struct call *call, truce_cursor *cursor, const char *ns,
                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
-/* Appends the first batch of the documents in an array, which it takes over. */
+/* Appends the first batch of the documents in an array. Takes ownership of the array. */
 truce_status cursor_reply_array(struct call *call, bson_t *array, const char *ns, int64_t most,
                                 bson_t *reply, bson_error_t *error);
 /* Appends {atClusterTime: the time of the snapshot}. */

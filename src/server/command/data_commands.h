@@ -2,8 +2,8 @@
 #define TRUCE_SERVER_COMMAND_DATA_COMMANDS_H
 
 /*
- * The rows of MongoDB's data commands: those that need no client. Both tables have them, that of
- * truce serve (commands.c) and that of truce_command (in_process_commands.c).
+ * The rows of MongoDB's data commands, which need no connection. The tables of truce serve
+ * (commands.c) and of truce_command (in_process_commands.c) both contain them.
  */
 #include "server/command/handlers.h"
 #include "server/command/serve_pattern_operations.h"
@@ -37,7 +37,7 @@
         NEED_SERVER, actions                                                                       \
     }
 
-/* The traits of insert, update, and delete. */
+/* The traits that insert, update, and delete share. */
 #define DATA_WRITES                                                                                \
     (COMMAND_STABLE | COMMAND_TRANSACTS | COMMAND_RETRIES | COMMAND_HAS_UUID | COMMAND_CHECKS_VIEWS)
 

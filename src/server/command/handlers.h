@@ -4,8 +4,8 @@
 /* The handlers of the commands, by file; server/commands.c has the table. */
 #include "server/call/call.h"
 
-/* Clients of all ages accept MongoDB 8.0. */
-/* The version of MongoDB whose commands these are. */
+/* The version of MongoDB that the server reports, and whose commands it has. Old and new drivers
+ * accept it. */
 #define SPOKEN_VERSION "8.0.0"
 
 #define SERVED(name)   truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
@@ -33,12 +33,12 @@ truce_status serve_explain_aggregate(struct call *call, struct aggregate_request
 /* serve_change_stream.c */
 /* Returns whether the pipeline has a $changeStream. */
 bool serve_is_change_stream(const bson_t *pipeline);
-/* Opens a change stream; `name` is the collection's as the client has it, `place` as the store
- * has it. */
+/* Opens a change stream; `name` is the collection's name for the client, `place` its name in the
+ * store. */
 truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *place,
                                  const char *name, int64_t most, bson_t *reply,
                                  bson_error_t *error);
-/* Runs getMore on a change stream, whose entry it takes over. */
+/* Runs getMore on a change stream. Takes ownership of the entry. */
 truce_status serve_change_stream_more(struct call *call, struct cursor_entry *held, int64_t most,
                                       bson_t *reply, bson_error_t *error);
 
@@ -69,8 +69,8 @@ SERVED(serve_drop_database);
 SERVED(serve_list_collections);
 SERVED(serve_list_databases);
 
-/* Finds out whether the place is a collection. If `facts` is not NULL, it gets the entry in the
- * list of collections and is always initialised. */
+/* Sets *there to whether a collection of this name is in the store. If `facts` is not NULL, it gets
+ * the collection's entry in the list of collections and is always initialised. */
 truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);
@@ -93,15 +93,15 @@ SERVED(serve_create);
 SERVED(serve_modify_collection);
 SERVED(serve_drop);
 SERVED(serve_rename);
-/* Returns the place of a namespace such as "school.students". The caller needs the actions there.
- * Fails with 166 for a view. */
+/* Returns the name in the store of a namespace such as "school.students". Fails if the user lacks
+ * the actions there, and with 166 for a view. */
 truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
                             char place[PLACE_MAX], bson_error_t *error);
 
 /* serve_sizes.c */
 SERVED(serve_collection_stats);
 SERVED(serve_database_stats);
-/* Does the same for a stage with the field {scale}. */
+/* Does what serve_collection_stats does, for a stage with the field {scale}. */
 truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply,
                          bson_error_t *error);
 
@@ -144,7 +144,7 @@ SERVED(serve_fail_point);
 SERVED(serve_start_session);
 SERVED(serve_end_sessions);
 SERVED(serve_end_all_sessions);
-/* Replies with ok: 1. */
+/* Does nothing, and replies with ok: 1. */
 SERVED(serve_nothing);
 SERVED(serve_refresh_sessions);
 /* Refuses commitTransaction and abortTransaction outside of a transaction. */

@@ -27,7 +27,7 @@ static const struct field find_fields[] = {
     {"tailable", FIELD_PLAIN, 0, true},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct find_request, let)},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* Checked by collection_uuid.h. */
     {"max", FIELD_DOCUMENT, offsetof(struct find_request, max), true},
     {"min", FIELD_DOCUMENT, offsetof(struct find_request, min), true},
     {"returnKey", FIELD_FLAG, offsetof(struct find_request, keys), true},
@@ -53,12 +53,12 @@ truce_status request_read_find(struct call *call, struct find_request *find, bso
         status = check_not_negative(find->skip, "skip", error);
     if (!status)
         status = check_not_negative(find->batch, "batchSize", error);
-    if (find->limit < 0) { /* Old drivers request a single batch by a negative limit. */
+    if (find->limit < 0) { /* A negative limit is how old drivers request a single batch. */
         find->one_batch = true;
         find->limit = find->limit == INT64_MIN ? 0 : -find->limit;
     }
     if (find->limit && find->limit <= find->batch)
-        find->one_batch = true; /* No cursor stays open. */
+        find->one_batch = true; /* With a single batch, no cursor stays open. */
     find->options = (truce_find_options){.projection = find->projection,
                                          .sort = find->sort,
                                          .hint = find->hint,
@@ -129,7 +129,7 @@ static const struct field aggregate_fields[] = {
     {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct aggregate_request, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_DOCUMENT, offsetof(struct aggregate_request, let)},
-    {"collectionUUID", FIELD_IGNORED, 0, true}, /* collection_uuid.h */
+    {"collectionUUID", FIELD_IGNORED, 0, true}, /* Checked by collection_uuid.h. */
     {NULL, FIELD_IGNORED, 0}};
 
 struct batch_size {
@@ -152,8 +152,9 @@ truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *mos
     return status;
 }
 
-/* Reads the name and the place of the collection of an aggregate. {aggregate: 1} reads no
- * collection, as with $documents. The place is then a reserved one. */
+/* Reads the name of the collection of an aggregate, for the client and in the store. {aggregate: 1}
+ * reads no collection, for example with $documents. The name in the store is then a reserved
+ * one. */
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
 {
@@ -168,7 +169,7 @@ static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], co
 }
 
 /* Checks a pipeline that begins with $documents. Only $documents may start a pipeline without a
- * collection, and it needs one. */
+ * collection, and $documents is allowed only there. */
 static truce_status question_check_documents(struct call *call, const bson_t *pipeline,
                                              bson_error_t *error)
 {
@@ -216,7 +217,8 @@ static truce_status allow_place(void *arg, const char *database, const char *col
         error);
 
     if (writes)
-        truce__budget_watch(NULL); /* Another thread's writes may share this call's write. */
+        /* killOp must not end the call: its write may be shared with writes of other threads. */
+        truce__budget_watch(NULL);
     if (!status)
         status = writes ? view_refuse(arg, database, collection, true, error)
                         : view_join(arg, database, collection, error);
@@ -290,7 +292,7 @@ static void ask_end(struct call *call, struct asked *asked, const struct view_so
     bson_destroy(&asked->array);
 }
 
-/* Returns the first given option that needs a collection, or NULL if no option does. */
+/* Returns the name of the first option in the request that views do not support, or NULL. */
 static const char *no_view_takes(const struct find_request *find)
 {
     if (find->min && !bson_empty(find->min))
@@ -319,7 +321,7 @@ truce_status request_find_of_view(struct call *call, const struct find_request *
     if (untaken)
         return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
                              "Option %s not supported in aggregation.", untaken);
-    if (natural) /* The order is that of the collection that the view reads. */
+    if (natural) /* {$natural} orders by the collection that the view reads. */
         aggregate->hint = find->sort;
     ask_filter(&asked, find->filter);
     if (find->sort && !natural && !bson_empty(find->sort))

@@ -4,7 +4,9 @@
 /* The fields of find, count, distinct, and aggregate. */
 #include "server/call/call.h"
 
-#define FIRST_BATCH 101 /* As in MongoDB: a result of at most 101 documents needs one batch. */
+/* The size of the first batch, as in MongoDB. A result of at most 101 documents needs no
+ * getMore. */
+#define FIRST_BATCH 101
 
 struct find_request {
     const bson_t *filter, *sort, *projection, *hint, *let;
@@ -32,11 +34,13 @@ struct aggregate_request {
     int64_t batch;
     const char *name; /* The collection's name, as the client knows it. */
     char place[PLACE_MAX];
-    const bson_t *shown; /* The pipeline, including that of the view that it reads. */
+    /* The pipeline, with the stages of the view that it reads, as clients wrote them. */
+    const bson_t *shown;
     truce_aggregate_options options;
 };
 
-/* These read the command of the call. The variables of `let` apply from then on (call_let). */
+/* These functions read the command of the call. The variables of `let` apply from then on
+ * (call_let). */
 truce_status request_read_find(struct call *call, struct find_request *find, bson_error_t *error);
 truce_status request_read_count(struct call *call, struct count_request *count,
                                 bson_error_t *error);
@@ -45,15 +49,15 @@ truce_status request_read_distinct(struct call *call, struct distinct_request *d
 truce_status request_read_aggregate(struct call *call, struct aggregate_request *aggregate,
                                     bson_error_t *error);
 
-/* Returns the pipeline with places instead of names of collections, which the caller must be
- * allowed to read or write. For a view, the pipeline, `place`, and `shown` are those of the
- * collection that it reads. The pipeline lives as long as the call. */
+/* Returns the pipeline with the store's names of collections. The user must be allowed to read or
+ * write them. If the aggregate reads a view, the pipeline, `place`, and `shown` are those of the
+ * collection under the view. The pipeline lives as long as the call. */
 truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
                               const bson_t **pipeline, bson_error_t *error);
 
-/* Convert a find, a count ({n}; no document: 0), or a distinct (the documents) of a view to an
- * aggregate of its collection that begins with the stages of the view. `pipeline` and `shown`
- * live as long as the call. */
+/* These functions convert a read of a view to an aggregate of its collection, whose first stages
+ * are those of the view. For a count, the aggregate returns {n}, or no document if the count is 0;
+ * for a distinct, it returns the documents. `pipeline` and `shown` live as long as the call. */
 truce_status request_find_of_view(struct call *call, const struct find_request *find,
                                   const struct view_source *source,
                                   struct aggregate_request *aggregate, bson_error_t *error);
@@ -62,12 +66,12 @@ void request_count_of_view(struct call *call, const struct count_request *count,
 void request_distinct_of_view(struct call *call, const struct distinct_request *distinct,
                               const struct view_source *source,
                               struct aggregate_request *aggregate);
-/* Does the same for the call's own command, which is one of the three. */
+/* Does the same for the command of the call, which is a find, a count, or a distinct. */
 truce_status request_of_view(struct call *call, const struct view_source *source,
                              struct aggregate_request *aggregate, bson_error_t *error);
 
-/* Reads {batchSize} from a command's `cursor`, which is NULL if it is not given. Without the field,
- * *most stays unchanged. */
+/* Reads {batchSize} from a command's option `cursor`, which may be NULL. Without the field, *most
+ * stays unchanged. */
 truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *most,
                            bson_error_t *error);
 

@@ -50,7 +50,8 @@ truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Serves {logRotate: 1 or "server"}. There is no audit log to rotate. */
+/* Serves {logRotate: 1 or "server"}. The server has no audit log, so {logRotate: "audit"} is
+ * refused. */
 truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct field fields[] = {{0}};
@@ -72,7 +73,8 @@ truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 struct parameters {
-    const bson_value_t *lifetime, *pause, *fixed; /* `fixed`: parameters that cannot change. */
+    /* The parameters of the command. `fixed` is any parameter that cannot change. */
+    const bson_value_t *lifetime, *pause, *fixed;
 };
 
 #define PARAMETER(name, member)                                                                    \

@@ -54,8 +54,11 @@ static const struct field bulk_fields[] = {
 
 /* The places of nsInfo, in the arena. */
 struct target {
-    const char *place;    /* NULL means a view, or a collection with another UUID. */
-    bson_error_t refusal; /* The error of statements in that case. */
+    /* The collection's name in the store, or NULL for a view and for a collection with another
+     * UUID. */
+    const char *place;
+    /* The error of each statement on it if `place` is NULL. */
+    bson_error_t refusal;
     const struct uuid_mismatch *mismatch;
 };
 
@@ -75,8 +78,8 @@ static const struct field target_fields[] = {
     {"encryptionInformation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* Reads a namespace. As in MongoDB, a view, or a collection with another UUID, refuses each
- * statement and not the command. */
+/* Reads a namespace. As in MongoDB, if it is a view or a collection with another UUID, each
+ * statement on it fails, and not the command. */
 static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
 {
@@ -127,7 +130,8 @@ static truce_status read_targets(struct call *call, struct targets *targets, bso
 struct operation_fields {
     int64_t target;
     const bson_t *document;
-    struct write_update update; /* A delete uses its filter, multi, and hint. */
+    /* Also used for a delete, which has a filter, multi, and a hint. */
+    struct write_update update;
 };
 
 #define OPERATION(field) offsetof(struct operation_fields, field)
@@ -221,7 +225,8 @@ static truce_status bulk_read_operation(struct call *call, const bson_t *stateme
 
 struct operations {
     const truce_write *writes;
-    const struct target **targets; /* The target of each operation. */
+    /* targets[i] is the target of operation i. */
+    const struct target **targets;
     truce_write_outcome *outcomes;
     uint32_t count;
 };
@@ -267,7 +272,7 @@ static void bulk_append_item(struct call *call, const struct operations *operati
         call_append_mismatch(operations->targets[i]->mismatch, item);
 }
 
-/* Statements that were not run have no result. */
+/* Makes the array of results. Statements that were not run have none. */
 static bson_t *list_items(struct call *call, const struct operations *operations, bool errors_only,
                           struct sums *sums)
 {

@@ -88,7 +88,8 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
         bson_destroy(&places.list);
         status = places_begin(call, NULL, false, &places, error);
     }
-    if (!status && !strcmp(call->database, "admin")) /* Users are stored in admin. */
+    /* The database admin stores the users. */
+    if (!status && !strcmp(call->database, "admin"))
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "Dropping the 'admin' database is prohibited.");
     while (!status && places_next(&places, &place, &facts))
@@ -96,7 +97,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
             status = truce_collection_drop(call->server->store, place, error);
             any = any || !status;
             if (status == TRUCE_NOT_FOUND)
-                status = TRUCE_OK; /* Another client has dropped it. */
+                status = TRUCE_OK; /* Another client has dropped the collection in the meantime. */
         }
     if (!status && any && engine) /* Change streams of the database then receive dropDatabase. */
         status = truce__engine_feed_note(engine, FEED_DROP_DATABASE, call->database, error);
@@ -110,7 +111,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
 struct list {
     const bson_t *filter;
     bool names_only;
-    const bson_t *cursor; /* For collections only. */
+    const bson_t *cursor; /* Only listCollections has this option. */
 };
 
 static const struct field list_fields[] = {
@@ -121,7 +122,7 @@ static const struct field list_fields[] = {
     {"cursor", FIELD_DOCUMENT, offsetof(struct list, cursor)},
     {NULL, FIELD_IGNORED, 0}};
 
-/* A list of the entries that match the client's filter. */
+/* The entries of a list that match the client's filter. */
 struct sifted {
     struct match *match;
     struct query_context context;

@@ -11,7 +11,8 @@
 #include "server/session/change_stream.h"
 #include "store/mongodb/mongo_session.h"
 
-#define WAIT_MS                1000 /* The default wait of getMore, as in MongoDB. */
+/* The default time that getMore waits for events, as in MongoDB. */
+#define WAIT_MS                1000
 
 #define CODE_CLIENT_DISCONNECT 279
 
@@ -136,7 +137,8 @@ static truce_status read_reach(struct call *call, const struct stage *stage, con
         return refuse_internal(call->database, error);
     if (!whole && truce__place_is_system(name))
         return refuse_internal(name, error);
-    /* A collection that cannot exist would be watched forever. */
+    /* A name that no collection can have is refused, because the stream would never have an
+     * event. */
     if (!whole && truce__collection_name_check(options->place, error))
         return TRUCE_INVALID;
     /* No role of a single database covers all databases. */
@@ -156,7 +158,7 @@ static void rest_of(const bson_t *pipeline, bson_t *stages)
         truce__value_append_element(stages, &count, truce__value_of_iter(&at));
 }
 
-/* Events are committed changes, so weaker read concerns are not supported. */
+/* Refuses read concerns other than majority, because events are committed changes. */
 static truce_status change_stream_check_concern(const struct call *call, bson_error_t *error)
 {
     bson_iter_t at, level;
@@ -204,7 +206,7 @@ static truce_status change_stream_read_options(struct call *call, const bson_t *
     options->expanded = stage.expanded;
     if (!status)
         status = read_reach(call, &stage, name, options, error);
-    /* The token of a stream that is passed on is the server's. */
+    /* The token of a stream that is passed on belongs to the MongoDB server, which checks it. */
     return status || truce__mongo_is(call->server->store)
                ? status
                : change_stream_read_start(&stage, token, options, error);
@@ -277,13 +279,13 @@ static bool has_hung_up(const struct connection *connection)
     return poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
-/* Checks whether the wait must end. A failure ends the stream; Sets `*enough` if the server
- * stops. */
+/* Checks whether the wait must end. A failure ends the stream. Sets *enough if the call must reply
+ * with what it has. */
 static truce_status change_stream_check_end(struct call *call, const struct cursor_entry *entry,
                                             bool *enough, bson_error_t *error)
 {
     *enough = server_is_stopping(call->server);
-    if (has_hung_up(call->connection)) /* No client will read the stream. */
+    if (has_hung_up(call->connection)) /* No client is left that reads the stream. */
         return truce__refuse(CODE_CLIENT_DISCONNECT, error, "the client has disconnected");
     if (cursors_is_killed(call->server->cursors, entry))
         return truce__refuse(CODE_CURSOR_KILLED, error, "cursor id %lld was killed",
@@ -293,7 +295,8 @@ static truce_status change_stream_check_end(struct call *call, const struct curs
     return TRUCE_OK;
 }
 
-/* Reads events, or waits until there are some, the time has expired, or the wait must end. */
+/* Reads events. Without an event, waits until one arrives, the time has expired, or the wait must
+ * end. */
 static truce_status read_or_wait(struct call *call, struct cursor_entry *entry, int64_t most,
                                  bson_t *batch, bson_error_t *error)
 {

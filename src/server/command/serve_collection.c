@@ -19,11 +19,13 @@
 /* ---- collections ----------------------------------------------------------------------------- */
 
 struct shape {
-    const bson_t *validator, *images; /* NULL if it is not given. */
-    const bson_t *index;              /* Only in collMod. */
-    const bson_t *id_index;           /* Only in create. */
+    /* NULL if the command has no such option. */
+    const bson_t *validator, *images;
+    const bson_t *index;    /* An option of collMod. */
+    const bson_t *id_index; /* An option of create. */
     const char *level, *action;
-    struct view_fields view; /* The fields of a view, which excludes the others. */
+    /* The fields of a view. They exclude all others. */
+    struct view_fields view;
 };
 
 #define SHAPE_FIELDS                                                                               \
@@ -145,8 +147,8 @@ static truce_status refuse_on_view(const struct shape *shape, bson_error_t *erro
                  : TRUCE_OK;
 }
 
-/* Returns the engine of the file, which changes everything in one step. Returns NULL if the store
- * has none, or the call changes another store. */
+/* Returns the engine of the file, which makes several changes in one step. Returns NULL if the
+ * store has no engine, or the call does not run on the server's store. */
 static struct engine *collection_engine_of(struct call *call)
 {
     return call->session.transaction ? NULL : truce__file_engine_or_null(call->server->store);
@@ -180,7 +182,8 @@ static truce_status modify_view(struct call *call, const struct view *view,
     return status ? status : view_modify(call, view, &shape->view, error);
 }
 
-/* Makes the changes in one step, which needs a file. If `index` is NULL, no index is changed. */
+/* Makes the changes of collMod in one step, which only a file supports. If `index` is NULL, changes
+ * no index. */
 static truce_status modify_to(struct call *call, const char *place, const struct shape *shape,
                               const bool *images, const struct modified_index *index,
                               bson_error_t *error)
@@ -324,7 +327,7 @@ static truce_status create_collection(struct call *call, const char *place,
                              call_namespace(call, name));
     if (!status)
         status = collection_make_collection(call, place, shape, images, error);
-    /* Another client has just created it. */
+    /* Another client has just created a view of this name. */
     return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW
                ? refuse_view(call, name, error)
                : status;
@@ -380,7 +383,8 @@ truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
         status = truce_collection_drop(call->server->store, place, error);
     if (!status)
         BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* As in MongoDB since 7.0. */
+    /* Dropping a collection that does not exist succeeds, as in MongoDB since 7.0. */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* ---- by their whole names: "school.students" ------------------------------------------------- */
@@ -516,7 +520,8 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
             40414, error,
             "renameCollection needs two namespaces: {renameCollection: FROM, to: TO}");
     if (!status && !is_same_database(ns, rename.to)) {
-        /* The collection leaves one database and enters the other. */
+        /* A move to another database also reads and removes the documents here, and writes them
+         * there. */
         away |= ACTION_FIND | ACTION_WRITE;
         there |= ACTION_WRITE;
     }
@@ -533,7 +538,7 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
     if (status)
         return status;
     status = truce_collection_rename(call->server->store, from, to, drop, error);
-    /* Another client has just created it. */
+    /* Another client has just created a view of this name. */
     return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW
                ? refuse_target(rename.to, error)
                : status;

@@ -1,4 +1,4 @@
-/* currentOp, killOp, and the stages of a pipeline that the server itself answers: $currentOp and
+/* currentOp, killOp, and the stages of a pipeline that the server runs itself: $currentOp and
  * $collStats. */
 #include "bson/refuse_value.h"
 #include "server/command/cursor_reply.h"
@@ -13,8 +13,8 @@
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-/* Returns whether the caller sees the operations of all users. A caller without the action sees its
- * own operations only. */
+/* Returns whether the caller sees the operations of all users. A user without the action sees only
+ * its own operations. */
 static bool sees_all(const struct call *call, bool own)
 {
     return !own && access_may(call, NULL, ACTION_SERVER);
@@ -182,7 +182,7 @@ static truce_status append_collection(struct call *call, const bson_t *asked, bs
     const char *name = bson_iter_utf8(&call->value, NULL);
     char place[PLACE_MAX], host[256] = "";
     static const bson_t plain = BSON_INITIALIZER;
-    const bson_t *wanted = NULL; /* {scale} */
+    const bson_t *wanted = NULL; /* The field storageStats: {scale}. */
     bson_t stats = BSON_INITIALIZER;
     bson_iter_t at;
     truce_status status = call_place(call, place, error);
@@ -233,8 +233,8 @@ static truce_status collection_stats(struct call *call, const bson_t *asked, bso
     return status;
 }
 
-/* Accepts the options that MongoDB's stage has. The server has only operations of its own to list,
- * and shows each whole, so it ignores some of them. */
+/* Checks the options of $currentOp. Some have no effect, because the server lists only its own
+ * operations, and each in full. */
 static truce_status current_op_check_options(const bson_t *asked, bson_error_t *error)
 {
     static const char *const options[] = {"allUsers",     "idleConnections", "idleCursors",

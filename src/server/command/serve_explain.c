@@ -47,14 +47,15 @@ struct explained {
     const bson_t *filter;
     truce_find_options options;
     bool count;
-    /* "UPDATE", "DELETE"; NULL means that the command only reads. */
+    /* The stage that writes, "UPDATE" or "DELETE", or NULL if the command only reads. */
     const char *writes;
     /* The client requested executionStats. */
     bool executes;
-    /* findAndModify, which returns a document. */
+    /* The command is findAndModify, which returns a document. */
     bool returns;
     bool upserts;
-    /* The number of documents that an update would change; -1 if the command is not an update. */
+    /* The number of documents that an update would change, or -1 if the command is not an
+     * update. */
     int64_t modified;
     /* The store's plan. */
     bson_t plan;
@@ -133,7 +134,7 @@ static void explained_append_winning(const struct explained *explained, bson_t *
     }
     BSON_APPEND_UTF8(out, "stage", explained->writes);
     BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &input);
-    /* findAndModify changes one document. */
+    /* The LIMIT is not reported: findAndModify always changes one document. */
     if (!strcmp(truce__field_text(&winning, "stage"), "LIMIT") &&
         truce__value_subdocument(&winning, "inputStage", &limited))
         explained_append_stage(&limited, by_id, &input);
@@ -157,8 +158,8 @@ static void explained_append_planner(const struct explained *explained, bson_t *
     bson_append_document_end(reply, &planner);
 }
 
-/* Appends what the command would do: {nCounted}, {nMatched, nWouldModify, nWouldUpsert}, or
- * {nWouldDelete}. */
+/* Appends the counts of the changes that the command would make: {nCounted}, {nMatched,
+ * nWouldModify, nWouldUpsert}, or {nWouldDelete}. */
 static void append_effect(const struct explained *explained, const bson_t *stats, int64_t found,
                           bson_t *stages)
 {
@@ -290,7 +291,8 @@ static void append_pipeline(const struct call *call, const struct explained *exp
     struct pipeline_part more;
 
     BSON_APPEND_UTF8(reply, "explainVersion", "1");
-    if (!truce__pipeline_part(compiled, taken, &more)) { /* The pipeline runs as a find. */
+    /* All stages run in the store, so the plan is that of a find. */
+    if (!truce__pipeline_part(compiled, taken, &more)) {
         explained_append_planner(explained, reply);
         explained_append_stats(explained, reply);
     } else {
@@ -591,7 +593,8 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     struct wire_request within = *request;
     bson_iter_t value = call->value;
     explain_command *explain = explainer_of(bson_iter_key(inner));
-    struct view_source source = {0}; /* view_guard has refused writes to a view. */
+    /* Stays empty for a write, because view_guard has refused writes to views. */
+    struct view_source source = {0};
     struct aggregate_request aggregate;
     char place[PLACE_MAX];
     truce_status status = TRUCE_OK;

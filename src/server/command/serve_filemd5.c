@@ -19,7 +19,8 @@
 #define SUM_BYTES 16
 
 struct sum {
-    EVP_MD_CTX *digest; /* NULL if this OpenSSL has no MD5. */
+    /* The MD5 so far, or NULL if OpenSSL could not allocate it. */
+    EVP_MD_CTX *digest;
     int32_t chunks;
 };
 

@@ -44,8 +44,8 @@ static void copy_known_options(const bson_t *given, bson_t *index)
             (void)bson_append_iter(index, NULL, -1, &at);
 }
 
-/* Reads the indexes of createIndexes, and checks all of them before one is made. MongoDB itself
- * checks those of its own deployment. */
+/* Reads the indexes of createIndexes, and checks all of them before one is made. Indexes of a
+ * mongodb: store are checked by its server. */
 static truce_status read_new_indexes(struct call *call, const struct create_indexes *given,
                                      struct documents *indexes, bson_error_t *error)
 {
@@ -80,8 +80,8 @@ static bool index_is_named(const bson_t *indexes, const char *wanted)
     return false;
 }
 
-/* Drops the first `count` indexes that were not there before. If this fails, they stay, and the
- * caller reports the error that it has. */
+/* Drops the first `count` indexes that did not exist before. A failure leaves them in place and is
+ * ignored: the caller reports the error that it already has. */
 static void drop_created(struct call *call, const char *place, const struct documents *indexes,
                          uint32_t count, const bson_t *before)
 {
@@ -96,8 +96,8 @@ static void drop_created(struct call *call, const char *place, const struct docu
     }
 }
 
-/* Creates all indexes or none: if the documents do not allow one, the ones before it are dropped.
- * Sets `*there_were` to the number of indexes before. */
+/* Creates all indexes or none: if one cannot be created, the ones before it are dropped. Sets
+ * `*there_were` to the number of indexes before. */
 static truce_status create_all(struct call *call, const char *place,
                                const struct documents *indexes, int32_t *there_were,
                                bson_error_t *error)
@@ -342,7 +342,7 @@ struct modified {
 static const struct field modify_index_fields[] = {
     {"name", FIELD_TEXT, offsetof(struct modified, name)},
     {"keyPattern", FIELD_DOCUMENT, offsetof(struct modified, key)},
-    {"hidden", FIELD_IGNORED, 0}, /* The store checks them. */
+    {"hidden", FIELD_IGNORED, 0}, /* The store checks the values. */
     {"expireAfterSeconds", FIELD_IGNORED, 0},
     {"unique", FIELD_PLAIN, 0},
     {"prepareUnique", FIELD_PLAIN, 0},
@@ -395,7 +395,8 @@ static truce_status index_check_modified(const struct modified *modified, bson_e
                                "Must specify either index name or key pattern.");
 }
 
-/* Appends the changes as MongoDB does. An index that had no expiry has no old one. */
+/* Appends the changes as MongoDB does. If the index had no expiry, expireAfterSeconds_old is
+ * omitted. */
 static void index_append_modified(struct value old, const bson_t *changes, bson_t *reply)
 {
     struct value new = truce__value_document(changes);

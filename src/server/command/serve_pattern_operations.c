@@ -7,17 +7,18 @@
 #include "base/assert.h"
 
 #define ROWS_MAX         256
-#define OPERATION_PREFIX "truce" /* The name of every operation begins so. */
+#define OPERATION_PREFIX "truce" /* The prefix of the name of every operation. */
 #define PREFIX_BYTES     5
 
 /* ---- the commands ---------------------------------------------------------------------------- */
 
 struct row_command {
-    struct command command; /* Must be the first field. */
+    struct command command; /* Must be the first field: dispatch gets a pointer to the command. */
     const struct operation_row *row;
 };
 
-/* In the order of the table. Made once; a row of NULL ends them. */
+/* The commands of all operations, in the order of their table. Made once. A row of NULL ends
+ * them. */
 static struct row_command row_commands[ROWS_MAX];
 static pthread_once_t row_commands_once = PTHREAD_ONCE_INIT;
 
@@ -65,8 +66,8 @@ const struct command *row_command(const struct operation_row *row)
     return &row_commands[i].command;
 }
 
-/* Finds a command by name. Most entries need one comparison of bytes, because every request
- * searches here. */
+/* Finds a command by name. Every request searches here, so the comparison of most entries reads one
+ * byte. */
 const struct command *command_named(const struct command *commands, const char *name)
 {
     const struct row_command *at = row_commands;
@@ -134,7 +135,8 @@ static bool host_is_gone(const struct operation_call *operation)
     const struct call *call = operation->host_arg;
     struct pollfd polled = {.fd = call->connection->socket, .events = POLLRDHUP};
 
-    /* recv() would not do: with TLS, a client that ends leaves bytes to read. */
+    /* recv() cannot detect that the client has ended: with TLS, the end itself consists of bytes to
+     * read. */
     return server_is_stopping(call->server) ||
            (poll(&polled, 1, 0) > 0 && polled.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }

@@ -93,7 +93,8 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
         return truce__refuse(CODE_BAD_VALUE, error, "batchSize must be 0 or more, not %lld",
                              (long long)more.batch);
     status = check_user(call, id, error);
-    if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* Such cursors have no collection. */
+    /* The namespace "$cmd.*" belongs to cursors without a collection. */
+    if (!status && strncmp(more.collection, "$cmd.", 5) != 0)
         status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
     if (status)
         return status;
@@ -159,7 +160,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
             bool waits;
             bson_t *to;
 
-            (void)truce__field_to_number(&at, &id); /* Checked above. */
+            (void)truce__field_to_number(&at, &id); /* The type was checked above. */
             entry = cursors_take(call->server->cursors, id, ns, call->owner,
                                  call->connection->login.tag);
             waits =
@@ -217,7 +218,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
 
 /* ---- count, distinct ------------------------------------------------------------------------- */
 
-/* Appends {n: 12} from one document or none. */
+/* Appends {n: 12}, which comes from the only document of the pipeline, or is 0 without a
+ * document. */
 static truce_status count_view(struct call *call, const struct count_request *count,
                                const struct view_source *source, int64_t *n, bson_error_t *error)
 {
@@ -281,8 +283,8 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
     return status;
 }
 
-/* Reads the distinct values of a collection or a view. The store's distinct takes no hint, so a
- * hint needs a find. A view needs a pipeline. */
+/* Reads the distinct values of a collection or a view. truce_distinct takes no hint, so with a hint
+ * the values come from a find. Those of a view come from a pipeline. */
 static truce_status serve_read_distinct(struct call *call, const char *place,
                                         const struct distinct_request *question,
                                         const struct view_source *source, bson_t *values,

@@ -25,7 +25,7 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     if (status)
         return status;
     memcpy(id, chance, sizeof id);
-    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* A UUID of version 4. */
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* Sets the bits of a UUID of version 4. */
     id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
     BSON_APPEND_DOCUMENT_BEGIN(reply, "id", &inner);
     BSON_APPEND_BINARY(&inner, "id", BSON_SUBTYPE_UUID, id, sizeof id);
@@ -175,7 +175,8 @@ static void list_sessions(struct call *call, struct listing *listing)
     *listing = (struct listing){.call = call};
     bson_init(&listing->all);
     if (bson_iter_init_find(&lsid, &call->request->body, "lsid"))
-        (void)call_read_lsid(&own, &lsid, NULL); /* The frame of the command was checked. */
+        /* Cannot fail, because the options of the command were checked. */
+        (void)call_read_lsid(&own, &lsid, NULL);
     if (own.given)
         list_one(listing, own.id, truce__clock_monotonic_ns());
     if (!call->connection->login.tag[0])
@@ -292,7 +293,7 @@ static truce_status session_end_transaction(struct call *call, struct session *s
 
 static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    /* getMore waits for this time, and then returns the documents that it has. */
+    /* For getMore, maxTimeMS is a time to wait for documents, not a deadline. */
     bool waits = !strcmp(call->command->name, "getMore");
     DEADLINE_SCOPE(waits ? 0 : call->deadline_ms);
     truce_status status;
@@ -307,8 +308,8 @@ static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *
     return status;
 }
 
-/* Names the failure to reach MongoDB before a transaction began by a code after which drivers begin
- * again. */
+/* If MongoDB could not be reached before the transaction began, sets a code after which drivers
+ * start the transaction again. */
 static truce_status session_unreached(const struct call *call, truce_status status,
                                       bson_error_t *error)
 {
@@ -398,8 +399,8 @@ static truce_status run_kept(struct call *call, struct session *session, bson_t 
     return status;
 }
 
-/* Runs the command a second time if another server of the same store was faster. A third time is
- * not needed. */
+/* Runs the command a second time, because another server of the same store has written for the
+ * session. No third run is needed. */
 static truce_status run_kept_again(struct call *call, struct session *session, bson_t *reply,
                                    bson_error_t *error)
 {

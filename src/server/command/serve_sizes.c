@@ -63,7 +63,7 @@ truce_status databases_count(struct call *call, bool measured, struct databases 
 /* ---- scale ----------------------------------------------------------------------------------- */
 
 struct scale {
-    int64_t by; /* The unit of the reply, in bytes. */
+    int64_t by; /* The number of bytes of the unit in the reply. */
     bool free_storage;
 };
 

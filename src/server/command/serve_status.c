@@ -1,4 +1,4 @@
-/* The handshake, versions, counters, and commands that clients send out of habit. */
+/* The handshake, versions, counters, and commands that clients send for information only. */
 #include "operations/operation.h"
 #include "server/admin/top.h"
 #include "server/command/handlers.h"
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-#define COMPRESSORS_MAX  8 /* The maximum of compressors of a client that the reply names. */
+#define COMPRESSORS_MAX  8 /* The maximum number of compressors that the reply names. */
 #define WIRE_VERSION_MAX 25
 /* Appends the fields of the primary of a replica set of one member. Drivers need them before they
  * retry writes. topologyVersion is absent, so drivers poll instead of waiting for the reply. */
@@ -296,7 +296,7 @@ static void append_help(const struct command *command, bool tests, bson_t *comma
     bson_t one;
 
     if (!command->help || (command->need.kind == NEED_TESTS && !tests))
-        return; /* A second spelling, or a parameter that truce does not have. */
+        return; /* The row is a second spelling of a command. */
     BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
     BSON_APPEND_UTF8(&one, "help", command->help);
     BSON_APPEND_BOOL(&one, "requiresAuth", command->need.kind != NEED_NOTHING);

@@ -8,7 +8,7 @@
 #include "truce/sys/store.h"
 
 struct validation {
-    bool full, background; /* Accepted and without effect, besides the other fields. */
+    bool full, background; /* Options that are accepted and have no effect. */
     const char *place;
     bson_t errors;
     uint32_t count;

@@ -31,7 +31,7 @@
 
 static const bson_t no_stages = BSON_INITIALIZER;
 
-/* Returns the name of a stage; "": it has none. */
+/* Returns the name of a stage, or "" if the stage has no field. */
 static const char *stage_name(const bson_iter_t *stage, bson_iter_t *field)
 {
     return BSON_ITER_HOLDS_DOCUMENT(stage) && bson_iter_recurse(stage, field) &&
@@ -96,7 +96,8 @@ static truce_status allow_shown(void *arg, const char *database, const char *col
 {
     struct call *call = arg;
 
-    (void)writes; /* Always false: check_stages and the compiler refuse such stages. */
+    /* Always false, because check_stages and the compiler refuse stages that write. */
+    (void)writes;
     if (!strcmp(database, "admin") && !strcmp(collection, "system.users"))
         return access_refuse(call, database, error);
     return access_may(call, call->database, ACTION_FIND)
@@ -127,17 +128,19 @@ struct graph {
     struct call *call;
     const struct view *all;
     uint32_t count;
-    /* The height of each view with all its sources, or 0 if it is not known yet. */
+    /* heights[i]: the length of the longest chain of views that begins with all[i], or 0 before it
+     * is known. */
     uint32_t *heights;
     const struct view *made;
-    /* The height of the own stages; 0 while it is in progress. */
+    /* The height of the stages of the new view, or 0 while they are visited. */
     uint32_t height;
     bson_error_t *error;
 };
 
 struct below {
     struct graph *graph;
-    uint32_t depth, height; /* Those of the visited sources. */
+    /* The depth at which the sources are visited, and the greatest height among them. */
+    uint32_t depth, height;
 };
 
 static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
@@ -188,8 +191,8 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
     return !status && *height > TRUCE_VIEW_DEPTH_MAX ? view_too_deep(graph->error) : status;
 }
 
-/* Measures the longest chain of views that begins with this one, which counts. `*height` is 0 if
- * the name is not that of a view. */
+/* Sets *height to the length of the longest chain of views that begins with this view. The length
+ * is at least 1. If the name is not that of a view, sets *height to 0. */
 static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
                                  uint32_t *height)
 {
@@ -309,7 +312,7 @@ static truce_status view_check_same(struct call *call, const struct view *there,
     return TRUCE_OK;
 }
 
-/* Checks that the name is unused. Sets `*there` if the same view exists. */
+/* Checks that no collection and no other view has the name. Sets *there if the same view exists. */
 static truce_status view_check_free(struct call *call, const struct view *wanted, bool *there,
                                     bson_error_t *error)
 {
@@ -369,8 +372,8 @@ static truce_status read_definitions(const struct step *step, bson_error_t *erro
     return status;
 }
 
-/* Begins the write. If a definition that is read after this call changes before the write, the
- * write fails with CONFLICT. */
+/* Begins the write. The write fails with CONFLICT if another client changes a definition after this
+ * call. */
 static truce_status step_begin(struct call *call, struct step *step, bson_error_t *error)
 {
     const struct overlay_options options = {0};
@@ -384,8 +387,8 @@ static truce_status step_begin(struct call *call, struct step *step, bson_error_
     return status ? status : read_definitions(step, error);
 }
 
-/* Writes a definition, if what was read of the snapshot still holds. `absent` is the place that
- * must have no collection; it may be NULL. */
+/* Writes a definition, provided that the reads of the snapshot still hold. `absent`, which may be
+ * NULL, is a name in the store that no collection may have. */
 static truce_status step_write(struct call *call, const struct step *step, const truce_write *write,
                                const char *absent, bson_error_t *error)
 {

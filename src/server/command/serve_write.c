@@ -34,7 +34,7 @@ void write_append_error(struct call *call, const truce_write_outcome *outcome, b
 
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_INT32(element, "code", (int32_t)code);
-    /* As in MongoDB, further errors have no message. */
+    /* As in MongoDB, errors beyond this size have no message. */
     if (call->error_bytes >= TRUCE_SERVER_SENTENCES_BYTES) {
         BSON_APPEND_UTF8(element, "errmsg", "");
         return;
@@ -103,8 +103,10 @@ truce_status write_bulk(struct call *call, const truce_write *writes, uint32_t c
 
     for (uint32_t i = 0; i < count && !failed; i++) {
         refused = refused || write_is_refused(&outcomes[i]);
+        /* A failure that is no refusal concerns the whole command. Statements that were not reached
+         * have a status, too, but no message. */
         failed = status && outcomes[i].status && !write_is_refused(&outcomes[i]) &&
-                 outcomes[i].error.message[0]; /* The failure does not belong to a statement. */
+                 outcomes[i].error.message[0];
         if (failed) {
             *error = outcomes[i].error;
             status = outcomes[i].status;
@@ -121,8 +123,8 @@ void write_release(truce_write_outcome *outcomes, uint32_t count)
     bson_free(outcomes);
 }
 
-/* Does the same for the collection that the command names. As in MongoDB, a view refuses each
- * statement and not the command. */
+/* Does the same for the collection that the command names. As in MongoDB, if it is a view, each
+ * statement fails, and not the command. */
 static truce_status write_named(struct call *call, const truce_write *writes, uint32_t count,
                                 bool ordered, truce_write_outcome *outcomes, bson_error_t *error)
 {
@@ -144,7 +146,7 @@ static truce_status write_named(struct call *call, const truce_write *writes, ui
     return TRUCE_OK;
 }
 
-/* Does the writes in one bulk, and fills the reply: {n, nModified, upserted, writeErrors}. */
+/* Executes the writes in one bulk, and fills the reply: {n, nModified, upserted, writeErrors}. */
 static truce_status serve_write_all(struct call *call, const truce_write *writes, uint32_t count,
                                     bool ordered, bson_t *reply, bson_error_t *error)
 {
@@ -294,7 +296,7 @@ static truce_status read_delete(struct call *call, const bson_t *statement, truc
         status = call_fields(call, statement, delete_fields, false, &delete, error);
     if (!status && !delete.filter)
         status = truce__refuse(40414, error, "a statement of delete needs q, a filter");
-    /* 0.5 is not 0, which removes all. */
+    /* `limit` must be exactly 0 or 1: 0.5 must not be taken for 0, which removes all documents. */
     if (!status && ((delete.limit != 0 && delete.limit != 1) || !limit_is_whole(statement)))
         status = truce__refuse_value(
             CODE_FAILED_TO_PARSE,

@@ -52,7 +52,7 @@
  *  1. A caller with find access to a view may read what it shows, without access to its source: the
  *     creator of the view had it (serve_view.c). No view shows the users' own records.
  *  2. Views are nested at most TRUCE_VIEW_DEPTH_MAX deep, through `viewOn` and through stages. So
- *     circles, which only other programs can write, end with an error.
+ *     cycles, which only other programs can write, end with an error.
  *  3. The caller's filter follows the stages of the view, and is moved before those that keep its
  *     fields (query/aggregate). Then indexes serve it like a filter of the collection.
  */
@@ -82,8 +82,8 @@ truce_status view_refuse(struct call *call, const char *database, const char *na
                                "Namespace %s.%.120s is a view, not a collection", database, name);
 }
 
-/* Refuses an explained command that does not work on views. An explained command on a view,
- * {explain: {update: "adults"}}, fails as a whole, not by statement. */
+/* Refuses an explained command that does not work on views. For example, {explain: {update:
+ * "adults"}} fails as a whole, not by statement. */
 static truce_status guard_explained(struct call *call, bson_error_t *error)
 {
     const struct command *command = NULL;
@@ -140,7 +140,7 @@ const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *
 
 /* ---- from the view down to the collection ---------------------------------------------------- */
 
-/* The state within a view's own stages; `depth` views enclose it. */
+/* The argument of allow_inside: the views that enclose the stages, `depth` of them. */
 struct inside {
     struct call *call;
     uint32_t depth;
@@ -267,12 +267,16 @@ struct list {
 };
 
 struct views {
-    struct names names; /* The names of views. Must be the first field. */
+    /* The names of views. Must be the first field: the engine calls views_document_of with a
+     * pointer to it. */
+    struct names names;
     const char *own;
-    truce_store *store; /* NULL if none exists. */
+    /* NULL if the store is on another server, whose views are unknown. */
+    truce_store *store;
     pthread_mutex_t mutex;
     struct list *lists[TRUCE_SERVER_VIEW_LISTS];
-    uint64_t clock; /* The number of the last use. */
+    /* The number of uses of all lists, for the choice of the list to evict. */
+    uint64_t clock;
 };
 
 /* Finds the definition of a view: "@school.adults" is {_id: "school.adults"} in
@@ -439,7 +443,7 @@ static truce_status views_list_of(struct views *views, const char *database,
         snprintf(list->place, sizeof list->place, "@%s." VIEWS_COLLECTION, database);
     }
     status = truce__store_token(views->store, list->place, &token, error);
-    if (status == TRUCE_INVALID) /* The store counts nothing: invariant 4. */
+    if (status == TRUCE_INVALID) /* The store does not count writes (invariant 4). */
         status = TRUCE_OK;
     if (!status && (!token || token != list->token)) {
         truce__arena_reset(&list->arena);

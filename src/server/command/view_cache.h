@@ -23,7 +23,7 @@ struct views;
  * After this, no caller of this store can give a collection the name of a view. */
 struct views *views_new(truce_store *store, const char *own);
 void views_free(struct views *views);
-/* Returns false if the store is on another server, whose views this server does not know. */
+/* Returns false if the store is on another server, which may have views of its own. */
 bool views_can(const struct views *views);
 
 /* A definition. It lives as long as the arena of its call. */
@@ -61,7 +61,7 @@ struct view_source {
     bool is_view;
     /* The collection, as the client and as the store know it. */
     const char *name, *place;
-    /* The stages as clients wrote them, and with places instead of names of collections. */
+    /* The stages as clients wrote them, and with the store's names of collections. */
     const bson_t *given, *stages;
 };
 
@@ -82,7 +82,7 @@ const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *
 /* The fields of create and collMod for a view. */
 struct view_fields {
     const char *on;
-    /* NULL if it is not given. */
+    /* NULL if the command does not contain it. */
     const bson_t *pipeline;
 };
 

@@ -25,14 +25,17 @@
 #include "server/net/wire_protocol.h"
 #include "truce/json.h"
 
-#define IDLE_S       120         /* The maximum idle time between two requests. */
-#define MEMORY_BYTES (32 * 1024) /* The maximum of a request's lines and headers. */
-#define NAME_MAX_    300         /* Bytes of a Host. */
-#define WATCH_MS     500         /* The interval between two checks for late requests. */
-/* The time in which a connection beyond the maximum gets its refusal. */
-#define REFUSED_S         3
-#define REFUSED_MAX       100       /* Such connections at a time. */
-#define FILE_MAX          (1 << 20) /* Bytes of a PEM file. */
+#define IDLE_S 120 /* The maximum idle time between two requests, in seconds. */
+/* The maximum size of the first line and the headers of a request. */
+#define MEMORY_BYTES (32 * 1024)
+#define NAME_MAX_    300 /* The maximum size of a Host. */
+#define WATCH_MS     500 /* The interval between two checks for late requests. */
+/* A connection beyond the maximum number has this time, in seconds, to send a request and get its
+ * refusal. */
+#define REFUSED_S 3
+/* The maximum number of such connections at a time. */
+#define REFUSED_MAX       100
+#define FILE_MAX          (1 << 20) /* The maximum size of a PEM file. */
 
 #define ALLOW_DESCRIPTION "GET, HEAD"
 #define ALLOW_OPERATION   "POST"
@@ -41,16 +44,15 @@
 struct http {
     struct MHD_Daemon *daemon;
     struct server *server;
-    /* The socket that the daemon no longer accepts connections on; MHD_INVALID_SOCKET: none. */
+    /* The listening socket after http_quiesce, or MHD_INVALID_SOCKET before. */
     MHD_socket listener;
     bool tls;
     char where[NAME_MAX_ + 32];
-    /* The names that a Host may have, lower case, without ports: between commas, also at
-     * both ends. */
+    /* The names that a Host may have, in lower case and without ports: ",NAME,NAME,". */
     char *hosts;
-    /* The description of the operations. */
+    /* The reply to GET /v1/openapi.json. */
     char *openapi;
-    /* PEM files, which the daemon borrows. */
+    /* The contents of PEM files, which the daemon borrows. */
     char *certificate, *key, *client_ca;
     /* The thread that ends connections whose request is late. */
     pthread_t watch;
@@ -66,11 +68,11 @@ struct exchange {
     const struct operation_row *row;
     char database[DATABASE_NAME_MAX + 1];
     bool watches;
-    /* A file of the screen. */
+    /* The request is for a file of the screen. */
     bool screen;
 };
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static struct http_connection *http_own(struct MHD_Connection *c)
 {
@@ -110,7 +112,8 @@ static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const 
     }
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         (void)MHD_add_response_header(response, "Retry-After", "1");
-    if (!http_own(c)) /* So that it makes room. */
+    /* The connection is one too many. It must close to make room. */
+    if (!http_own(c))
         (void)MHD_add_response_header(response, "Connection", "close");
     if (allowed)
         (void)MHD_add_response_header(response, "Allow", allowed);
@@ -219,7 +222,7 @@ static unsigned http_code(const bson_t *reply)
     return MHD_HTTP_BAD_REQUEST;
 }
 
-/* Appends the class of the error, which errors of MongoDB's commands do not have. */
+/* Appends the class of the error if it is missing: errors of MongoDB's commands have none. */
 static void http_append_class(bson_t *reply)
 {
     bson_iter_t at;
@@ -234,7 +237,7 @@ static void http_append_class(bson_t *reply)
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
 {
     if (http_code(reply) != MHD_HTTP_OK)
-        http_append_class(reply); /* The class may decide the status. */
+        http_append_class(reply); /* The status may depend on the class. */
     return http_send_json(c, http_code(reply), NULL, reply);
 }
 
@@ -317,7 +320,7 @@ static char http_lower(char byte)
     return byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
 }
 
-/* Returns whether the Host of the request is a name of this server (I3). */
+/* Returns whether the Host of the request is a name of this server (invariant 3). */
 static bool http_knows_host(const struct http *http, const char *authority)
 {
     size_t size = http_host_size(authority);
@@ -460,7 +463,7 @@ static bool http_read_path(const char *url, struct exchange *exchange, const cha
     return true;
 }
 
-/* Answers a method that the path does not have. */
+/* Refuses a method that the path does not have. */
 static enum MHD_Result http_refuse_method(struct MHD_Connection *c, const char *allowed)
 {
     char message[80];
@@ -470,7 +473,7 @@ static enum MHD_Result http_refuse_method(struct MHD_Connection *c, const char *
                             message);
 }
 
-/* Finds the target of the path. Returns false if the request was answered. */
+/* Finds the target of the path. Returns false if a reply was sent. */
 static bool http_route(const struct http *http, struct MHD_Connection *c, const char *url,
                        const char *method, struct exchange *exchange, enum MHD_Result *result)
 {
@@ -495,7 +498,8 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
         *result = http_refuse_method(c, exchange->watches ? ALLOW_WATCH : ALLOW_OPERATION);
         return false;
     }
-    /* A field in the query would be missing in the request: the key of a commit, for example. */
+    /* Parameters in the URL are refused, because the operation would ignore them: the key of a
+     * commit, for example. */
     if (exchange->row && MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, NULL, NULL) > 0) {
         *result = http_bad(c, "an operation has its fields in the body, not in the query");
         return false;
@@ -507,7 +511,7 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
     return false;
 }
 
-/* Logs the user in. Returns false if the request was answered. */
+/* Logs the user in. Returns false if a reply was sent. */
 static bool http_check_user(struct http_connection *own, struct MHD_Connection *c,
                             const char *database, enum MHD_Result *result)
 {
@@ -555,8 +559,7 @@ static bool http_begin_screen(struct MHD_Connection *c, const char *method,
     return exchange->screen;
 }
 
-/* Decides about a request by its headers. Returns false if it was answered; then its body is not
- * read. */
+/* Checks a request by its headers. Returns false if a reply was sent; then the body is not read. */
 static bool http_begin(struct http *http, struct http_connection *own, struct MHD_Connection *c,
                        const char *url, const char *method, struct exchange *exchange,
                        enum MHD_Result *result)
@@ -576,7 +579,7 @@ static bool http_begin(struct http *http, struct http_connection *own, struct MH
     return false;
 }
 
-/* Logs an action: an operation that a person started, as the header X-Truce-Action says. */
+/* Logs an action of a user of the screen: a request with the header X-Truce-Action. */
 static void http_log_action(const struct http_connection *own, struct MHD_Connection *c,
                             const struct exchange *exchange, const bson_t *command,
                             const bson_t *reply)
@@ -601,7 +604,7 @@ static void http_log_action(const struct http_connection *own, struct MHD_Connec
     bson_destroy(fields);
 }
 
-/* Runs a command. The time that it takes is not the connection's idle time. */
+/* Runs a command. The connection does not count as idle in the meantime. */
 static enum MHD_Result http_dispatch(struct http_connection *own, struct MHD_Connection *c,
                                      const struct exchange *exchange,
                                      const struct wire_request *request)
@@ -648,10 +651,11 @@ static enum MHD_Result http_run(struct http_connection *own, struct MHD_Connecti
     return result;
 }
 
-/* Takes a part of the body. */
+/* Appends a part of the body. */
 static enum MHD_Result http_take(struct exchange *exchange, const char *data, size_t *size)
 {
-    exchange->received += *size; /* I4 */
+    /* The part is dropped if the body has become too large (invariant 4). */
+    exchange->received += *size;
     if (exchange->received <= TRUCE_MESSAGE_BYTES_MAX)
         truce__buffer_append(&exchange->body, data, *size);
     else
@@ -673,7 +677,8 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
     enum MHD_Result result = MHD_YES;
 
     (void)version;
-    if (!own) /* The connection is closed after the reply, as Retry-After concerns a new one. */
+    /* The reply has Retry-After and closes the connection: the client is to open a new one. */
+    if (!own)
         return http_refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, CODE_BAD_VALUE, "BadValue",
                            "the server has too many connections, or is stopping: try again later");
     if (!exchange) {
@@ -837,7 +842,8 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     truce_status status = listen_read_where(options->where, &at, host, sizeof host, error);
 
     *made = NULL;
-    if (!status && !server->auth && !listen_is_loopback(&at)) /* I2 */
+    /* Without logins, only the loopback is served (invariant 2). */
+    if (!status && !server->auth && !listen_is_loopback(&at))
         status = truce__fail(TRUCE_INVALID, error,
                              "other machines can connect to %s, so HTTP there needs --auth: create "
                              "a user (truce user add NAME --role root), and start the server with "
@@ -853,7 +859,8 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     snprintf(authority, sizeof authority, strchr(host, ':') ? "[%s]" : "%s", host);
     http->hosts = bson_strdup_printf(",localhost,127.0.0.1,[::1],%s,%s,", authority,
                                      options->hosts ? options->hosts : "");
-    for (char *at_byte = http->hosts; *at_byte; at_byte++) /* http_knows_host compares them so */
+    /* http_knows_host compares names in lower case. */
+    for (char *at_byte = http->hosts; *at_byte; at_byte++)
         *at_byte = http_lower(*at_byte);
     http_describe(http);
     status = http_read_tls(http, &options->tls, error);

@@ -30,17 +30,17 @@ struct http;
 struct server;
 
 struct http_options {
-    /* "PORT", "ADDRESS:PORT", or "[ADDRESS]:PORT"; port 0: any free port. */
+    /* "PORT", "ADDRESS:PORT", or "[ADDRESS]:PORT". Port 0 means any free port. */
     const char *where;
-    /* `certificate` is NULL without TLS. */
+    /* The files of TLS. If `certificate` is NULL, the port is plain. */
     struct tls_files tls;
-    /* Further names that a Host header may have, separated by commas, or NULL if none exists. */
+    /* Further names that a Host header may have, separated by commas, or NULL. */
     const char *hosts;
 };
 
 truce_status http_listen(struct server *server, const struct http_options *options,
                          struct http **made, bson_error_t *error);
-/* Returns "http://127.0.0.1:8080". */
+/* Returns the URL of the port, such as "http://127.0.0.1:8080". */
 const char *http_where(const struct http *http);
 /* Accepts no further connections. */
 void http_quiesce(struct http *http);

@@ -11,7 +11,7 @@
 #include "store/decorators/database_view.h"
 #include "truce/json.h"
 
-#define WAIT_MS       1000  /* The wait of one getMore. */
+#define WAIT_MS       1000  /* The time that one getMore waits, in ms. */
 #define KEEP_ALIVE_MS 15000 /* The idle time after which the server sends a comment. */
 #define BLOCK_BYTES   (64 * 1024)
 #define NOTICE_MS     200  /* The time between two checks for notices. */
@@ -26,16 +26,19 @@ struct notice {
 
 struct watch_stream {
     struct http_connection *own;
-    /* A stream of notices has a view of the database and no cursor. */
+    /* For a stream of notices, which has no cursor: a store handle for the database. */
     truce_store *view;
     struct notice notices[NOTICES_MAX];
     uint32_t notices_count;
+    /* The time of the last notice (monotonic). */
     int64_t noticed_ns;
     char *database, *collection;
+    /* The id of the change stream's cursor, or 0, and the time when bytes were last sent
+     * (monotonic). */
     int64_t cursor, sent_ns;
-    /* No further events follow the text. */
+    /* The stream ends after the text. */
     bool over;
-    /* Text to send, of which `sent` bytes were sent. */
+    /* The events to send. The first `sent` bytes were sent. */
     struct buffer text;
     size_t sent;
 };
@@ -69,7 +72,8 @@ static bool watch_subdocument(const bson_iter_t *at, bson_t *document)
     return bson_init_static(document, bytes, size);
 }
 
-/* Appends the events of a batch to the text. Returns false if the reply has none. */
+/* Appends the events of a batch to the text. Returns false if the reply has no batch of this
+ * name. */
 static bool watch_take(struct watch_stream *stream, const bson_t *reply, const char *batch)
 {
     bson_iter_t root, at, events;
@@ -251,8 +255,8 @@ static truce_status watch_read_json(const char *text, bool *is_array, bson_t *do
     return truce_json_read(text, strlen(text), TRUCE_JSON_TYPED, document, is_array, error);
 }
 
-/* Returns the id of the last event that the client has, or NULL if it has none. EventSource
- * connects again with the same parameters, so its header is newer than the parameter. */
+/* Returns the id of the last event that the client has, or NULL if it has none. An EventSource
+ * reconnects with its first parameters, so the header Last-Event-ID is newer than the parameter. */
 static const char *watch_last_event(struct MHD_Connection *c)
 {
     const char *header = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
@@ -371,9 +375,9 @@ static enum MHD_Result watch_notices(struct MHD_Connection *c, struct http_conne
 }
 
 struct watch_parameters {
-    /* Bits of the names that were given. */
+    /* Bit i is set if parameter i was given. */
     unsigned given;
-    /* "": the parameters are right. */
+    /* The error message, or "" if the parameters are valid. */
     char wrong[160];
 };
 
@@ -385,7 +389,7 @@ static enum MHD_Result watch_check_parameter(void *arg, enum MHD_ValueKind kind,
     static const char *const names[] = {"collection", "pipeline", "resumeAfter"};
     struct watch_parameters *parameters = arg;
     unsigned count = sizeof names / sizeof *names, i = 0;
-    /* The reply is JSON, which has no other bytes. */
+    /* The error contains the name, and JSON must be valid UTF-8. */
     bool is_printed = strlen(name) <= 60 && bson_utf8_validate(name, strlen(name), false);
 
     (void)kind;
@@ -451,7 +455,8 @@ enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connecti
     watch_command(database, collection, &after, &stages, &command);
     watch_call(stream, &command, &reply);
     if (watch_take(stream, &reply, "cursor.firstBatch")) {
-        truce__buffer_append_text(&stream->text, ":\n\n"); /* So the headers are sent at once. */
+        /* A comment, so that the headers are sent at once. */
+        truce__buffer_append_text(&stream->text, ":\n\n");
         result = watch_send(c, stream);
     } else {
         result = http_send_reply(c, &reply);

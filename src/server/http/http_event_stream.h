@@ -26,7 +26,7 @@
 
 #include "server/http/http_login.h"
 
-/* Answers the request; the stream ends with its connection. */
+/* Begins the stream that the request asks for. The stream ends with its connection. */
 enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connection *own,
                                   const char *database);
 
@@ -34,7 +34,7 @@ enum MHD_Result http_event_stream(struct MHD_Connection *c, struct http_connecti
 /* Sends the reply of a command with the status of HTTP for it. The class of an error is added if
  * it is missing. */
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply);
-/* Answers with an error of the class "invalid". */
+/* Sends an error of the class "invalid". */
 enum MHD_Result http_bad(struct MHD_Connection *c, const char *message);
 
 #endif

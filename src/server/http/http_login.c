@@ -29,7 +29,7 @@ static bool http_login_is_unchanged(const struct connection *connection)
 {
     const struct login *login = &connection->login;
     uint8_t digest[SHA256_BYTES];
-    bson_error_t error; /* The caller verifies the header again, and reports it then. */
+    bson_error_t error; /* The caller verifies the header again, and reports the error of that. */
     bson_t document;
     truce_status status = users_read(connection->server->store, login->user->database,
                                      login->user->name, &document, &error);

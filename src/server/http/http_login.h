@@ -7,7 +7,7 @@
  *     Authorization: Basic BASE64(NAME:PASSWORD)      a user of the request's database, or of admin
  *     Authorization: Bearer truce_...                 a token (auth/tokens.h)
  *
- * To verify a password takes some milliseconds on purpose. So a connection remembers which header
+ * Verifying a password takes some milliseconds on purpose. So a connection remembers which header
  * it has verified, for which database, and what the user's document was.
  *
  * Invariants:
@@ -22,21 +22,22 @@
 
 /* A connection, which is the server's, and what it has verified. */
 struct http_connection {
-    /* Must be the first field. */
+    /* Must be the first field: the server knows the connection by a pointer to it. */
     struct connection connection;
-    /* The client's certificate was verified, if clients need one. */
+    /* The client's certificate was verified. Unused if clients need none. */
     bool certified;
-    /* A header was verified; the digest of the header with its database. */
+    /* The digest of the header that was verified last, with its database. */
     bool verified;
     uint8_t header[SHA256_BYTES];
-    /* When the document was last compared, and the number of changes of users before that. */
+    /* The time when the user's document was last compared (monotonic), and the number of changes of
+     * users before that. */
     int64_t compared_ns, changes;
-    /* When the token expires, in ms since 1970; 0 means never. */
+    /* The time when the token expires, in ms since 1970. 0 means never. */
     int64_t expires_ms;
 };
 
-/* Logs the connection in as the user of the request. Unauthorized (13) without a header, and
- * AuthenticationFailed (18), as late as a login by SCRAM. */
+/* Logs the connection in as the user of the request. Fails with Unauthorized (13) without a header.
+ * Otherwise fails with AuthenticationFailed (18), after the same delay as a login by SCRAM. */
 truce_status http_login(struct http_connection *own, struct MHD_Connection *c, const char *database,
                         bson_error_t *error);
 /* Returns whether the user, the password, and the token of the last request are still valid, for a

@@ -49,7 +49,7 @@ bool http_screen_has(const char *url)
     return screen_is_moved(url) || screen_file_of(url, &kept);
 }
 
-/* Returns whether the browser has these contents. */
+/* Returns whether the browser has the current contents (If-None-Match). */
 static bool screen_is_known(struct MHD_Connection *c, const char *tag)
 {
     const char *known = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "If-None-Match");
@@ -95,7 +95,7 @@ enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url)
     if (file) {
         (void)MHD_add_response_header(response, "Content-Type", file->type);
         (void)MHD_add_response_header(response, "ETag", file->tag);
-    } else { /* Relative, as a proxy may add a prefix. */
+    } else { /* The redirect is relative, because a proxy may add a prefix. */
         (void)MHD_add_response_header(response, "Location", "ui/");
     }
     result = MHD_queue_response(c, code, response);

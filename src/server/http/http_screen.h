@@ -28,7 +28,7 @@
 
 /* Returns whether the path is a file of the screen, or leads to it. */
 bool http_screen_has(const char *url);
-/* Answers GET and HEAD of such a path. */
+/* Sends the reply to a GET or HEAD of such a path. */
 enum MHD_Result http_screen_send(struct MHD_Connection *c, const char *url);
 
 #endif

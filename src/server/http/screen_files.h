@@ -5,11 +5,11 @@
 #include <stddef.h>
 
 struct screen_file {
-    /* "index.html"; NULL after the last file. */
+    /* The name, such as "index.html". NULL ends the list. */
     const char *name;
     /* The value of Content-Type. */
     const char *type;
-    /* The value of ETag, with its quotes: a hash of the contents. */
+    /* The value of ETag: a hash of the contents, in quotes. */
     const char *tag;
     const unsigned char *bytes;
     size_t size;

@@ -19,8 +19,8 @@
 #define OP_COMPRESSED 2012
 #define HEAD          (WIRE_HEAD + 9)
 #define ZSTD_QUICK    1
-#define COMPRESSED_MAX                                                                             \
-    0x7e000000u /* A maximum that zlib and snappy support, and that no message reaches. */
+/* The largest size that zlib and snappy support. No message reaches it. */
+#define COMPRESSED_MAX 0x7e000000u
 
 enum { NOTHING_DONE, SNAPPY, ZLIB, ZSTD };
 

@@ -18,7 +18,8 @@
 
 #define COMPRESS_NOTHING (-1)
 
-/* Returns the number of the compressor of this name; COMPRESS_NOTHING: unknown. */
+/* Returns the number of the compressor with this name, or COMPRESS_NOTHING if the name is
+ * unknown. */
 int compress_number(const char *name);
 
 /* Returns whether the message is an OP_COMPRESSED. */

@@ -1,4 +1,4 @@
-/* One connection. It reads a whole request, answers it, and reads the next one. */
+/* One connection. It reads a whole request, sends the reply, and reads the next request. */
 #include <signal.h>
 
 #include <openssl/crypto.h>
@@ -10,7 +10,7 @@
 #include "server/net/compress.h"
 #include "server/net/wire_protocol.h"
 
-/* The buffer that a connection keeps while it waits for its next request. */
+/* A connection that waits for its next request frees its buffer down to this size. */
 #define KEPT_BYTES (64 * 1024)
 
 static bool connection_is_stranger(const struct connection *connection)
@@ -116,7 +116,7 @@ static bool open_up(struct connection *connection, struct buffer *in, int *compr
     return true;
 }
 
-/* Answers a message. Returns false if the connection must end. */
+/* Runs the request of a message and sends the reply. Returns false if the connection must end. */
 static bool connection_answer(struct connection *connection, struct buffer *in, struct buffer *out)
 {
     struct wire_request request;

@@ -19,9 +19,8 @@ static void connections_log(const struct connection *connection, truce_log_level
     bson_destroy(fields);
 }
 
-/* Ends the oldest connection that has not logged in, so that connections of clients without
- * a password never lock users out. Returns how many are still connected and not about to
- * end. */
+/* Ends the oldest connection that has not logged in, so that connections of clients without a
+ * password never lock users out. Returns the number of connections that are not about to end. */
 static int connections_make_room(struct server *server)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
@@ -33,7 +32,8 @@ static int connections_make_room(struct server *server)
 
         stay += !at->evicted;
         if (old && !at->evicted && atomic_load(&at->stranger))
-            oldest = at; /* The list begins with the newest one. */
+            /* The list begins with the newest connection, so the last match is the oldest. */
+            oldest = at;
     }
     if (stay < server->connections_max || !oldest)
         return stay;

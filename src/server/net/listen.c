@@ -46,7 +46,7 @@ truce_status listen_read_where(const char *where, union listen_address *at, char
     const char *colon = strrchr(where, ':'), *port = colon ? colon + 1 : where;
     size_t size = colon ? (size_t)(colon - where) : 0;
     bool brackets = size > 2 && where[0] == '[' && where[size - 1] == ']';
-    bson_error_t ignored; /* One message names all valid forms. */
+    bson_error_t ignored; /* The error is replaced by one that names all valid forms. */
     socklen_t address_size;
 
     snprintf(host, host_size, "%.*s", (int)(brackets ? size - 2 : size), where + brackets);
@@ -109,7 +109,7 @@ truce_status listen_check_where(const char *where, bson_error_t *error)
 struct local_socket {
     int listener;
     char path[sizeof((struct sockaddr_un *)NULL)->sun_path];
-    /* The identity of the file. */
+    /* The identity of the socket's file, so that only this file is removed. */
     dev_t device;
     ino_t inode;
 };
@@ -160,7 +160,7 @@ truce_status listen_at_path(const char *path, unsigned mode, struct local_socket
     made = bson_malloc0(sizeof *made);
     memcpy(made->path, at.sun_path, sizeof made->path);
     made->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* Clients can connect only after listen(), when the mode is set. */
+    /* The mode is set before listen(), so no client can connect with another mode. */
     if (made->listener < 0 || bind(made->listener, (const struct sockaddr *)&at, sizeof at) ||
         lstat(path, &found)) {
         status = truce__fail(TRUCE_IO, error, "cannot listen on %s: %s", path, strerror(errno));

@@ -41,7 +41,8 @@ truce_status listen_at_path(const char *path, unsigned mode, struct local_socket
                             bson_error_t *error);
 /* Returns the listening socket, or -1 if `local` is NULL. */
 int local_socket_file(const struct local_socket *local);
-/* Closes the socket, and removes its file if it is still the same. NULL is allowed. */
+/* Closes the socket, and removes its file unless another process has replaced it. NULL is
+ * allowed. */
 void local_socket_close(struct local_socket *local);
 
 #endif

@@ -83,11 +83,12 @@ truce_status tls_new(const struct tls_files *files, struct tls **tls, bson_error
     (void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     (void)SSL_CTX_set_options(context,
                               SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
-    /* Without session resumption, each client authenticates again. */
+    /* Sessions are not resumed, so each connection verifies its client certificate. */
     (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_default_passwd_cb(context, no_password);
-    (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS); /* Most connections are idle. */
+    /* Most connections are idle, and need no buffers then. */
+    (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     status = load_own(context, files, error);
     if (!status && files->client_ca)
         status = load_clients(context, files->client_ca, error);
@@ -128,7 +129,8 @@ static bool stream_ready(int socket, short events, int64_t until_ns)
     return ready > 0;
 }
 
-/* Waits for the event that OpenSSL needs. Returns false if it needs none, or at the time limit. */
+/* Waits for the event that OpenSSL needs. Returns false if OpenSSL waits for no event, or at the
+ * time limit. */
 static bool stream_ready_for(struct stream *stream, int wants, int64_t until_ns)
 {
     if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE)

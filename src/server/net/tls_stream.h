@@ -18,10 +18,12 @@
 
 struct tls;
 
-struct tls_files {           /* Files in PEM format. */
+struct tls_files {           /* The files are in PEM format. */
     const char *certificate; /* The server's certificate, followed by those of its issuers. */
-    const char *key;         /* NULL if the key is in the same file. */
-    const char *client_ca;   /* NULL means that clients need no certificate. */
+    /* The private key, or NULL if it is in the same file. */
+    const char *key;
+    /* The CA of clients' certificates, or NULL if clients need no certificate. */
+    const char *client_ca;
 };
 
 /* Fails with INVALID if a file is missing or invalid. */
@@ -30,7 +32,7 @@ void tls_free(struct tls *tls); /* NULL is allowed. */
 
 struct stream {
     int socket;
-    /* NULL means a plain connection. */
+    /* OpenSSL's connection, or NULL for a plain one. */
     void *ssl;
     /* A plain connection receives what has arrived into this buffer, so a small message needs one
      * call of the system. The bytes from `at` to `end` are not used yet. */

@@ -96,7 +96,7 @@ uint32_t wire_crc32c(const uint8_t *bytes, size_t size)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads a section of an OP_MSG. Returns what is wrong with it, or NULL. */
+/* Reads a section of an OP_MSG. Returns NULL, or the reason why it is invalid. */
 static const char *read_section(struct reader *reader, struct wire_request *request, bool *has_body)
 {
     uint8_t kind = *reader->at++;
@@ -210,7 +210,7 @@ void wire_write(struct buffer *out, const struct wire_request *request, int32_t 
     wire_put_number(out, (uint32_t)id);
     wire_put_number(out, (uint32_t)request->id);
     wire_put_number(out, request->old ? OP_REPLY : OP_MSG);
-    if (request->old) { /* Flags, cursor (8 bytes), first, count. */
+    if (request->old) { /* The head of an OP_REPLY: flags, cursor (8 bytes), first, count. */
         wire_put_number(out, 8);
         wire_put_number(out, 0);
         wire_put_number(out, 0);

@@ -4,7 +4,7 @@
 /*
  * MongoDB's wire protocol: bytes to a request, a reply to bytes. No socket, no store.
  *
- *     header (16): length, request id, id that is answered, opcode
+ *     header (16): length, request id, the request id that a reply is for, opcode
  *     OP_MSG (2013):   flags, sections, [CRC-32C]
  *         a section 0: the command; a section 1: size, name, documents ("documents", "updates" ...)
  *     OP_QUERY (2004): flags, "admin.$cmd", skip, count, the command   -> OP_REPLY (1)
@@ -35,8 +35,8 @@ struct wire_request {
     bool old;              /* The request is an OP_QUERY, and its reply an OP_REPLY. */
     bool silent;           /* The client wants no reply. */
     bool summed;           /* The request has a checksum, so the reply gets one. */
-    const char *namespace; /* In OP_QUERY: "admin.$cmd". */
-    bson_t body;           /* A view of the command, which is not checked yet. */
+    const char *namespace; /* The collection of an OP_QUERY: "admin.$cmd". */
+    bson_t body;           /* The command, a view into the message that is not checked yet. */
     struct wire_section sections[WIRE_SECTIONS_MAX];
     uint32_t count;
 };

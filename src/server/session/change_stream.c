@@ -35,10 +35,9 @@
 #include "store/mongodb/mongo_session.h"
 
 /* ---- tokens ----------------------------------------------------------------------------------
- *
- * engine/documents/change_feed.h has the format. The place is an enum change_stream_place; for a
- * fragment, its number is added.
- */
+ * 
+ * engine/documents/change_feed.h has the format. The last byte is an enum change_stream_place. For
+ * a fragment, its number is added to it. */
 
 void change_stream_token_append(const struct change_stream_token *token, bson_t *document)
 {
@@ -272,7 +271,7 @@ static void event_append_options(const bson_t *what, bool whole, bson_t *descrip
     }
 }
 
-/* Appends the facts about a changed index, {name, ...}, from after or before the change. */
+/* Appends the state of a changed index, {name, ...}, after or before the change. */
 static void event_append_index(const bson_t *what, const char *name, bson_t *to)
 {
     bson_t index;
@@ -485,7 +484,7 @@ static truce_status change_stream_stages_check(const bson_t *stages, bson_error_
     while (bson_iter_next(&at)) {
         bool is_allowed = false;
 
-        /* The compiler has checked its form. */
+        /* Cannot fail, because the compiler has checked the form. */
         (void)(bson_iter_recurse(&at, &stage) && bson_iter_next(&stage));
         for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
             is_allowed = is_allowed || !strcmp(bson_iter_key(&stage), allowed[i]);
@@ -500,7 +499,8 @@ static truce_status change_stream_stages_check(const bson_t *stages, bson_error_
 /* ---- running them ---------------------------------------------------------------------------- */
 
 struct one {
-    struct source base; /* Must be the first field. */
+    /* Must be the first field: the pipeline reads the event through a pointer to it. */
+    struct source base;
     const bson_t *document;
 };
 
@@ -670,11 +670,13 @@ struct event {
     bson_t *document;
     int64_t position;
     enum change_stream_place place;
-    /* An update, the whole document, or a removal. */
+    /* `updates`: the event is an update. `whole`: it contains the whole document. */
     bool updates, whole;
-    /* The stream requires an image of the document that was not stored. */
+    /* The stream requires the document before or after the change, but the feed has not stored
+     * it. */
     bool no_before, no_after;
-    /* The place of the collection, for an update. */
+    /* For an update: the name of the collection in the store, where the current document is looked
+     * up. */
     char *collection;
 };
 
@@ -685,25 +687,25 @@ struct change_stream {
     struct engine *engine;
     struct change_stream_scope scope;
     enum change_stream_document full, before;
-    /* NULL if the stream has no stages. */
+    /* The stages after $changeStream, or NULL. */
     struct pipeline *pipeline;
     struct arena arena;
     struct change_stream_token at;
     int64_t reached, from;
     struct event *first, **end;
-    /* In bytes. */
+    /* The size of the queue in bytes. */
     size_t queued;
     /* The event that ends the stream is queued or was sent. */
     bool ends;
 
     /* Events that are too large are sent in fragments. */
     bool splits;
-    /* The event that is being sent in fragments; NULL if none exists. */
+    /* The event that is being sent in fragments, or NULL. */
     bson_t *split;
-    /* The next fragment of the event, and the number of all. */
+    /* The next fragment of this event, and the number of its fragments. */
     int fragment, fragments;
-    /* In a stream that resumes after a fragment: the position of its event, and the number of its
-     * fragments that were sent. */
+    /* For a stream that resumes after a fragment: the position of the event, and the number of its
+     * fragments that the client has received. */
     int64_t skip_at;
     int skip;
 };
@@ -813,7 +815,7 @@ static truce_status change_stream_explain(truce_status status, bson_error_t *err
     return status;
 }
 
-/* Reads more entries if the queue is empty. Sets `*more` if there were some. */
+/* Reads more entries if the queue is empty. Sets *more to whether entries were read. */
 static truce_status change_stream_fill(struct change_stream *watch, bool *more, bson_error_t *error)
 {
     int64_t from = watch->reached;
@@ -1058,7 +1060,7 @@ static truce_status change_stream_find_event(struct change_stream *watch,
     int64_t reached;
     truce_status status;
 
-    /* The pruned entry is missing, while later ones exist. */
+    /* The entry was pruned, and entries after it may have been pruned, too. */
     if (watch->at.position <= state->horizon)
         return TRUCE_OK;
     status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->at.position - 1, 1,
@@ -1071,7 +1073,7 @@ static truce_status change_stream_find_event(struct change_stream *watch,
     return change_stream_explain(status, error);
 }
 
-/* Positions a stream after a fragment: its event is read again. */
+/* Positions a stream after a fragment. The event of the fragment is read again. */
 static truce_status set_out_within(struct change_stream *watch, const struct feed_state *state,
                                    bson_error_t *error)
 {
@@ -1251,7 +1253,8 @@ enum change_stream_reach change_stream_reach(const struct change_stream *watch)
     return watch->scope.reach;
 }
 
-/* The time between two checks whether a wait must end. On a server, each check costs a message. */
+/* The interval between two checks whether a wait must end. For a stream of a MongoDB server, each
+ * check costs a message. */
 #define SLICE_MS        100
 #define PASSED_SLICE_MS 500
 
@@ -1259,7 +1262,8 @@ truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int
                                 int64_t left_ms, bson_error_t *error)
 {
     int64_t slice_ms = watch->passed ? PASSED_SLICE_MS : SLICE_MS;
-    bson_error_t ignored; /* The caller checks for events and for reasons to end. */
+    /* After a failure, the caller checks for events and for reasons to end. */
+    bson_error_t ignored;
 
     slice_ms = left_ms < slice_ms ? left_ms : slice_ms;
     if (watch->passed)

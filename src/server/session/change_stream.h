@@ -25,13 +25,13 @@ struct change_stream;
 enum change_stream_reach { STREAM_COLLECTION, STREAM_DATABASE, STREAM_ALL };
 
 enum change_stream_document {
-    /* An update has only its changes. */
+    /* The event of an update has no document, only the changes. */
     STREAM_NONE,
-    /* The current document; null: it was removed. */
+    /* The current document, or null if it was removed since. */
     STREAM_LOOKUP,
-    /* The document at that time; null: it was not stored. */
+    /* The document at the time of the event, or null if it was not stored. */
     STREAM_IF_ANY,
-    /* The document at that time; if it was not stored, the stream fails. */
+    /* The document at the time of the event. If it was not stored, the stream fails. */
     STREAM_REQUIRED,
 };
 
@@ -47,13 +47,14 @@ enum change_stream_place {
     STREAM_FRAGMENT,
 };
 
-#define STREAM_FRAGMENTS_MAX (255 - STREAM_FRAGMENT) /* The maximum of a token. */
+/* The largest number of fragments that a token can name. */
+#define STREAM_FRAGMENTS_MAX (255 - STREAM_FRAGMENT)
 
 struct change_stream_token {
     bson_oid_t feed;
     int64_t position;
     enum change_stream_place place;
-    /* Number of the fragment, from 0. */
+    /* The number of the fragment, from 0. */
     int fragment;
 };
 
@@ -67,14 +68,15 @@ struct change_stream_options {
     enum change_stream_reach reach;
     /* The server's own database, and that of the stream. */
     const char *own, *database;
-    /* The collection of a stream of one collection. */
+    /* For a stream of one collection: its name in the store. */
     const char *place;
     enum change_stream_document full, before;
-    /* showExpandedEvents */
+    /* The option showExpandedEvents. */
     bool expanded;
     /* The stage itself, for a stream that is passed on. */
     const bson_t *stage;
-    /* The maximum of events in the first batch of such a stream, or -1 if none exists. */
+    /* The maximum number of events in the first batch of a stream that is passed on, or -1 for no
+     * maximum. */
     int64_t batch;
     /* The stages after $changeStream. */
     const bson_t *stages;
@@ -102,9 +104,9 @@ bool change_stream_is_over(const struct change_stream *watch);
  * there is one. */
 void change_stream_append_place(const struct change_stream *watch, const char *name, bson_t *to);
 enum change_stream_reach change_stream_reach(const struct change_stream *watch);
-/* Waits until the feed grows, for at most `left_ms` and a time after which the caller checks
- * whether the wait must end. `*seen` is 0 at first; then it may return at once. `most` is that of
- * the read that follows. */
+/* Waits until the feed grows, for at most `left_ms`. The call returns earlier from time to time, so
+ * that the caller can check whether the wait must end. With *seen 0, the first call may return at
+ * once. `most` is that of the read that follows. */
 truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int64_t most,
                                 int64_t left_ms, bson_error_t *error);
 
@@ -115,7 +117,8 @@ truce_status change_stream_wait(struct change_stream *watch, uint64_t *seen, int
 
 struct change_stream_scope {
     enum change_stream_reach reach;
-    /* Creations and drops of collections and indexes are sent, too, and events have more fields. */
+    /* showExpandedEvents: creations and drops of collections and indexes are also sent, and events
+     * have more fields. */
     bool expanded;
     char own[DATABASE_NAME_MAX + 1], database[DATABASE_NAME_MAX + 1];
     char place[PLACE_MAX];

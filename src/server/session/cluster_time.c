@@ -2,7 +2,7 @@
  * The time of a replica set of one: seconds since 1970 in the upper half, a number within the
  * second below.
  *
- *     server_time    the time that every answer has: it never goes back while the server runs
+ *     server_time    the time that every reply has: it never decreases while the server runs
  *     server_tick    the time of a snapshot; no other snapshot ever has the same time
  *
  * A snapshot's time must not repeat after a restart either: a session would read two snapshots as
@@ -41,7 +41,7 @@
 
 /* ---- now ------------------------------------------------------------------------------------- */
 
-/* These two convert between a position of the feed and the time that clients know. */
+/* These two functions convert between a position in the feed and the time that clients know. */
 static uint64_t time_of_position(int64_t at)
 {
     int64_t number = at & ((INT64_C(1) << FEED_SECOND_SHIFT) - 1);
@@ -60,7 +60,8 @@ static uint64_t time_pass(struct server *server, uint64_t least)
     struct engine *engine = truce__file_engine_or_null(server->store);
     unsigned long long last = atomic_load(&server->time);
 
-    if (engine) /* Change streams can start at it. */
+    /* Change streams can start at this time, so later entries of the feed must have later times. */
+    if (engine)
         return time_of_position(truce__feed_pass(&engine->writer, position_of_time(least)));
     while (least > last && !atomic_compare_exchange_weak(&server->time, &last, least))
         ;
@@ -96,7 +97,7 @@ static truce_status read_reserved(struct server *server, uint64_t *until, bson_e
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Advances `until` from `was`. `*moved` is false if another server did it first. */
+/* Advances `until` from `was`. Sets *moved to false if another server has advanced it. */
 static truce_status move_reserved(struct server *server, uint64_t was, uint64_t until, bool *moved,
                                   bson_error_t *error)
 {

@@ -15,7 +15,7 @@ struct cursor_registry {
     struct random random;
     struct cursor_entry **all;
     int count, most;
-    /* The change streams that are being read. */
+    /* The list of change streams that calls have taken and that may wait. */
     struct cursor_entry *waits;
 };
 
@@ -41,7 +41,7 @@ void cursors_free(struct cursor_registry *cursors)
 
 /* ---- one cursor ------------------------------------------------------------------------------ */
 
-/* Reads the next document. `view` is memory for a document of an array. */
+/* Reads the next document. `view` is the memory for a view of a document in an array. */
 static truce_status cursor_entry_next(struct cursor_entry *entry, bson_t *view,
                                       const bson_t **document, bson_error_t *error)
 {
@@ -137,7 +137,8 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
     entry->idle_since_ns = truce__clock_monotonic_ns();
     pthread_mutex_lock(&cursors->mutex);
     full = cursors->count == cursors->most;
-    /* The id is hard to guess, and positive because some clients print it. */
+    /* The id is random, so that clients cannot guess it, and positive, because some clients print
+     * it. */
     while (!full && !entry->id) {
         int64_t id = (int64_t)(truce__random_next(&cursors->random) >> 1);
 
@@ -237,8 +238,8 @@ bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user
     return is;
 }
 
-/* Closes the entries that have been idle since `before_ns`, and belong to this owner if it is not
- * 0. */
+/* Closes the entries that have been idle since `before_ns`. If `owner` is not 0, closes only those
+ * of this owner. */
 static void cursors_close_all(struct cursor_registry *cursors, int64_t before_ns, int64_t owner)
 {
     struct cursor_entry *old;

@@ -13,7 +13,7 @@
 #include "truce/store.h"
 
 struct cursor_entry {
-    /* 0 until the entry is added. */
+    /* The id for clients, or 0 before the entry is added. */
     int64_t id;
     /* A cursor of the store, or NULL if the documents come from `array` or `stream`. */
     truce_cursor *cursor;
@@ -24,19 +24,20 @@ struct cursor_entry {
     bson_t *waiting;
     /* The namespace, as the client knows it. */
     char *place;
-    /* The transaction that opened the cursor, or 0 if none exists. */
+    /* The transaction that opened the cursor, or 0. */
     int64_t owner;
-    /* The snapshot that the cursor reads, and its registry, or NULL if none exists. */
+    /* The registered snapshot that the cursor reads, and its registry, or NULL. */
     struct registered_snapshot *snapshot;
     struct snapshot_registry *snapshots;
-    /* The user that opened the cursor; "": without a login. */
+    /* The user that opened the cursor, or "" without a login. */
     char *user;
     int64_t idle_since_ns;
-    /* A change stream, which has no `cursor`, or NULL if none exists. */
+    /* A change stream, or NULL. */
     struct change_stream *stream;
     /* The list of change streams that are being read and may wait. */
     struct cursor_entry *next_waiting;
-    /* Another connection has killed the change stream while it waits. Under the mutex. */
+    /* Another connection has killed the change stream while it waits. Guarded by the mutex of the
+     * registry. */
     bool killed;
 };
 
@@ -57,12 +58,12 @@ void cursor_entry_close(struct cursor_entry *entry);
  * closes the entry and fails with LIMIT. */
 truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *entry,
                          bson_error_t *error);
-/* Takes the entry out for the caller's exclusive use. Returns NULL if no entry has this id,
- * namespace, owner, and user, or if another connection is using it. */
+/* Removes the entry from the registry for the caller's exclusive use. Returns NULL if no entry has
+ * this id, namespace, owner, and user, or if another connection is using it. */
 struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *place,
                                   int64_t owner, const char *user);
-/* Enclose the time in which a change stream that was taken waits for events, so that other
- * connections can kill it. */
+/* These calls enclose the wait of a change stream for events. Other connections can kill the stream
+ * in between. */
 void cursors_wait_begin(struct cursor_registry *cursors, struct cursor_entry *entry);
 void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entry);
 bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entry *entry);

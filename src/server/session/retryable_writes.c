@@ -1,6 +1,6 @@
 /*
- * One command: the record is parsed when the command begins. It is written again under the
- * store's lock, when the results of the statements are known.
+ * Retryable writes of one command. The record is parsed when the command begins. It is written
+ * again under the store's lock, when the results of the statements are known.
  */
 #include "server/session/retryable_writes.h"
 
@@ -14,7 +14,7 @@
 #include "bson/refuse_value.h"
 #include "server/call/call.h"
 
-#define SPARE_BYTES 4096 /* The size of a record apart from its measured parts. */
+#define SPARE_BYTES 4096 /* An upper bound for the size of a record without its measured parts. */
 
 enum statement_result_kind {
     STATEMENT_INSERT,
@@ -28,43 +28,50 @@ enum statement_result_kind {
 
 static const char *const range_names[RANGES] = {"inserted", "updated", "removed"};
 
-/* The results of statements from..to. */
+/* The result of the statements with the ids `from` to `to`. */
 struct statement_result {
     int32_t from, to;
     enum statement_result_kind kind;
-    bson_value_t value; /* The id of an upsert, or a reply. Borrowed. */
+    /* The _id of an upsert, or the reply of a findAndModify. Borrowed. */
+    bson_value_t value;
 };
 
 struct statement_results {
-    struct statement_result *all; /* Sorted on the first search. */
+    /* The results. The first search sorts them. */
+    struct statement_result *all;
     size_t count, room;
 };
 
 struct retryable {
-    /* Must be the first field. */
+    /* Must be the first field: the store calls the functions of the receipt with a pointer to
+     * it. */
     truce_receipt receipt;
     bson_t key;
     struct call *call;
     struct session *session;
-    /* The stored record, or NULL if none exists. */
+    /* The record before this command, or NULL if the session has none. */
     const bson_t *before;
-    /* The stored record if only this command read it. */
+    /* The memory of `before` if the session has not cached the record. */
     bson_t read;
-    /* The last record that was made, or NULL if none exists. */
+    /* The record that the receipt has made last, or NULL. */
     bson_t *after;
+    /* Another server has changed the stored record since it was read. */
     bool stale;
+    /* The results in the record `before`. */
     struct statement_results known;
+    /* The id of the first statement, or -1 if it is not known. */
     int32_t first;
-    /* NULL for first, first + 1, ... */
+    /* The ids of the statements, or NULL for first, first + 1, ... */
     int32_t *ids;
     uint32_t ids_count;
-    /* The statements that were sent again. */
+    /* The ids of statements that the client has sent again. */
     int32_t *again;
     uint32_t again_count;
-    /* The running bulk, without the statements that were sent again. */
+    /* The running bulk, without the statements that were sent again. numbers[i] is the id of the
+     * statement writes[i]. */
     const truce_write *writes;
     const int32_t *numbers;
-    /* Instead of `writes`, for findAndModify. */
+    /* For findAndModify, which has no `writes`. */
     retryable_reply *fill;
     void *arg;
 };
@@ -224,7 +231,8 @@ static uint32_t retryable_size_of(const bson_value_t *value)
         return value->value.v_utf8.len;
     case BSON_TYPE_BINARY:
         return value->value.v_binary.data_len;
-    default: /* An _id of any other type is so small that SPARE_BYTES covers it. */
+    /* An _id of any other type is so small that SPARE_BYTES covers it. */
+    default:
         return 0;
     }
 }
@@ -280,7 +288,7 @@ static bool retryable_check_before(truce_receipt *receipt, const bson_t *before)
     return same;
 }
 
-/* Returns false if the write changed nothing. */
+/* Fills the result that is recorded for a write. Returns false if the write changed nothing. */
 static bool statement_result_of(const truce_write *write, const truce_write_result *result,
                                 struct statement_result *earlier)
 {
@@ -455,10 +463,12 @@ void retryable_append_retried(const struct retryable *kept, bson_t *reply)
 /* The writes that were not executed before, and their positions in the whole list. */
 struct rest {
     truce_write *writes;
-    int32_t *numbers; /* The numbers of the statements. */
+    /* numbers[i]: the statement id of writes[i]. */
+    int32_t *numbers;
     uint32_t *places;
     truce_write_outcome *outcomes;
-    uint32_t count, end; /* `end`: the position in the list from which no write is reached. */
+    /* `end`: the position in the whole list from which the bulk does not reach any write. */
+    uint32_t count, end;
 };
 
 static truce_status answer_again(const truce_write *write, const struct statement_result *earlier,
@@ -573,7 +583,7 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
     if (!status && rest.count)
         status = run_rest(kept, store, &rest, options, outcomes, count, error);
     else if (!status && !options->relaxed)
-        /* The results of earlier executions are durable, too. */
+        /* Waits until the results of earlier executions are durable, too. */
         status = truce_settle(store, error);
     bson_free(rest.writes);
     bson_free(rest.numbers);

@@ -12,21 +12,26 @@
 
 #define BUCKETS  1024
 #define SWEEP_MS 60000 /* The interval between two sweeps of the records. */
-/* The time of a step of the sweep at another server, which no client waits for. */
+/* The deadline of a step of the sweep if the store is on another server. No client waits for it. */
 #define SWEEP_REMOTE_MS 1000
 
 struct sessions {
     truce_store *store;
     struct cursor_registry *cursors;
+    /* The maximum duration of a transaction. Guarded by the mutex. */
     int64_t lifetime_ms;
     bool snapshot;
-    /* The bytes that all transactions have written. */
+    /* The bytes that all running transactions have written. */
     struct overlay_total written;
     /* Guards the fields below. */
     pthread_mutex_t mutex;
+    /* Signalled when a call has given its session back. */
     pthread_cond_t given;
+    /* A hash table of the sessions by their ids. */
     struct session *buckets[BUCKETS];
+    /* The number of sessions, and of sessions with a running transaction. */
     int count, running;
+    /* The number of the last transaction that began, for session->owner. */
     int64_t ordinal;
     /* Used only by the thread that calls sessions_expire. */
     int64_t swept_ns;
@@ -96,7 +101,7 @@ int sessions_running(struct sessions *sessions)
 static struct session **sessions_bucket_of(struct sessions *sessions,
                                            const uint8_t id[SESSION_ID_BYTES])
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+    uint32_t hash = 2166136261u; /* The hash is FNV-1a. */
 
     for (int i = 0; i < SESSION_ID_BYTES; i++)
         hash = (hash ^ id[i]) * 16777619u;
@@ -142,7 +147,7 @@ static bool sessions_is_idle(const struct session *session)
     return !session->busy && !session->waiting && session->state != SESSION_RUNNING;
 }
 
-/* Returns the session that was idle for longest, at least since then, or NULL. */
+/* Returns the session that has been idle for longest, and since before `before_ns`, or NULL. */
 static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
 {
     struct session *oldest = NULL;
@@ -177,7 +182,7 @@ static struct session *sessions_add(struct sessions *sessions, const uint8_t id[
     return made;
 }
 
-/* Waits until no call uses the session. Under the mutex. */
+/* Waits until no call uses the session. The mutex must be held. */
 static void sessions_wait_for(struct sessions *sessions, struct session *session)
 {
     session->waiting++;
@@ -209,7 +214,7 @@ static truce_status sessions_read_record(struct sessions *sessions, const struct
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Returns the number in the record, or -1 if it has none. */
+/* Returns the transaction number in the record, or -1. */
 static int64_t sessions_number_of(const bson_t *record)
 {
     bson_iter_t number;
@@ -348,7 +353,7 @@ static bool sessions_enter(struct sessions *sessions, struct session *session, i
     return enters;
 }
 
-/* Opens a transaction. A deployment of MongoDB has transactions of its own. */
+/* Opens a transaction: an overlay, or for a mongodb: store, a transaction of its server. */
 static truce_status sessions_open(struct sessions *sessions, truce_store **transaction,
                                   bson_error_t *error)
 {
@@ -427,8 +432,8 @@ static truce_status sessions_commit(struct sessions *sessions, struct session *s
 }
 
 /* Writes the record of an aborted transaction, unless the record of this or a later number exists.
- * A commit of the server that is still on its way writes the same record, so only one of the two
- * takes effect. */
+ * A commit that MongoDB has not executed yet writes the same record, so only one of the two takes
+ * effect. */
 static truce_status sessions_rule_out(struct sessions *sessions, const struct session *session,
                                       uint32_t deadline_ms, bson_error_t *error)
 {
@@ -480,8 +485,9 @@ static truce_status sessions_find_out(struct sessions *sessions, struct session 
     return status;
 }
 
-/* Adopts a number that this server has not seen. Its transaction may be another server's, or of
- * this server before a restart. With MongoDB, its commit may still be on its way. */
+/* Sets the session to a number that this server has not seen. The transaction may be that of
+ * another server, or of this server before a restart. With MongoDB, its commit may still be in
+ * progress. */
 static void sessions_adopt(struct sessions *sessions, struct session *session, int64_t number)
 {
     if (!truce__mongo_is(sessions->store) || number <= session->number ||
@@ -636,7 +642,7 @@ void sessions_end_all(struct sessions *sessions)
     pthread_mutex_unlock(&sessions->mutex);
 }
 
-/* Returns a transaction that has been running since then and that no call uses. */
+/* Returns a session whose transaction began before `before_ns` and that no call uses, or NULL. */
 static struct session *find_late(struct sessions *sessions, int64_t before_ns)
 {
     for (int i = 0; i < BUCKETS && sessions->running; i++)
@@ -650,7 +656,8 @@ static struct session *find_late(struct sessions *sessions, int64_t before_ns)
 static void sweep_records(struct sessions *sessions, int64_t now_ns)
 {
     int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed, before;
-    bson_error_t ignored; /* Remaining records are removed next time. */
+    /* After a failure, the remaining records are removed by the next sweep. */
+    bson_error_t ignored;
 
     if (!sessions->sweep.more && now_ns - sessions->swept_ns < (int64_t)SWEEP_MS * 1000000)
         return;

@@ -7,7 +7,7 @@
  *           begin                         commit
  *     none -------> running -------------------------------> committed
  *      ^               |                                        |
- *      |               | a statement or the commit fails,       | commit again: the same answer
+ *      |               | a statement or the commit fails,       | commit again: the same reply
  *      |               | abort, expiry, the session ends        |
  *      |               v                                        |
  *      +---------- aborted <---- begin, with a larger number ---+
@@ -20,10 +20,10 @@
  * A commit whose message was lost may still take effect there. The next attempt to commit therefore
  * writes the record of an aborted transaction: the server lets only one of the two take effect.
  *
- * The numbers of a session's transactions grow. An acknowledged commit has written its number
- * into the collection config.transactions. So a client that commits again after a crash of the
- * server gets the same answer, and no transaction runs twice. A number may also belong to
- * retryable writes (retryable_writes.h).
+ * The numbers of a session's transactions grow. An acknowledged commit has written its number into
+ * the collection config.transactions. So a client that commits again after a crash of the server
+ * gets the same reply, and no transaction runs twice. A number may also belong to retryable writes
+ * (retryable_writes.h).
  *
  * Invariants:
  *  1. A session is used by one call at a time; other calls wait.
@@ -43,9 +43,9 @@ struct session {
     /* The next session of the same bucket. */
     struct session *next;
     uint8_t id[SESSION_ID_BYTES];
-    /* The digest of its user. */
+    /* The digest of the user's name. */
     uint8_t user[SHA256_BYTES];
-    /* The number of its last transaction, or -1 if none exists. */
+    /* The number of the last transaction or retryable write, or -1. */
     int64_t number;
     enum {
         SESSION_NONE,
@@ -58,25 +58,26 @@ struct session {
     } state;
     /* The running transaction (store/overlay, or store/mongodb/mongo_session.h). */
     truce_store *transaction;
-    /* The owner of its cursors; no two transactions have the same. */
+    /* The owner of the transaction's cursors. No two transactions have the same number. */
     int64_t owner;
-    /* When it began to run, and its last use. */
+    /* When the transaction began, and when the session was last used (monotonic). */
     int64_t since_ns, used_ns;
     /* The session was looked up in the store. */
     bool known;
-    /* Its record belongs to this number and to retryable writes. */
+    /* The session's record belongs to `number`, and to retryable writes. */
     bool wrote;
-    /* `record` is the stored record. */
+    /* `record` is what the store contains (NULL means no record). */
     bool record_known;
-    /* NULL if none exists. At most TRUCE_SERVER_RECORD_BYTES. */
+    /* The cached record, of at most TRUCE_SERVER_RECORD_BYTES. */
     bson_t *record;
-    /* A call uses the session, and so many calls wait for it. Under the mutex of the sessions. */
+    /* `busy`: a call uses the session. `waiting`: the number of calls that wait for it. Guarded by
+     * the mutex of the registry. */
     bool busy;
     int waiting;
 };
 
 struct session_options {
-    /* Maximum duration of a transaction; 0 means TRUCE_SERVER_TRANSACTION_MS. */
+    /* The maximum duration of a transaction. 0 means TRUCE_SERVER_TRANSACTION_MS. */
     int64_t lifetime_ms;
     /* Snapshot isolation: a commit does not check what the transaction has read. */
     bool snapshot;
@@ -89,9 +90,9 @@ struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursor
 /* Ends all sessions and frees the registry. No call may be running. */
 void sessions_free(struct sessions *sessions);
 
-/* Waits for the session of that id and takes it for the caller until sessions_give. An unknown
- * session is created; it belongs to `user`, "school.ada" (""). Fails with LIMIT if there are too
- * many. */
+/* Waits for the session of that id and takes it for the caller until sessions_give. Creates an
+ * unknown session; it belongs to `user`, such as "school.ada", or "" without a login. Fails with
+ * LIMIT if there are too many sessions. */
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
                            const char *user, struct session **session, bson_error_t *error);
 void sessions_give(struct sessions *sessions, struct session *session);

@@ -11,10 +11,10 @@
 struct snapshot_registry {
     struct server *server;
     int64_t window_ms;
-    pthread_mutex_t mutex; /* Guards the fields below and those of the snapshots. */
+    pthread_mutex_t mutex; /* Guards the fields below, and the fields of the snapshots. */
     struct registered_snapshot *first;
     int count;
-    uint64_t clock; /* The number of the last use. */
+    uint64_t clock; /* The number of uses of all snapshots, which orders them by their last use. */
 };
 
 struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms)
@@ -63,7 +63,8 @@ static void registry_take_out(struct snapshot_registry *registry, struct registe
     registry->count--;
 }
 
-/* Evicts the least recently used snapshot. Returns NULL if all are in use. */
+/* Removes the least recently used snapshot from the registry and returns it, or returns NULL if all
+ * are in use. The caller closes it. */
 static struct registered_snapshot *registry_take_out_idle(struct snapshot_registry *registry)
 {
     struct registered_snapshot **oldest = NULL, *gone;
@@ -114,7 +115,7 @@ static truce_status registry_find(struct snapshot_registry *registry, uint64_t t
     return *snapshot ? TRUCE_OK : registry_refuse(registry, time, error);
 }
 
-/* Adds the snapshot, after evicting another one if necessary. */
+/* Adds the snapshot, after it has evicted another one if necessary. */
 static bool registry_enter(struct snapshot_registry *registry, struct registered_snapshot *snapshot,
                            struct registered_snapshot **gone)
 {

@@ -23,16 +23,16 @@ struct server;
 struct snapshot_registry;
 
 struct registered_snapshot {
-    /* The cluster time (server_time). */
+    /* The cluster time (server_tick). */
     uint64_t time;
     /* The store as of this time. */
     truce_store *view;
     struct registered_snapshot *next;
     int users;
-    /* Number of its last use, for eviction. */
+    /* The number of the last use, for eviction. */
     uint64_t used;
     int64_t since_ns;
-    /* It can no longer be found, and is closed by its last user. */
+    /* The snapshot can no longer be found. Its last user closes it. */
     bool forgotten;
 };
 
