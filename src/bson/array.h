@@ -19,11 +19,11 @@
 #include "bson/value.h"
 
 struct array {
-    /* The elements go here. */
+    /* The document to which the elements are appended. */
     bson_t *to;
     /* The number of elements: the index of the next one. */
     uint32_t count;
-    /* The array inside a document; `to` points to it. */
+    /* The array if it is a field of a document. `to` points to it then. */
     bson_t own;
 };
 

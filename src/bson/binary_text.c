@@ -52,7 +52,8 @@ bool truce__base64_read(const char *text, size_t length, bool url, uint8_t *byte
         if (i % 4)
             bytes[(*size)++] = (uint8_t)(group >> (2 * (3 - i % 4)));
     }
-    /* 12 bits are one byte, 18 bits two */
+    /* The last group has 12 bits for one byte, or 18 bits for two. The bits that are left over must
+     * be 0. */
     return !(digits_count % 4) || !(group & (digits_count % 4 == 2 ? 15 : 3));
 }
 

@@ -34,8 +34,8 @@ void truce__hex_show(const uint8_t *bytes, size_t size, char *text);
  * number of digits. */
 bool truce__hex_read(const char *text, size_t length, uint8_t *bytes);
 
-/* Writes UUID_TEXT characters, such as "867dee52-c331-484e-92d1-c56479b8e67e", and reads them in
- * either case. */
+/* The first function writes UUID_TEXT characters, such as "867dee52-c331-484e-92d1-c56479b8e67e".
+ * The second reads them, in either case. */
 void truce__uuid_write(const uint8_t bytes[UUID_BYTES], char text[UUID_TEXT]);
 bool truce__uuid_read(const char *text, size_t length, uint8_t bytes[UUID_BYTES]);
 

@@ -34,7 +34,7 @@ void truce__builder_begin(struct builder *builder, struct arena *arena, size_t b
     *builder = (struct builder){.arena = arena, .bytes_max = bytes_max, .type = type};
     builder->bytes = truce__arena_take(arena, FIRST_ROOM);
     builder->room = FIRST_ROOM;
-    builder->size = 4; /* For the length, which finish writes. */
+    builder->size = 4; /* Leaves room for the length, which finish writes. */
 }
 
 /* Writes the type, the key, and its NUL. Returns false unless there is room for them and for `size`

@@ -15,13 +15,15 @@
 
 struct builder {
     struct arena *arena;
-    /* The maximum of the whole arena. */
+    /* The maximum size of the whole arena. */
     size_t bytes_max;
     uint8_t *bytes;
     size_t size, room;
     /* The index of the next element of an array. */
     uint32_t index;
+    /* BSON_TYPE_DOCUMENT or BSON_TYPE_ARRAY. */
     uint8_t type;
+    /* An element did not fit, so finish fails. */
     bool full;
 };
 

@@ -10,9 +10,9 @@ struct date_reader {
     const char *at, *end;
     /* The parts that have been read. */
     bool date, time, zoned;
-    /* Days since 1970. */
+    /* The date, in days since 1970. */
     int64_t days;
-    /* Milliseconds since the start of the day. */
+    /* The time of day, in ms. */
     int64_t time_ms;
     struct date_zone zone;
 };
@@ -426,9 +426,9 @@ static bool read_named_date(struct date_reader *reader)
 
     if (!month)
         return false;
-    (void)date_skip(reader, '.'); /* The period of an abbreviation. */
+    (void)date_skip(reader, '.'); /* An abbreviated month may end in a period. */
     date_read_skip_blanks(reader);
-    (void)date_skip(reader, '-'); /* Apr-5-2020 */
+    (void)date_skip(reader, '-'); /* The form "Apr-5-2020". */
     if (!date_read_number(reader, 4, &day))
         return false;
     if (day.digits == 4)
@@ -882,7 +882,7 @@ int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone)
 
 int64_t truce__date_days(int64_t year, int64_t month, int64_t day)
 {
-    int64_t months = month - 3; /* A year from March ends with 29 February. */
+    int64_t months = month - 3; /* Counted from March, a year ends with 29 February. */
     int64_t shifted = year + date_floor_divide(months, 12);
     int64_t from_march = floor_rest(months, 12);
     int64_t era = date_floor_divide(shifted, 400);
@@ -915,9 +915,9 @@ static void date_fill_calendar(int64_t days, struct date_parts *parts)
 
 int64_t truce__date_iso_days(int64_t iso_year)
 {
-    int64_t fourth = truce__date_days(iso_year, 1, 4); /* Always in week 1. */
+    int64_t fourth = truce__date_days(iso_year, 1, 4); /* 4 January is always in week 1. */
 
-    return fourth - floor_rest(fourth + 3, 7); /* 1970-01-01 was a Thursday */
+    return fourth - floor_rest(fourth + 3, 7); /* 1970-01-01 was a Thursday. */
 }
 
 static void date_fill_weeks(int64_t days, struct date_parts *parts)

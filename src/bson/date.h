@@ -9,9 +9,9 @@
 #include "bson/timezone.h"
 #include "bson/value.h"
 
-/* A fixed offset from UTC, or a zone of the tz database. All zeros: UTC. */
+/* A fixed offset from UTC, or a zone of the tz database. A zeroed struct is UTC. */
 struct date_zone {
-    /* NULL means that the offset is fixed. */
+    /* The zone of the tz database, or NULL if the offset is fixed. */
     const struct time_zone *named;
     int32_t offset_s;
 };
@@ -25,17 +25,17 @@ int32_t truce__date_zone_offset(const struct date_zone *zone, int64_t date_ms);
 
 struct date_parts {
     int64_t year;
-    /* From 1. */
+    /* Both count from 1. */
     int32_t month, day;
     int32_t hour, minute, second, millisecond;
-    /* From 1. */
+    /* Counts from 1. */
     int32_t day_of_year;
     /* 0 is Sunday. */
     int32_t day_of_week;
     int64_t iso_year;
-    /* From 1. */
+    /* Counts from 1. */
     int32_t iso_week;
-    /* Counted from the first Sunday of the year; 0 before it. */
+    /* The number of the week, which begins on Sunday. 0 means the days before the first Sunday. */
     int32_t week;
 };
 
@@ -52,9 +52,10 @@ int32_t truce__date_month_days(int64_t year, int64_t month);
 int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone);
 int64_t truce__date_to_local(int64_t date_ms, const struct date_zone *zone);
 
-#define DATE_TEXT_MAX      40
-#define DATE_YEAR_0_MS     INT64_C(-62167219200000) /* The first year of four digits. */
-#define DATE_YEAR_10000_MS INT64_C(253402300800000) /* After the last year of four digits. */
+#define DATE_TEXT_MAX 40
+/* The beginning of the year 0, and the end of the year 9999: the years with four digits. */
+#define DATE_YEAR_0_MS     INT64_C(-62167219200000)
+#define DATE_YEAR_10000_MS INT64_C(253402300800000)
 /* Writes the date as "2020-02-29T12:34:56.789Z". Returns `text`. */
 const char *truce__date_show(int64_t date_ms, char text[DATE_TEXT_MAX]);
 
@@ -80,7 +81,7 @@ truce_status truce__date_parse_format(const char *text, size_t length, const cha
 truce_status truce__date_format_check(const char *format, size_t length, bool reading,
                                       bson_error_t *error);
 
-/* As long as the format, each letter up to so many bytes: */
+/* The maximum number of bytes that a letter of a format can produce. */
 #define DATE_LETTER_MAX 12
 /* Writes the date by the format into `text`, which has room for DATE_LETTER_MAX bytes for each byte
  * of the format. Fails with the code 18537 if the year is not from 0 to 9999. */

@@ -14,7 +14,7 @@
 #include <bid_conf.h>
 #include <bid_functions.h>
 
-/* w[0] is the low half. */
+/* A decimal128. w[0] is the low half. */
 typedef BID_UINT128 decimal;
 
 static inline decimal truce__decimal_of_bson(bson_decimal128_t number)

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 
-/* 18 digits always fit into an int64. */
+/* Every number of 18 digits fits into an int64. */
 #define INDEX_DIGITS_MAX 18
 
 static int64_t path_index_of(const char *name, uint32_t length)
@@ -28,7 +28,7 @@ static uint32_t count_parts(const char *text, size_t length)
     return count;
 }
 
-/* Allocates the parts and, after them, the text. */
+/* Allocates one block for the parts and, after them, the text. */
 static void *take_room(struct arena *arena, uint32_t count, size_t length)
 {
     size_t size = count * sizeof(struct path_part) + length + 1;

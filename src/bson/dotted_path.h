@@ -16,18 +16,18 @@ struct path_part {
 };
 
 struct path {
-    /* The whole path with a NUL, allocated after the parts. */
+    /* The whole path, NUL-terminated. In the same block as the parts. */
     char *text;
     uint32_t length;
     uint32_t count;
-    /* Owned by the path or by the arena. */
+    /* The parts. Owned by the path (truce__path_parse) or by an arena. */
     struct path_part *parts;
 };
 
 /* Parses and copies a path. Refuses more than PATH_PARTS_MAX parts. Names may be empty. */
 truce_status truce__path_parse(const char *text, size_t length, struct path *path,
                                bson_error_t *error);
-/* Does the same in the memory of an arena; the path is not released. */
+/* Does the same in the memory of an arena. Such a path must not be released. */
 truce_status truce__path_parse_into(struct arena *arena, const char *text, size_t length,
                                     struct path *path, bson_error_t *error);
 void truce__path_release(struct path *path);

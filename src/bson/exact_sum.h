@@ -7,18 +7,18 @@
  * the second one has the rounding errors of the first (Dekker 1971, Knuth 4.2.2). Sums of 64-bit
  * integers are therefore exact. Decimals are summed separately and added at the end.
  *
- * Begin with truce__sum_begin; zeros are not enough.
+ * truce__sum_begin must begin a sum: a zeroed struct is not valid.
  */
 #include "bson/decimal.h"
 #include "bson/value.h"
 
 struct sum {
-    /* Their total is the sum. */
+    /* The sum is high + low. */
     double high, low;
-    /* The simple sum, for NaN and infinities. */
+    /* The sum computed in one double, which gives NaN and infinities. */
     double plain;
     decimal decimals;
-    /* How many numbers were added. */
+    /* The number of numbers that were added. */
     int64_t count;
     /* The widest type so far: INT32, INT64, DOUBLE, or DECIMAL128. */
     uint8_t type;
@@ -32,10 +32,10 @@ void truce__sum_add_int64(struct sum *sum, int64_t number);
 /* Returns the sum as an int, long, or double: the first that fits. It is a decimal if one was
  * added. */
 struct value truce__sum_value(const struct sum *sum, struct arena *arena);
-/* Returns a double or a decimal; null if nothing was added. */
+/* Returns the average, a double or a decimal, or null if nothing was added. */
 struct value truce__sum_average(const struct sum *sum, struct arena *arena);
-/* Returns the sum as an int64; false if it does not fit. Decimals are rounded half to even, doubles
- * half away from zero. */
+/* Converts the sum to an int64. Returns false if it does not fit. A decimal is rounded half to
+ * even, a double half away from zero. */
 bool truce__sum_to_int64(const struct sum *sum, int64_t *result);
 
 /* The standard deviation, computed incrementally with doubles (Welford 1962). */

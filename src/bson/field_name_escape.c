@@ -5,10 +5,10 @@
 #include "base/buffer.h"
 #include "bson/value.h"
 
-#define DOLLAR "\xef\xbc\x84" /* U+FF04 */
-#define DOT    "\xef\xbc\x8e" /* U+FF0E */
-#define ESCAPE "\xef\xbc\xbc" /* U+FF3C */
-#define WIDE   3              /* Bytes of each. */
+#define DOLLAR "\xef\xbc\x84" /* The full-width dollar sign, U+FF04. */
+#define DOT    "\xef\xbc\x8e" /* The full-width full stop, U+FF0E. */
+#define ESCAPE "\xef\xbc\xbc" /* The full-width backslash, U+FF3C. */
+#define WIDE   3              /* The bytes of each of these in UTF-8. */
 
 static bool is_wide(const char *at, const char *wide)
 {
@@ -70,7 +70,7 @@ static void restore_name(const char *name, struct buffer *out)
         } else {
             if (is_wide(at, ESCAPE))
                 at += WIDE;
-            if (*at) /* The first byte of the escaped character. */
+            if (*at) /* Copies the first byte of the escaped character unchanged. */
                 truce__buffer_append_byte(out, (uint8_t)*at++);
         }
     }
@@ -90,7 +90,7 @@ static void append_converted(bson_t *to, struct value container, convert_name *c
     while (truce__fields_next(&fields)) {
         name.size = 0;
         convert(fields.key, &name);
-        truce__buffer_append_byte(&name, 0); /* So that an empty name has a buffer, too. */
+        truce__buffer_append_byte(&name, 0); /* Allocates the buffer even for an empty name. */
         length = name.size - 1;
         if (fields.value.type == BSON_TYPE_ARRAY) {
             bson_append_array_begin(to, (const char *)name.bytes, (int)length, &part);
@@ -143,7 +143,7 @@ void truce__names_restore_own(bson_t *document)
     if (truce__names_plain(document))
         return;
     truce__names_restore(document, &restored);
-    /* bson_destroy would free a document of bson_new. */
+    /* bson_destroy would also free the struct of a document from bson_new. */
     bson_reinit(document);
     bson_concat(document, &restored);
     bson_destroy(&restored);

@@ -5,7 +5,7 @@
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* A table of so few entries compares a name with each of them. */
+/* A table with at most this number of entries is searched linearly. */
 #define SMALL 16
 
 void truce__field_table_begin(struct field_table *table, struct arena *arena, size_t bytes_max)
@@ -97,14 +97,14 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 
 /*
  * A finder has tables for the documents that were searched last. A document gets a table when it is
- * searched for the ASKED_OFTENth time. If more documents alternate than there are places, they
- * evict each other and are searched as if there were no finder.
+ * searched for the ASKED_OFTENth time. If more than PLACES documents alternate, they evict each
+ * other and are searched as if there were no finder.
  */
 
 #define PLACES 8
-/* The search at which a table begins to pay. */
+/* From this search of a document on, a table saves more time than it costs. */
 #define ASKED_OFTEN 8
-/* The maximum of all tables. */
+/* The maximum size of all tables of a finder. */
 #define TABLES_BYTES (64 * 1024 * 1024)
 
 struct table {
@@ -117,7 +117,7 @@ struct table {
 struct field_finder_tables {
     struct arena arena;
     struct table places[PLACES];
-    /* The place that is evicted next. */
+    /* The index of the table that is evicted next. */
     uint32_t next;
 };
 

@@ -30,7 +30,7 @@ struct field_entry {
 
 struct field_table {
     struct arena *arena;
-    /* The maximum of the arena. */
+    /* The maximum size of the arena. */
     size_t bytes_max;
     struct field_entry *entries;
     uint32_t count, room;
@@ -39,10 +39,10 @@ struct field_table {
 };
 
 void truce__field_table_begin(struct field_table *table, struct arena *arena, size_t bytes_max);
-/* Returns NULL if there is no such field. */
+/* Returns the field with the name, or NULL. */
 struct field_entry *truce__field_table_find(const struct field_table *table, const char *key,
                                             uint32_t key_length);
-/* Returns false if the arena is full. */
+/* Sets a field. Returns false if the arena is full. */
 bool truce__field_table_set(struct field_table *table, const char *key, uint32_t key_length,
                             struct value value);
 /* Appends all fields in order, without those whose value is missing. */
@@ -60,11 +60,12 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 #define FIELD_FINDER_BYTES 2048
 
 struct field_finder {
-    /* NULL until a large document was searched. */
+    /* The tables, or NULL before a large document is searched. */
     struct field_finder_tables *tables;
 };
 
-/* Adds the work to `steps`: about one step for each kB or name. */
+/* Finds a field in a large document. Adds the work to `steps`: about one step for each kB or
+ * name. */
 struct value truce__field_finder_find_large(struct field_finder *finder, struct value document,
                                             const char *name, uint32_t length, uint32_t *steps);
 void truce__field_finder_release_tables(struct field_finder *finder);

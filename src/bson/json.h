@@ -4,8 +4,8 @@
 /*
  * Reads and writes MongoDB Extended JSON, version 2 (see MongoDB's repository "specifications").
  *
- * A wrapper is a JSON object that means a BSON value, such as {"$oid": "..."}. The reader
- * takes strict JSON (RFC 8259) with canonical and relaxed wrappers mixed. It also takes the
+ * A wrapper is a JSON object that means a BSON value, such as {"$oid": "..."}. The reader accepts
+ * strict JSON (RFC 8259), in which canonical and relaxed wrappers may be mixed. It also accepts the
  * wrappers of version 1 that are unambiguous: {"$binary": "...", "$type": "00"} and {"$date":
  * number}. A document that only resembles a wrapper is a document: {"$type": 2} and {"$regex": "x"}
  * are query operators.
@@ -22,7 +22,8 @@
 #include "base/buffer.h"
 #include "base/status.h"
 
-/* Reads documents one after the other into the same memory. Zero-initialise; release frees. */
+/* Reads documents one after the other into the same memory. The caller zeroes the struct, and
+ * releases it. */
 struct json_reader {
     /* The document that was read last. */
     struct buffer bytes;
@@ -42,7 +43,7 @@ truce_status truce__json_read(struct json_reader *reader, const char *text, size
 void truce__json_reader_release(struct json_reader *reader);
 
 enum json_form {
-    /* Plain numbers and dates; int64 and int32 look the same. */
+    /* Plain numbers and dates. They do not distinguish int64 from int32. */
     JSON_RELAXED,
     /* Preserves every type. */
     JSON_CANONICAL,

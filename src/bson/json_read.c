@@ -222,7 +222,7 @@ static const char *wrapper_text_of(const bson_iter_t *iter, uint32_t *length)
     return BSON_ITER_HOLDS_UTF8(iter) ? bson_iter_utf8(iter, length) : NULL;
 }
 
-/* Returns the string; NULL if it has a NUL inside. */
+/* Returns the string of the value, or NULL if it contains a NUL. */
 static const char *plain_text_of(const bson_iter_t *iter)
 {
     uint32_t length;
@@ -403,7 +403,8 @@ static bool subtype_of(const bson_iter_t *iter, uint8_t *subtype)
 
 static void payload_binary(struct buffer *payload, uint8_t subtype, const struct buffer *bytes)
 {
-    bool old = subtype == BSON_SUBTYPE_BINARY_DEPRECATED; /* Has its length a second time. */
+    /* The payload of the old subtype repeats the length. */
+    bool old = subtype == BSON_SUBTYPE_BINARY_DEPRECATED;
     uint32_t inner = BSON_UINT32_TO_LE((uint32_t)bytes->size);
     uint32_t outer = BSON_UINT32_TO_LE((uint32_t)bytes->size + (old ? 4 : 0));
 
@@ -582,7 +583,7 @@ static const char *convert_constant(const struct wrapper *w, struct buffer *payl
 }
 
 static const struct {
-    /* `second` is an optional field. */
+    /* The fields of the wrapper. `second` is optional. */
     const char *key, *second;
     converter *convert;
 } wrappers[] = {
@@ -650,7 +651,8 @@ bool truce__json_is_wrapper(const bson_t *document)
 
     if (!bson_iter_init(&iter, document) || !bson_iter_next(&iter) || *bson_iter_key(&iter) != '$')
         return false;
-    /* The field's value is never unwrapped, so even {"$document": 5} needs the escape. */
+    /* The reader takes every document with this field for an escape, so even {"$document": 5} needs
+     * one. */
     return !strcmp(bson_iter_key(&iter), JSON_ESCAPE) || converter_of(document, &w);
 }
 
@@ -675,9 +677,9 @@ static bool json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payloa
 
 /* ---- the reader ------------------------------------------------------------------------------ */
 
-/* Characters of one number. */
+/* The maximum number of characters of a number. */
 #define NUMBER_TEXT_MAX 400
-/* A wrapper is longer than its value. */
+/* The bytes of a wrapper are at most this number of times those of its value. */
 #define SLACK 2
 /* A wrapper is deeper than its value: {"$dbPointer": {"$id": {"$oid": ...}}}. */
 #define WRAPPER_DEPTH  3
@@ -696,8 +698,10 @@ struct frame {
 struct reading {
     const uint8_t *start, *at, *end;
     struct buffer *out;
-    bool typed; /* Names without quotes, texts in single quotes. */
-    bool exact; /* No whole number becomes a double. */
+    /* Accept names without quotes, and strings in single quotes. */
+    bool typed;
+    /* Refuse whole numbers that would become doubles. */
+    bool exact;
     uint32_t depth;
     struct frame frames[READ_DEPTH_MAX + 1];
     bson_error_t *error;
@@ -1148,8 +1152,9 @@ static truce_status read_container(struct reading *r, bool array, bool literal)
         status = json_read_elements(r, array);
     if (!status)
         status = put_byte(r, 0);
+    /* On failure, the depth stays unchanged: the error names the field by it. */
     if (status)
-        return status; /* The depth stays, so that the error could name the field. */
+        return status;
     r->depth--;
     patch_length(r, length_at, r->out->size - length_at);
     return TRUCE_OK;
@@ -1241,7 +1246,7 @@ static truce_status json_read_all(struct reading *r, bool *is_array)
     if (*r->at != '{' && !(array && is_array))
         return fail_here(r, is_array ? "a document or an array is expected: { or ["
                                      : "a document is expected: {");
-    status = read_container(r, array, true); /* The whole is never a wrapper. */
+    status = read_container(r, array, true); /* The document as a whole is never a wrapper. */
     if (status)
         return status;
     json_read_skip_space(r);

@@ -69,7 +69,7 @@ enum {
 enum { NUMBER_NAN = 0x00, NUMBER_NEGATIVE = 0x01, NUMBER_ZERO = 0x02, NUMBER_POSITIVE = 0x03 };
 
 #define DECIMAL_BIAS 6176
-/* 2 bytes of exponent and 15 of digits. */
+/* The size of the decimal after the double: 2 bytes for the exponent and 15 for the digits. */
 #define REMAINDER_SIZE 17
 
 /* Returns the class byte of a type. */
@@ -132,7 +132,7 @@ static void append_big_endian(struct buffer *key, uint64_t number, unsigned byte
     key->size += bytes;
 }
 
-/* Appends without the end mark. */
+/* Appends the bytes, escaped, without the end mark. */
 static void keys_append_escaped(struct buffer *key, const uint8_t *text, size_t size)
 {
     uint8_t *to;
@@ -325,7 +325,7 @@ static void keys_append_container(struct buffer *key, struct value value)
     truce__buffer_append_byte(key, CLASS_END);
 }
 
-/* Orders by length, then subtype, then bytes. */
+/* Appends a binary, which is ordered by length, then subtype, then bytes. */
 static void keys_append_binary(struct buffer *key, struct value value)
 {
     append_big_endian(key, value.size - 5, 4);
@@ -378,17 +378,17 @@ static void append_body(struct buffer *key, struct value value)
         break;
     case CLASS_OID:
     case CLASS_BOOL:
-    case CLASS_REGEX: /* Two strings, each ending in a NUL. */
+    case CLASS_REGEX: /* A regex consists of two strings, each of which ends in a NUL. */
         truce__buffer_append(key, value.data, value.size);
         break;
-    case CLASS_DBPOINTER: /* Orders by length, then bytes. */
+    case CLASS_DBPOINTER: /* A DBPointer is ordered by length, then bytes. */
         append_big_endian(key, value.size, 4);
         truce__buffer_append(key, value.data, value.size);
         break;
     case CLASS_CODE_SCOPE:
         append_code_with_scope(key, value);
         break;
-    default: /* MinKey, undefined, null, MaxKey: the class is sufficient */
+    default: /* MinKey, undefined, null, and MaxKey have only a class. */
         break;
     }
 }

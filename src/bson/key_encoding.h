@@ -13,7 +13,7 @@
 
 void truce__key_append(struct buffer *key, struct value value, bool descending);
 
-/* The bytes of the run of a key. */
+/* The size of the run of a key in bytes. */
 #define KEY_RUN_BYTES 12
 
 /* Splits the key of a whole number from 0 to 2^53, or of an ObjectId. `*step` is the last byte of
@@ -35,8 +35,8 @@ bool truce__key_split(const uint8_t *key, size_t size, uint8_t run[KEY_RUN_BYTES
 void truce__key_append_class(struct buffer *key, uint8_t type, bool descending);
 /* Appends the path of a key in a wildcard index; the key of the value follows. */
 void truce__key_append_path(struct buffer *key, const char *path, size_t length);
-/* Replaces `key` by the least byte string above all that begin with it. Returns false if there is
- * none. */
+/* Replaces `key` by the least byte string that is greater than all strings that begin with `key`.
+ * Returns false if no such string exists. */
 bool truce__key_successor(struct buffer *key);
 
 #endif

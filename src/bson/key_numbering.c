@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 
-/* A numbering of so few things compares a key with each of them. */
+/* A numbering of at most this number of keys is searched linearly. */
 #define SMALL 8
 
 void truce__numbering_begin(struct numbering *numbering, struct arena *arena, uint32_t most,

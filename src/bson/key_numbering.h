@@ -7,19 +7,19 @@
  * whole values are equal if their bytes are. With `by_value`, keys of elements are equal if MongoDB
  * compares them as equal: 1 and 1.0.
  *
- * Two versions mostly have the same keys in the same order. The number that follows the last answer
- * is therefore tried before the hash table.
+ * Two versions mostly have the same keys in the same order. The number after the last result is
+ * therefore tried before the hash table.
  */
 #include "base/hash_table.h"
 #include "bson/value.h"
 
 struct numbering {
-    /* The key of each number; borrowed. */
+    /* keys[i]: the key with number i. Borrowed. */
     struct value *keys;
     /* Finds the numbers by the hashes of their keys. */
     struct hash_table table;
     uint32_t count, room;
-    /* The number that follows the last answer. */
+    /* The number after the last result. */
     uint32_t expected;
     bool by_value;
 };
@@ -43,9 +43,9 @@ static inline struct value truce__numbering_key(const void *bytes, size_t size)
 
 struct aligned_side {
     struct fields *fields;
-    /* The number of each field's name. */
+    /* numbers[i]: the number of the name of field i. */
     uint32_t *numbers;
-    /* For each number, the first field with that name, or ALIGNED_NONE. */
+    /* places[n]: the position of the first field whose name has number n, or ALIGNED_NONE. */
     uint32_t *places;
     uint32_t count;
 };

@@ -25,7 +25,7 @@
 /* The C library uses the decimal point of the process's locale. This file therefore uses its own
  * "C" locale, which lives as long as the process. */
 
-/* Longer texts are not accepted as numbers. */
+/* The maximum length of the text of a number. */
 #define DIGITS_MAX 400
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -47,7 +47,7 @@ const char *truce__double_show(double number, char text[NUMBER_TEXT_MAX])
         return strcpy(text, number < 0 ? "-Infinity" : "Infinity");
     pthread_once(&once, make_locale);
     before = uselocale(plain);
-    /* A double below DBL_MIN has fewer digits. */
+    /* A double below DBL_MIN may need fewer digits than 15. */
     for (int digits = fabs(number) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         snprintf(text, NUMBER_TEXT_MAX, "%.*g", digits, number);
         if (strtod(text, NULL) == number)
@@ -105,7 +105,8 @@ static size_t text_skip_digits(const char *text, size_t at)
     return at;
 }
 
-/* Accepts [+-] digits [. digits] [e [+-] digits], NaN, and infinity. The text ends with a NUL. */
+/* Returns whether the NUL-terminated text is [+-] digits [. digits] [e [+-] digits], NaN, or
+ * infinity. */
 static bool text_is_number(const char *text)
 {
     size_t at = *text == '+' || *text == '-', first, digits;

@@ -22,7 +22,7 @@ struct value truce__number_combine(enum number_operation operation, struct value
 
 /* Converts a number that is exactly an int64. Returns false for any other number. */
 bool truce__number_to_int64(struct value number, int64_t *result);
-/* Returns the whole part in `result`; false if it is not an int64. */
+/* Sets *result to the whole part. Returns false if it is not an int64. */
 bool truce__number_truncate(struct value number, int64_t *result);
 double truce__number_to_double(struct value number);
 bson_decimal128_t truce__number_to_decimal(struct value number);
@@ -37,10 +37,10 @@ const char *truce__double_show(double number, char text[NUMBER_TEXT_MAX]);
 /* Writes a number of any type. */
 const char *truce__number_show(struct value number, char text[NUMBER_TEXT_MAX]);
 
-/* Read a number. The whole text must be the number, without blanks or hexadecimal digits. Return
- * false if it is not, or if it is out of range: too large, or so close to 0 that digits are lost.
- * Integers are decimal with an optional sign. The others may have an exponent, or be "NaN" or
- * "Infinity" in any case. */
+/* These functions read a number. The whole text must be the number, without blanks or hexadecimal
+ * digits. They return false if it is not, or if it is out of range: too large, or so close to 0
+ * that digits are lost. Integers are decimal with an optional sign. The others may have an
+ * exponent, or be "NaN" or "Infinity" in any case. */
 bool truce__int64_read(const char *text, size_t length, int64_t *number);
 bool truce__double_read(const char *text, size_t length, double *number);
 bool truce__decimal_read(const char *text, size_t length, bson_decimal128_t *number);

@@ -40,13 +40,14 @@
 struct change {
     enum { CHANGE_MONTH, CHANGE_JULIAN, CHANGE_DAY } kind;
     int month, week, day;
-    /* The local time of day; may exceed a day. */
+    /* The local time of day in seconds. It may be negative or exceed a day. */
     int32_t time_s;
 };
 
 struct rule {
-    /* Whether there is a rule, and whether it has summer time. */
+    /* `given`: the file has a rule. `summer`: the rule has summer time. */
     bool given, summer;
+    /* The offsets from UTC in seconds. */
     int32_t standard_s, summer_s;
     /* The beginning and the end of summer time. */
     struct change starts, ends;
@@ -55,16 +56,18 @@ struct rule {
 struct time_zone {
     struct time_zone *next;
     char name[TIME_ZONE_NAME_MAX + 1];
+    /* The transitions. From instants[i] on (in seconds since 1970), the offset is offsets[i]
+     * seconds. */
     uint32_t count;
     int64_t *instants;
     int32_t *offsets;
-    /* Valid before the first transition. */
+    /* The offset before the first transition, in seconds. */
     int32_t first_offset;
     struct rule rule;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Guarded by the lock. A zone itself never changes. */
+/* The list of all zones. The lock guards the list; a zone never changes. */
 static struct time_zone *zones;
 static unsigned zones_count;
 
@@ -121,7 +124,7 @@ static int64_t change_in_year(const struct change *change, int64_t year)
         int64_t month = first + days_before_month(year, change->month);
         int64_t next = change->month == 12 ? days_before_year(year + 1)
                                            : first + days_before_month(year, change->month + 1);
-        int weekday = (int)(((month + 4) % 7 + 7) % 7); /* 1970-01-01 was a Thursday */
+        int weekday = (int)(((month + 4) % 7 + 7) % 7); /* 1970-01-01 was a Thursday. */
         day = month + (change->day - weekday + 7) % 7 + 7 * (change->week - 1);
         while (day >= next)
             day -= 7;
@@ -157,7 +160,8 @@ int32_t truce__time_zone_offset(const struct time_zone *zone, int64_t utc_s)
             return rule_offset(&zone->rule, utc_s);
         return zone->count ? zone->offsets[zone->count - 1] : zone->first_offset;
     }
-    while (low < high) { /* Finds the first transition after utc_s. */
+    /* A binary search for the first transition after utc_s. */
+    while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (zone->instants[middle] <= utc_s)
             low = middle + 1;
@@ -229,7 +233,7 @@ static bool timezone_read_time(struct text *text, int32_t *seconds)
     int hours, minutes = 0, rest = 0;
 
     if (!negative)
-        (void)timezone_skip_char(text, '+'); /* Optional. */
+        (void)timezone_skip_char(text, '+'); /* The sign "+" is optional. */
     if (!timezone_read_number(text, 167, &hours))
         return false;
     if (timezone_skip_char(text, ':') && !timezone_read_number(text, 59, &minutes))
@@ -390,7 +394,7 @@ void truce__time_zone_free(struct time_zone *zone)
 
 /* -- finding ---------------------------------------------------------------------------------- */
 
-/* Accepts names such as "Area/Place" that cannot leave the directory. */
+/* Returns whether the name is one such as "Area/City", which cannot lead out of the directory. */
 static bool is_name(const char *name, size_t length)
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -496,7 +500,8 @@ static void timezone_after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Makes a fork wait for the lock. */
+/* Makes a fork wait for the lock, so that the child does not inherit a list that is half
+ * changed. */
 __attribute__((constructor)) static void timezone_watch_forks(void)
 {
     truce__forks_watch(timezone_before_fork, timezone_after_fork, timezone_after_fork);

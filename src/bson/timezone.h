@@ -4,14 +4,14 @@
 /*
  * Time zones of the tz database, such as "Europe/Berlin", from the system's compiled files (RFC
  * 8536). A zone stays in memory until the process ends. The process's own zone and the variable TZ
- * have no effect. Safe from any thread.
+ * have no effect. Any thread may call these functions.
  */
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-#define TIME_ZONE_NAME_MAX 64 /* Bytes. */
+#define TIME_ZONE_NAME_MAX 64 /* The maximum size of a name in bytes. */
 
 struct time_zone;
 

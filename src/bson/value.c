@@ -34,7 +34,8 @@ static inline size_t name_length(const uint8_t *name, const uint8_t *end)
     if (end - name < (ptrdiff_t)sizeof word)
         return strlen((const char *)name);
     memcpy(&word, name, sizeof word);
-    zeros = (word - ones) & ~word & highs; /* The lowest bit is right, those above may not be. */
+    /* The lowest bit is correct: the first zero byte. Bits above it may be wrong. */
+    zeros = (word - ones) & ~word & highs;
     return zeros ? (size_t)__builtin_ctzll(zeros) / 8 : 8 + strlen((const char *)name + 8);
 }
 
@@ -315,7 +316,7 @@ static bool value_append(bson_t *document, const char *key, int length, struct v
         return bson_append_maxkey(document, key, length);
     case BSON_TYPE_MINKEY:
         return bson_append_minkey(document, key, length);
-    default: /* Binary, regex, code, code with scope, DBPointer. */
+    default: /* The types binary, regex, code, code with scope, and DBPointer. */
         return append_raw(document, key, (size_t)length, value);
     }
 }

@@ -23,9 +23,9 @@
 struct value {
     /* The payload in BSON, including its length prefix. */
     const uint8_t *data;
-    /* Bytes of the payload. */
+    /* The size of the payload in bytes. */
     uint32_t size;
-    /* A bson_type_t; VALUE_MISSING: there is no such field. */
+    /* A bson_type_t, or VALUE_MISSING if there is no such field. */
     uint8_t type;
 };
 
@@ -33,9 +33,9 @@ struct value {
 
 /* An iterator over the fields of a document or the elements of an array. */
 struct fields {
-    /* The next element. */
+    /* The position of the next element. */
     const uint8_t *at;
-    /* The key of the current element, and its bytes without the NUL. */
+    /* The key of the current element, and its length without the NUL. */
     const char *key;
     uint32_t key_length;
     /* The current element. */
@@ -183,7 +183,7 @@ static inline bool truce__value_is_empty_timestamp(struct value value)
 double truce__value_double(struct value value);
 bool truce__value_bool(struct value value);
 bson_decimal128_t truce__value_decimal(struct value value);
-/* Returns the text of a string, symbol, or code, and its bytes. It may contain NULs. */
+/* Returns the text of a string, symbol, or code, and its length. It may contain NULs. */
 const char *truce__value_text(struct value value, uint32_t *length);
 /* Makes a bson_t that borrows the bytes of a document or an array. */
 void truce__value_bson(struct value value, bson_t *borrowed);
@@ -213,8 +213,8 @@ void truce__document_append_without(const bson_t *document, const char *const na
 /* Appends an element to an array and increments `index`. See bson/array.h. */
 void truce__value_append_element(bson_t *array, uint32_t *index, struct value value);
 
-/* Converts to a bool as MongoDB: missing, null, undefined, false, and zero of any type are
- * false. */
+/* Converts a value to a bool as MongoDB does: missing, null, undefined, false, and zero of any type
+ * are false. */
 bool truce__value_truth(struct value value);
 
 /* Returns whether the value can identify an element of a set or an item of an array. Strings,

@@ -47,11 +47,12 @@ static const char *const fault_texts[] = {
 };
 
 struct scan {
-    /* `extra` levels beyond TRUCE_DOCUMENT_DEPTH_MAX are allowed. */
+    /* The current depth, and the number of levels that are allowed beyond
+     * TRUCE_DOCUMENT_DEPTH_MAX. */
     uint32_t depth, extra;
     /* The levels that will enclose the document. */
     uint32_t around;
-    /* The invalid field; NULL means the document itself. */
+    /* The name of the invalid field, or NULL if the document itself is invalid. */
     const char *name;
 };
 
@@ -60,7 +61,7 @@ static bool has_high_bit(uint64_t word)
     return word & 0x8080808080808080u;
 }
 
-/* Returns the length of the sequence that starts at `at`; 0 if it is not valid UTF-8. */
+/* Returns the length of the UTF-8 sequence at `at`, or 0 if it is not valid. */
 static uint32_t utf8_sequence(const uint8_t *at, const uint8_t *end)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -70,7 +70,7 @@ int truce__type_class(uint8_t type)
 
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
-/* Compares by bytes; a prefix is less than the longer string. */
+/* Compares two strings by their bytes. A prefix is less than the longer string. */
 static int value_compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
 {
     size_t common = a_size < b_size ? a_size : b_size;
@@ -188,7 +188,7 @@ static int compare_within(struct value a, struct value b)
         return compare_regexes(a, b);
     case BSON_TYPE_CODEWSCOPE:
         return compare_code_with_scope(a, b);
-    default: /* A class with only one value. */
+    default: /* The other classes have only one value. */
         return 0;
     }
 }
@@ -274,7 +274,7 @@ static uint64_t hash_value(uint64_t hash, struct value value)
         split_code(value, &code, &scope);
         return hash_container(compare_hash_bytes(hash, code.data, code.size), scope, true);
     }
-    default: /* The bytes decide, including their lengths. */
+    default: /* For the other types, equal values have equal bytes. */
         return compare_hash_bytes(hash, value.data, value.size);
     }
 }

@@ -15,7 +15,7 @@ struct value_set_entry {
 
 struct value_set {
     struct hash_table table;
-    /* In the order in which the values were added. */
+    /* The entries, in the order in which the values were added. */
     struct value_set_entry *entries;
     uint32_t count, room;
 };
@@ -25,13 +25,14 @@ struct value_set {
 void truce__value_set_begin(struct value_set *set, struct arena *arena, uint32_t expected);
 
 bool truce__value_set_has(const struct value_set *set, struct value value);
-/* Returns false if the set already has an equal value, which then stays. */
+/* Adds a value. Returns false, and leaves the set unchanged, if it already has an equal value. */
 bool truce__value_set_add(struct value_set *set, struct value value);
 
 /* Adds a value with a number, which truce__value_set_number returns for every equal value. A value
  * that was added without a number has the number 0. */
 bool truce__value_set_add_number(struct value_set *set, struct value value, uint32_t number);
-/* Returns false, and 0 as the number, if the set has no equal value. */
+/* Finds the number of an equal value. If the set has no equal value, returns false and sets *number
+ * to 0. */
 bool truce__value_set_number(const struct value_set *set, struct value value, uint32_t *number);
 
 #endif

@@ -14,7 +14,8 @@
 
 struct writer {
     char *text;
-    /* `room` excludes the dots and the NUL. */
+    /* The bytes that may be written, without the dots and the NUL, and the bytes that were
+     * written. */
     size_t room, used;
     bool full;
 };

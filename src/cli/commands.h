@@ -1,11 +1,12 @@
 #ifndef TRUCE_CLI_COMMANDS_H
 #define TRUCE_CLI_COMMANDS_H
 
-/* All commands. Each file of commands ends with the list of its own, and commands.c joins them. */
+/* All commands. Each file of commands ends with the list of its commands, and commands.c joins
+ * these lists. */
 #include "cli/core/cli.h"
 
-/* Returns all commands; NULL at the end. The commands of a noun are neighbours, in the order of the
- * help. */
+/* Returns all commands, followed by NULL, in the order of the help. The commands of a noun are
+ * adjacent. */
 const struct cli_command *const *cli_command_table(void);
 
 extern cli_command_list cli_help_commands, cli_set_commands, cli_set_apply_commands,

@@ -1,4 +1,4 @@
-/* The entry point: reads the call, opens the store, runs the command. */
+/* The entry point: reads the call, opens the store, and runs the command. */
 #include "cli/commands.h"
 #include "cli/core/command_line.h"
 #include "cli/core/interrupt.h"

@@ -168,8 +168,8 @@ static truce_status request_refuse_target(const struct operation_row *row, const
                        row->target, row->value);
 }
 
-/* Appends the operation's own field. Its value is under the name of the target, or under the
- * operation's name. */
+/* Appends the first field of the operation. The body has its value under the name of the target, or
+ * of the operation. */
 static truce_status request_append_target(const struct operation_row *row, const bson_t *body,
                                           bson_t *command, bson_error_t *error)
 {

@@ -7,11 +7,11 @@
  *     {queue: "mail", payload: {...}} -> {truceEnqueue: "mail", payload: {...}, $db: "shop"}
  *
  * Besides the operations, MongoDB's data commands can be named. Their rows only describe them: the
- * field `collection` is the command's own field, and all other fields are the command's.
+ * field `collection` becomes the first field of the command, and all other fields are passed on.
  */
 #include "operations/operation.h"
 
-/* The rows of MongoDB's data commands, NULL after the last. Their `run` is NULL. */
+/* The rows of MongoDB's data commands. NULL ends the list. Their `run` is NULL. */
 extern const struct operation_row *const truce__data_rows[];
 
 /* Returns the row of an operation or a data command that has the name, or NULL. */

@@ -177,7 +177,7 @@ static uint32_t openapi_append_schema(const struct operation_row *row, bson_t *m
         BSON_APPEND_UTF8(&required, key, at->field.name);
     }
     bson_append_array_end(&schema, &required);
-    if (row->run) /* Data commands have more fields than the description. */
+    if (row->run) /* A data command accepts fields that the row does not describe. */
         BSON_APPEND_BOOL(&schema, "additionalProperties", false);
     bson_append_document_end(media, &schema);
     return count;
@@ -283,7 +283,8 @@ static void openapi_append_components(bson_t *document)
         "schemas", "{",                                                                 //
         "ObjectId", "{", "oneOf", "[",                                                  //
         "{", "type", BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}", //
-        /* not "properties": {"$oid": ...}, which looks like Extended JSON and would be wrapped */
+        /* "properties": {"$oid": ...} would look like Extended JSON, and would be escaped in the
+         * output. */
         "{", "type", BCON_UTF8("object"), "patternProperties", "{", "^[$]oid$", "{", "type",
         BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}", "}", "required", "[",
         BCON_UTF8("$oid"), "]", "additionalProperties", BCON_BOOL(false), "}", "]", "}",         //

@@ -238,7 +238,8 @@ struct handle *truce__operation_handle(struct operation_call *call, const char *
 
 /* ---- objects that live as long as the commit ------------------------------------------------- */
 
-/* An object, or a handle (free is NULL). In the arena of the call. */
+/* An object, or a handle (`free` is NULL), to release when the commit has ended. In the arena of
+ * the call. */
 struct operation_kept {
     struct operation_kept *next;
     void (*free)(void *thing);
@@ -302,8 +303,9 @@ static void operation_enter_database(struct operation_call *call)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* Gives EXPIRED and NOT_FOUND the code CommandFailed. MongoDB's codes for them mean cursors and
- * collections. Here a key is too old, another worker has the job, or a document is missing. */
+/* Sets the code CommandFailed for EXPIRED and NOT_FOUND, because MongoDB's codes for them are about
+ * cursors and collections. In an operation, they mean that a key is too old, another worker has the
+ * job, or a document is missing. */
 static void operation_name_failure(truce_status status, bson_error_t *error)
 {
     bool ours = status == TRUCE_EXPIRED || status == TRUCE_NOT_FOUND;
@@ -420,8 +422,8 @@ const char *truce__class_name(truce_status status, uint32_t code)
     return code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status);
 }
 
-/* Appends `status` and labels to the reply. A label that drivers know says that the operation may
- * be repeated. In a transaction, another label says so. */
+/* Appends `status` and labels to the reply. Drivers recognise the label that says that the
+ * operation may be repeated. In a transaction, another label says so. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply)
 {

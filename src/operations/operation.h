@@ -17,7 +17,7 @@
  *  2. An operation runs on the view of its database (store/decorators/database_view.h). So all its
  *     documents, and all names (a queue, a sequence, a key), belong to that database.
  *  3. The reply contains `status`, the name of the library's status, also in an error. NOT_FOUND is
- *     an answer (ok: 1) with its `reason`, except in operations that are all or nothing
+ *     a result (ok: 1) with its `reason`, except in operations that are all or nothing
  *     (OPERATION_STRICT); every other status except OK is an error.
  *  4. Only operations that say so run in a transaction or as a part of a commit.
  */
@@ -32,40 +32,42 @@
 /* The permission that the caller needs. */
 enum operation_role {
     ROLE_NONE,
-    /* Read or write in the database. */
+    /* The caller must be allowed to read, or to write, in the database. */
     ROLE_READ,
     ROLE_WRITE,
-    /* See the state of the whole store, or maintain it. */
+    /* The caller must be allowed to see the state of the whole store, or to maintain it. */
     ROLE_MONITOR,
     ROLE_MAINTAIN,
 };
 
 enum operation_ways {
-    /* It may be part of a transaction of a driver. */
+    /* The operation may be part of a driver's transaction. */
     OPERATION_TRANSACTS = 1,
-    /* It may be repeated after an unknown outcome without harm. */
+    /* Repeating the operation after an unknown outcome does no harm. */
     OPERATION_REPEATABLE = 2,
-    /* NOT_FOUND is an error. */
+    /* NOT_FOUND is an error, not a result. */
     OPERATION_STRICT = 4,
-    /* It may be part of truceCommit. */
+    /* The operation may be part of truceCommit. */
     OPERATION_COMMITS = 8,
-    /* It may write, depending on its fields, and then checks the role itself. */
+    /* The operation writes or not, depending on its fields, and checks the role itself before it
+     * writes. */
     OPERATION_WRITES = 16,
 };
 
 struct operation_field {
     struct field field;
     const char *help;
-    /* The bounds of a number; both 0: any. */
+    /* The bounds of a number. If both are 0, any number is valid. */
     int64_t least, most;
     bool needed;
-    /* The words that a string may be, NULL after the last; NULL means any. */
+    /* The words that are valid for a string, followed by NULL. NULL means that any string is
+     * valid. */
     const char *const *words;
-    /* The type of an array's elements; 0 means strings. */
+    /* The type of an array's elements. 0 means strings. */
     enum field_type each;
 };
 
-/* The fields of an operation without fields. */
+/* The empty list of fields. */
 extern const struct operation_field truce__no_fields[];
 
 struct operation_call;
@@ -74,10 +76,10 @@ struct operation_row {
     const char *name;
     enum operation_role role;
     const char *help;
-    /* The name of the operation's own field outside of the wire protocol: {queue: "mail"} is
+    /* The name of the operation's first field outside of the wire protocol: {queue: "mail"} is
      * {truceEnqueue: "mail"} there. NULL means that its value is 1. */
     const char *target;
-    /* The target may be absent: its value is 1 then. */
+    /* The target may be absent. Its value is 1 then. */
     bool optional;
     /* The value of that field, for people: "the queue". */
     const char *value;
@@ -88,7 +90,7 @@ struct operation_row {
     size_t size;
     truce_status (*run)(struct operation_call *call, const void *given, bson_t *reply,
                         bson_error_t *error);
-    /* enum operation_ways */
+    /* Bits of enum operation_ways. */
     int ways;
     const char *example;
 };
@@ -97,7 +99,7 @@ struct operation_group {
     const char *title;
     /* The group's name in metrics. */
     const char *word;
-    /* NULL after the last. */
+    /* The rows, followed by NULL. */
     const struct operation_row *const *rows;
 };
 
@@ -110,7 +112,7 @@ struct operation_host {
      * not a view. */
     truce_status (*check_collection)(const struct operation_call *call, const char *collection,
                                      bool writes, bson_error_t *error);
-    /* Returns whether the caller has stopped waiting for the answer. */
+    /* Returns whether the caller no longer waits for the reply. */
     bool (*is_gone)(const struct operation_call *call);
     /* Returns a message with the names that the caller knows. It lives as long as the call. */
     const char *(*message)(const struct operation_call *call, const char *message);
@@ -123,7 +125,7 @@ struct operation_call {
     const struct operation_row *row;
     const struct operation_host *host;
     void *host_arg;
-    /* Finds the operations of a list of changes: truce__operation_named. */
+    /* Finds an operation in a list of changes by its name (truce__operation_named). */
     const struct operation_row *(*find)(const char *name);
     struct handles *handles;
     /* The whole store, or a transaction on it. */
@@ -132,9 +134,9 @@ struct operation_call {
     /* The database whose collections have the store's own names, and the database of the call. */
     const char *own_database, *database;
     const bson_t *request;
-    /* The value of the operation's own field. */
+    /* The value of the operation's first field. */
     bson_iter_t target;
-    /* 0 if none exists. */
+    /* The deadline of the call in ms, or 0 for no deadline. */
     uint32_t deadline_ms;
     /* The caller does not wait for the disk. */
     bool relaxed;
@@ -143,9 +145,9 @@ struct operation_call {
     /* The view of the database. */
     truce_store *store;
     struct handle *view;
-    /* The commit that the operation is part of; NULL means that it commits by itself. */
+    /* The commit that the operation is part of, or NULL if the operation commits by itself. */
     truce_commit *commit;
-    /* With a commit: the objects to free when it has ended. */
+    /* With a commit: the objects to free after its end. */
     struct operation_kept **kept;
     /* The time that the call has waited because its caller asked for it. */
     int64_t waited_ns;
@@ -172,17 +174,18 @@ const char *truce__operation_type(const struct operation_field *field);
 
 /* ---- for the files of the operations ------------------------------------------------------ */
 
-/* Returns the string of the operation's own field. Another type fails with TypeMismatch. */
+/* Returns the string in the operation's first field. Fails with TypeMismatch if the field has
+ * another type. */
 truce_status truce__operation_text(struct operation_call *call, const char **text,
                                    bson_error_t *error);
-/* Does the same if the string is optional. Without one, clients send a number, {truceX: 1}, and the
- * string is NULL. */
+/* Does the same if the string is optional. If the client sends a number, {truceX: 1}, sets *text to
+ * NULL. */
 truce_status truce__operation_optional_text(struct operation_call *call, const char **text,
                                             bson_error_t *error);
 /* Checks that the caller may read (`writes`: write) the collection, and that it is not a view. */
 truce_status truce__operation_collection(struct operation_call *call, const char *collection,
                                          bool writes, bson_error_t *error);
-/* Does the same for the collection that the operation's own field names. Returns its name,
+/* Does the same for the collection that the operation's first field names. Returns its name,
  * borrowed. */
 truce_status truce__operation_own_collection(struct operation_call *call, bool writes,
                                              const char **collection, bson_error_t *error);
@@ -198,7 +201,8 @@ truce_status truce__operation_nested(struct operation_call *call, const bson_t *
 /* Puts "record 17: " in front of the error of an element of the request. Returns the status. */
 truce_status truce__operation_element(truce_status status, const char *what, int64_t number,
                                       bson_error_t *error);
-/* Returns the ObjectId of the operation's own field. Another type fails with TypeMismatch. */
+/* Returns the ObjectId in the operation's first field. Fails with TypeMismatch if the field has
+ * another type. */
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error);
 /* Returns the position of the word in a list that NULL ends, or 0 if the word is NULL. The row has
@@ -210,8 +214,8 @@ int truce__operation_word(const char *word, const char *const *words);
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing));
 void truce__operation_give(struct operation_call *call, struct handle *handle);
-/* Frees an object (NULL is allowed): at once, or when the commit has ended that the operation is
- * part of. */
+/* Frees an object (NULL is allowed). If the operation is part of a commit, frees it after the end
+ * of the commit. */
 void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing);
 /* Adds the operation of a request to the commit. `number` is its position in the list of
  * changes, from 1. Appends the reply. Every status except OK ends the commit, also NOT_FOUND. */
@@ -229,7 +233,8 @@ void truce__operation_release(const struct operation_call *outer, struct operati
 struct operation_changes {
     struct operation_call *call;
     const bson_t *changes;
-    /* An array with {change: N, ...} for each operation, N from 1. */
+    /* The array of results of the operations: {change: N, ...}, where N counts all changes from
+     * 1. */
     bson_t results;
     struct operation_kept *kept;
 };
@@ -251,26 +256,26 @@ void truce__operation_changes_release(struct operation_changes *list);
 #member, kind, offsetof(struct type, member)                                               \
     }
 
-/* operation_help.c */
+/* In operation_help.c. */
 extern const struct operation_row truce_help_operation;
 extern const struct operation_row *const help_operations[];
-/* operation_commit.c */
+/* In operation_commit.c. */
 extern const struct operation_row *const commit_operations[];
-/* operation_queue.c, operation_job.c, operation_workflow.c, operation_cron.c */
+/* In operation_queue.c, operation_job.c, operation_workflow.c, and operation_cron.c. */
 extern const struct operation_row *const queue_operations[],
     *const job_operations[], *const flow_operations[], *const cron_operations[];
-/* operation_document.c, operation_maintenance.c */
+/* In operation_document.c and operation_maintenance.c. */
 extern const struct operation_row *const document_operations[], *const maintenance_operations[];
-/* operation_ledger.c */
+/* In operation_ledger.c. */
 extern const struct operation_row *const ledger_operations[];
-/* operation_set.c */
+/* In operation_set.c. */
 extern const struct operation_row *const set_operations[];
-/* operation_tree.c */
+/* In operation_tree.c. */
 extern const struct operation_row *const tree_operations[];
 extern const struct operation_row *const broker_operations[];
-/* operation_transfer.c */
+/* In operation_transfer.c. */
 extern const struct operation_row *const transfer_operations[];
-/* operation_sync.c */
+/* In operation_sync.c. */
 extern const struct operation_row *const sync_operations[];
 
 #endif

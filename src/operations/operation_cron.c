@@ -11,13 +11,13 @@
 /* ---- truceCronSet ---------------------------------------------------------------------------- */
 
 struct cron_set_given {
-    struct job_kept kept; /* Must be the first field. */
+    struct job_kept kept; /* Must be the first field: the table has offsets into it. */
     const char *queue, *line, *zone, *missed;
     const bson_t *payload;
     int64_t most;
 };
 
-/* In the order of truce_cron_missed. */
+/* The words, in the order of truce_cron_missed. */
 static const char *const cron_missed[] = {"once", "skip", "all", NULL};
 
 static const struct operation_field cron_set_fields[] = {

@@ -20,7 +20,7 @@
 
 /* ---- the handle of revisions ----------------------------------------------------------------- */
 
-/* The fields that name a handle of revisions; first in the struct of every command. */
+/* The fields that name a handle of revisions. The struct of every command begins with them. */
 struct revision_named {
     const char *versionField;
     const bson_t *rules;
@@ -85,7 +85,7 @@ static truce_status take_revision(struct operation_call *call, const struct revi
     return TRUCE_OK;
 }
 
-/* A change that names no number. */
+/* The number of a change whose request does not give one. */
 #define NUMBER_NOT_GIVEN     INT64_MIN
 #define CONFLICT_PATHS_SHOWN 3
 #define CONFLICT_TEXT_MAX    420
@@ -125,8 +125,8 @@ static bool document_lacks_base(const bson_t *conflict)
            BSON_ITER_HOLDS_UTF8(&kind) && !strcmp(bson_iter_utf8(&kind, NULL), "no-base");
 }
 
-/* Says which document conflicts with the change, and both numbers. `number` is the one that the
- * change names. */
+/* Sets the error that names the conflicting document and both numbers. `number` is the number in
+ * the request. */
 static void document_explain_conflict(const struct operation_call *call,
                                       const truce_revision_result *result, int64_t number,
                                       bson_error_t *error)
@@ -136,7 +136,7 @@ static void document_explain_conflict(const struct operation_call *call,
     bson_t mine;
     int length;
 
-    /* It was removed. */
+    /* The document was removed, so its _id is that of `mine`. */
     if (!id.type && truce__value_subdocument(&result->conflict, "mine", &mine))
         id = truce__value_field(truce__value_document(&mine), "_id", 3);
     if (result->version != TRUCE_REVISION_NEW)
@@ -198,7 +198,7 @@ static truce_status document_append_result(struct operation_call *call,
 /* ---- truceRevision --------------------------------------------------------------------------- */
 
 struct revision_given {
-    struct revision_named named; /* Must be the first field. */
+    struct revision_named named; /* Must be the first field: the table has offsets into it. */
     const bson_value_t *get, *remove;
     const bson_t *save, *merge, *base;
     int64_t version;
@@ -299,7 +299,7 @@ static const struct operation_row revision_operation = {
 
 /* ---- truceRevisionPatch, truceRevisionDiff --------------------------------------------------- */
 
-/* In the order of truce_patch_kind. */
+/* The words, in the order of truce_patch_kind. */
 static const char *const patch_kinds[] = {"operators", "json", "merge", NULL};
 
 static truce_patch_kind document_patch_kind(const char *word)
@@ -308,7 +308,7 @@ static truce_patch_kind document_patch_kind(const char *word)
 }
 
 struct patch_given {
-    struct revision_named named; /* Must be the first field. */
+    struct revision_named named; /* Must be the first field: the table has offsets into it. */
     const bson_value_t *id;
     struct either patch;
     const char *kind;
@@ -410,7 +410,7 @@ static const struct operation_row diff_operation = {
 /* ---- truceRevisionLog ------------------------------------------------------------------------ */
 
 struct log_given {
-    struct revision_named named; /* Must be the first field. */
+    struct revision_named named; /* Must be the first field: the table has offsets into it. */
     const bson_value_t *id;
     int64_t version, limit;
 };
@@ -482,7 +482,7 @@ static const struct operation_row log_operation = {
 /* ---- the inbox ------------------------------------------------------------------------------- */
 
 struct conflicts_given {
-    struct revision_named named; /* Must be the first field. */
+    struct revision_named named; /* Must be the first field: the table has offsets into it. */
     const bson_oid_t *conflict;
 };
 
@@ -565,13 +565,13 @@ static const struct operation_row conflicts_operation = {
 };
 
 struct resolve_given {
-    struct revision_named named; /* Must be the first field. */
+    struct revision_named named; /* Must be the first field: the table has offsets into it. */
     const bson_oid_t *conflict;
     const char *take;
     const bson_t *document, *seen;
 };
 
-/* In the order of truce_resolution. */
+/* The words, in the order of truce_resolution. */
 static const char *const resolutions[] = {"mine", "theirs", "document", NULL};
 
 static const struct operation_field resolve_fields[] = {

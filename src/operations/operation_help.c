@@ -1,4 +1,4 @@
-/* truceHelp: the contents of the rows. truceAccess: what the caller may do. */
+/* truceHelp returns the contents of the rows, and truceAccess the permissions of the caller. */
 #include <ctype.h>
 #include <string.h>
 
@@ -146,7 +146,8 @@ static truce_status run_access(struct operation_call *call, const void *given, b
     (void)given;
     (void)error;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
-        bson_error_t refusal; /* This error is the answer. */
+        /* The refusal is the result, not a failure. */
+        bson_error_t refusal;
 
         bson_append_bool(reply, roles[i].name, -1,
                          !call->host->check_role(call, roles[i].role, &refusal));

@@ -1,10 +1,10 @@
 /*
  * Queues: the operations of workers. The job's _id and the token of the claim identify a claim,
- * from any connection and on any server of the store: no state of a claim is stored here.
+ * from any connection and on any server of the store: the server stores no state of a claim.
  *
  * A claim that waits blocks the thread of its caller and no other. It regularly checks whether the
- * caller has disconnected, so that few jobs are claimed for a caller that is gone. Such a job
- * becomes ready again when its lease ends.
+ * caller has disconnected, so that few jobs are claimed for a caller that has disconnected. Such a
+ * job becomes ready again when its lease ends.
  */
 #include "base/clock.h"
 #include "base/field.h"
@@ -13,7 +13,7 @@
 
 #define CHECK_MS    500
 #define WAIT_MS_MAX 600000
-/* The bytes of a reply that are not for its jobs. */
+/* The bytes of a reply that are reserved for its other fields. */
 #define REPLY_ROOM (64 * 1024)
 
 /* ---- truceClaim ------------------------------------------------------------------------------ */
@@ -139,7 +139,8 @@ static const struct operation_row claim_operation = {
 
 /* ---- a job by its claim ---------------------------------------------------------------------- */
 
-struct job_given { /* First in the structs of the following operations. */
+/* The structs of the following operations begin with this one. */
+struct job_given {
     const bson_oid_t *id, *token;
 };
 
@@ -201,7 +202,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
 /* ---- truceHeartbeat -------------------------------------------------------------------------- */
 
 struct heartbeat_given {
-    struct job_given job; /* Must be the first field. */
+    struct job_given job; /* Must be the first field: the table has offsets into it. */
     const bson_t *progress;
 };
 
@@ -247,7 +248,7 @@ static const struct operation_row heartbeat_operation = {
 /* ---- the ends -------------------------------------------------------------------------------- */
 
 struct end_given {
-    struct job_given job; /* Must be the first field. */
+    struct job_given job; /* Must be the first field: the table has offsets into it. */
     const bson_t *result, *changes;
     const char *error;
     int64_t delayMS;
@@ -451,7 +452,7 @@ static const struct operation_row job_commit_operation = {
 /* ---- truceJobStep ---------------------------------------------------------------------------- */
 
 struct step_given {
-    struct job_given job; /* Must be the first field. */
+    struct job_given job; /* Must be the first field: the table has offsets into it. */
     const char *name;
     const bson_t *changes, *result;
 };
@@ -535,7 +536,7 @@ static const struct operation_row step_operation = {
 /* ---- truceJobSleep, truceJobWait ------------------------------------------------------------- */
 
 struct suspend_given {
-    struct job_given job; /* Must be the first field. */
+    struct job_given job; /* Must be the first field: the table has offsets into it. */
     const char *name;
     int64_t delayMS, timeoutMS;
 };

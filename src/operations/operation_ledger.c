@@ -13,7 +13,7 @@
 #include "operations/operation_ledger.h"
 #include "patterns/ledger/ledger.h"
 
-/* The maxima of a statement in one reply. */
+/* The maximum number of lines, and of bytes, of a statement in one reply. */
 #define LINES_MAX     1000
 #define STATEMENT_MAX (8 * 1024 * 1024)
 
@@ -88,7 +88,7 @@ struct rules_given {
     }
 
 struct open_given {
-    struct rules_given rules; /* Must be the first field. */
+    struct rules_given rules; /* Must be the first field: the table has offsets into it. */
     const char *currency, *slots;
     int64_t digits;
 };
@@ -531,10 +531,13 @@ static const struct operation_field statement_fields[] = {
     {GIVEN(statement_given, last, FIELD_NUMBER), "no line after this number", 0, INT64_MAX},
     {{0}}};
 
+/* The lines of a statement in a reply. */
 struct lines {
     bson_t array;
+    /* The number of lines, and its maximum. */
     uint32_t count;
     int64_t limit;
+    /* The statement has a further line. */
     bool more;
 };
 

@@ -13,10 +13,11 @@ truce_status truce__operation_ledger(struct operation_call *call, bool writes,
 truce_status truce__operation_ledger_read(struct operation_call *call, struct handle **handle,
                                           bson_error_t *error);
 
-/* The names of truce_ledger_kind, in its order; ends with NULL. */
+/* The names of the kinds, in the order of truce_ledger_kind, followed by NULL. */
 extern const char *const truce__ledger_kinds[];
 
-/* Takes a record of a book; returns false to end the export after its transaction. */
+/* Receives a record of a book. Returning false ends the export after the records of its
+ * transaction. */
 typedef bool ledger_record_function(const bson_t *record, void *arg);
 
 /* operation_ledger_book.c */

@@ -28,28 +28,31 @@
 #include "operations/reply_list.h"
 #include "patterns/ledger/ledger.h"
 
-/* The maxima of the refused records, and of the records, in a reply. */
+/* The maximum number of refused records, and of records, in one reply. */
 #define REFUSALS_MAX 100000
 #define EXPORT_MAX   100000
 
 /* ---- accounts and currencies ----------------------------------------------------------------- */
 
-/* A name of the ledger, of the records, or (`open`) one to be opened. */
+/* A currency or an account that the ledger has, that the records open, or that the option `open`
+ * allows to open. */
 struct import_name {
     char *name;
-    /* An account has a currency, once it is known. NULL for a currency. */
+    /* The currency of an account, once it is known. NULL for a currency. */
     char *currency;
-    /* The digits of a currency. If it is opened: the most that an amount has. */
+    /* The number of digits of a currency. For a currency to be opened: the greatest number that an
+     * amount has. */
     int digits;
     bool opens;
-    /* How often the rules of an account were changed in the ledger, and by the records so far. */
+    /* The number of changes of the rules of an account, in the ledger, and by the records so
+     * far. */
     int64_t changes, changed;
 };
 
 /* The names of accounts, or of currencies. */
 struct import_names {
     struct hash_table table;
-    /* In the order in which the records name them. The pointers stay valid. */
+    /* The names, in the order in which the records use them. The pointers stay valid. */
     struct import_name **items;
     uint32_t count, room;
 };
@@ -75,13 +78,13 @@ struct importing {
     truce_ledger_result *results;
     size_t count;
     int64_t posted, existed, refused;
-    /* The refused records: {record, reason}. */
+    /* The refused records, {record, reason}. */
     struct reply_list refusals;
 };
 
 /* ---- the table of names ---------------------------------------------------------------------- */
 
-/* Returns the name, or NULL. */
+/* Returns the entry of the name, or NULL. */
 static struct import_name *import_find(const struct import_names *names, const char *name)
 {
     for (struct hash_probe probe = truce__hash_probe(&names->table, truce__hash_text(name));
@@ -91,7 +94,7 @@ static struct import_name *import_find(const struct import_names *names, const c
     return NULL;
 }
 
-/* Returns the name, which is added if it is missing. */
+/* Returns the entry of the name. Adds it if it is missing. */
 static struct import_name *import_add(struct import_names *names, const char *name)
 {
     struct import_name *known = import_find(names, name);
@@ -124,7 +127,7 @@ static void import_names_release(struct import_names *names)
 
 struct import_field {
     const char *name;
-    bson_type_t type; /* EOD allows any type */
+    bson_type_t type; /* BSON_TYPE_EOD means any type. */
 };
 
 /* Refuses unknown fields, because one may be a misspelt known one. */
@@ -314,7 +317,8 @@ static truce_status items_read_entry(struct importing *importing, const bson_t *
 struct import_sum {
     struct import_name *currency;
     __int128 value;
-    int digits; /* The number of digits of `value`. */
+    /* The number of decimal digits of `value`. */
+    int digits;
 };
 
 /* Adds with a common number of digits. The digits of a currency that is opened grow while the
@@ -364,8 +368,8 @@ static truce_status import_balance(struct import_sum *sums, uint32_t count,
     return TRUCE_OK;
 }
 
-/* Gives the entry without an amount the rest of the others. Its currency is the account's, or
- * theirs. */
+/* Sets the amount of the entry that has none, so that the transaction balances. Its currency is
+ * that of the account, or that of the other entries. */
 static truce_status items_leave(struct importing *importing, struct import_item *item,
                                 const bson_t *entry, struct import_sum *sums, uint32_t count,
                                 bson_error_t *error)
@@ -383,7 +387,8 @@ static truce_status items_leave(struct importing *importing, struct import_item 
         account->currency = bson_strdup(sums[0].currency->name);
     if (!status)
         status = import_balance(sums, count, left, currency, error);
-    if (!status && !left->value && --item->transaction.count == 0) /* Nothing is left. */
+    /* The other entries already balance, so the entry is dropped. */
+    if (!status && !left->value && --item->transaction.count == 0)
         status = truce__fail(
             TRUCE_INVALID, error,
             "the only entry of the transaction has no amount, and no other entry gives it");
@@ -603,7 +608,8 @@ static truce_status import_check(struct importing *importing, int64_t number, co
     return status;
 }
 
-/* Opens what `open` allows. The records' own currencies come first, because accounts need them. */
+/* Opens the currencies and accounts that `open` allows. Currencies come first, because accounts
+ * need them. */
 static truce_status open_missing(struct importing *importing, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -795,7 +801,7 @@ static const struct operation_field import_fields[] = {
 typedef truce_status import_pass(struct importing *importing, int64_t number, const bson_t *record,
                                  bson_error_t *error);
 
-/* Calls the function for each record, numbered from 1. */
+/* Calls the function for each record. The records are numbered from 1. */
 static truce_status import_each(struct importing *importing, const bson_t *records,
                                 import_pass *pass, bson_error_t *error)
 {
@@ -892,9 +898,9 @@ struct exporting {
     truce_ledger *ledger;
     ledger_record_function *function;
     void *arg;
-    /* The currencies whose records were made. */
+    /* The currencies whose records were written. */
     bson_t currencies;
-    /* The function takes no more records. */
+    /* The function of the export has returned false. */
     bool ended;
     truce_status status;
     bson_error_t error;
@@ -906,8 +912,8 @@ static bool export_fails(struct exporting *exporting, truce_status status)
     return status != TRUCE_OK;
 }
 
-/* Passes a record to the function of the export, which may end it. The records of a transaction
- * come together, also those after the end. */
+/* Passes a record to the function of the export. If it returns false, the export ends, but only
+ * after all records of the transaction. */
 static void export_write_record(struct exporting *exporting, const bson_t *record)
 {
     if (!exporting->function(record, exporting->arg))
@@ -992,7 +998,7 @@ static truce_status export_append_entry(struct exporting *exporting, const bson_
     truce_status status = TRUCE_OK;
     int digits = 0;
 
-    if (!*currency) { /* Inserted by other programs. */
+    if (!*currency) { /* A change without a currency was inserted by another program. */
         status =
             truce_ledger_balance_of(exporting->ledger, account, NULL, &balance, &exporting->error);
         currency = balance.currency;
@@ -1116,9 +1122,11 @@ static bool export_take(const bson_t *document, void *arg)
         return data && bson_init_static(&first, data, length) &&
                !export_fails(exporting, export_rules(exporting, kind, &first)) && !exporting->ended;
     }
+    /* A transaction in any other state has no effect, and only another program can have written
+     * it. */
     if (strcmp(state, "VALID") != 0 && strcmp(state, "PENDING") != 0 &&
         (strcmp(state, "VOID") != 0 || !*kind))
-        return true; /* It has no effect, and only other programs know its meaning. */
+        return true;
     return !export_fails(exporting, export_transaction(exporting, document)) && !exporting->ended;
 }
 

@@ -498,16 +498,16 @@ static const struct operation_field report_fields[] = {
 /* The change of an account, or of all accounts below a name, in one group and one currency. */
 struct report_cell {
     char *group, *account, *currency;
-    /* `balance` includes all earlier groups. */
+    /* The change in this group, and the balance at its end. */
     int64_t change, balance;
 };
 
 struct ledger_report {
     truce_ledger *ledger;
-    /* `path` is the field of the metadata; NULL if `by` is a period. */
+    /* The options. `path` is the field of the metadata, or NULL if `by` is a period. */
     const char *by, *path, *prefix;
     int64_t depth;
-    /* In the order of groups, accounts, and currencies. */
+    /* The cells, sorted at the end by group, account, and currency. */
     struct report_cell *cells;
     uint32_t count, room;
     /* Finds cells while they are added. */
@@ -568,7 +568,7 @@ static bool report_add_change(struct ledger_report *report, const char *group, c
 
     if (!value || !truce__ledger_is_below(account, report->prefix))
         return true;
-    if (!*currency) { /* Inserted by other programs. */
+    if (!*currency) { /* A change without a currency was inserted by another program. */
         report->status =
             truce_ledger_balance_of(report->ledger, account, NULL, &balance, &report->error);
         currency = balance.currency;

@@ -4,7 +4,7 @@
 #include "truce/doctor.h"
 #include "truce/sweep.h"
 
-/* Appends a finding that fits. A reply has the first ones; the report counts all. */
+/* Appends a finding if the reply has room. The report also counts the findings without room. */
 static void maintenance_add_finding(const bson_t *finding, void *arg)
 {
     struct reply_list *findings = arg;

@@ -198,7 +198,7 @@ truce_status truce__job_timed(const struct job_timed *given, truce_job_options *
 /* ---- truceEnqueue ---------------------------------------------------------------------------- */
 
 struct enqueue_given {
-    struct job_timed timed; /* Must be the first field. */
+    struct job_timed timed; /* Must be the first field: the table has offsets into it. */
     const bson_t *payload, *payloads, *after;
     int64_t uniquePeriodMS;
     const char *unique, *uniqueScope, *onConflict, *name;
@@ -206,7 +206,7 @@ struct enqueue_given {
     bool uniquePayload, open;
 };
 
-/* In the order of truce_unique_scope and truce_conflict_policy. */
+/* The words, in the order of truce_unique_scope and of truce_conflict_policy. */
 static const char *const scopes[] = {"live", "kept", "unclaimed", NULL};
 static const char *const policies[] = {"ignore", "replace", "reschedule", "refuse", NULL};
 
@@ -415,7 +415,7 @@ struct queue_given {
     int64_t limit;
 };
 
-/* In the order of enum queue_action. */
+/* The words, in the order of enum queue_action. */
 static const char *const actions[] = {"cancel", "retry",  "discard", "close",
                                       "pause",  "resume", "redrive", NULL};
 
@@ -689,7 +689,7 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
     truce_status status = truce__operation_optional_text(call, &name, error);
 
     truce__reply_list_begin(&list, given->limit);
-    options.limit = list.limit + 1; /* So that no plan sorts all jobs of a state. */
+    options.limit = list.limit + 1; /* With a limit, no plan sorts all jobs of a state. */
     jobs_filter(given, name, &filter);
     if (!status)
         status = truce_find(call->store, QUEUE, &filter, &options, &cursor, error);

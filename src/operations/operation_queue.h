@@ -9,8 +9,8 @@
  * server. If `lease_ms` is 0, the lease is the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
-/* Does the same. If the operation names no queue, returns the queue of the job, or fails with
- * NOT_FOUND if no such job exists. */
+/* Does the same. If the operation names no queue, returns the queue of the job with this id, or
+ * fails with NOT_FOUND if no such job exists. */
 truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
                                        struct handle **handle, bson_error_t *error);
 /* Returns the queue of that name. */
@@ -35,15 +35,15 @@ struct job_kept {
 
 /* The options of a job of truceEnqueue and truceFlow. */
 struct job_timed {
-    struct job_kept kept; /* Must be the first field. */
+    struct job_kept kept; /* Must be the first field: the table has offsets into it. */
     int64_t delayMS, runAtMS, laneWidth, laneRate, lanePerMS;
     const char *lane, *failure;
 };
 
-/* In the order of truce_job_failure. */
+/* The words, in the order of truce_job_failure. */
 extern const char *const truce__job_failures[];
 
-/* Fills options; all others are zero. */
+/* Fill the options. Other options are 0. */
 void truce__job_kept(const struct job_kept *given, truce_job_options *options);
 /* Does the same, and refuses a part of the rate of a lane. */
 truce_status truce__job_timed(const struct job_timed *given, truce_job_options *options,

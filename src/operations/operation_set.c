@@ -17,7 +17,7 @@
 #include "operations/reply_list.h"
 #include "patterns/set/set.h"
 
-/* The fields that name a set; first in the struct of every command. */
+/* The fields that name a set. The struct of every command begins with them. */
 struct set_named {
     const char *field, *name, *deleted, *seqField, *sourceField, *watermark;
     const bson_value_t *key;
@@ -186,7 +186,7 @@ static const struct operation_row define_operation = {
 /* ---- truceSet -------------------------------------------------------------------------------- */
 
 struct set_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     const bson_t *add, *remove, *apply;
     int64_t seq;
     const char *source, *consumer;
@@ -297,7 +297,7 @@ static truce_status read_operations(struct operation_call *call, const struct se
     return make_operation(&one, *operations, error);
 }
 
-/* Appends `results`: [{status, outcome}, ...]; a failed operation has no outcome. */
+/* Appends `results`: [{status, outcome}, ...]. A failed operation has no outcome. */
 static void append_results(const truce_set_result *results, size_t count, bson_t *reply)
 {
     char buffer[16];
@@ -386,7 +386,8 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
             "'consumer' is not allowed in a commit: send truceSetRecord after the commit");
-    if (given->apply) { /* The fields of all keys are those of the first. */
+    /* All keys have the fields of the first one. */
+    if (given->apply) {
         first.value.v_doc.data = (uint8_t *)bson_get_data(operations[0].key);
         first.value.v_doc.data_len = operations[0].key->len;
         key = &first;
@@ -430,7 +431,7 @@ static const struct operation_row set_operation = {
 /* ---- sources --------------------------------------------------------------------------------- */
 
 struct source_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     const char *source;
     bool start;
     int64_t idle, from, to;
@@ -501,7 +502,7 @@ static const struct operation_row source_operation = {
 /* ---- collecting ------------------------------------------------------------------------------ */
 
 struct collect_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     bool collect;
 };
 
@@ -563,7 +564,7 @@ static const struct operation_row collect_operation = {
 /* ---- truceSetRecord -------------------------------------------------------------------------- */
 
 struct record_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     const bson_t *apply;
     const char *consumer;
 };
@@ -618,7 +619,7 @@ static const struct operation_row record_operation = {
 /* ---- the quarantine -------------------------------------------------------------------------- */
 
 struct quarantine_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     int64_t limit;
 };
 
@@ -665,7 +666,7 @@ static const struct operation_row quarantine_operation = {
 };
 
 struct replay_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     const bson_t *quarantined;
     int64_t seq;
     const char *consumer;
@@ -697,7 +698,8 @@ static truce_status replay_all(truce_set *set, const struct replay_given *given,
         truce_set_outcome outcome;
 
         status = truce_set_replay(set, document, seq, given->consumer, &outcome, error);
-        if (status == TRUCE_NOT_FOUND) { /* Another process replayed it. */
+        /* Another process has replayed the operation. */
+        if (status == TRUCE_NOT_FOUND) {
             status = TRUCE_OK;
         } else if (!status) {
             counts[outcome]++;
@@ -757,7 +759,7 @@ static const struct operation_row replay_operation = {
 /* ---- truceSetProtect, truceSetConvert, truceSetForget ---------------------------------------- */
 
 struct protect_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     bool on;
 };
 
@@ -839,7 +841,7 @@ static const struct operation_row convert_operation = {
 };
 
 struct forget_given {
-    struct set_named named; /* Must be the first field. */
+    struct set_named named; /* Must be the first field: the table has offsets into it. */
     bool anyway;
 };
 

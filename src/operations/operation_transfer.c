@@ -10,7 +10,7 @@
 /* The maximum size of the transfers in one reply. */
 #define LIST_BYTES (8 * 1024 * 1024)
 
-/* The layout of the documents; first in the struct of every command that writes. */
+/* The layout of the documents. The struct of every command that writes begins with it. */
 struct layout {
     const char *accounts, *field, *marks, *fence;
     bool steps;
@@ -68,7 +68,8 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
                               OR(options.accounts), OR(options.field), OR(options.marks),
                               OR(options.fence), given->steps);
 #undef OR
-    /* Another command may name the accounts later. A command without them reads them each time. */
+    /* A command that does not name the accounts gets its own handle, because another command may
+     * set them later. */
     *handle = truce__operation_handle(call, given->accounts ? text : NULL, make_transfers, made,
                                       free_transfers);
     bson_free(text);
@@ -78,7 +79,7 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
 /* ---- truceTransfer --------------------------------------------------------------------------- */
 
 struct start_given {
-    struct layout layout; /* Must be the first field. */
+    struct layout layout; /* Must be the first field: the table has offsets into it. */
     const bson_value_t *id, *source, *destination, *amount;
     const bson_t *entries, *meta;
     bool overdraft;
@@ -225,7 +226,7 @@ static const struct operation_row start_operation = {
 /* ---- truceTransferShow ----------------------------------------------------------------------- */
 
 struct id_given {
-    struct layout layout; /* Must be the first field. */
+    struct layout layout; /* Must be the first field: the table has offsets into it. */
     const bson_value_t *id;
 };
 

@@ -17,10 +17,10 @@
 #include "patterns/tree/tree.h"
 #include "store/reserved_names.h"
 
-/* The maxima of the items, changes, or versions in one reply. */
+/* The maximum number of items, changes, or versions in one reply, and their maximum size. */
 #define TREE_ANSWER_ROWS  1000
 #define TREE_ANSWER_BYTES (8 * 1024 * 1024)
-/* The maximum of the changes of a publication. */
+/* The maximum number of changes in a publication. */
 #define TREE_CHANGES_MAX 1000000
 
 /* The rows of a reply. */
@@ -28,17 +28,17 @@ struct tree_rows {
     bson_t array;
     /* The number of rows to skip first. */
     int64_t passed;
-    /* The number of rows that still have room. */
+    /* The number of rows that may still be added. */
     int64_t room;
     uint32_t count;
-    /* Other rows have no room. */
+    /* Further rows exist that have no room. */
     bool more;
 };
 
-/* In the order of truce_tree_prefer, without the first one. */
+/* The words, in the order of truce_tree_prefer, without the first value. */
 static const char *const tree_sides[] = {"mine", "theirs", NULL};
 
-/* Returns the side that wins. If `word` is NULL, neither side wins. */
+/* Returns the side that the word names, or TRUCE_TREE_ASK if `word` is NULL. */
 static truce_tree_prefer tree_prefer(const char *word)
 {
     return word ? (truce_tree_prefer)(truce__operation_word(word, tree_sides) + 1) : TRUCE_TREE_ASK;
@@ -133,7 +133,8 @@ static const struct operation_field diff_fields[] = {
 
 struct diffing {
     struct tree_rows rows;
-    bson_t after; /* {v: itemId}, or empty */
+    /* {v: itemId} of the option `after`, or empty. */
+    bson_t after;
     bool contents;
 };
 
@@ -545,7 +546,7 @@ struct publishing {
     int64_t base;
     /* A base was given. */
     bool based;
-    /* The base was the empty tree, and the tree is no longer empty. */
+    /* The base was the empty tree, but the tree is no longer empty. */
     bool stale;
     /* Nothing was published. */
     bool conflict;
@@ -647,7 +648,8 @@ static truce_status operation_tree_publish(struct operation_call *call,
             status =
                 truce_tree_publish(publishing->edit, call->commit, &publishing->published, error);
     }
-    if (call->commit) /* On a conflict the commit runs again, from the newest version. */
+    /* In a commit, the conflict makes the commit run again, from the newest version. */
+    if (call->commit)
         return status;
     publishing->conflict = status == TRUCE_CONFLICT;
     return publishing->conflict ? TRUCE_OK : status;
@@ -688,9 +690,9 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
             (long long)truce_tree_edit_base(publishing->edit), bson_iter_utf8(&call->target, NULL),
             (long long)publishing->base);
     }
+    /* A failure is ignored: the recovery pass abandons the edit later. */
     if (status || publishing->conflict)
-        (void)!truce_tree_abandon(publishing->edit,
-                                  NULL); /* If this fails, the recovery pass does it. */
+        (void)!truce_tree_abandon(publishing->edit, NULL);
     return status;
 }
 
@@ -1004,7 +1006,8 @@ static truce_status trees_add(struct operation_call *call, const char *name, str
     }
     bson_destroy(&facts);
     truce_tree_free(tree);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* It was dropped in the meantime. */
+    /* Another client has dropped the tree in the meantime. */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 static truce_status run_trees(struct operation_call *call, const void *arg, bson_t *reply,

@@ -13,7 +13,7 @@ truce_status truce__operation_tree(struct operation_call *call, const char *coll
 truce_status truce__operation_item_id(const bson_value_t *id, const char *field,
                                       bson_error_t *error);
 
-/* operation_tree_history.c */
+/* In operation_tree_history.c. */
 extern const struct operation_row truce__tree_export_operation, truce__tree_import_operation;
 
 #endif

@@ -48,7 +48,7 @@ struct history {
     struct reply_list list;
     /* The part that follows the lines of the reply, without its item. */
     struct tree_export_part next;
-    /* {item: itemId} of the last item of its version; or empty. */
+    /* {item: itemId} of the last item of the part's version, or empty. */
     bson_t last;
 };
 
@@ -58,7 +58,8 @@ static bool history_item(const bson_t *line, bson_iter_t *at)
     return bson_iter_init_find(at, line, "itemId") || bson_iter_init_find(at, line, "$remove");
 }
 
-/* Tags and the end are in the last reply, so tags that change in the meantime do not matter. */
+/* Adds a line to the reply. The tags and the end are only in the last reply, so changes of tags
+ * between the calls do not matter. */
 static bool history_add(const bson_t *line, void *arg)
 {
     struct history *history = arg;

@@ -21,7 +21,7 @@ static const struct operation_field flow_fields[] = {
     {{0}}};
 
 struct flow_job_given {
-    struct job_timed timed; /* Must be the first field. */
+    struct job_timed timed; /* Must be the first field: the table has offsets into it. */
     const char *name, *queue;
     const bson_t *payload, *after;
 };
@@ -39,7 +39,7 @@ struct flow {
     truce_flow_job *jobs;
     truce_job_options *options;
     struct handle **handles;
-    /* The number of jobs whose handle is taken. */
+    /* The number of jobs whose handle the flow holds. */
     size_t count;
 };
 

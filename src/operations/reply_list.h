@@ -12,8 +12,10 @@
 
 struct reply_list {
     bson_t array;
+    /* The number of elements, and its maximum. */
     uint32_t count;
     int64_t limit;
+    /* A document did not fit into the list. */
     bool more;
 };
 

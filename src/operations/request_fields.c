@@ -9,7 +9,8 @@
 #include "bson/value.h"
 #include "store/namespace_map.h"
 
-/* Returns whether every command may have the field: it is read before, or has no effect here. */
+/* Returns whether every command may have the field. Such fields are read elsewhere, or have no
+ * effect. */
 static bool fields_is_common(const char *name)
 {
     static const char *const common[] = {"$clusterTime",
@@ -84,7 +85,8 @@ bool truce__field_to_number(const bson_iter_t *at, int64_t *number)
     if (truce__number_truncate(value, number))
         return true;
     real = truce__number_to_double(value);
-    *number = real > 0 ? INT64_MAX : real < 0 ? INT64_MIN : 0; /* NaN */
+    /* NaN is neither greater nor less than 0, and becomes 0. */
+    *number = real > 0 ? INT64_MAX : real < 0 ? INT64_MIN : 0;
     return true;
 }
 
@@ -131,7 +133,7 @@ bool truce__field_to_whole(const bson_iter_t *at, int64_t *number)
            truce__number_to_int64(truce__value_of_iter(at), number);
 }
 
-/* Amounts and versions are never rounded. */
+/* Reads a number that must be whole: amounts and versions are never rounded. */
 static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bson_error_t *error)
 {
     char text[60];
@@ -262,7 +264,7 @@ truce_status truce__fields_read(const struct fields_reading *reading, const bson
                                 const struct field *fields, void *into, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    /* One bit for each field of the table. */
+    /* Bit i is set if field i of the table was given. */
     uint64_t given = 0;
     bson_iter_t at;
 

@@ -4,8 +4,8 @@
 /*
  * The fields of a command, or of a document within it, read into a struct.
  *
- * A table names each field, its type, and its place in the struct. Fields that are absent or null
- * leave their place as it is. All that is read is borrowed from the document, or from the arena of
+ * A table names each field, its type, and its offset in the struct. A field that is absent or null
+ * leaves its member unchanged. All that is read is borrowed from the document, or from the arena of
  * the request.
  */
 #include <stddef.h>
@@ -16,34 +16,34 @@
 #include "truce/status.h"
 
 enum field_type {
-    /* const char *. A string with a zero byte fails with BadValue (2). */
+    /* Read into a const char *. A string with a zero byte fails with BadValue (2). */
     FIELD_TEXT,
-    /* const bson_t * */
+    /* Read into a const bson_t *, which is a document. */
     FIELD_DOCUMENT,
-    /* const bson_t * */
+    /* Read into a const bson_t *, which is an array. */
     FIELD_ARRAY,
-    /* struct either: a document or an array */
+    /* Read into a struct either: a document or an array. */
     FIELD_EITHER,
-    /* const bson_t *: a document, or a string in the form of truce_find_options */
+    /* Read into a const bson_t *: a document, or a string in the form of truce_find_options. */
     FIELD_HINT,
-    /* int64_t, converted by truce__field_to_number */
+    /* Read into an int64_t, and converted by truce__field_to_number. */
     FIELD_NUMBER,
-    /* int64_t; a fraction and a number of more than 64 bits fail with BadValue (2) */
+    /* Read into an int64_t. A fraction and a number of more than 64 bits fail with BadValue (2). */
     FIELD_WHOLE,
-    /* The same: a point in time in milliseconds since 1970 (base/time_check.h). */
+    /* Read as FIELD_WHOLE, and checked as a time in milliseconds since 1970 (base/time_check.h). */
     FIELD_TIME,
-    /* The same: a duration in milliseconds. */
+    /* Read as FIELD_WHOLE, and checked as a duration in milliseconds. */
     FIELD_DURATION,
-    /* bool, also from a number */
+    /* Read into a bool, also from a number. */
     FIELD_FLAG,
-    /* const bson_value_t * of any type */
+    /* Read into a const bson_value_t * of any type. */
     FIELD_VALUE,
-    /* const bson_oid_t * */
+    /* Read into a const bson_oid_t *. */
     FIELD_OID,
-    /* Nothing is read. A value other than null, false, 0, or empty fails: truce does not support
+    /* Not read. Any value other than null, false, 0, or empty fails, because truce does not support
      * the field. */
     FIELD_PLAIN,
-    /* Nothing is read. */
+    /* Not read. Any value is accepted. */
     FIELD_IGNORED,
 };
 

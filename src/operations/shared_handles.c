@@ -10,7 +10,8 @@ struct handles {
     pthread_mutex_t mutex;
     struct handle *first;
     int count;
-    uint64_t clock; /* The number of the last use. */
+    /* The number of uses of all handles, which orders them by their last use. */
+    uint64_t clock;
 };
 
 struct handles *handles_new(void)
@@ -68,8 +69,8 @@ static struct handle *handles_take_out_idle(struct handles *handles)
     return gone;
 }
 
-/* Enters the handle into the list if there is room. Sets *gone to an idle handle that was removed
- * to make room; the caller ends it without the mutex. */
+/* Adds the handle to the list if there is room. Sets *gone to an idle handle that was removed to
+ * make room. The caller frees it after it has released the mutex. */
 static void handles_enter(struct handles *handles, struct handle *handle, const char *key,
                           struct handle **gone)
 {

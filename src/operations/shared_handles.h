@@ -19,19 +19,20 @@ struct handle {
     void *thing;
     struct handle *next;
     void (*free)(void *thing);
-    /* NULL if it belongs to one call. */
+    /* The key, or NULL if the handle belongs to one call. */
     char *key;
-    /* In use as long as this handle exists; NULL if none exists. */
+    /* The handle on which the object was made, or NULL. It stays in use as long as this handle
+     * exists. */
     struct handle *under;
     int users;
     uint64_t used;
 };
 
-/* Makes the thing; never fails. */
+/* Makes the object. Never fails. */
 typedef void *handle_maker(void *arg);
 
 struct handles *handles_new(void);
-/* Frees all handles. No handle is in use. */
+/* Frees all handles. No handle may be in use. */
 void handles_free(struct handles *handles);
 
 /* Returns the handle of the key, and makes it if it does not exist. If `key` is NULL, the handle

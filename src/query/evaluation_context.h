@@ -12,19 +12,19 @@ struct random;
 struct value;
 
 struct query_context {
-    /* For $$NOW and $currentDate: the same for one whole call. */
+    /* The time for $$NOW and $currentDate, which is the same during a whole call. */
     int64_t now_ms;
-    /* Makes the timestamps of one millisecond distinct. */
+    /* The number that makes timestamps of one millisecond distinct. */
     uint32_t now_ordinal;
     /* The source of random numbers ($rand, $sample), or NULL if it is not available. */
     struct random *random;
     /* Scratch memory for one document; the caller resets it between documents. */
     struct arena *arena;
-    /* The time and memory of the call; NULL means no limit. */
+    /* The limits of time and memory of the call, or NULL for no limits. */
     struct budget *budget;
-    /* The variables of the pipeline around that of a $lookup, or NULL if none exists. */
+    /* The values of the variables of the surrounding pipelines, or NULL. */
     const struct value *variables;
-    /* For the document, if many expressions are evaluated for it; NULL means that each has its
+    /* The finder of the document's fields that several expressions share, or NULL if each has its
      * own. */
     struct field_finder *finder;
 };

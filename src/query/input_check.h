@@ -15,8 +15,8 @@ truce_status truce__check_required(const bson_t *document, const char *what, bso
 /* Checks a single value, such as an _id; NULL is refused. */
 truce_status truce__check_value(const bson_value_t *value, const char *what, bson_error_t *error);
 
-/* Checks a sort. A backend that has no such collection, or an index in that order, may never parse
- * it. NULL is accepted. */
+/* Checks a sort, which may be NULL. The check comes first, because a backend without the
+ * collection, or with an index in this order, never parses the sort. */
 truce_status truce__check_sort(const bson_t *sort, bson_error_t *error);
 /* Checks the sort of an update; an update of several documents must not have one (9). */
 truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error_t *error);
@@ -29,8 +29,8 @@ truce_status truce__check_update_sort(const bson_t *sort, bool multi, bson_error
  * status is TRUCE_LIMIT if the name is too long, and otherwise TRUCE_INVALID. */
 truce_status truce__collection_name_check(const char *name, bson_error_t *error);
 
-/* Fail with the error that every store reports if a collection does not exist, or already
- * exists. */
+/* These functions fail with the error that every store reports if a collection does not exist, or
+ * already exists. */
 truce_status truce__collection_missing(const char *name, bson_error_t *error);
 truce_status truce__collection_taken(const char *name, bson_error_t *error);
 

@@ -35,13 +35,14 @@ int cli_book_form(const struct cli *cli, const char *path, enum book_form *form)
 
 /* ---- out (book_export.c, book_export_journal.c) ---------------------------------------------- */
 
-struct book_names; /* The accounts' names in beancount. */
+struct book_names; /* The names that accounts have in beancount. */
 
 struct book_writer {
     enum book_form form;
     struct sink *sink;
     bool begun;
-    bool broken; /* Writing failed, which cli_sink_close or cli_output_end reports. */
+    /* The file could not be written. cli_sink_close or cli_output_end reports the error. */
+    bool broken;
     struct book_names *names;
 };
 
@@ -61,7 +62,8 @@ struct book_source {
     enum book_form form;
     const char *text;
     const bson_t *rules; /* The rules of a CSV file in another form, or NULL. */
-    int64_t line;        /* The current line; after a failure, the line that failed. */
+    /* The number of the current line. After a failure, that of the line that failed. */
+    int64_t line;
     book_function *function;
     void *arg;
 };
@@ -80,8 +82,8 @@ truce_status book_read_csv(struct book_source *source, bson_error_t *error);
  * follows. */
 truce_status book_read_amount(enum book_form form, const char *text, char **amount, char **currency,
                               const char **rest, bson_error_t *error);
-/* Ids for the entries of a file without ids: derived from the content, and from how often the same
- * content came before. */
+/* Ids for the records of a file without ids. An id is derived from the content, and from the number
+ * of earlier records with the same content. */
 struct book_ids;
 struct book_ids *book_ids_new(void);
 void book_ids_free(struct book_ids *ids);

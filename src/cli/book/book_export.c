@@ -25,8 +25,8 @@ static truce_status book_export_put(struct book_writer *writer, struct buffer *o
     return status;
 }
 
-/* Returns false for a record that settles or reverses another one completely; it needs no
- * entries. */
+/* Returns whether the record needs its entries. One that settles or reverses another completely
+ * needs none. */
 static bool entries_matter(const bson_t *record)
 {
     return !book_export_has(record, "of") || book_export_has(record, "part");
@@ -53,7 +53,8 @@ static truce_status book_export_write_line(struct book_writer *writer, const bso
 static const char *const columns[] = {"id",      "kind",   "of",       "part", "date", "expires",
                                       "account", "amount", "currency", "type", "meta"};
 
-/* Writes one cell of a line. `record` is NULL for a further line of it; `entry` may be NULL. */
+/* Writes one cell of a line. `record` is NULL for the second and later lines of a record. `entry`
+ * may be NULL. */
 static void write_cell(const char *column, const bson_t *record, const bson_t *entry,
                        struct buffer *out)
 {
@@ -62,7 +63,8 @@ static void write_cell(const char *column, const bson_t *record, const bson_t *e
     if (record && !strcmp(column, "meta") && bson_iter_init_find(&iter, record, column)) {
         struct buffer text = {0};
 
-        truce__json_write_value(&text, &iter, JSON_CANONICAL); /* Numbers keep their types. */
+        /* In the canonical form, numbers keep their types. */
+        truce__json_write_value(&text, &iter, JSON_CANONICAL);
         cli_csv_write_text(out, (const char *)text.bytes, text.size);
         truce__buffer_release(&text);
     } else if (record && bson_iter_init_find(&iter, record, column) &&

@@ -43,7 +43,7 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
     size_t size, good;
 
     if (!strncmp(source->text, "\xef\xbb\xbf", 3))
-        source->text += 3; /* Skips a byte order mark. */
+        source->text += 3; /* The text begins with a byte order mark. */
     size = strlen(source->text);
     good = truce__utf8_check(source->text, size);
     source->line = 1;
@@ -68,13 +68,15 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
 
 /* ---- ids ------------------------------------------------------------------------------------ */
 
-/* How often each content occurred: open addressing by the first bytes of its hash. */
+/* The number of records with each content: a hash table with open addressing. The first bytes of
+ * the content's hash are the key. */
 struct book_ids {
     struct {
-        uint64_t key; /* 0 if the slot is free */
+        uint64_t key; /* 0 if the slot is free. */
         uint32_t count;
     } * slots;
-    uint32_t used, room; /* `room` is a power of two */
+    /* The numbers of used and of all slots. The latter is a power of two. */
+    uint32_t used, room;
 };
 
 struct book_ids *book_ids_new(void)

@@ -35,7 +35,8 @@ static char *amount_number_of(const char *sign, const char *text, size_t size)
         bool group = (whole - i) % 4 == 0 && i > 0 && i < whole;
 
         if (text[i] == ',' && (!point || !group))
-            length = SIZE_MAX; /* 1,000 is ambiguous: one thousand, or one */
+            /* "1,000" is ambiguous: it may mean one thousand, or one with three decimals. */
+            length = SIZE_MAX;
         else if (commas && i < whole && group && text[i] != ',')
             length = SIZE_MAX;
         else if (text[i] == '.' && text + i != point)

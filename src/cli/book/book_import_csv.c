@@ -35,14 +35,14 @@ struct records {
     struct book_source *source;
     struct csv *csv;
     char separator;
-    const char *text; /* The current record, without its line end. */
+    const char *text; /* The text of the current record, without its line end. */
     size_t size;
     int64_t line;
-    /* Own form: the record that is being collected. */
-    int64_t begun; /* Its line; 0 if there is no record. */
+    /* For truce's own form: the record whose lines are being collected. */
+    int64_t begun; /* The line on which this record begins, or 0 if there is no record. */
     bson_t record, entries;
     uint32_t count;
-    /* With rules. */
+    /* The rules for the form of a bank. */
     bson_t rules;
     struct match *others[LEDGER_CSV_RULES_MAX], *skip;
     const char *accounts[LEDGER_CSV_RULES_MAX];
@@ -158,15 +158,16 @@ static truce_status book_import_csv_check_filter(const struct records *records, 
     while (!status && bson_iter_next(&field)) {
         if (*bson_iter_key(&field) != '$')
             status = check_column(records, rule, bson_iter_key(&field), error);
-        else if (BSON_ITER_HOLDS_ARRAY(&field) && bson_iter_recurse(&field, &list)) /* $or ... */
+        /* An operator with a list of filters, such as $or. */
+        else if (BSON_ITER_HOLDS_ARRAY(&field) && bson_iter_recurse(&field, &list))
             while (!status && bson_iter_next(&list))
                 status = book_import_csv_check_filter(records, rule, &list, error);
     }
     return status;
 }
 
-/* Checks that the rules name existing columns. A missing column would otherwise give nothing in
- * every line. */
+/* Checks that the rules name existing columns. Otherwise a misspelled name would be an empty cell
+ * in every line. */
 static truce_status check_columns(const struct records *records, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -396,10 +397,10 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
     int number;
 
     switch (specifier) {
-    case 'Y': /* "24" would be a year of the first century. */
+    case 'Y': /* %Y needs four digits, because "24" would be a year of the first century. */
         return strspn(*text, "0123456789") >= 4 &&
                book_import_csv_take_number(text, 4, &day->year) && day->year > 0;
-    case 'y': /* As POSIX defines it. */
+    case 'y': /* POSIX defines the century: 69 to 99 are in the twentieth. */
         if (!book_import_csv_take_number(text, 2, &number))
             return false;
         day->year = number + (number < 69 ? 2000 : 1900);
@@ -421,7 +422,7 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
         day->in_day_s += (int64_t)number * (specifier == 'H' ? 3600 : specifier == 'M' ? 60 : 1);
         return true;
     default:
-        return **text == specifier && (*text)++; /* %% */
+        return **text == specifier && (*text)++; /* A "%" in the text, for "%%". */
     }
 }
 
@@ -465,7 +466,7 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
     if (*format && !take_day(text, format, &day, &unknown)) {
         if (!unknown)
             return refuse_day(text, format, error);
-        /* Formats of MongoDB's $dateFromString that strptime does not have. */
+        /* Tries the specifiers of MongoDB's $dateFromString that strptime does not have. */
         if (truce__date_parse_format(text, strlen(text), format, strlen(format), NULL, &date_ms,
                                      error))
             return truce__fail(

@@ -15,14 +15,17 @@
 #define TOP    20
 #define WIDTH  640
 #define HEIGHT 300
-#define LEGEND 40 /* Height below the picture: labels of groups, then the names. */
+/* The height of the area below the picture, with the labels of the groups and the names of the
+ * accounts. */
+#define LEGEND 40
 
 struct chart {
     const struct report *report;
     struct buffer *out;
 
     uint32_t group_count, line_count;
-    const struct report_cell *lines[REPORT_LINES_MAX]; /* Any cell of the account. */
+    /* lines[i]: a cell of account i, which has its name. */
+    const struct report_cell *lines[REPORT_LINES_MAX];
     int64_t low, high;
     int digits;
 };
@@ -103,7 +106,7 @@ static int height_of(const struct chart *chart, int64_t value)
     return TOP + (int)(((__int128)chart->high - value) * HEIGHT / range);
 }
 
-/* Returns the middle of a group's place. */
+/* Returns the x coordinate of the middle of a group. */
 static int middle_of(const struct chart *chart, uint32_t group)
 {
     return LEFT + (int)((2 * (uint64_t)group + 1) * WIDTH / (2 * (uint64_t)chart->group_count));

@@ -25,9 +25,9 @@ struct consume {
     struct cli *cli;
     struct consume_call call;
     int64_t report_ns;
-    /* The file of --metrics, or NULL if none exists. */
+    /* The file of --metrics, or NULL. */
     const char *metrics;
-    /* Set by SIGTERM and Ctrl-C: the current batches end, then the command. */
+    /* Set by SIGTERM and Ctrl-C. The command ends after the current batches. */
     const atomic_int *stop;
     /* Guards the members that follow. */
     pthread_mutex_t mutex;
@@ -36,9 +36,9 @@ struct consume {
     int64_t started_ns, reported_ns, measured_ns;
     /* The number of messages, and when the last one was applied. */
     int64_t received, received_ns;
-    /* The metrics could not be written, which was reported. */
+    /* The metrics could not be written, and the error was reported. */
     bool unmeasured;
-    /* That of the first worker that failed, which ends the others; 0 if none has failed. */
+    /* The exit code of the first worker that failed, or 0. A failure ends the other workers. */
     int code;
 };
 
@@ -100,7 +100,7 @@ static void consume_append(const truce_consume_counts *sum, bson_t *answer)
 static void consume_print(const struct consume *consume, bool is_answer)
 {
     const truce_consume_counts sum = consume_sum(consume);
-    /* The wait for further messages at the end is not part of the rate. */
+    /* The rate does not count the wait for further messages at the end. */
     int64_t until_ns =
         is_answer && sum.received ? consume->received_ns : truce__clock_monotonic_ns();
     double seconds = (double)(until_ns - consume->started_ns) / 1e9;
@@ -166,7 +166,7 @@ static bool consume_stop(const truce_consume_counts *counts, void *arg)
     }
     if (consume->metrics && now_ns - consume->measured_ns >= CONSUME_METRICS_NS)
         consume_measure(consume);
-    /* The rehearsal checks the call, and must not take messages. */
+    /* The rehearsal only checks the call. It must not receive messages. */
     stop = consume->code || consume->cli->rehearsal || atomic_load(consume->stop);
     pthread_mutex_unlock(&consume->mutex);
     return stop;
@@ -216,7 +216,7 @@ static void consume_run_all(struct consume *consume)
 {
     struct consume_thread threads[CONSUME_WORKERS_MAX];
     pthread_t ids[CONSUME_WORKERS_MAX];
-    int count = 1; /* This thread is the first. */
+    int count = 1; /* The main thread is the first worker. */
 
     for (int i = 0; i < consume->call.workers; i++)
         threads[i] = (struct consume_thread){consume, i};

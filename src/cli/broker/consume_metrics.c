@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-/* Writes a value of a label: a backslash, a quote, and a newline are escaped. */
+/* Writes the value of a label. Escapes backslashes, quotes, and newlines. */
 static void consume_metrics_put_label(FILE *file, const char *text)
 {
     for (; *text; text++) {

@@ -9,7 +9,8 @@
 #define CONSUME_DAY_MS      INT64_C(86400000)
 
 struct consume_call {
-    /* Borrowed from the call, except the mapping. */
+    /* The options of the library. Their strings are borrowed from the call; the mapping is
+     * owned. */
     truce_consume_options options;
     int workers;
     bson_t map;
@@ -20,7 +21,7 @@ struct consume_call {
 bool consume_options_read(struct cli *cli, struct consume_call *call);
 void consume_options_release(struct consume_call *call);
 
-/* Returns whether each worker has a part of the messages for itself. */
+/* Returns whether each worker has its own part of the messages, as with Kafka. */
 bool consume_options_divided(const struct consume_call *call);
 
 #endif

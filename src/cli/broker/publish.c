@@ -12,7 +12,7 @@
 struct publish {
     struct cli *cli;
     struct cli_progress progress;
-    /* Set by SIGTERM and Ctrl-C: the current batch ends, then the command. */
+    /* Set by SIGTERM and Ctrl-C. The command ends after the current batch. */
     const atomic_int *stop;
 };
 
@@ -105,7 +105,8 @@ static int publish_run(struct cli *cli)
         return cli_usage(cli, "--to URL is missing: amqp://HOST/EXCHANGE or kafka://HOST/TOPIC");
     if (!cli_number(cli, "batch", 1, 1000, 100, &batch))
         return CLI_USAGE;
-    if (options.changes && cli->rehearsal) /* Its store has no feed. */
+    /* The store of a rehearsal has no change feed. */
+    if (options.changes && cli->rehearsal)
         return CLI_DONE;
     options.batch = (uint32_t)batch;
     publish.stop = cli_interrupt_stop();

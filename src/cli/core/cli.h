@@ -42,11 +42,14 @@
 #define CLI_DURATION_MAX  24
 
 struct cli_option {
-    const char *name;  /* Without "--"; NULL ends a table. */
-    char letter;       /* A short form, or 0. */
-    const char *value; /* The name of its value in capitals: "FILE"; NULL for a flag. */
+    /* The name without "--". NULL ends a table. */
+    const char *name;
+    char letter; /* A short form, or 0. */
+    /* The placeholder of its value, such as "FILE", or NULL for a flag. */
+    const char *value;
     const char *help;
-    bool many; /* May be given several times (cli_texts). */
+    /* The option may be given several times (cli_texts). */
+    bool many;
 };
 
 enum cli_store_use {
@@ -60,7 +63,7 @@ enum cli_store_use {
     CLI_STORE_CHANGE,
     /* The store is created if it does not exist and the call is not refused. */
     CLI_STORE_WRITE,
-    /* The store is created if it does not exist; the command has already read its input. */
+    /* As CLI_STORE_WRITE, for a command that has already read its input. */
     CLI_STORE_INPUT,
 };
 
@@ -68,33 +71,35 @@ struct cli;
 struct cli_row;
 
 struct cli_command {
-    /* `verb` is NULL for `truce find`. */
+    /* The words of the command. `verb` is NULL for a command without one, such as `truce find`. */
     const char *noun, *verb;
-    /* "COLLECTION [FILTER]", "COLLECTION [DOCUMENT...]"; the call is checked against it. */
+    /* The arguments, such as "COLLECTION [FILTER]" or "COLLECTION [DOCUMENT...]". Their number is
+     * checked. */
     const char *arguments;
     /* A verb phrase of at most 60 characters, in lower case, without a full stop. */
     const char *summary;
-    /* Paragraphs of lines of up to 80 columns; NULL if the summary says it all. */
+    /* Paragraphs, in lines of up to 80 columns, or NULL if the summary is sufficient. */
     const char *help;
-    /* Lines that a user can paste. */
+    /* Lines that a user can paste into a shell. */
     const char *example;
-    /* In addition to the common ones; may be NULL. */
+    /* The options besides the common ones, or NULL. */
     const struct cli_option *options;
-    /* The operation of the table that the command runs (operation_row.h), which adds further
-     * options, or NULL if none exists. Other files read the options by cli_command_options. */
+    /* The operation of the table that the command runs (operation_row.h), or NULL. The operation
+     * adds options: cli_command_options returns all of them. */
     const struct cli_row *row;
     enum cli_store_use store;
-    /* It writes documents of the collection that its first argument names; not of truce's own. */
+    /* The command writes documents of the collection in its first argument, so truce's own
+     * collections are refused. */
     bool writes_documents;
-    /* not listed: the program itself uses the command. */
+    /* The help omits the command, because only the program itself uses it. */
     bool hidden;
     int (*run)(struct cli *cli);
 };
 
-/* The commands of a file; NULL at the end. */
+/* The commands of a file, followed by NULL. */
 typedef const struct cli_command *const cli_command_list[];
-/* The table of all commands, NULL at the end. main() sets it before the first call into cli/core,
- * which therefore depends on no command. */
+/* The table of all commands, followed by NULL. main() sets it before the first call into cli/core,
+ * so that cli/core depends on no command. */
 extern const struct cli_command *const *cli_commands;
 /* --store, --json, --pretty, --table, --deadline, --slow, --quiet, --help: the options of every
  * command. */
@@ -106,33 +111,39 @@ bool cli_is_common(const struct cli_option *option);
 struct cli {
     const char *program; /* argv[0]. */
     const struct cli_command *command;
-    const char *arguments[CLI_ARGUMENTS_MAX + 1]; /* NULL after the last. */
+    /* The arguments, followed by NULL. */
+    const char *arguments[CLI_ARGUMENTS_MAX + 1];
     int count;
     const char *uri;      /* --store or TRUCE_STORE, or NULL. */
-    bool uri_given;       /* Whether --store gave the URI. */
+    bool uri_given;       /* --store gave the URI. */
     const char *database; /* --database; NULL means the database of the store, or of its URI. */
-    truce_store *store;   /* Opened as the command asked; main closes it. */
-    bool json;            /* --json: every answer is a document. */
-    bool quiet;           /* --quiet: no progress and no notes. */
-    bool rehearsal;       /* This process only finds out whether the call is refused. */
-    uint32_t deadline_ms; /* --deadline: for every call to the store; 0 means the call's default. */
-    uint32_t slow_ms;     /* --slow or TRUCE_SLOW; 0 if neither is given. */
+    /* The store, opened as command->store says. main() closes it. */
+    truce_store *store;
+    bool json;  /* --json: every result is a document. */
+    bool quiet; /* --quiet: print no progress and no notes. */
+    /* The process is a child that only finds out whether the call is refused (cli_store_open). */
+    bool rehearsal;
+    /* --deadline, for every call to the store. 0 means the default of the call. */
+    uint32_t deadline_ms;
+    uint32_t slow_ms; /* --slow or TRUCE_SLOW, or 0. */
     struct cli_given {
         const struct cli_option *option;
         const char *value;
-        int line; /* In the file of --config; 0 if the call gave the option. */
+        /* The line in the file of --config, or 0 if the call gave the option. */
+        int line;
     } given[CLI_OPTIONS_MAX];
     int given_count;
     const char *config_path; /* See config.h; may be NULL. */
-    char *config_text;       /* Values of `given` point into it. */
+    /* The text of the file. Values of `given` point into it. */
+    char *config_text;
 };
 
 /* ---- files that a call writes ---------------------------------------------------------------- */
 
 /* Returns the path of a store that is a file, or NULL. */
 const char *cli_store_path(const char *uri);
-/* Returns INVALID if the file that is to be written belongs to the store (a URI, or NULL) or is a
- * file that the call reads. */
+/* Fails with INVALID if the file to be written belongs to the store (a URI, or NULL), or is a file
+ * that the call reads. */
 truce_status cli_output_check(const struct cli *cli, const char *path, const char *store,
                               bson_error_t *error);
 
@@ -140,12 +151,11 @@ truce_status cli_output_check(const struct cli *cli, const char *path, const cha
 
 bool cli_flag(const struct cli *cli, const char *name);
 /* Returns the option's value, or NULL. A call may give another value only for an option with
- * `many`, and the last one counts. A value of the call counts more than one of the file of
- * --config. */
+ * `many`, and the last one counts. A value in the call overrides one in the file of --config. */
 const char *cli_text(const struct cli *cli, const char *name);
 /* Returns the i-th value of an option with `many`, or NULL. */
 const char *cli_texts(const struct cli *cli, const char *name, int i);
-/* Reads a number; `otherwise` if the option was not given. If the value is not a number from
+/* Reads a number, or `otherwise` if the option was not given. If the value is not a number from
  * `least` to `most`, prints the error and returns false; the caller returns CLI_USAGE. */
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number);
@@ -157,10 +167,10 @@ bool cli_duration_read(const char *text, int64_t *ms);
 /* Writes a duration as cli_duration_read reads it, in the largest unit that fits. Returns
  * `text`. */
 const char *cli_duration_show(int64_t ms, char text[CLI_DURATION_MAX]);
-/* Writes where the option was given, for an error: "--port", or "truce.conf line 3: port". */
+/* Writes the place of the option, for an error: "--port", or "truce.conf line 3: port". */
 void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size);
 
-/* Reads a date; 0 if the option was not given. If the value is not a date, prints the error and
+/* Reads a date, or 0 if the option was not given. If the value is not a date, prints the error and
  * returns false. */
 bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms);
 
@@ -179,12 +189,13 @@ bool cli_document(const struct cli *cli, const char *text, const char *what, bso
 /* Does the same where an array may be given instead of a document. */
 bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
                            bson_t *document, bool *is_array);
-/* Parses the document of an option. If it was not given, `*given` is false and the document is
- * empty. */
+/* Parses the document of an option. If the option was not given, sets *given to false, and the
+ * document is empty. */
 bool cli_option_document(const struct cli *cli, const char *name, bson_t *document, bool *given);
 
 /* Prints one line to standard output, or the form of --pretty or --table. Returns false if the
- * output cannot be written (for example EPIPE): stop, and return cli_output_end(). */
+ * output cannot be written, for example with EPIPE. The caller then stops and returns
+ * cli_output_end(). */
 bool cli_print(const bson_t *document, enum json_form form);
 /* Sets the form of all later documents: one a line, over several lines, or a table that
  * cli_output_end prints. */
@@ -198,17 +209,18 @@ int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor
 int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
                     bool (*print)(const struct cli *cli, const bson_t *document),
                     const bson_error_t *error);
-/* Prints an answer: the document with --json or --table, else the formatted string and a
+/* Prints a result: the document with --json or --table, otherwise the formatted string and a
  * newline. */
 TRUCE_PRINTF(3, 4)
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...);
-/* Writes bytes as they are; documents consist of them. Returns false as cli_print does. */
+/* Writes bytes unchanged, for output that consists of documents. Returns false as cli_print
+ * does. */
 bool cli_write(const void *bytes, size_t size);
 /* Prints a string for people. It may contain strings of the store, so control characters are
  * escaped. */
 TRUCE_PRINTF(1, 2)
 bool cli_put(const char *format, ...);
-/* Prints the escape sequence of a colour, which holds from here on. Prints nothing if the output is
+/* Prints the escape sequence of a colour for the text that follows. Prints nothing if the output is
  * not a terminal, the terminal is dumb, or NO_COLOR is set. */
 void cli_paint(const char *sequence);
 /* Flushes the output. Returns `code`, or CLI_FAILED if standard output could not be written. A full

@@ -46,7 +46,7 @@ static bool command_line_is_known(const char *word)
 
 enum takes { NEVER, PERHAPS, ALWAYS };
 
-/* Returns whether the option takes a value. Before the command is known, the answer is ALWAYS only
+/* Returns whether the option takes a value. Before the command is known, the result is ALWAYS only
  * if the option takes a value in every command that has it. */
 static enum takes takes_value(const char *name, size_t length, char letter)
 {
@@ -154,8 +154,9 @@ static int help_without(const char *noun, bool asked)
 /* The words of the call, and what was found in them. */
 struct words {
     char **all;
-    int at;         /* Index of the word that is read next. */
-    int noun, verb; /* Indexes of the command's words; `verb` is -1 if the command has none. */
+    int at; /* The index of the next word. */
+    /* The indexes of the command's words. `verb` is -1 if the command has no verb. */
+    int noun, verb;
 };
 
 /* Sets cli->command and the indexes of its words. If the call ends here, sets `*done` and returns
@@ -183,7 +184,8 @@ static int command_line_find_command(struct cli *cli, struct words *words, bool 
     cli->command = cli_command_find(all[words->noun], NULL);
     words->verb = cli_next_plain(all, words->noun + 1);
     if (cli->command && all[words->verb] && cli_command_find(all[words->noun], all[words->verb])) {
-        /* The noun is a command, too: `truce archive FILE`, `truce archive verify TARGET`. */
+        /* A noun may also be a command: `truce archive FILE` and `truce archive verify TARGET` both
+         * exist. */
         cli->command = cli_command_find(all[words->noun], all[words->verb]);
     } else if (cli->command) {
         words->verb = -1;
@@ -217,7 +219,7 @@ int cli_call_give(struct cli *cli, const struct cli_option *option, const char *
     return CLI_DONE;
 }
 
-/* Refuses a second value of an option that has one: it is not known which of them is meant. */
+/* Refuses a second, different value of an option that may have only one. */
 static int check_repeated(const struct cli *cli, const struct cli_option *option, const char *value)
 {
     for (int i = 0; value && !option->many && i < cli->given_count; i++) {
@@ -341,7 +343,8 @@ static int check_count(const struct cli *cli)
     return CLI_DONE;
 }
 
-/* Deletions are allowed, because some documents are there for people, for example conflicts. */
+/* Refuses to write truce's own collections. Deletions are allowed, because users decide about some
+ * of the documents, for example conflicts. */
 static int check_collection(const struct cli *cli)
 {
     if (!cli->command->writes_documents || !truce__reserved(cli->arguments[0]))
@@ -386,7 +389,7 @@ int cli_call_read(struct cli *cli, char **all, bool *done)
     struct words words = {.all = all};
     int code;
 
-    /* The errors that are found before all words are read need to know about --json. */
+    /* --json is read first, because it also determines the form of errors in the other words. */
     cli->json = arguments_have_option(all, "--json", "-j");
     code = command_line_find_command(cli, &words, done);
     if (*done)

@@ -12,8 +12,9 @@
  */
 #include "cli/core/cli.h"
 
-/* Fills `cli` from the words (NULL after the last). Sets `*done` if nothing is left to run: help
- * was printed, or the call is wrong and the error was printed. The result is then the exit code. */
+/* Fills `cli` from the words, which are followed by NULL. Sets `*done` if nothing is left to run:
+ * help was printed, or the call is wrong and the error was printed. The result is then the exit
+ * code. */
 int cli_call_read(struct cli *cli, char **words, bool *done);
 
 /* Gives an option as if it came next in the call. `line` is as in cli->given. Returns CLI_DONE or

@@ -16,10 +16,11 @@ struct config {
     struct cli *cli;
     const char *path;
     int line;
+    /* The options that were read, including flags with the value "no". */
     struct {
         const struct cli_option *option;
         int line;
-    } seen[CLI_OPTIONS_MAX]; /* Includes flags that are "no". */
+    } seen[CLI_OPTIONS_MAX];
     int seen_count;
 };
 
@@ -39,7 +40,7 @@ static int config_wrong(const struct config *config, const char *format, ...)
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-/* Returns true if a file may contain the option. Options that ask about the call itself are
+/* Returns true if a file may contain the option. Options about the call itself, such as --help, are
  * excluded. */
 static bool of_files(const struct cli_option *option)
 {

@@ -16,12 +16,14 @@ enum type { TYPE_GUESSED, TYPE_STRING, TYPE_DATE, TYPE_OBJECT_ID, TYPE_JSON };
 /* A part of a column's path. Columns whose paths begin alike share a node. */
 struct node {
     char *name;
-    int column; /* -1 for a node with children. */
+    /* The number of the column, or -1 for a node with children. */
+    int column;
     struct node *below, *next;
 };
 
 struct cell {
-    size_t at, size; /* In `cells`, without quotes. */
+    /* The position in `cells`, and the size, both without quotes. */
+    size_t at, size;
     bool quoted;
 };
 
@@ -30,7 +32,7 @@ struct csv {
     char **names;
     enum type *types;
     int count;
-    bool flat; /* made by cli_csv_new_flat. */
+    bool flat; /* The reader was made by cli_csv_new_flat. */
     struct node *top;
     struct cell *found; /* The cells of the current record. */
     struct buffer cells;
@@ -57,7 +59,7 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
         }
         if (c == '\n')
             return true;
-        if (scan->returned) { /* A CR ended the record. */
+        if (scan->returned) { /* The record ended with the CR before this byte. */
             scan->scanned--;
             return true;
         }
@@ -202,7 +204,7 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
     }
 }
 
-/* A dot in the name of a field. */
+/* U+2024, which replaces a dot in the name of a field. */
 static const char csv_dot[] = "\xe2\x80\xa4";
 
 char *cli_csv_column(const char *field)
@@ -321,7 +323,7 @@ static truce_status read_types(struct csv *csv, const char *types, bson_error_t 
     return status;
 }
 
-/* Counts `wanted` outside of quotes. */
+/* Returns the number of characters `wanted` outside of quotes. */
 static size_t csv_count_of(const char *text, size_t size, char wanted)
 {
     bool quoted = false;

@@ -59,11 +59,11 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
  * continues where the last one ended. */
 struct csv_scan {
     size_t scanned;
-    /* In quotes; directly after quotes; in a cell that has begun. */
+    /* The scan is in quotes, directly after quotes, or in a cell that has begun. */
     bool quoted, closed, inside;
-    /* Directly after a CR, which ends a record with or without an LF. */
+    /* The scan is directly after a CR, which ends a record with or without an LF. */
     bool returned;
-    /* 0 means a comma. */
+    /* The separator of cells. 0 means a comma. */
     char separator;
 };
 bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan);

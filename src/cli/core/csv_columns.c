@@ -8,7 +8,8 @@
 struct columns {
     bool named;
     char **names;
-    bson_iter_t *values; /* The values of the document that is written, or NULL. */
+    /* The values of the current document, by column. */
+    bson_iter_t *values;
     int count;
 };
 
@@ -151,8 +152,10 @@ truce_status cli_columns_row(struct columns *columns, const bson_t *document, st
         if (found[i])
             cli_csv_write(out, &columns->values[i]);
     }
+    /* With one column, a document without a value is omitted, because an empty line is not a
+     * record. */
     if (!status && columns->count == 1 && out->size == begin)
-        return TRUCE_OK; /* An empty line would not be a record. */
+        return TRUCE_OK;
     truce__buffer_append_byte(out, '\n');
     return status;
 }

@@ -20,8 +20,8 @@ bool cli_columns_are_named(const struct columns *columns);
 truce_status cli_columns_learn(struct columns *columns, const bson_t *document,
                                bson_error_t *error);
 
-/* Append the header, or a record, and its line end. The row fails with INVALID if the document has
- * a field that was not learned. */
+/* These functions append the header, or a record, with its line end. A record fails with INVALID if
+ * the document has a field without a column. */
 void cli_columns_header(const struct columns *columns, struct buffer *out);
 truce_status cli_columns_row(struct columns *columns, const bson_t *document, struct buffer *out,
                              bson_error_t *error);

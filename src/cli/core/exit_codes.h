@@ -4,7 +4,7 @@
 /* The exit codes of all commands. A command returns its code, and main() exits with it. */
 enum cli_exit {
     CLI_DONE = 0,
-    /* A negative answer: not found, a conflict, findings, some bad lines. */
+    /* A negative result: not found, a conflict, findings, or some bad lines. */
     CLI_NO = 1,
     /* The call or its input is wrong. */
     CLI_USAGE = 2,

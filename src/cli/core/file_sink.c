@@ -41,7 +41,7 @@ static int open_nameless(const char *path)
     return file;
 }
 
-/* Opens a temporary name, for file systems without unnamed files. */
+/* Opens a file with a temporary name, for file systems without unnamed files. */
 static int open_named(struct sink *sink)
 {
     mode_t mask = umask(0);

@@ -11,9 +11,11 @@
 
 struct sink {
     FILE *file;
-    char *path;      /* The final name; NULL if the file is written directly. */
-    char *temporary; /* The name until then; NULL if it has none. */
-    int why;         /* errno of the first write that failed. */
+    /* The final name, or NULL if the file is written directly. */
+    char *path;
+    /* The temporary name, or NULL if the file has none. */
+    char *temporary;
+    int why; /* The errno of the first write that failed, or 0. */
 };
 
 /* Opens the file; NULL or "-" is standard output. Fails with INVALID if it cannot be written; the

@@ -133,7 +133,7 @@ static void help_print_all(void)
         if (cli_commands[i]->hidden)
             continue;
         if (cli_commands[i]->verb ? strcmp(noun, cli_commands[i]->noun) != 0 : *noun || !i) {
-            /* A later call would not know why the output cannot be written. */
+            /* Ends the output here, while the reason of a failure is known. */
             if (cli_output_end(CLI_DONE))
                 return;
             printf("\n");

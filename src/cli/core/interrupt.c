@@ -2,7 +2,8 @@
 
 #include <signal.h>
 
-#define STORES_MAX 2 /* `truce copy` opens two */
+/* The maximum number of stores of a call: `truce copy` opens two. */
+#define STORES_MAX 2
 
 static truce_store *watched[STORES_MAX];
 static volatile sig_atomic_t count, interrupted;
@@ -24,7 +25,7 @@ void cli_interrupt_watch(truce_store *store)
         return;
     watched[count] = store;
     count++;
-    /* If SIGINT is ignored (nohup, a background job), it stays ignored. */
+    /* If SIGINT is ignored, as under nohup or in a background job, it stays ignored. */
     if (count == 1 && !sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL) {
         sigemptyset(&action.sa_mask);
         sigaction(SIGINT, &action, NULL);

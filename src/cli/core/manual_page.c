@@ -8,7 +8,8 @@
 #include "cli/core/cli.h"
 #include "cli/core/operation_row.h"
 
-#define MANUAL_DATE "November 22, 2026" /* The date of the text; change it with each release. */
+/* The date of the man page. Change it with each release. */
+#define MANUAL_DATE "November 22, 2026"
 
 /* ---- the man page (roff) ------------------------------------------------------------------- */
 
@@ -20,7 +21,7 @@ static void manual_print_escaped(const char *text)
     int width = 0;
 
     for (; *text; text++) {
-        /* Long lines are broken at a space. Lines that begin with a space are kept as they are. */
+        /* Breaks long lines at a space. Lines that begin with a space stay unchanged. */
         width = line_start ? 0 : width + 1;
         if (*text == ' ' && width && width + (int)strcspn(text + 1, " \n") > 70) {
             putchar('\n');

@@ -5,13 +5,13 @@
 #include "bson/number.h"
 #include "bson/value.h"
 
-#define EXACT_DOUBLES 9007199254740992.0 /* 2^53 */
+#define EXACT_DOUBLES 9007199254740992.0 /* 2^53: above it, doubles skip integers. */
 
 static int message_split(const char *text, char **parts)
 {
     int count = 0;
 
-    for (const char *at = text;; at++) { /* Skips the comma. */
+    for (const char *at = text;; at++) { /* Each iteration continues after a comma. */
         size_t length = strcspn(at, ",");
 
         if (count == MESSAGE_KEYS_MAX || !length)

@@ -28,16 +28,19 @@
 struct ndjson {
     int file;
     char *path;
-    int64_t size;   /* The size of a regular file, or 0. */
-    int64_t offset; /* Offset in the input of bytes[next]. */
-    int64_t number; /* Number of the line that was returned last. */
-    int64_t row;    /* Row of bytes[next]; for arrays and CSV only. */
+    int64_t size;   /* The size of a regular file, otherwise 0. */
+    int64_t offset; /* The offset of bytes[next] in the input. */
+    /* The number of the line that was returned last. */
+    int64_t number;
+    int64_t row; /* The row of bytes[next]. Only for arrays and CSV. */
     enum ndjson_form form;
-    bool opened, between, closed; /* In an array: after its [, after an element, after its ]. */
-    bool ended;                   /* After input that cannot be read further. */
+    /* For an array: its "[" was read, an element was read, its "]" was read. */
+    bool opened, between, closed;
+    /* The rest of the input cannot be read. */
+    bool ended;
     struct csv *csv;
-    char separator;         /* Of CSV; 0 if not known yet. */
-    int64_t body, body_row; /* Of CSV: where the header ends. */
+    char separator;         /* For CSV: the separator, or 0 before it is known. */
+    int64_t body, body_row; /* For CSV: the offset and the row after the header. */
     struct buffer window;
     size_t next, filled;
     bool at_end;
@@ -236,7 +239,7 @@ static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bs
         line->end = input->offset;
         input->next += length + newline;
         if (line->number == 1 && line->size >= 3 && !memcmp(line->text, "\xef\xbb\xbf", 3)) {
-            line->text += 3; /* A byte order mark. */
+            line->text += 3; /* The line begins with a byte order mark. */
             line->size -= 3;
         }
         if (ndjson_is_blank(line->text, line->size) && whole <= NDJSON_LINE_MAX)
@@ -255,7 +258,7 @@ static void ndjson_consume(struct ndjson *input, size_t size)
 
     input->next += size;
     input->offset += (int64_t)size;
-    for (; at < end; at++) /* A CR ends a line unless an LF follows. */
+    for (; at < end; at++) /* Counts rows. A CR ends a row unless an LF follows. */
         input->row += *at == '\n' || (*at == '\r' && at + 1 < end && at[1] != '\n') ||
                       (*at == '\r' && at + 1 == end && input->form == NDJSON_CSV);
 }
@@ -326,7 +329,7 @@ static truce_status too_long(const struct ndjson *input, const char *what, const
 struct element_scan {
     size_t scanned;
     int64_t depth;
-    bool text, escaped; /* In a string; after its backslash. */
+    bool text, escaped; /* The scan is in a string, or after a backslash in it. */
 };
 
 /* Returns true if the element ends here, at a comma or a bracket. scan->looked is then its
@@ -406,7 +409,7 @@ static truce_status ndjson_next_element(struct ndjson *input, struct ndjson_line
             status = ndjson_skip_space(input, &next, error);
         if (status)
             return status;
-        ndjson_consume(input, 1); /* The [ that cli_ndjson_detect has seen. */
+        ndjson_consume(input, 1); /* Skips the "[" that cli_ndjson_detect has found. */
         input->opened = true;
     }
     if (!input->closed) {

@@ -13,28 +13,31 @@
 
 struct ndjson;
 
-#define NDJSON_LINE_MAX (100 * 1024 * 1024) /* In bytes; a document of 16 MB may need that many. */
+/* The maximum size of a line in bytes. A document of 16 MB may need that many. */
+#define NDJSON_LINE_MAX (100 * 1024 * 1024)
 
-#define NDJSON_TEXT_MAX (64 * 1024) /* The maximum that is kept of a longer or rejected line. */
+/* The number of bytes that are stored of a longer or rejected line. */
+#define NDJSON_TEXT_MAX (64 * 1024)
 
 enum ndjson_form { NDJSON_LINES, NDJSON_ARRAY, NDJSON_CSV };
 
 /* A line, an element of an array, or a record. */
 struct ndjson_line {
-    /* From 1. */
+    /* The number of the line, element, or record, from 1. */
     int64_t number;
-    /* The lines, from 1, on which it starts and the next one may start. */
+    /* The line of the file, from 1, on which it starts, and the line on which the next one may
+     * start. */
     int64_t row, row_end;
-    /* Offset of its first byte in the input. */
+    /* The offset of its first byte in the input. */
     int64_t offset;
-    /* Offset of the next line, or of the bytes between them. */
+    /* The offset after it, where the next line or the bytes before it begin. */
     int64_t end;
-    /* Without the line end; borrowed until the next call. */
+    /* The text without the line end. Borrowed until the next call. */
     const char *text;
-    /* Of `text`; cut at NDJSON_LINE_MAX if the line is longer. */
+    /* The size of `text`, which is cut to NDJSON_LINE_MAX bytes. */
     size_t size;
-    /* NULL, or the fault: longer than the maximum, or not UTF-8. A constant, or borrowed until the
-     * next call. */
+    /* The reason why the line is wrong (for example, it is too long or not UTF-8), or NULL.
+     * Borrowed until the next call. */
     const char *wrong;
 };
 
@@ -65,8 +68,8 @@ const char *cli_ndjson_document(struct ndjson *input, const struct ndjson_line *
  * file. */
 int64_t cli_ndjson_size(const struct ndjson *input);
 
-/* Continues at the start of a line, or after an element, whose number and row the caller knows. For
- * regular files only. */
+/* Continues at the start of a line, or after an element, with the given number and row. Only for
+ * regular files. */
 truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t number, int64_t row,
                              bson_error_t *error);
 
@@ -88,7 +91,7 @@ truce_status cli_text_file(const char *path, char **text, bson_error_t *error);
  */
 struct rejects {
     const char *path;
-    int file; /* -1 before the first line */
+    int file; /* -1 before the first rejected line. */
     int64_t count;
 };
 

@@ -7,9 +7,9 @@
  *
  * A refused call must not create a store. If the file does not exist yet, a child process first
  * runs the rest of the command on an empty store in memory and captures what it prints. An empty
- * file answers as an empty store in memory does. If the child is refused, or it changes nothing and
- * exits with 1, its output is the answer and no file is created. Otherwise, the file is created and
- * this process runs the command.
+ * file gives the same results as an empty store in memory. If the child is refused, or it changes
+ * nothing and exits with 1, its output is the final output and no file is created. Otherwise, the
+ * file is created and this process runs the command.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,8 @@
 #include "cli/core/slow_option.h"
 #include "cli/core/worker_pool.h"
 
-#define NOTHING_CHANGED 101 /* The child's exit code: CLI_NO, and its store is empty. */
+/* The exit code of a child whose result is CLI_NO and whose store stayed empty. */
+#define NOTHING_CHANGED 101
 #define REACHABLE_MS    4000
 
 const char *cli_store_path(const char *uri)
@@ -71,11 +72,12 @@ static void copy_out(int from, FILE *to)
     ssize_t got;
 
     for (off_t at = 0; (got = pread(from, bytes, sizeof bytes, at)) > 0; at += got)
-        fwrite(bytes, 1, (size_t)got, to); /* cli_output_end checks ferror */
+        fwrite(bytes, 1, (size_t)got, to); /* cli_output_end checks ferror. */
     fflush(to);
 }
 
-/* Returns CLI_DONE, or the exit code of the child. */
+/* Turns this process, the child, into the rehearsal. Returns CLI_DONE, or an exit code after
+ * printing the error. */
 static int become_rehearsal(struct cli *cli, int out, int err, truce_store **store)
 {
     bson_error_t error;
@@ -89,7 +91,7 @@ static int become_rehearsal(struct cli *cli, int out, int err, truce_store **sto
     return status ? open_failed(cli, status, &error) : CLI_DONE;
 }
 
-/* Sets `*done` if the child's answer is final; the result is then the exit code. */
+/* Waits for the child. If its output is final, prints it, sets *done, and returns the exit code. */
 static int open_take_answer(pid_t child, int out, int err, bool *done)
 {
     int state = 0;
@@ -144,8 +146,8 @@ int cli_rehearsal_end(struct cli *cli, int code)
 
 /* ---- the store ----------------------------------------------------------------------------- */
 
-/* Checks that the server can be reached at all. Later calls may wait longer, while a primary is
- * elected. */
+/* Checks that the server can be reached at all. Later calls may wait longer, for example during the
+ * election of a primary. */
 static int open_reach(const struct cli *cli)
 {
     const truce_store_options options = {
@@ -249,8 +251,8 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     truce_deadline_end(before);
     if (code)
         return code;
-    if (!status &&
-        use != CLI_STORE_INPUT) /* There, Ctrl-C also ends the workers, and the next run resumes. */
+    /* With CLI_STORE_INPUT, Ctrl-C kills the command and its workers, and the next run resumes. */
+    if (!status && use != CLI_STORE_INPUT)
         cli_interrupt_watch(*store);
     return status ? open_failed(cli, status, &error) : CLI_DONE;
 }

@@ -17,7 +17,8 @@
 #include "cli/core/operation_row_options.h"
 #include "truce/command.h"
 
-#define PAGE_MAX 1000 /* Elements of one reply, unless the row has another maximum. */
+/* The maximum number of elements of a page, unless the row has another one. */
+#define PAGE_MAX 1000
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -27,7 +28,8 @@ struct row_text {
     const char *said, *text;
 };
 
-#define TIME_DIGITS 11 /* At least, in a time as a number. */
+/* A number with at least this number of digits is a time in ms. */
+#define TIME_DIGITS 11
 
 /* Reads a date, or milliseconds since 1970, as programs know the times of their messages. */
 static bool row_read_time(const char *text, int64_t *ms)
@@ -211,9 +213,9 @@ struct row_call {
     struct cli *cli;
     const struct cli_row *row;
     const struct operation_row *operation;
-    /* The fields of the caller, or NULL. */
+    /* Further fields that the command passes, or NULL. */
     const bson_t *more;
-    /* The value of the argument that ends in "...", or NULL if none exists. */
+    /* The current value of the argument that ends in "...", or NULL. */
     const char *each;
     bson_t request;
 };
@@ -277,7 +279,7 @@ static bool row_append_option(struct row_call *call, const struct operation_fiel
     struct operation_field unlimited;
 
     cli_row_option(call->row, field, option);
-    /* The limit concerns all pages together. */
+    /* --limit applies to all pages together, so it may exceed the maximum of a page. */
     if (call->row->next && !strcmp(field->field.name, "limit")) {
         unlimited = *field;
         unlimited.most = INT64_MAX;
@@ -305,7 +307,7 @@ static void row_read_json(const char *text, bson_t *document)
     truce__json_reader_release(&reader);
 }
 
-/* Appends the operation's own field. Its type is that of the example. */
+/* Appends the operation's first field. Its type is that in the example. */
 static bool row_append_target(struct row_call *call)
 {
     const struct operation_row *row = call->operation;
@@ -494,7 +496,8 @@ static int row_print_list(struct row_call *call, const bson_t *reply, int64_t *p
         *last = at;
         if (BSON_ITER_HOLDS_DOCUMENT(&at)) {
             truce__value_bson(truce__value_of_iter(&at), &element);
-        } else { /* times: {time: ...} */
+        } else {
+            /* An element that is not a document: those of `times` become {time: ...}. */
             bson_init(&element);
             bson_append_value(&element, call->row->list, (int)strlen(call->row->list) - 1,
                               bson_iter_value(&at));
@@ -657,12 +660,12 @@ static int row_not_found(struct row_call *call, const bson_t *reply)
 
 /* One page of a list. */
 struct row_page {
-    /* The maximum number of elements, or 0 if the list has no pages. */
+    /* The number of elements that may still be read, or 0 if the list has no pages. */
     int64_t left;
     int64_t printed;
     /* The field `next` of the last element. */
     bson_value_t after;
-    /* The token of the snapshot that all pages belong to, or NULL if none exists. */
+    /* The token of the snapshot that all pages belong to, or NULL. */
     char *token;
 };
 

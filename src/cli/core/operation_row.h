@@ -20,21 +20,21 @@
 #include "cli/core/cli.h"
 
 struct cli_row {
-    /* The operation: "truceCron". */
+    /* The name of the operation, such as "truceCron". */
     const char *name;
-    /* The fields that the command sets unless the call gives them: "{action: 'pause'}". NULL:
-     * none. */
+    /* The fields that the command sets unless the call gives them, such as "{action: 'pause'}", or
+     * NULL. */
     const char *set;
-    /* Arguments and options whose names are not those of their fields: "BOOK collection --list
-     * field". NULL if none exists. */
+    /* Arguments and options whose names differ from those of their fields, such as "BOOK collection
+     * --list field", or NULL. */
     const char *named;
-    /* The fields that are options: "limit pool"; or "!payloads": all but these. NULL means all
-     * fields that are neither arguments nor set. "": none. */
+    /* The fields that are options, such as "limit pool", or with "!", all fields except these. NULL
+     * means all fields that are neither arguments nor set, and "" means none. */
     const char *fields;
     /* The line for people, in which {field} is a field of the reply, or else of the request, and
-     * {versions version versions} a count of the reply with its noun. For a list: the line of an
-     * element; {time} is an element of `times` that is not a document. NULL means JSON, ""
-     * nothing. */
+     * {versions version versions} a count of the reply with its noun. For a list, it is the line of
+     * an element, and {time} is an element of `times` that is not a document. NULL means JSON, and
+     * "" means no output. */
     const char *say;
     /* The message for "not found". NULL means the reason in the reply. */
     const char *none;
@@ -42,30 +42,31 @@ struct cli_row {
     const char *show;
     /* The array of the reply that the command lists. */
     const char *list;
-    /* An empty list is "not found". */
+    /* An empty list counts as "not found". */
     bool needed;
-    /* A list with elements is a negative answer (exit code 1), and an empty one the note `none`. */
+    /* A list with elements is a negative result (exit code 1). For an empty list, the note `none`
+     * is printed. */
     bool findings;
-    /* The field of the last element that is `after` of the next page; "": the reply has `after`.
-     * NULL if there are no pages. */
+    /* The field of the last element that becomes `after` of the next page, "" if the reply has a
+     * field `after`, or NULL for a list without pages. */
     const char *next;
     /* The maximum number of elements of a page. 0 means 1,000. */
     int64_t page;
     /* Without --limit, all pages are printed. */
     bool all;
-    /* "Limit reached" is a negative answer (exit code 1). */
+    /* The status "limit reached" is a negative result (exit code 1). */
     bool limits;
-    /* Returns whether the reply is a negative answer (exit code 1), besides "not found". */
+    /* Returns whether the reply is a negative result (exit code 1). "Not found" always is. */
     bool (*negative)(const bson_t *reply);
-    /* Prints the reply, or an element of the list, for people. NULL means `say`. */
+    /* Prints the reply, or an element of the list, for people. NULL means that `say` is used. */
     bool (*print)(struct cli *cli, const bson_t *reply);
-    /* `print` prints documents, too. */
+    /* `print` is also used with --json. */
     bool prints_json;
 };
 
-/* Runs a command as its row in the table of operations says: the function of such a command. */
+/* Runs the operation of a command. It is the `run` of each command with a row. */
 int cli_row_run(struct cli *cli);
-/* Runs a row as cli_row_run does, with the options of the call, and with further fields (NULL:
+/* Runs a row as cli_row_run does, with the options of the call, and with further fields (NULL means
  * none). An argument whose field is among them is not read. */
 int cli_row_run_with(struct cli *cli, const struct cli_row *row, const bson_t *more);
 /* Reads the request of the command from its arguments and options. Returns CLI_DONE, or CLI_USAGE

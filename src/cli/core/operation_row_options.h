@@ -9,9 +9,9 @@
 
 enum row_unit {
     ROW_PLAIN,
-    /* FIELD_DURATION */
+    /* A FIELD_DURATION. */
     ROW_DURATION,
-    /* FIELD_TIME */
+    /* A FIELD_TIME. */
     ROW_DATE,
 };
 
@@ -22,8 +22,8 @@ void cli_row_option(const struct cli_row *row, const struct operation_field *fie
 /* Returns whether an argument ("QUEUE", "LANE-WIDTH") is the field of that name. */
 bool cli_row_is_argument(const struct cli_row *row, const char *argument, size_t size,
                          const char *field);
-/* Returns the index of the argument that is the field, or -1. `*word` is its word in the command's
- * `arguments`, without "[". */
+/* Returns the index of the argument that is the field, or -1. Sets *word to the argument's
+ * placeholder, without "[". */
 int cli_row_find_argument(const struct cli_command *command, const struct cli_row *row,
                           const char *field, const char **word);
 /* Returns the row of a command's operation. */

@@ -44,7 +44,8 @@ static bool option_is_declared(const struct cli *cli, const char *name)
     return false;
 }
 
-/* Returns the index of the i-th occurrence of the option (i >= 0), of the last one (-1), or -1. */
+/* Returns the index of the i-th occurrence of the option, or of the last one if i is -1. Returns -1
+ * if no such occurrence exists. */
 static int given_at(const struct cli *cli, const char *name, int i)
 {
     int found = -1;

@@ -1,4 +1,4 @@
-/* Prints the output of a command: answers, errors, and notes. */
+/* Prints the output of a command: results, errors, and notes. */
 #include "cli/core/cli.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 /* ---- refused output paths ------------------------------------------------------------------- */
 
-static int output_errno; /* errno of the first write that failed */
+static int output_errno; /* The errno of the first write that failed, or 0. */
 
 static bool output_note_error(bool good)
 {
@@ -57,11 +57,11 @@ bool cli_put(const char *format, ...)
     return output_note_error(!ferror(stdout));
 }
 
-/* ---- answers ------------------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------- */
 
 static bool output_write_line(FILE *file, const bson_t *document, enum json_form form)
 {
-    /* Reused for each document; only one thread of the command line prints. */
+    /* Reused for each document. Only one thread prints. */
     static struct buffer line;
     bool good;
 
@@ -75,7 +75,8 @@ static bool output_write_line(FILE *file, const bson_t *document, enum json_form
 }
 
 static enum cli_shape shape;
-static struct table *table; /* With CLI_TABLE, from the first document on. */
+/* With CLI_TABLE: the table of the documents printed so far. */
+static struct table *table;
 
 void cli_print_as(enum cli_shape wanted)
 {
@@ -144,7 +145,8 @@ void cli_paint(const char *sequence)
 
 int cli_output_end(int code)
 {
-    static bool reported; /* A command may call this before main does. */
+    /* Reports a failure only once, because a command may call the function before main() does. */
+    static bool reported;
 
     end_table();
     errno = 0;

@@ -34,7 +34,7 @@ static bool resolve_name(const char *path, char whole[PATH_MAX])
             return false;
         length = readlink(whole, target, sizeof target - 1);
         if (length < 0)
-            break; /* Not a link. */
+            break; /* The name is not a link. */
         target[length] = 0;
         if (target[0] == '/')
             snprintf(named, sizeof named, "%s", target);

@@ -12,7 +12,7 @@
 struct plain;
 
 /* Reads which sets the collection has. Returns NULL if the command has no --plain, if it was not
- * given, or if the store does not answer (the next call reports it). */
+ * given, or if the store does not reply (the next call reports the error). */
 struct plain *cli_plain_new(const struct cli *cli, const char *collection);
 void cli_plain_free(struct plain *plain);
 

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#define LINE_BYTES 76 /* A container that fits is written on one line. */
+/* A container is written on one line if the line has at most this size. */
+#define LINE_BYTES 76
 
 static void pretty_put(struct buffer *out, const char *text)
 {

@@ -4,13 +4,15 @@
 /* Shows the progress of long work to people. */
 #include "cli/core/cli.h"
 
-/* One line on a terminal, rewritten ten times a second. Nothing in a pipe or with --quiet. */
+/* The progress line on a terminal, rewritten ten times a second. Nothing is printed into a pipe or
+ * with --quiet. */
 struct cli_progress {
-    bool shown; /* A line must be wiped. */
+    bool shown; /* A progress line is on the terminal and must be erased. */
     bool on;
     int64_t started_ns, printed_ns, counted;
     const char *verb;
-    truce_store *view; /* A snapshot: the log that it pins is shown; may be NULL. */
+    /* A snapshot whose pinned log is shown, or NULL. */
+    truce_store *view;
 };
 void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb);
 /* Shows the progress. `total` is 0 if it is unknown. Cheap enough to call for each document. */

@@ -2,9 +2,9 @@
  * truce complete: lists the candidates at the cursor, for the completion of the shells.
  *
  * The arguments are the words after "truce"; the last one is being typed. The output is one
- * candidate for each line, some with a tab and a description. ":files" means that the name of
- * a file is accepted here. Names in the store are looked up, so no name has to be remembered. A
- * store that does not answer within a second adds no names.
+ * candidate for each line, some with a tab and a description. ":files" means that the name of a
+ * file is accepted here. Names in the store are looked up, so no name has to be remembered. A store
+ * that does not reply within a second adds no names.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +21,15 @@
 
 struct completing {
     const char *word;  /* The word that is being typed. */
-    char **before;     /* The words before it, NULL after the last. */
+    char **before;     /* The words before it, followed by NULL. */
     const char *uri;   /* --store or TRUCE_STORE, or NULL. */
     const char *first; /* The command's first argument, usually the collection, or NULL. */
     const struct cli_command *command;
     int arguments; /* The number of arguments before the word. */
 };
 
-/* Returns true if the string has characters that a terminal would obey. A shell prints candidates
- * as they are. */
+/* Returns true if the string has characters that a terminal would obey. Shells print candidates
+ * without escapes. */
 static bool commands_a_terminal(const char *text)
 {
     size_t length = strlen(text), at = 0;

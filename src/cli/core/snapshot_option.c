@@ -2,7 +2,7 @@
 #include "cli/core/snapshot_option.h"
 
 #define MEGABYTE INT64_C(1048576)
-/* A log with less than this is usual, and is not reported. */
+/* The log that a snapshot pinned is reported only if it is at least this large. */
 #define NOTED_BYTES (64 * MEGABYTE)
 
 int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **view)
@@ -17,7 +17,7 @@ int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **v
     if (!cli_duration(cli, "max-age", 1, 4000000000, 0, &age) ||
         !cli_number(cli, "max-log", 1, INT64_C(1) << 40, 0, &log))
         return CLI_USAGE;
-    /* An option that was not given sets no maximum. */
+    /* If only one of the two limits is given, the other one does not apply. */
     options.age_ms = limited && !age ? UINT32_MAX : (uint32_t)age;
     options.log_bytes = limited && !log ? UINT64_MAX / 4 : (uint64_t)(log * MEGABYTE);
     status = truce_snapshot(store, &options, view, &error);

@@ -11,15 +11,15 @@
         "max-log", 0, "MB", "fail if more is written in the meantime", false                       \
     }
 
-/* Takes a snapshot of the store, without maxima unless the options give them. If the store cannot
- * give one (an old server), `*view` is NULL and the command reads the store itself. Returns the
- * exit code. */
+/* Takes a snapshot of the store, without maxima unless the options give them. If the store does not
+ * support snapshots (an old server), `*view` is NULL and the command reads the store itself.
+ * Returns the exit code. */
 int cli_snapshot_take(const struct cli *cli, truce_store *store, truce_store **view);
 
-/* Returns how much of the log the view pins; 0 without a view. */
+/* Returns the bytes of the log that the view pins, or 0 without a view. */
 int64_t cli_snapshot_pinned(truce_store *view);
 
-/* Prints a note if the view pinned much. */
+/* Prints a note if the view pinned a large part of the log. */
 void cli_snapshot_report(const struct cli *cli, int64_t pinned);
 
 #endif

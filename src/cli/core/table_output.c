@@ -5,7 +5,8 @@
 #include "bson/date.h"
 
 struct cell {
-    char *text; /* NULL if the document has no such field. */
+    /* The text, or NULL if the document has no such field. */
+    char *text;
     int width;
     bool number;
 };
@@ -21,7 +22,8 @@ struct table {
     int widths[TABLE_COLUMNS];
     int columns, count;
     int left_out;
-    bool begun; /* The widths are fixed. */
+    /* The widths are fixed, because rows were printed. */
+    bool begun;
     struct row **rows;
 };
 
@@ -76,7 +78,7 @@ static void table_fill(struct cell *cell, const bson_iter_t *value, enum json_fo
     for (char *at = cell->text; cell->width > TABLE_CELL && *at; at++) {
         width += !table_is_inside(*at);
         if (width > TABLE_CELL - 3) {
-            memcpy(at, "...", 4); /* More than three bytes were left. */
+            memcpy(at, "...", 4); /* There is room, because the cut left more than three bytes. */
             cell->width = TABLE_CELL;
             break;
         }
@@ -155,7 +157,7 @@ static bool print_row(struct table *table, struct row *row)
     return good;
 }
 
-/* Prints the names and the rows that were held back. */
+/* Prints the titles and the buffered rows. */
 static bool table_begin(struct table *table)
 {
     bool good = true;
@@ -183,7 +185,7 @@ bool cli_table_add(struct table *table, const bson_t *document, enum json_form f
 void cli_table_end(struct table *table, int *left_out)
 {
     if (!table->begun)
-        (void)table_begin(table); /* The caller checks ferror. */
+        (void)table_begin(table); /* A failure is ignored here: the caller checks ferror. */
     *left_out = table->left_out;
     for (int i = 0; i < table->columns; i++)
         bson_free(table->names[i]);

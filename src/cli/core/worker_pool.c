@@ -32,7 +32,7 @@
 #define ARGUMENTS_MAX   64
 
 struct frame {
-    struct buffer bytes; /* The size in front. */
+    struct buffer bytes; /* The frame, with its size in front. */
     size_t sent;
     void *tag;
 };
@@ -42,7 +42,8 @@ struct slot {
     int to, from;
     struct frame queue[QUEUE_MAX];
     int count;
-    int deaths; /* Since the last answer. */
+    /* The number of deaths since the last answer. */
+    int deaths;
     struct buffer answer;
 };
 
@@ -64,7 +65,7 @@ pid_t pool_fork(void)
     fflush(NULL);
     child = fork();
     if (!child && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
-        _exit(127); /* The parent has already ended. */
+        _exit(127); /* The parent has ended before the child could watch it. */
     return child;
 }
 
@@ -102,7 +103,7 @@ static truce_status pool_start(struct pool *pool, int number, bson_error_t *erro
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     pid_t pid = -1;
 
-    cli_interrupt_forget(); /* Ctrl-C ends the whole pool */
+    cli_interrupt_forget(); /* Ctrl-C ends the whole pool. */
     if (!pipe2(to, O_CLOEXEC) && !pipe2(from, O_CLOEXEC))
         pid = pool_fork();
     if (pid == 0)
@@ -251,7 +252,8 @@ static struct frame *slot_unsent_frame(struct slot *slot)
     return NULL;
 }
 
-/* Writes what the pipe takes; the rest waits. If the reader is gone, the other pipe shows it. */
+/* Writes as many bytes as the pipe accepts. A worker that has ended is detected at the other
+ * pipe. */
 static void pool_write_some(struct slot *slot)
 {
     for (struct frame *frame = slot_unsent_frame(slot); frame; frame = slot_unsent_frame(slot)) {

@@ -26,7 +26,7 @@ struct pool;
 typedef truce_status pool_answer_function(void *arg, void *tag, const uint8_t *bytes, size_t size,
                                           bson_error_t *error);
 
-/* Starts the workers. `argv` has the program's arguments after its name, NULL at the end, and is
+/* Starts the workers. `argv` has the program's arguments after its name, followed by NULL, and is
  * borrowed. Worker number i gets "--slot=i" after them. */
 truce_status pool_new(const char *const *argv, int workers, pool_answer_function *answer, void *arg,
                       struct pool **pool, bson_error_t *error);
@@ -41,7 +41,7 @@ bool pool_full(const struct pool *pool, int worker);
  * as something was done. */
 truce_status pool_step(struct pool *pool, int timeout_ms, bson_error_t *error);
 
-/* Kills one worker with SIGKILL, for demonstrations. It is replaced like any worker that died. */
+/* Kills a worker with SIGKILL, for demonstrations. The pool replaces it as any worker that died. */
 void pool_kill(struct pool *pool, int worker);
 /* Returns the number of workers that were killed and replaced so far. */
 int64_t pool_deaths(const struct pool *pool);

@@ -18,7 +18,8 @@ static const char *aggregate_target(const bson_t *pipeline)
             bson_iter_recurse(&stages, &stage) && bson_iter_next(&stage) &&
             (!strcmp(bson_iter_key(&stage), "$out") || !strcmp(bson_iter_key(&stage), "$merge"));
 
-        /* {$merge: {into: "x"}}, {$merge: {into: {db, coll: "x"}}}, {$out: {db, coll: "x"}} */
+        /* Descends to the name: {$merge: {into: "x"}}, {$merge: {into: {db, coll: "x"}}}, {$out:
+         * {db, coll: "x"}}. */
         while (writes && BSON_ITER_HOLDS_DOCUMENT(&stage) && bson_iter_recurse(&stage, &into) &&
                (bson_iter_find(&into, "into") ||
                 (bson_iter_recurse(&stage, &into) && bson_iter_find(&into, "coll"))))
@@ -73,7 +74,8 @@ static const struct cli_command cli_aggregate = {
         "    {$group: {_id: \"$classes.name\", students: {$sum: 1}}}]'",
     .options =
         (const struct cli_option[]){CLI_HINT_OPTION, CLI_PLAIN_OPTION, CLI_CANONICAL_OPTION, {0}},
-    .store = CLI_STORE_NONE, /* Depends on the pipeline. */
+    /* The command opens the store itself, as the pipeline needs. */
+    .store = CLI_STORE_NONE,
     .run = aggregate_run,
 };
 

@@ -45,7 +45,7 @@ static const struct cli_command cli_collections_list = {
 
 /* ---- create, drop, rename ------------------------------------------------------------------ */
 
-/* Prints the answer of a command that changed a collection: {"created": name} */
+/* Prints the result of a command that changed a collection: {"created": NAME}. */
 static int collections_print_result(const struct cli *cli, const char *what, const char *name,
                                     truce_status status, const bson_error_t *error)
 {

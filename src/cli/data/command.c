@@ -7,7 +7,7 @@
 #include "cli/core/operation_row.h"
 #include "cli/data/query.h"
 
-/* Returns whether this process may not write the store, or no files next to it. */
+/* Returns whether this process must not write the store, or cannot create files next to it. */
 static bool command_cannot_write(const char *uri)
 {
     const char *path = uri ? cli_store_path(uri) : NULL;
@@ -51,7 +51,7 @@ static const struct cli_command cli_command_command = {
                "truce command '{truceQueues: 1}'\n"
                "truce command '{count: \"truce_queue\"}'",
     .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
-    .store = CLI_STORE_NONE, /* The store is opened when the request was read. */
+    .store = CLI_STORE_NONE, /* The store is opened after the request was read. */
     .run = request_command_run,
 };
 

@@ -21,14 +21,18 @@ struct export
 {
     const struct cli *cli;
     struct sink sink;
-    bool to_file; /* Standard output is then free for an answer. */
+    /* The documents go to a file, so a result can be printed. */
+    bool to_file;
     enum json_form form;
     bool array;
-    struct columns *columns; /* NULL unless CSV. */
-    struct plain *plain;     /* NULL means that documents are written unchanged. */
+    /* The columns of CSV, or NULL. */
+    struct columns *columns;
+    /* For --plain, or NULL if documents are written unchanged. */
+    struct plain *plain;
     int64_t count, total;
     struct fingerprint hash;
-    truce_store *view; /* The snapshot that is exported; NULL if the store cannot give one. */
+    /* The snapshot that is exported, or NULL if the store does not support snapshots. */
+    truce_store *view;
     int64_t pinned;
 };
 
@@ -82,7 +86,7 @@ static truce_status export_learn(struct export *export, const bson_t *document, 
 struct writing {
     struct cli_progress progress;
     struct buffer line;
-    /* false: the output cannot be written, which cli_sink_close or cli_output_end reports. */
+    /* False if the output cannot be written. cli_sink_close or cli_output_end reports the error. */
     bool good;
 };
 

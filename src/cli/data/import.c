@@ -27,9 +27,10 @@
 #include "store/reserved_names.h"
 
 struct entry {
-    bson_t document, filter;         /* `filter` is {_id} with --upsert. */
-    int64_t line, row, row_end, end; /* As in struct ndjson_line. */
-    char *text;                      /* For the reject file. */
+    bson_t document, filter; /* With --upsert, `filter` is {_id}. */
+    /* The fields of the same names in struct ndjson_line. */
+    int64_t line, row, row_end, end;
+    char *text; /* The text of the line, for the reject file. */
     size_t size;
 };
 
@@ -44,13 +45,18 @@ struct import {
     truce_write_outcome *outcomes;
     size_t count, batch_lines, bytes;
     enum ndjson_form form;
+    /* `tracked`: the input is a file, so the progress is stored. */
     bool upsert, tracked;
+    /* The fields of the same names in the progress document. */
     bson_oid_t seed;
     struct fingerprint hash;
-    bson_t id;      /* _id of the progress document: {file, collection}. */
-    int64_t offset; /* As in the progress document. */
+    bson_t id; /* The _id of the progress document: {file, collection}. */
+    /* `offset` to `rejected` have the same names in the progress document. `resumed_at` is the
+     * first line after the stored progress, or 0. */
+    int64_t offset;
     int64_t line, imported, rejected, resumed_at;
-    int64_t read_end, read_line, read_row; /* The last line that was read, imported or not. */
+    /* The end, the number, and the row of the last line that was read, imported or not. */
+    int64_t read_end, read_line, read_row;
 };
 
 /* ---- the progress ---------------------------------------------------------------------------- */
@@ -63,28 +69,30 @@ struct import {
  *     truce_imports  {_id: {file, collection}, offset, line, row?, form?, imported, rejected,
  *                     check, hash, done, seed}
  *
- *     line, row     the number of the line that ends there; of arrays and CSV, the element's
- *                   number, and the line of the file on which it ends
- *     form          of the file: "array" or "csv"; absent for NDJSON
- *     offset        where the next line starts
- *     check         a hash of the bytes before it, to detect another file
+ *     offset        the offset at which the next line starts
+ *     line, row     the number of the line that ends before `offset`. For arrays and CSV, `line` is
+ *                   the number of the element, and `row` the line of the file on which it ends
+ *     form          the form of the file, "array" or "csv", or absent for NDJSON
+ *     check         a hash of the bytes before `offset`, to detect another file
  *     hash          the fingerprint of the imported documents
  *     done          the end of the file was reached
- *     seed          the base of made _ids, together with the line's number
+ *     seed          the base of generated _ids, together with the number of the line
  *
  * An import that is killed at any time and started again on the same file resumes at `offset`, and
  * each line is imported once. The batch after `offset` may be stored in part. Its documents are
  * recognised by their _ids; equal documents count as imported. The import therefore needs no
- * transaction, which a dying process would leave open on a server for a while.
+ * transaction. A process that is killed would leave a transaction open on a server.
  *
- * The progress document stays. Importing the same file again changes nothing. Lines that were
- * appended to it are imported. Another file under the same name is imported from its start if the
- * first one was done. Input that cannot be read twice (a pipe) has no progress.
+ * The progress document is never removed. Importing the same file again changes nothing, but lines
+ * that were appended to the file are imported. Another file under the same name is imported from
+ * its start if the first file was done. Input that cannot be read twice, such as a pipe, has no
+ * progress.
  */
 
-#define CHECK_BYTES 4096 /* Bytes of the file before the offset where it resumes. */
+/* The number of bytes before `offset` that are hashed. */
+#define CHECK_BYTES 4096
 
-/* Hashes up to CHECK_BYTES before `offset` with FNV-1a. */
+/* Hashes up to CHECK_BYTES before `offset` with FNV-1a. Returns false if they cannot be read. */
 static bool hash_before(const char *path, int64_t offset, int64_t *hash)
 {
     unsigned char bytes[CHECK_BYTES];
@@ -122,7 +130,8 @@ static void append_progress(struct import *import, int64_t offset, int64_t line,
 
     truce__fingerprint_text(&import->hash, text);
     BSON_APPEND_UTF8(set, "hash", text);
-    (void)hash_before(import->path, offset, &check); /* An unreadable file will not match later. */
+    /* If the file cannot be read, the check differs later. */
+    (void)hash_before(import->path, offset, &check);
     BSON_APPEND_INT64(set, "offset", offset);
     BSON_APPEND_INT64(set, "line", line);
     if (import->form != NDJSON_LINES) {
@@ -199,7 +208,7 @@ static bool progress_is_same_file(const struct import *import, const bson_t *pro
            check == truce__field_number(progress, "check");
 }
 
-/* Resumes where `progress` says. */
+/* Resumes after the lines that `progress` records. */
 static int progress_resume(struct import *import, const bson_t *progress)
 {
     bool done = truce__field_true(progress, "done");
@@ -284,8 +293,8 @@ static int import_find_progress(struct import *import)
     return code;
 }
 
-/* Stores the progress up to the end of this line, if no other process has changed it. The write is
- * not awaited: the progress may be older than the documents, never newer. */
+/* Stores the progress up to the end of this line, if no other process has changed it. The write
+ * does not wait for the disk. The progress may be older than the documents, but never newer. */
 static int import_save_progress(struct import *import, const struct entry *last)
 {
     const truce_write_options options = {.relaxed = true};
@@ -423,7 +432,8 @@ static int import_write_batch(struct import *import)
         entry_write(import, &import->entries[i], &import->writes[i]);
     status = write_entries(import, 0, import->count, &error);
     for (size_t i = 0; i < import->count && !status && !code; i++) {
-        /* A server may refuse a whole message because of one document. */
+        /* A failure without a message: a server may refuse a whole message because of one
+         * document. */
         if (import->outcomes[i].status && !import->outcomes[i].error.message[0])
             status = write_entries(import, i, 1, &error);
         if (!status)

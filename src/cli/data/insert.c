@@ -8,7 +8,7 @@
 
 struct insert {
     struct cli *cli;
-    bson_t ids; /* Ids of the inserted documents, for --json. */
+    bson_t ids; /* The _ids of the inserted documents, for --json. */
     int64_t inserted;
 };
 
@@ -144,7 +144,7 @@ static const struct cli_command cli_insert = {
     .options =
         (const struct cli_option[]){
             {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},
-    .store = CLI_STORE_NONE, /* The store is opened when a document was read. */
+    .store = CLI_STORE_NONE, /* The store is opened after a document was read. */
     .writes_documents = true,
     .run = insert_run,
 };

@@ -24,7 +24,7 @@
     {                                                                                              \
         "hint", 0, "INDEX", "use this index: its name or its key", false                           \
     }
-/* Bounds of the index that --hint names. */
+/* The options for bounds of the index that --hint names. */
 #define CLI_MIN_OPTION                                                                             \
     {                                                                                              \
         "min", 0, "DOCUMENT", "first key of the index of --hint: {\"a\": 1}", false                \
@@ -44,12 +44,13 @@
 
 struct cli_query {
     bson_t filter, projection, sort, hint, min, max;
-    truce_find_options options;   /* Points into the fields above. */
+    truce_find_options options;   /* The options of the find. They borrow from the fields above. */
     truce_count_options counting; /* The same for a count. */
 };
 
 /* Reads those of the options above that the command has. Returns CLI_DONE, or CLI_USAGE after
- * printing the error; release in both cases. A `filter` of NULL matches all documents. */
+ * printing the error. The caller releases the query in both cases. A `filter` of NULL matches all
+ * documents. */
 int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *query);
 void cli_query_release(struct cli_query *query);
 

@@ -68,7 +68,7 @@ static int wait_run(struct cli *cli)
     if (cli->deadline_ms && cli->deadline_ms < longest_ms)
         longest_ms = cli->deadline_ms;
     until_ns = truce__clock_monotonic_ns() + longest_ms * 1000000;
-    /* Takes the first token. */
+    /* The first call returns at once and fills the token. */
     status = truce_wait(cli->store, cli->arguments[0], &token, 0, &error);
     while (!status || status == TRUCE_TIMEOUT) {
         if (for_match) {

@@ -20,7 +20,7 @@
 #include "cli/demo/demo_stage.h"
 
 #define READERS 4
-#define WORN    4 /* Number of badges. */
+#define WORN    4 /* The number of badges. */
 
 enum way { USUAL, TRUCE, WAYS };
 

@@ -17,8 +17,9 @@
 #include "cli/demo/demo.h"
 #include "cli/demo/demo_stage.h"
 
-#define PEOPLE        8
-#define EACH          INT64_C(10000) /* 100.00 */
+#define PEOPLE 8
+/* The initial balance of a person in cents: 100.00. */
+#define EACH          INT64_C(10000)
 #define TELLERS       4
 #define KILL_EVERY_MS 10
 
@@ -98,7 +99,8 @@ static truce_status send_truce(truce_ledger *ledger, const char *from, const cha
     bson_oid_init(&oid, NULL);
     id = (bson_value_t){.value_type = BSON_TYPE_OID, .value.v_oid = oid};
     status = truce_ledger_post(ledger, NULL, &transaction, NULL, error);
-    return status == TRUCE_LIMIT ? TRUCE_OK : status; /* not enough money */
+    /* TRUCE_LIMIT means that the balance is too low, which is a valid result. */
+    return status == TRUCE_LIMIT ? TRUCE_OK : status;
 }
 
 _Noreturn static void bank_send_all(const struct bank *bank, enum way way)
@@ -152,7 +154,7 @@ static truce_status open_truce(truce_store *store, bson_error_t *error)
 
     if (!status)
         status = truce_ledger_open(ledger, NULL, &account, error);
-    account.has_min = true; /* No overdraft. */
+    account.has_min = true; /* The minimum is 0: no overdraft. */
     for (int64_t i = 0; !status && i < PEOPLE; i++) {
         char name[20];
 
@@ -209,7 +211,7 @@ static truce_status count_truce(truce_store *store, struct books *books, bson_er
 
     if (!status)
         status = truce_ledger_verify(ledger, NULL, NULL, NULL, NULL, &report, error);
-    /* Without the transactions that opened the accounts. */
+    /* Subtracts the transactions that opened the accounts. */
     books->transfers = (books->transfers - PEOPLE) / 2;
     books->findings = report.findings;
     truce_ledger_free(ledger);
@@ -254,7 +256,8 @@ static truce_status bank_play(struct bank *bank, enum way way, struct books *boo
     for (int i = 0; i < TELLERS; i++)
         bank_start(bank, i, way);
     while (truce__clock_monotonic_ns() < end_ns) {
-        int teller = 1 + (int)(books->kills++ % (TELLERS - 1)); /* One process is never killed. */
+        /* The first process is never killed. */
+        int teller = 1 + (int)(books->kills++ % (TELLERS - 1));
         ;
 
         truce__clock_sleep_ms(KILL_EVERY_MS);

@@ -21,7 +21,7 @@
 
 #define PAYMENTS      2000
 #define CONSUMERS     3
-#define TAKEN         20 /* Messages at once, in the naive code. */
+#define TAKEN         20 /* The number of messages that the naive code takes at a time. */
 #define KILLS         12
 #define KILL_EVERY_MS 60
 #define WAIT_MS       250

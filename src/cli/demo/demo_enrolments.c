@@ -20,8 +20,9 @@
 #include "cli/demo/demo_stage.h"
 #include "cli/set/set.h"
 
-#define CLASSES        12 /* Distinct classes. */
-#define HANDED_OUT     25 /* Messages of one delivery, as a queue's prefetch. */
+#define CLASSES 12 /* The number of distinct classes. */
+/* The number of messages that are delivered at a time, like the prefetch of a queue. */
+#define HANDED_OUT     25
 #define KILL_EVERY_NS  1000000000
 #define KILLS_AT_LEAST 5
 
@@ -34,12 +35,13 @@ struct message_plan {
 struct enrolments {
     struct cli *cli;
     int messages, students, consumers;
-    /* In order: seq 1, 2, 3 ... */
+    /* The messages in the order of their publication: seq 1, 2, 3 ... */
     struct message_plan *published;
     /* published[arrival[i]] is the i-th message to arrive. */
     int *arrival;
     int arrivals;
-    /* winner[student * CLASSES + class]: the last number; negative for a delete, 0 for none. */
+    /* winner[student * CLASSES + class]: the number of the last message, negated for a delete, or 0
+     * if there is no message. */
     int64_t *winner;
     struct demo_stage stage;
 };
@@ -63,13 +65,13 @@ static void enrolments_publish(struct enrolments *demo, struct random *random)
         message->student = (int)truce__random_below(random, (uint64_t)demo->students);
         message->class = (int)truce__random_below(random, CLASSES);
         standing = &demo->winner[message->student * CLASSES + message->class];
-        message->insert = *standing <= 0; /* Enrol, unenrol, enrol again ... */
+        message->insert = *standing <= 0; /* Alternates: enrol, unenrol, enrol again, and so on. */
         message->seq = i + 1;
         *standing = message->insert ? message->seq : -message->seq;
     }
 }
 
-/* Duplicates one message in twenty, and then shuffles all. */
+/* Duplicates one message in twenty, and then shuffles all messages. */
 static void enrolments_shuffle_arrivals(struct enrolments *demo, struct random *random)
 {
     demo->arrivals = demo->messages + demo->messages / 20;
@@ -105,8 +107,10 @@ static void append_message(struct buffer *frame, int64_t line, const struct mess
 struct queue {
     struct enrolments *demo;
     struct pool *pool;
-    int next;         /* Index of the next arrival to deliver. */
-    int acknowledged; /* Number of messages. */
+    /* The index of the next arrival to deliver. */
+    int next;
+    /* The number of messages that were acknowledged. */
+    int acknowledged;
     int64_t kills, killed_ns;
 };
 
@@ -141,7 +145,7 @@ static void enrolments_hand_out(struct queue *queue)
     }
 }
 
-/* Kills a consumer every second, and at equal distances in a shorter run. */
+/* Kills a consumer every second. In a shorter run, the kills are at equal distances. */
 static void kill_one(struct queue *queue)
 {
     const struct enrolments *demo = queue->demo;
@@ -249,7 +253,8 @@ static truce_status enrolments_check(const struct enrolments *demo, truce_store 
             enrolments_is_right(demo, (int)student,
                                 truce__value_field(truce__value_document(document), "classes", 7),
                                 numbers);
-        seen[student] = true; /* A second document is wrong, whatever its content. */
+        /* A second document of a student is wrong, whatever its content. */
+        seen[student] = true;
     }
     if (cursor)
         truce_cursor_close(cursor);

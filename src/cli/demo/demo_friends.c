@@ -18,7 +18,7 @@
 #include "cli/demo/demo_stage.h"
 
 #define PEOPLE        60
-#define JOBS          1200 /* Distinct pairs, up to 29 for each person. */
+#define JOBS          1200 /* The number of distinct pairs, up to 29 for each person. */
 #define WORKERS       4
 #define KILL_EVERY_MS 10
 #define LEASE_MS      200
@@ -226,7 +226,7 @@ static void friends_check(truce_store *store, struct findings *findings)
     }
 }
 
-/* Does the remaining jobs; those of dead workers after their leases end. */
+/* Does the remaining jobs. Jobs of dead workers become ready when their leases end. */
 static truce_status do_the_rest(truce_store *store, struct findings *findings, bson_error_t *error)
 {
     truce_queue *queue = open_queue(store);

@@ -25,15 +25,16 @@
 #define PROCESSES     8
 #define KILL_EVERY_MS 150
 #define LEASE_MS      300
-#define KEYS_KEPT     20 /* Entries of each list; the counters hold the total. */
+/* The maximum number of entries in each list. The counters have the total. */
+#define KEYS_KEPT 20
 
 enum way { USUAL, TRUCE, JOURNAL, WAYS };
 
 static const char *const way_names[] = {"usual way", "truce", "truce, journal"};
 
-/* Shared with the child processes. */
+/* Counts in memory that the child processes share. */
 struct tally {
-    atomic_long added; /* Acknowledged. */
+    atomic_long added; /* The number of acknowledged additions. */
     atomic_long conflicts, reruns, completions;
     atomic_int failures;
     char failure[504];
@@ -48,7 +49,7 @@ struct keys {
 };
 
 struct books {
-    int64_t red, green, any; /* Counters. */
+    int64_t red, green, any; /* The counters of the three documents. */
     bool lists_agree;        /* The last entry of each list equals its counter. */
     int64_t added, kills;
     int64_t conflicts, reruns, completions, findings;

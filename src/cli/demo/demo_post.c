@@ -25,7 +25,8 @@ struct post {
     truce_store *store;
     truce_revision *revision;
     bson_error_t error;
-    truce_status status; /* The first failure; nothing more is done after it. */
+    /* The first failure. After a failure, the functions do nothing. */
+    truce_status status;
 };
 
 static bson_t *post_json(const char *text)

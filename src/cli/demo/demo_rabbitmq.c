@@ -14,11 +14,13 @@
 #include "base/clock.h"
 #include "cli/core/worker_pool.h"
 
-#define RABBITMQ_SERVER   "/usr/lib/rabbitmq/bin/rabbitmq-server"
-#define RABBITMQ_PORTS    3 /* Clients, Erlang's nodes, and its name server have one each. */
+#define RABBITMQ_SERVER "/usr/lib/rabbitmq/bin/rabbitmq-server"
+/* One port each for clients, for Erlang's nodes, and for its name server. */
+#define RABBITMQ_PORTS    3
 #define RABBITMQ_START_MS 120000
 
-/* The user guest with the password guest. Definitions that are loaded replace the default user. */
+/* The definition of the user guest with the password guest. Loaded definitions replace the default
+ * user. */
 #define RABBITMQ_USER                                                                              \
     "{\"users\": [{\"name\": \"guest\", \"tags\": \"administrator\", \"password_hash\": "          \
     "\"AQIDBEMMOXwY6PKx/JKP9PAqfsb4ozuD0Ta3pxxa9gEYBMmD\", \"hashing_algorithm\": "                \
@@ -155,7 +157,7 @@ truce_status demo_rabbitmq_begin(struct demo_rabbitmq *server, const char *const
     server->port = ports[0];
     if (!rabbitmq_write_files(server, queues) || !rabbitmq_write_script(server, ports))
         return truce__fail(TRUCE_IO, error, "cannot write to %s", server->directory);
-    /* The server would start a name server that outlives it. */
+    /* Starts the name server here, because one that the server starts would outlive the server. */
     snprintf(port, sizeof port, "%d", ports[2]);
     server->names = pool_fork();
     if (!server->names) {

@@ -11,14 +11,15 @@
 struct demo_rabbitmq {
     char directory[80];
     int port;
-    /* The script that starts the server, and Erlang's name server, or 0 if it is not running. */
+    /* The process of the script that starts the server, and Erlang's name server. 0 means not
+     * running. */
     pid_t starter, names;
 };
 
 /* Returns whether the server is installed. */
 bool demo_rabbitmq_is_installed(void);
-/* Starts the server with these durable queues, NULL after the last. Fails with IO if the server
- * does not start. The caller calls demo_rabbitmq_end in any case. */
+/* Starts the server with these durable queues (a list that ends with NULL). Fails with IO if the
+ * server does not start. The caller calls demo_rabbitmq_end in any case. */
 truce_status demo_rabbitmq_begin(struct demo_rabbitmq *server, const char *const *queues,
                                  bson_error_t *error);
 /* Kills the server and removes its files. */

@@ -22,10 +22,11 @@ struct rename {
     truce_store *store;
     truce_sync *sync;
     bson_error_t error;
-    truce_status status; /* The first failure; nothing more is done after it. */
+    /* The first failure. After a failure, the functions do nothing. */
+    truce_status status;
 };
 
-/* Owns both documents and destroys them. */
+/* Applies an update. Takes ownership of both documents and destroys them. */
 static void rename_change(struct rename *demo, const char *collection, bson_t *filter,
                           bson_t *update)
 {
@@ -145,7 +146,7 @@ static void take_flag_off(struct rename *demo, enum way way, const bson_t *user)
     rename_change(demo, "users", filter, BCON_NEW("$unset", "{", "syncing", BCON_BOOL(true), "}"));
 }
 
-/* Writes the flagged copies. Both variants have a process that looks for flags. */
+/* Writes the flagged copies. Both variants have a process that searches for flags. */
 static void rename_sweep(struct rename *demo, enum way way)
 {
     truce_sweep_report report;

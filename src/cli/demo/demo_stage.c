@@ -38,7 +38,8 @@ static void remove_files(const struct demo_stage *stage)
 
 struct counting {
     const char *collection;
-    int others; /* Collections but this one. */
+    /* The number of collections other than `collection`. */
+    int others;
     bool there;
 };
 

@@ -8,9 +8,11 @@
 
 struct demo_stage {
     struct cli *cli;
-    const char *uri, *collection; /* `collection` is NULL for a story of several collections */
-    char directory[80], own[120]; /* `own` is the URI without --store */
-    bool all;                     /* The store of --store was empty. */
+    /* The store, and the collection of the story, or NULL if it has several. */
+    const char *uri, *collection;
+    /* The directory of the story's own file, and the URI of this file. */
+    char directory[80], own[120];
+    bool all; /* The store of --store was empty. */
 };
 
 /* Prepares the store. Returns CLI_DONE, or the exit code after printing the reason. `story` names

@@ -19,10 +19,11 @@ struct transfer {
     struct demo_stage stage;
     truce_store *store;
     bson_error_t error;
-    truce_status status; /* The first failure; nothing more is done after it. */
+    /* The first failure. After a failure, the functions do nothing. */
+    truce_status status;
 };
 
-/* Owns both documents and destroys them. */
+/* Applies an update. Takes ownership of both documents and destroys them. */
 static void transfer_change(struct transfer *demo, const char *collection, bson_t *filter,
                             bson_t *update)
 {

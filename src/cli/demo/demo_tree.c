@@ -15,7 +15,7 @@
 #define PAGES    100
 #define CHAPTERS 10
 #define MOVED    10
-#define CHAPTER  1000 /* itemId of the first chapter; pages begin at 0 */
+#define CHAPTER  1000 /* The itemId of the first chapter. Those of pages begin at 0. */
 
 enum way { IN_PLACE, NUMBERS, TRUCE, WAYS };
 static const char *const way_names[] = {"in_place", "numbers", "truce"};
@@ -26,9 +26,10 @@ struct tale {
     truce_tree *tree;
     truce_tree_edit *edit;
     enum way way;
-    int version; /* The version that is being written, with NUMBERS. */
+    int version; /* With NUMBERS: the version that is being written. */
     bson_error_t error;
-    truce_status status; /* The first failure; nothing more is done after it. */
+    /* The first failure. After a failure, the functions do nothing. */
+    truce_status status;
 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ static void tree_begin_edit(struct tale *tale, int version)
         tale->status = truce_tree_begin(tale->tree, NULL, &tale->edit, &tale->error);
 }
 
-/* Publishes the edit. In place, there is nothing to publish. */
+/* Publishes the edit. An edit in place has nothing to publish. */
 static void demo_tree_publish(struct tale *tale)
 {
     bson_t *filter = BCON_NEW("_id", "site"),
@@ -105,7 +106,8 @@ static bool tree_visit(const bson_t *item, void *arg)
     return true;
 }
 
-/* Reads the last version of each item, up to the published one. In place, there is only one. */
+/* Reads the last version of each item, up to the published one. Edits in place leave only one
+ * version. */
 static void walk_plainly(struct tale *tale, struct walk *walk)
 {
     bson_t *which = BCON_NEW("_id", "site"), *sort = BCON_NEW("version", BCON_INT32(1)), *filter,

@@ -60,7 +60,7 @@ static void copy_typed(struct value like, struct value value, const char *key, u
 }
 
 /* Restores the types of numbers. Relaxed Extended JSON does not distinguish int64 from int32, and
- * many programs write 5 for 5.0. If a whole number equals the int64 or double at the same place in
+ * many programs write 5 for 5.0. If a whole number equals the int64 or double at the same path in
  * `like`, it gets that type. An explicit type ({"$numberDecimal": "5"}, 5.0) stays. */
 static void cli_keep_types(const bson_t *like, bson_t *document)
 {
@@ -120,7 +120,8 @@ static bool run_editor(const char *path)
     return child > 0 && waitpid(child, &state, 0) == child && !state;
 }
 
-/* Returns the whole file with a NUL at the end, or NULL if it cannot be read or is too large. */
+/* Returns the contents of the file, NUL-terminated, or NULL if it cannot be read or is too
+ * large. */
 static char *edit_read_file(const char *path)
 {
     struct buffer text = {0};
@@ -146,8 +147,8 @@ static char *edit_read_file(const char *path)
     return all;
 }
 
-/* Sets the time of the file. A file that the editor has written or replaced then has another
- * time. */
+/* Sets the modification time of the file, so that a file that the editor has written or replaced
+ * has another one. */
 static bool set_time(const char *path, time_t seconds)
 {
     const struct timespec times[] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
@@ -200,9 +201,9 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
     return code;
 }
 
-/* Starts $EDITOR on the document, with one field on each line. `head` is above it, as lines
- * that begin with "#" and are removed again. Returns CLI_DONE and initialises `edited`, with the
- * types of `document`; the caller destroys it. Otherwise, prints the error. */
+/* Starts $EDITOR on the document, with one field on each line. The lines of `head` are above it;
+ * each begins with "#", and they are removed afterwards. Returns CLI_DONE and initialises `edited`,
+ * with the types of `document`; the caller destroys it. Otherwise, prints the error. */
 static int cli_edit(struct cli *cli, const bson_t *document, const char *head, bson_t *edited)
 {
     const char *base = getenv("TMPDIR");
@@ -348,7 +349,7 @@ static bool doc_is_conflict(const bson_t *reply)
     return !strcmp(truce__field_text(reply, "outcome"), "conflict");
 }
 
-/* The row of a call that writes a document. */
+/* The row of a command that writes a document. */
 #define DOC_ROW(name_, set_, named_, fields_, none_)                                               \
     &(const struct cli_row)                                                                        \
     {                                                                                              \
@@ -404,8 +405,8 @@ static const struct cli_command cli_doc_conflicts = {
     .run = cli_row_run,
 };
 
-/* Creates the merged document. Where the sides disagree it has mine, and in strings both. On
- * failure, prints the error and returns false. */
+/* Creates the merged document. A conflict in a string becomes both texts between markers. For any
+ * other conflict, `mine` is taken. On failure, prints the error and returns false. */
 static bool doc_merge_revisions(const struct cli *cli, const truce_revision *revision,
                                 const bson_t *entry, bson_t *made)
 {
@@ -668,7 +669,7 @@ static int doc_run_save(struct cli *cli)
     int64_t version;
 
     good &= cli_option_document(cli, "base", &base, &given);
-    /* -1, which the operation knows as "no document", is --new here. */
+    /* The number -1, "no document" for the operation, is the option --new. */
     good = good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version);
     if (good && !cli_text(cli, "version") && !cli_flag(cli, "new")) {
         cli_usage(cli, "--version NUMBER is missing: give the version that you read, or --new");

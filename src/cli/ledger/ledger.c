@@ -130,7 +130,7 @@ static int ledger_run_open(struct cli *cli)
     return code;
 }
 
-/* Amounts, which are decimals here. */
+/* The options for amounts, which are decimals on the command line. */
 static const struct cli_option rules_options[] = {
     {"min", 0, "AMOUNT", "minimum available amount (0: no overdraft)", false},
     {"max", 0, "AMOUNT", "maximum balance", false},
@@ -186,7 +186,7 @@ static bool ledger_print_posted(struct cli *cli, const bson_t *reply)
     return cli_put("%s\n", truce__field_true(reply, "exists") ? "exists" : "posted");
 }
 
-/* The entries of the command line: a row of it for each option, and FROM and TO. */
+/* The entries of a transaction on the command line. */
 struct entries {
     struct {
         const char *account;

@@ -45,7 +45,8 @@ static truce_status export_records(struct cli *cli, struct writing *writing, bso
     if (status || !writing->status)
         return status;
     *error = writing->error;
-    return writing->writer.broken ? TRUCE_OK : writing->status; /* The sink has the reason. */
+    /* If the sink failed, closing it reports the error. */
+    return writing->writer.broken ? TRUCE_OK : writing->status;
 }
 
 static int ledger_export_write_all(struct cli *cli, struct writing *writing, const char *path)

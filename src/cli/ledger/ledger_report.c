@@ -88,7 +88,7 @@ static int report_print_all(const struct report *report)
     else
         status = report_draw(report, &out, &error);
     if (!status)
-        (void)cli_write(out.bytes, out.size); /* cli_output_end reports a failure */
+        (void)cli_write(out.bytes, out.size); /* cli_output_end reports a failure. */
     truce__buffer_release(&out);
     return status ? cli_error(report->cli, NULL, status, &error) : CLI_DONE;
 }

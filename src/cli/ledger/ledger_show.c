@@ -187,7 +187,7 @@ static const struct cli_command cli_ledger_balance = {
     .run = cli_row_run,
 };
 
-/* The digits of the amounts of the account. */
+/* The number of decimal digits of the amounts in the statement. */
 static int statement_digits;
 
 static bool ledger_print_line(struct cli *cli, const bson_t *line)
@@ -249,20 +249,22 @@ struct sum {
     char currency[25];
     int digits;
     __int128 balance, available;
-    bool closed, account; /* `account`: an account of that currency has the branch's name */
+    /* `account`: an account of the currency has the name of the branch. `closed`: this account is
+     * closed. */
+    bool closed, account;
 };
 
 struct branch {
     char *name;
-    struct sum *sums; /* By currency. */
+    struct sum *sums; /* The sums, one for each currency. */
     uint32_t count;
 };
 
-/* The open branches, each one within the one before. */
+/* The open branches. Each is within the one before it. */
 static struct {
     struct branch *open;
     uint32_t count;
-    bool ended; /* The output cannot be written. */
+    bool ended; /* The output could not be written. */
 } tree;
 
 static struct sum *ledger_show_sum_of(struct branch *branch, const char *currency)

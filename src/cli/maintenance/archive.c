@@ -29,7 +29,8 @@ int cli_target_open(const struct cli *cli, const char *name, bool create, struct
                          name);
     else
         status = truce__target_directory(name, create, target, &error);
-    if (status == TRUCE_NOT_FOUND) /* A missing input is a wrong call. */
+    /* A target that does not exist is an error of the call. */
+    if (status == TRUCE_NOT_FOUND)
         return cli_usage(cli, "%s", error.message);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
@@ -128,7 +129,7 @@ static void archive_show(enum archive_event event, const struct segment_head *he
     bson_destroy(&answer);
 }
 
-/* Opens the store for its id. */
+/* Opens the store, and reads its id. */
 static int archive_find_id(struct cli *cli, uint8_t id[SEGMENT_STORE_BYTES])
 {
     bson_error_t error;

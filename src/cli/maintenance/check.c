@@ -95,7 +95,8 @@ static const struct cli_command cli_check = {
                                    .negative = check_is_negative,
                                    .print = check_print,
                                    .prints_json = true},
-    .store = CLI_STORE_NONE, /* --repair decides how the store is opened */
+    /* The command opens the store itself, read-only without --repair. */
+    .store = CLI_STORE_NONE,
     .run = check_run,
 };
 

@@ -21,17 +21,19 @@
 struct copying {
     struct cli *cli;
     const char *from_uri, *to_uri;
-    /* Without passwords; always the same for a store. */
+    /* The names of the stores: their URIs without user, password, and options. A store always has
+     * the same name. */
     char *from_name, *to_name;
     truce_store *from, *to;
-    /* A snapshot of `from` at the start of the copy; NULL if the store cannot give one. */
+    /* A snapshot of `from` at the start of the copy, or NULL if the store does not support
+     * snapshots. */
     truce_store *view;
     int64_t pinned;
     truce_copy_options options;
     struct cli_progress shown;
-    /* The progress line is about comparing. */
+    /* The progress line shows the comparison, not the copying. */
     bool comparing;
-    /* Differences that were printed. */
+    /* The number of differences that were printed. */
     int64_t printed;
 };
 
@@ -93,7 +95,7 @@ static int open_to(struct copying *copying)
     return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
 }
 
-/* Refuses a collection that does not exist, and suggests a similar name. */
+/* Reports that a collection does not exist, and suggests a similar name. */
 static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
 {
     struct nearest_word guess = {0};
@@ -207,7 +209,7 @@ static void copy_show_collection(const bson_t *collection, void *arg)
     truce__buffer_release(&more);
 }
 
-/* Appends the value of a field as JSON, or that it is missing. */
+/* Appends the value of a field as JSON, or the word for a missing field. */
 static void append_json(struct buffer *out, const bson_t *note, const char *name)
 {
     bson_iter_t iter;
@@ -263,7 +265,7 @@ static void show_difference(const bson_t *note, void *arg)
     truce__buffer_release(&out);
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static int copy_refuse(const struct copying *copying, truce_status status,
                        const truce_copy_report *report, const bson_error_t *error)
@@ -320,7 +322,7 @@ static void copy_answer(const struct copying *copying, const truce_copy_report *
     bson_destroy(&done);
 }
 
-/* Returns true for a collection that patterns use and that was not asked for. */
+/* Returns whether patterns use the collection and the call does not select it. */
 static bool stays_behind(const struct copying *copying, const char *collection)
 {
     const char *const *wanted = copying->options.collections;
@@ -361,7 +363,7 @@ static void name_left_behind(const struct copying *copying)
     bson_destroy(&collections);
 }
 
-/* Explains an answer that is not good. */
+/* Explains a result that is not a success. */
 static void copy_explain(const struct copying *copying, const truce_copy_report *report)
 {
     const struct cli *cli = copying->cli;

@@ -89,7 +89,7 @@ static bool doctor_is_negative(const bson_t *reply)
     return truce__field_number(reply, "errors") || truce__field_number(reply, "warnings");
 }
 
-/* Opens the file read-only if the process may only read it. */
+/* Returns how to open the store: read-only if the process may only read the file. */
 static enum cli_store_use doctor_store_use(const struct cli *cli)
 {
     const char *path = cli->uri && !strncmp(cli->uri, "file:", 5) ? cli->uri + 5 : cli->uri;

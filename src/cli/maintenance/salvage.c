@@ -89,7 +89,7 @@ static void show_report(const struct cli *cli, const truce_salvage_report *repor
         cli_note(cli, "the documents of the collections salvaged_N belong to unknown collections");
 }
 
-/* Refuses FROM as TO, because SQLite would write into it. */
+/* Refuses a call in which TO is FROM, because SQLite would write into the damaged file. */
 static int check_arguments(struct cli *cli, const char *from)
 {
     const char *to =

@@ -14,7 +14,7 @@ struct verify_input {
     struct cli *cli;
     struct verify *verify;
     struct jepsen *jepsen;
-    /* The first anomaly that can be drawn. */
+    /* The name of the first anomaly that can be drawn. */
     char name[40];
 };
 
@@ -132,7 +132,7 @@ static int verify_answer(struct verify_input *input)
     if (*input->name) {
         smallest = truce__verify_draw(input->verify, input->name, &drawing);
         truce__buffer_append_byte(&drawing, 0);
-        drawing.bytes[drawing.size - 2] = 0; /* The last end of a line. */
+        drawing.bytes[drawing.size - 2] = 0; /* Removes the newline at the end of the drawing. */
         BSON_APPEND_UTF8(&answer, "smallest", input->name);
         BSON_APPEND_INT64(&answer, "transactions", smallest);
         BSON_APPEND_UTF8(&answer, "drawing", (const char *)drawing.bytes);

@@ -48,7 +48,7 @@ static const struct cli_command cli_cron_list = {
     .run = cli_row_run,
 };
 
-/* Needs no store of the user. */
+/* Runs the operation on a store in memory, because it reads no document. */
 static int cron_run_times(struct cli *cli)
 {
     bson_error_t error;

@@ -29,7 +29,7 @@ static const struct cli_command cli_queue_add = {
 
 /* ---- top ------------------------------------------------------------------------------------- */
 
-/* truce queue top: shows the figures of all queues until it is interrupted. */
+/* truce queue top shows the figures of all queues until it is interrupted. */
 
 #define SLICE_MS 50
 
@@ -92,7 +92,8 @@ static int run_top(struct cli *cli)
     if (!cli_duration(cli, "every", 100, 3600000, 1000, &every_ms))
         return CLI_USAGE;
     if (live)
-        cli_interrupt_forget(); /* Ctrl-C ends the command at once, because it writes nothing */
+        /* Ctrl-C kills the command at once, because it writes nothing. */
+        cli_interrupt_forget();
     do {
         if (live)
             cli_paint("\033[H\033[2J");
@@ -122,7 +123,7 @@ static const struct cli_command cli_queue_top = {
 
 #define QUEUES_SHOWN 10
 
-/* Returns whether the queue has a job in any state; true if this cannot be found out. */
+/* Returns whether the queue has a job in any state. Returns true if the store fails. */
 static bool queue_has_jobs(struct cli *cli, const char *queue)
 {
     bson_t *request = BCON_NEW("truceJobs", BCON_UTF8(queue), "limit", BCON_INT64(1)), reply;

@@ -14,14 +14,14 @@
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-/* truce queue graph: prints connected jobs as lines, for Graphviz, or as a picture. */
+/* truce queue graph prints connected jobs as lines, for Graphviz, or as a picture. */
 
 /* ---- a job ----------------------------------------------------------------------------------- */
 
 struct node {
-    bson_t job;     /* Borrowed. */
-    char label[64]; /* Its name, or its id. */
-    int x, y;       /* Position in the picture. */
+    bson_t job;     /* The job, borrowed from the reply. */
+    char label[64]; /* The name of the job, or its id. */
+    int x, y;       /* The position in the picture. */
 };
 
 struct picture {
@@ -93,7 +93,7 @@ static void graph_append_escaped(bson_string_t *text, const char *label, bool xm
     for (const char *end = label + strlen(label); label < end; label++) {
         size_t control = truce__text_control(label, (size_t)(end - label));
 
-        label += control; /* A terminal would obey it. */
+        label += control; /* Skips a control character, which a terminal would obey. */
         if (label >= end)
             break;
         if (xml && strchr("<>&\"'", *label))

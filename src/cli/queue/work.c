@@ -42,8 +42,8 @@
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-/* A worker chooses the next job, and extends its lease. Each call is an operation of the table, so
- * a truce server runs it as one command. */
+/* The claims of a worker, and the extension of their leases. Each call is an operation of the
+ * table, so a truce server runs it as one command. */
 
 /* Takes the job of a reply of truceClaim. */
 static void claim_copy_job(const bson_t *reply, struct work_job *at)
@@ -109,7 +109,8 @@ bool work_begun_all(struct work *work)
     return work->limit && atomic_load(&work->begun) >= work->limit;
 }
 
-/* Counts the job before it is claimed, because several threads claim at the same time. */
+/* Claims the next job. Counts it before the claim, because several threads claim at the same
+ * time. */
 truce_status work_claim(struct work *work, struct work_job *at, bool waits, bson_error_t *error)
 {
     bool sleeps = waits && work->count == 1 && !work->drains;
@@ -169,7 +170,8 @@ static void keep_lease(const struct work *work, struct work_job *at)
         return;
     at->extended_ns = truce__clock_monotonic_ns();
     if (work_send(work, at, "truceHeartbeat", &none, &error) == TRUCE_EXPIRED)
-        at->lost = true; /* Other failures are retried; if they persist, the lease ends. */
+        /* Other failures are retried. If they persist, the lease ends. */
+        at->lost = true;
 }
 
 /* Checks regularly whether the job was cancelled. */
@@ -348,16 +350,17 @@ void work_lost(struct work *work, struct work_job *at)
  * If the worker is killed, its programs read the end of their input.
  */
 
-#define BUSY_MS     50 /* Between two reads of the jobs. */
-#define READY_MS    5  /* The same while there is room for more jobs. */
+#define BUSY_MS     50 /* The time between two reads of the program's pipes. */
+#define READY_MS    5  /* The same time while the program has room for more jobs. */
 #define REST_MS     100
 #define REST_MS_MAX 30000
-#define SHOWN_BYTES 100 /* The bytes of an invalid line that an error shows. */
+#define SHOWN_BYTES 100 /* The maximum number of bytes of an invalid line that an error shows. */
 #define NS_IN_MS    INT64_C(1000000)
 
 struct open_job {
     struct work_job at;
-    int64_t notified_ns; /* When the cancel line was sent; 0 if it was not. */
+    /* The time when the cancel line was sent (monotonic), or 0. */
+    int64_t notified_ns;
 };
 
 /* One program and its jobs. */
@@ -367,10 +370,18 @@ struct program_run {
     struct open_job *jobs;
     int64_t count;
     struct json_reader reader;
-    char *fault;     /* The program's fault, or NULL. */
-    bool gives_back; /* The program is ended, and its jobs count no attempt. */
+    /* The fault for which the program is ended, or NULL. */
+    char *fault;
+    /* The program is ended because of one job. The attempts of its other jobs do not count
+     * (WO5). */
+    bool gives_back;
+    /* `drained`: the program gets no more jobs. `answered`: it has answered since its start. */
     bool drained, answered;
+    /* The token of truce_wait, which shows whether the jobs have changed. */
     uint64_t token;
+    /* `asked_ns`: the time of the last attempt to claim jobs. `rest_ms`, `rest_until_ns`: the delay
+     * before the next start of the program (WO4), and the end of the delay. `ending_ns`: the time
+     * since which the program must end, or 0. The times are monotonic. */
     int64_t asked_ns, rest_ms, rest_until_ns, ending_ns;
 };
 
@@ -434,13 +445,14 @@ static struct open_job *job_of(struct program_run *run, const struct answer *ans
     for (int64_t i = 0; i < run->count; i++) {
         const struct work_job *at = &run->jobs[i].at;
 
-        if (bson_oid_equal(&at->id, &answer->job) && at->epoch == answer->epoch) /* WO2 */
+        /* Only the job with this id and epoch is meant (WO2). */
+        if (bson_oid_equal(&at->id, &answer->job) && at->epoch == answer->epoch)
             return &run->jobs[i];
     }
     return NULL;
 }
 
-/* Removes a job; the last one takes its place. */
+/* Removes a job. The last job moves to its index. */
 static void remove_job(struct program_run *run, struct open_job *job)
 {
     *job = run->jobs[--run->count];
@@ -543,8 +555,8 @@ static bool work_open_has_room(const struct program_run *run)
            !run->child.silent_ns && !run->fault;
 }
 
-/* Checks for new jobs without sleeping in the store while the program has jobs: its answers come
- * first. */
+/* Returns whether new jobs may be ready. While the program has jobs, it does not wait in the store,
+ * so that their answers are read in time. */
 static bool may_be_jobs(struct program_run *run, bson_error_t *error)
 {
     uint64_t before = run->token;
@@ -594,7 +606,8 @@ static void work_keep_open_jobs(struct program_run *run)
         if (!job->notified_ns && (job->at.lost || job->at.timed_out))
             send_cancel(run, job);
         else if (job->notified_ns && work_is_over(job->notified_ns, grace_ms))
-            run->gives_back = true; /* WO5 */
+            /* The other jobs are released without counting an attempt (WO5). */
+            run->gives_back = true;
     }
 }
 
@@ -607,7 +620,8 @@ static void work_end_child(struct program_run *run)
     struct work_child *child = &run->child;
 
     if (work_open_is_over(run) && !run->count) {
-        run->drained = true; /* It gets no more lines, even if other threads still work. */
+        /* The program gets no more jobs, even if other threads still work. */
+        run->drained = true;
         work_child_close_in(child);
     }
     if (!run->ending_ns && (run->drained || work_open_is_stopped(work)))
@@ -688,7 +702,8 @@ static int work_open_pause_of(const struct program_run *run)
 {
     if (!work_open_has_room(run))
         return BUSY_MS;
-    return run->count ? READY_MS : 0; /* Without a job, the thread has waited in the store. */
+    /* Without a job, the thread has already waited in the store. */
+    return run->count ? READY_MS : 0;
 }
 
 /* Runs one program that receives jobs as lines. */
@@ -716,7 +731,7 @@ static void work_keeping_open(struct work *work)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-#define OUTPUT_MAX (1024 * 1024) /* The bytes of a result. */
+#define OUTPUT_MAX (1024 * 1024) /* The maximum size of a result in bytes. */
 
 static void *work_on(void *arg)
 {
@@ -732,7 +747,7 @@ static void *work_on(void *arg)
 static int work_all(struct work *work)
 {
     pthread_t threads[WORK_PROGRAMS_MAX];
-    int count = 1, code; /* This thread is the first. */
+    int count = 1, code; /* The main thread is the first worker. */
 
     while (count < work->workers && !pthread_create(&threads[count], NULL, work_on, work))
         count++;
@@ -821,7 +836,8 @@ static int work_run(struct cli *cli)
 
     if (work_read_call(&work)) {
         code = CLI_DONE;
-        if (!cli->rehearsal) { /* The rehearsal would wait for jobs forever. */
+        /* The store of a rehearsal has no jobs, so the worker would wait forever. */
+        if (!cli->rehearsal) {
             work.stop = cli_interrupt_stop();
             code = work_all(&work);
         }

@@ -11,7 +11,8 @@
 
 #define WORK_QUEUES_MAX QUEUE_SOURCES_MAX
 #define WORK_REASON_MAX 1900
-#define WORK_SLICE_MS   250 /* Maximum wait before the worker checks for other events. */
+/* The maximum time that a worker waits before it checks for other events. */
+#define WORK_SLICE_MS 250
 
 struct work_source {
     char *name;
@@ -26,17 +27,20 @@ struct work {
         at_once;
     truce_backoff backoff;
     bool commits, keeps_open, drains;
-    atomic_llong begun, failed; /* Counts of jobs and attempts. */
-    atomic_int code;            /* not CLI_DONE: the reason to end the worker. */
-    pthread_mutex_t answers;    /* Protects the output. */
-    const atomic_int *stop;     /* Set by SIGTERM and Ctrl-C: no job is started any longer. */
+    /* The number of jobs that were begun, and of attempts that failed. */
+    atomic_llong begun, failed;
+    /* If it is not CLI_DONE, the worker ends with this exit code. */
+    atomic_int code;
+    pthread_mutex_t answers; /* Guards the output. */
+    /* Set by SIGTERM and Ctrl-C. No further job is started. */
+    const atomic_int *stop;
 };
 
 /* A job, from its claim to its end. */
 struct work_job {
-    bson_t *job; /* As it was claimed, or NULL if none exists. */
+    bson_t *job; /* The document of the job as it was claimed, or NULL. */
     bson_oid_t id, token;
-    int64_t epoch, attempt, timeout_ms; /* 0 means no timeout. */
+    int64_t epoch, attempt, timeout_ms; /* A `timeout_ms` of 0 means no timeout. */
     const struct work_source *source;
     int64_t begun_ns, extended_ns, checked_ns;
     bool lost, timed_out;
@@ -66,8 +70,8 @@ static inline bool work_is_over(int64_t since_ns, int64_t ms)
 
 /* ---- each of them ends the job, says so, and frees it ---- */
 
-/* Ends the job as done, with its result (or NULL). `changes` (an array as `truce commit apply`
- * takes it, or NULL) are one commit with its end. If the commit fails, the job has failed. */
+/* Ends the job as done, with its result (or NULL). `changes`, in the form of `truce commit apply`
+ * (or NULL), are one commit with the end. If the commit fails, the job has failed. */
 void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes);
 /* Ends the attempt as failed. `delay_ms` -1 means the queue's backoff. */
 void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms);

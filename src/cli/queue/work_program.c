@@ -285,7 +285,7 @@ void work_child_forget(struct work_child *child)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Moves the unused bytes to the start of the buffer. */
+/* Moves the bytes that are not used yet to the start of the buffer. */
 static void child_pack(struct buffer *buffer, size_t *over)
 {
     if (!*over)
@@ -334,7 +334,7 @@ static void read_out(struct work_child *child)
 
     child_pack(&child->unread, &child->taken);
     if (child->unread.size > WORK_LINE_BYTES_MAX)
-        return; /* The line is already too long. */
+        return; /* No more bytes are read, because the line is already too long. */
     truce__buffer_reserve(&child->unread, READ_SIZE);
     got = read(child->out, child->unread.bytes + child->unread.size, READ_SIZE);
     if (got > 0)
@@ -378,7 +378,7 @@ bool work_child_move(struct work_child *child, int timeout_ms)
 {
     bool has_more = child->in >= 0 && child->sent < child->unsent.size;
     struct pollfd files[] = {
-        /* Also detects that the program no longer reads. */
+        /* Polled also without data to write, to detect that the program has closed its input. */
         {.fd = child->in, .events = has_more ? POLLOUT : 0},
         {.fd = child->unread.size - child->taken > WORK_LINE_BYTES_MAX ? -1 : child->out,
          .events = POLLIN},
@@ -419,7 +419,7 @@ bool work_child_has_ended(struct work_child *child)
 
     if (found != child->pid && !(found < 0 && errno == ECHILD))
         return false;
-    kill(-child->pid, SIGKILL); /* Processes that it left in its group. */
+    kill(-child->pid, SIGKILL); /* Ends processes that the program left in its group. */
     return true;
 }
 
@@ -430,14 +430,16 @@ bool work_child_has_ended(struct work_child *child)
 #define VARIABLES     4
 #define VARIABLE_SIZE 256
 
-/* One program that works on one job. */
+/* A program that works on one job. */
 struct attempt {
     struct work *work;
     struct work_job at;
     pid_t child;
-    int in, out, err;    /* Files in memory. */
-    int state;           /* As waitpid returns it. */
-    int64_t notified_ns; /* When SIGTERM was sent. */
+    /* Files in memory: the standard input, output, and error of the program. */
+    int in, out, err;
+    int state; /* The state that waitpid returned. */
+    /* The time when SIGTERM was sent (monotonic), or 0. */
+    int64_t notified_ns;
     bool abandoned;
 };
 
@@ -595,7 +597,7 @@ static void wait_for_it(struct attempt *attempt)
         }
         slice_ms = slice_ms < 50 ? slice_ms * 2 : 50;
     }
-    program_signal(attempt, SIGKILL); /* Processes that it left in its group. */
+    program_signal(attempt, SIGKILL); /* Ends processes that the program left in its group. */
 }
 
 /* ---- result of a job ------------------------------------------------------------------------- */
@@ -618,7 +620,8 @@ static char *program_text_of(int file, size_t most, bool end)
 static bson_t *read_output(const char *text, bool *is_array, bson_error_t *error)
 {
     struct json_reader reader = {.typed = true};
-    bson_t borrowed, *own = NULL; /* Borrowed from the reader. */
+    /* `borrowed` borrows from the reader. */
+    bson_t borrowed, *own = NULL;
 
     if (!truce__json_read(&reader, text, strlen(text), &borrowed, is_array, error))
         own = bson_copy(&borrowed);
@@ -631,7 +634,8 @@ static bool program_is_blank(const char *text)
     return !text[strspn(text, " \t\r\n")];
 }
 
-/* Returns the document that the program printed, else {output: text}. */
+/* Returns the document that the program printed. If the output is not a document, returns {output:
+ * text}. */
 static bson_t *program_result_of(const struct attempt *attempt)
 {
     char *text = program_text_of(attempt->out, (size_t)attempt->work->output_max, false);
@@ -698,8 +702,8 @@ static char *program_reason_of(const struct attempt *attempt)
     char *errors = last_words(attempt->err), *reason;
     const char *colon;
 
-    if (!*errors && !attempt->work->commits &&
-        attempt->work->output_max) { /* Some programs complain on their standard output. */
+    /* Some programs write their errors to standard output, so it may be the reason, too. */
+    if (!*errors && !attempt->work->commits && attempt->work->output_max) {
         bson_free(errors);
         errors = last_words(attempt->out);
     }
@@ -745,7 +749,8 @@ static void program_do_job(struct work *work, const struct work_job *at)
     bson_error_t ignored;
     int failed = open_files(&attempt) ? program_start(&attempt) : ENOMEM;
 
-    if (failed) { /* not the job's fault: the job is released, and the worker ends */
+    /* The program could not be started. The job is released, and the worker ends. */
+    if (failed) {
         if (work_snooze(work, at, 0, &ignored))
             cli_note(work->cli, "the job is released when its lease ends: %s", ignored.message);
         work_stop(work, cli_say(work->cli, CLI_USAGE, "cannot run %s: %s",

@@ -1,7 +1,7 @@
 #ifndef TRUCE_CLI_QUEUE_WORK_PROGRAM_H
 #define TRUCE_CLI_QUEUE_WORK_PROGRAM_H
 
-/* A line from a program of `truce work --keep-open`. */
+/* Lines and child processes of `truce work`. */
 #include "base/buffer.h"
 #include "bson/json.h"
 #include "cli/queue/work.h"
@@ -13,9 +13,9 @@ struct answer {
     enum answer_kind kind;
     bson_oid_t job;
     int64_t epoch;
-    int64_t delay_ms; /* -1 if the line has none */
-    bson_t result;    /* Of ANSWER_DONE and ANSWER_PROGRESS; may be empty. */
-    bson_t changes;   /* An array, of ANSWER_DONE; may be empty. */
+    int64_t delay_ms; /* -1 if the line has no delay. */
+    bson_t result;    /* For ANSWER_DONE and ANSWER_PROGRESS. May be empty. */
+    bson_t changes;   /* For ANSWER_DONE: an array, which may be empty. */
     const char *error;
 };
 
@@ -28,21 +28,21 @@ truce_status work_answer_read(struct json_reader *reader, const char *line, size
  * uses it. */
 
 struct work_child {
-    /* 0 without one. */
+    /* The process, or 0 if none is running. */
     pid_t pid;
-    /* Its standard input, output, and error; -1 if closed. */
+    /* The pipes to its standard input, output, and error, or -1 if they are closed. */
     int in, out, err;
     struct buffer unsent, unread;
-    /* Numbers of bytes already used. */
+    /* The number of bytes of the buffers that were sent, and that were read as lines. */
     size_t sent, taken;
-    /* The end of its standard error. */
+    /* The end of its standard error, for the reason of a failure. */
     char errors[WORK_REASON_MAX + 1];
     size_t errors_length;
-    /* As waitpid returns it, after its end. */
+    /* After its end: the state that waitpid returned. */
     int state;
-    int64_t silent_ns,
-        /* When it closed its output or its input, and when it got SIGTERM; 0 if it did not. */
-        notified_ns;
+    /* The time when it closed its output or its input, and when it got SIGTERM (monotonic), or
+     * 0. */
+    int64_t silent_ns, notified_ns;
     bool killed;
 };
 
@@ -52,20 +52,20 @@ int work_child_start(struct work_child *child, const struct work *work);
 void work_child_send(struct work_child *child, const struct buffer *text);
 /* Closes the program's input, so that it may end. */
 void work_child_close_in(struct work_child *child);
-/* Sends and reads what is possible; waits for it up to `timeout_ms`. Returns false if nothing was
- * possible. */
+/* Waits for the pipes up to `timeout_ms`, and sends and reads as many bytes as possible. Returns
+ * false if no byte moved. */
 bool work_child_move(struct work_child *child, int timeout_ms);
 /* Reads the next line without its end, valid until the next read. Returns false if there is no line
  * yet, or the line is too long (*too_long). */
 bool work_child_line(struct work_child *child, const char **line, size_t *size, bool *too_long);
 /* Sends SIGTERM to its process group the first time, and SIGKILL after the grace time. */
 void work_child_signal(struct work_child *child, int64_t grace_ms);
-/* Returns true after its end. Its output may still be read. */
+/* Returns whether the program has ended. Its output may still be read. */
 bool work_child_has_ended(struct work_child *child);
-/* Describes its end, with the end of its standard error. The caller frees the string with
- * bson_free. */
+/* Describes the end of the program, with the last bytes of its standard error. The caller frees the
+ * string with bson_free. */
 char *work_child_end(const struct work_child *child);
-/* Releases everything after its end. */
+/* Frees everything after the end of the program. */
 void work_child_forget(struct work_child *child);
 
 #endif

@@ -27,7 +27,7 @@
 
 #define SOCKET_PATH_MAX 8192
 
-/* Blocks these signals for sigwait. Threads that start later inherit the mask. */
+/* Blocks the signals that sigwait waits for. Threads that start later inherit the mask. */
 static void hold_signals(sigset_t *ends)
 {
     sigemptyset(ends);
@@ -85,13 +85,14 @@ static bool serve_report(const struct cli *cli, const struct server_options *opt
     return printed && !fflush(stdout);
 }
 
-/* Waits for the end. SIGUSR1 rotates the log in the meantime. */
+/* Waits for a signal that ends the server. SIGUSR1 rotates the log in the meantime. */
 static void wait_for_end(const sigset_t *ends, struct log *log)
 {
     int received;
 
     while (!sigwait(ends, &received) && received == SIGUSR1)
-        (void)!log_rotate(log, NULL); /* The log itself reports the outcome. */
+        /* A failure is ignored here, because log_rotate reports it in the log. */
+        (void)!log_rotate(log, NULL);
 }
 
 /* Sends the signal that sigwait waits for. */
@@ -108,8 +109,8 @@ static void end_by_command(void *arg)
 /* The process that the server must not outlive. */
 struct serve_parent {
     pid_t id;
-    /* A descriptor that is readable once the process has ended; -1 means that the system has
-     * none. */
+    /* A descriptor that becomes readable when the process ends, or -1 if the system does not
+     * support such descriptors. */
     int file;
 };
 
@@ -158,9 +159,10 @@ static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent
 
 struct ear {
     struct log *log;
-    /* The path of the store if the server has created it: the name may be misspelled. */
+    /* The path of the store if the server has created it, for a note: the name may be
+     * misspelled. */
     const char *created;
-    /* No call to the store succeeds until it is opened again. */
+    /* The store has failed, and no call succeeds until it is opened again. */
     atomic_bool broken;
 };
 
@@ -276,7 +278,7 @@ static bool serve_socket_mode(const struct cli *cli, unsigned *mode)
     return false;
 }
 
-/* Makes the path of the socket absolute, as drivers recognise a socket by its slashes. */
+/* Makes the path of the socket absolute, because drivers recognise a socket by its slashes. */
 static const char *serve_socket_path(const char *path, char absolute[SOCKET_PATH_MAX])
 {
     char folder[SOCKET_PATH_MAX / 2];
@@ -288,7 +290,8 @@ static const char *serve_socket_path(const char *path, char absolute[SOCKET_PATH
     return absolute;
 }
 
-/* Makes the database of a URL of MongoDB the server's own one, and writes its name to `own`. */
+/* If the store is a MongoDB server, uses the database of its URL as the server's own database, and
+ * writes its name to `own`. */
 static int serve_own_database(struct cli *cli, truce_store *store, struct server_options *options,
                               char own[DATABASE_NAME_MAX + 1])
 {
@@ -321,13 +324,14 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     truce_status status;
     int code = CLI_DONE;
 
-    /* The database of a file is the server's matter, because the file has other ones, too. */
+    /* A file has several databases, which the server selects, so the file is opened as a whole. */
     if (!strncmp(uri, "mongodb", 7))
         store_options.database = options->database;
     options->socket = serve_socket_path(options->socket, socket);
     if (cli_store_path(uri) && access(cli_store_path(uri), F_OK)) {
         ear.created = cli_store_path(uri);
-        status = server_check_new(options, &error); /* A refused call creates no file. */
+        /* Checks the options first, so that a refused call creates no file. */
+        status = server_check_new(options, &error);
         if (status)
             return serve_refused(cli, status, &error);
         code = serve_consume_check(cli, options->database ? options->database : OWN_DATABASE);
@@ -356,7 +360,8 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
 
 static int serve_run(struct cli *cli)
 {
-    static struct serve_parent parent; /* The thread uses it until the process ends. */
+    /* Static, because the thread uses it until the process ends. */
+    static struct serve_parent parent;
     struct server_options options = {.address = cli_text(cli, "bind"),
                                      .database = cli_text(cli, "database"),
                                      .replica_set = cli_text(cli, "replica-set"),

@@ -21,13 +21,14 @@ struct serve_archive {
     atomic_int stop;
     struct log *log;
     pthread_t thread;
-    /* With --archive-sync. */
+    /* With --archive-sync: the durable commits of the store (engine/storage/durable.h). Otherwise
+     * NULL. */
     const struct durable *durable;
     struct archive_sync sync;
     struct server_sync_target sync_target;
 };
 
-/* ---- answers that wait ---------------------------------------------------------------------- */
+/* ---- replies that wait ---------------------------------------------------------------------- */
 
 static truce_status serve_archive_ready(void *arg, int64_t until_ns, bson_error_t *error)
 {

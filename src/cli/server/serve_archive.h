@@ -7,13 +7,13 @@
 
 struct serve_archive;
 
-/* Returns what answers wait for with --archive-sync; otherwise NULL. */
+/* Returns the target that replies wait for with --archive-sync, or NULL. */
 const struct server_sync_target *serve_archive_sync_target(const struct serve_archive *archive);
 
 /* Checks the options of the archive before the store is created, and creates the target. Prints the
  * error and returns the exit code. */
 int serve_archive_check(struct cli *cli, const char *uri);
-/* Starts the archiver if --archive is given; otherwise `*archive` is NULL. Prints the error and
+/* Starts the archiver if --archive is given. Otherwise sets *archive to NULL. Prints the error and
  * returns the exit code. */
 int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, struct log *log,
                         struct serve_archive **archive);

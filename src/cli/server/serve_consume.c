@@ -19,11 +19,11 @@
 #define SERVE_CONSUME_CHECK_MS  100
 
 struct serve_consumer {
-    /* The options of the file. */
+    /* The call with the options of the file. */
     struct cli *cli;
     struct consume_call call;
     truce_store *store;
-    /* `store` is a view of a database, which is owned. */
+    /* `store` is a view of a database, and is owned. */
     bool is_view;
 };
 

@@ -13,7 +13,7 @@
 #define UI_DRAIN_MS    3000
 #define UI_ADDRESS_MAX 32
 
-/* Starts the browser. Its messages are not those of this program. */
+/* Starts the browser. Discards its output. */
 static bool ui_open(const char *address)
 {
     static char program[] = "xdg-open";
@@ -95,8 +95,9 @@ static int ui_run(struct cli *cli)
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* For all threads, which start later. */
-    cli->database = NULL;                    /* The server needs the whole store. */
+    /* All threads, which start later, inherit the mask. */
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    cli->database = NULL; /* The server needs the whole store. */
     code = cli_store_open(cli, CLI_STORE_CHANGE, &cli->store);
     if (code)
         return code;

@@ -22,7 +22,7 @@ static bool user_read_line(char line[PASSWORD_MAX + 2])
     size_t length = 0;
     char byte = 0;
 
-    /* read(), because the buffer of stdio would keep the password */
+    /* read() is used because the buffer of stdio would retain the password. */
     while (length <= PASSWORD_MAX && read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n')
         line[length++] = byte;
     line[length] = '\0';

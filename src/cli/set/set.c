@@ -408,7 +408,8 @@ static const struct cli_command cli_set_quarantine = {
             {"seq", 0, "NUMBER", "the first of the new numbers", false},
             {"consumer", 0, "NAME", "the consumer that records them (default: replay)", false},
             {0}},
-    .store = CLI_STORE_NONE, /* Replaying changes the store. */
+    /* The command opens the store itself: only a replay writes. */
+    .store = CLI_STORE_NONE,
     .row = &(const struct cli_row){.name = "truceSetQuarantine",
                                    .named = CLI_SET_NAMED,
                                    .none = "nothing is quarantined",

@@ -19,13 +19,13 @@
 /* The set that the options and the definition in the store describe. */
 struct cli_set {
     truce_set *set;
-    /* Strings in the arena. */
+    /* The options. Their strings are in the arena. */
     truce_set_options options;
     struct arena arena;
 };
 
 /* Opens the set. Returns CLI_DONE, or the exit code after printing the error: CLI_USAGE if an
- * option is missing that no definition replaces. Release in both cases. */
+ * option is missing that no definition replaces. The caller releases the set in both cases. */
 int cli_set_open(const struct cli *cli, const char *collection, struct cli_set *set);
 void cli_set_release(struct cli_set *set);
 

@@ -38,12 +38,17 @@
 #define WORKERS_LIMIT  64
 #define ARGUMENTS_ROOM 48
 
+/* A chunk of lines. The workers get one part of it each. */
 struct chunk {
+    /* The slot of the window is in use. */
     bool open;
+    /* The number of the chunk in the input, from 0. */
     int64_t number;
+    /* The number of parts that the workers have not finished. */
     int parts_left;
     struct chunk_check check;
     struct chunk_counts counts;
+    /* An array of the rejected lines. */
     bson_t rejected;
     uint32_t rejected_count;
 };
@@ -56,15 +61,15 @@ struct apply {
     struct pool *pool;
     struct job job;
     struct chunk window[WINDOW];
-    /* Number read so far. */
+    /* The number of chunks that were read so far. */
     int64_t chunks;
     /* The counts of the finished chunks. */
     struct chunk_counts totals;
-    /* Lines of chunks that an earlier run has processed, and those of them that it applied. */
+    /* The number of lines that an earlier run has processed, and of those that it applied. */
     int64_t skipped, applied_before;
     int64_t started_ns;
     struct cli_progress progress;
-    /* "\"student_id\"", to find the key in a line without parsing all of it. */
+    /* The text "\"student_id\"", which finds the key in a line without parsing all of it. */
     char *key_mark;
 };
 
@@ -130,7 +135,7 @@ static void take_rejected(struct chunk *chunk, const bson_t *answer)
     }
 }
 
-/* Takes the counts of a chunk, which is the tag, from a worker (pool_answer_function). */
+/* Adds the counts that a worker reports for a chunk, which is the tag (pool_answer_function). */
 static truce_status apply_take_answer(void *arg, void *tag, const uint8_t *bytes, size_t size,
                                       bson_error_t *error)
 {
@@ -305,7 +310,7 @@ static truce_status apply_input(struct apply *apply, bson_error_t *error)
     return status;
 }
 
-/* ---- the answer ---- */
+/* ---- the result ---- */
 
 static void append_summary(const struct apply *apply, const char *rejects, bson_t *answer)
 {
@@ -366,7 +371,7 @@ static int check_rejects(const struct apply *apply)
     const char *given = cli_text(apply->cli, "rejects");
     char *made = given ? NULL : rejects_path(apply);
     bson_error_t error;
-    /* cli_output_check recognises the option's own string by its address */
+    /* cli_output_check recognises the option's own string by its address. */
     truce_status status =
         cli_output_check(apply->cli, given ? given : made, apply->cli->uri, &error);
 
@@ -457,8 +462,8 @@ static int apply_prepare(struct apply *apply, struct message_format *format)
     return code;
 }
 
-/* Prepares the store, which is also the first worker's: indexes are created before the workers
- * start. */
+/* Prepares the store: creates the indexes before the workers start, so that they do not create them
+ * concurrently. */
 static truce_status apply_make_ready(struct apply *apply, bson_error_t *error)
 {
     struct cli_set set;

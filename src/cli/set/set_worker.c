@@ -32,7 +32,7 @@
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-#define TEXT_BYTES_MAX 300 /* The bytes of a rejected line that are stored. */
+#define TEXT_BYTES_MAX 300 /* The maximum number of bytes of a rejected line that are stored. */
 
 /* ---- the check ---- */
 
@@ -142,7 +142,7 @@ static int by_line(const void *left, const void *right)
     return (a->line > b->line) - (a->line < b->line);
 }
 
-/* Appends in the order of lines. Workers answer in any order. */
+/* Appends the rejected lines in the order of their lines. Workers report them in any order. */
 static void set_job_append_sorted(const bson_t *rejected, bson_t *document)
 {
     uint32_t count = bson_count_keys(rejected), index = 0;
@@ -234,7 +234,7 @@ static truce_status write_chunk(struct job *job, int64_t chunk, struct sink *sin
             line.size = 0;
             truce__json_write(&line, &one, false, JSON_RELAXED);
             truce__buffer_append_byte(&line, '\n');
-            /* Closing the sink reports an error. */
+            /* A failure is ignored here: closing the sink reports it. */
             (void)cli_sink_write(sink, line.bytes, line.size);
         }
     }
@@ -262,10 +262,12 @@ truce_status job_write_rejects(struct job *job, int64_t count, const char *path,
 struct worker {
     struct cli *cli;
     truce_set *set;
-    const char *collection, *list; /* The target of the usual code. */
+    /* The target of the naive code. */
+    const char *collection, *list;
     struct message_format format;
     char consumer[140];
-    bool usual; /* Plain $addToSet and $pull in the order of arrival, to show their failures. */
+    /* Apply plain $addToSet and $pull in the order of arrival, to show how they fail. */
+    bool usual;
     struct json_reader reader;
     struct message *messages;
     truce_set_operation *operations;

@@ -38,7 +38,7 @@ void job_init(struct job *job, truce_store *store, const char *set, const char *
               const char *format);
 void job_release(struct job *job);
 
-/* Sets *done if this chunk was applied; `counts` is then its result. */
+/* Sets *done to whether this chunk was applied. If so, fills `counts` with its result. */
 truce_status job_find(struct job *job, int64_t chunk, const struct chunk_check *check, bool *done,
                       struct chunk_counts *counts, bson_error_t *error);
 

@@ -23,7 +23,7 @@
 
 /* ---- branches -------------------------------------------------------------------------------- */
 
-/* truce tree branch, merge, drop. */
+/* The commands truce tree branch, merge, and drop. */
 
 #define BRANCH_SAMPLE                                                                              \
     TREE_SAMPLE "truce tree branch site draft\n"                                                   \
@@ -119,22 +119,22 @@ static const struct cli_command cli_tree_drop = {
 
 /* ---- export and import ----------------------------------------------------------------------- */
 
-/* truce tree export, import. */
+/* The commands truce tree export and import. */
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-#define TREE_EXPORT_LINES 100000 /* The lines of one reply. */
+#define TREE_EXPORT_LINES 100000 /* The maximum number of lines in one reply. */
 
 struct tree_lines {
     struct sink sink;
     struct buffer line;
     struct cli_progress shown;
     int64_t lines, versions;
-    /* The output cannot be written. Closing it reports why. */
+    /* The output could not be written. Closing it reports the error. */
     bool broken;
 };
 
-/* The file of the export that runs. */
+/* The file of the running export. The process runs one export. */
 static struct tree_lines tree_out;
 
 static bool tree_write_line(struct cli *cli, const bson_t *line)
@@ -208,7 +208,8 @@ static const struct cli_command cli_tree_export = {
                                    .all = true,
                                    .print = tree_write_line,
                                    .prints_json = true},
-    .store = CLI_STORE_CHANGE, /* The export holds the versions that it writes. */
+    /* The export writes to the store, because it holds the versions that it reads. */
+    .store = CLI_STORE_CHANGE,
     .run = run_export,
 };
 
@@ -310,9 +311,9 @@ static const struct cli_command cli_tree_import = {
 
 /* ---- read, log, diff, status ----------------------------------------------------------------- */
 
-/* truce tree read, log, diff, status. */
+/* The commands truce tree read, log, diff, and status. */
 
-/* Returns the origin in a status, "" if the tree is not a branch. Borrowed. */
+/* Returns the origin in a status, or "" if the tree is not a branch. Borrowed from the reply. */
 static const char *cli_tree_origin(const bson_t *reply)
 {
     bson_t from;
@@ -508,7 +509,7 @@ static void publish_add(struct publishing *publishing, const bson_t *document, i
     cli_progress(&publishing->shown, publishing->lines.count, 0);
 }
 
-/* Reads all lines. Returns the exit code after printing a wrong line. */
+/* Reads all lines. If a line is wrong, prints the error. Returns the exit code. */
 static int publish_read_lines(const struct cli *cli, struct ndjson *input,
                               struct publishing *publishing)
 {
@@ -547,7 +548,7 @@ static int publish_read(struct cli *cli, bson_t *request, struct publishing *pub
     return code;
 }
 
-/* Replaces the number of the version by its token. */
+/* Appends the base of the edit: the token of the version with this number. */
 static int publish_append_base(struct cli *cli, int64_t version, bson_t *request)
 {
     bson_t ask = BSON_INITIALIZER, reply;

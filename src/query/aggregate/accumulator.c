@@ -27,12 +27,12 @@ enum accumulator_form {
     FORM_TOP_N,      /* {$topN: {n, sortBy, output}} */
 };
 
-/* Where the memory of an accumulator comes from, and what it may use while it works. */
+/* The environment of a call of an accumulator. */
 struct accumulation {
     const struct accumulator *accumulator;
-    /* The arena of the groups. */
+    /* The arena for states, which all groups share. */
     struct arena *arena;
-    /* Its arena is scratch memory. */
+    /* The environment of the evaluation. Its arena is scratch memory. */
     struct query_context *context;
     bson_error_t *error;
 };
@@ -48,9 +48,10 @@ struct accumulator_kind {
                         const struct accumulator_input *input);
     /* The result lives in the state or in context->arena. */
     truce_status (*finish)(struct accumulation *run, const void *state, struct value *result);
-    /* Reports the values of the state to `visit`. NULL if the state is plain bytes. */
+    /* Reports the values of the state to `visit`. NULL means that the state is plain bytes. */
     void (*each)(const void *state, accumulator_visit *visit, void *arg);
-    /* Adds what `each` visited; if NULL, `add` does. */
+    /* Adds a value that `each` has reported to a state that is loaded. NULL means that `add` does
+     * so. */
     truce_status (*restore)(struct accumulation *run, void *state,
                             const struct accumulator_input *input);
 };
@@ -59,20 +60,20 @@ struct accumulator {
     const struct accumulator_kind *kind;
     char *name;
     size_t name_length;
-    /* The expression of `input` or `output`; NULL for FORM_NOTHING. */
+    /* The expression of `input` or `output`, or NULL for FORM_NOTHING. */
     struct expression *input;
     /* The input, if it is the same for each document. */
     struct value constant;
     bool is_constant;
-    /* FORM_N, FORM_TOP_N */
+    /* The option `n` of FORM_N and FORM_TOP_N. */
     struct expression *n;
-    /* FORM_TOP, FORM_TOP_N */
+    /* The option `sortBy` of FORM_TOP and FORM_TOP_N. */
     struct sort sort;
-    /* The place of its state. */
+    /* The offset of the state in the block of a group. */
     size_t offset;
 };
 
-/* The states of FORM_N and of the tops begin with their n. */
+/* The first field of the states of FORM_N, FORM_TOP, and FORM_TOP_N: the n of the group. */
 struct accumulator_n {
     int64_t n;
 };
@@ -108,10 +109,11 @@ static inline bool truce__is_nullish(struct value value)
  * A set also has a hash table of pointers into the chunks.
  */
 
-#define CHUNK_FIRST      48
-#define CHUNK_MAX        8192
-#define SET_ROOM_FIRST   16
-#define WAITING_MIN      256 /* Bytes of documents that wait to be merged, at least. */
+#define CHUNK_FIRST    48
+#define CHUNK_MAX      8192
+#define SET_ROOM_FIRST 16
+/* Documents that wait are merged only when they have at least this size. */
+#define WAITING_MIN      256
 #define CODE_NO_DOCUMENT 40400
 
 static void slot_set(struct slot *slot, struct arena *arena, struct value value)
@@ -307,7 +309,8 @@ static bool set_fields(struct field_table *table, struct value document)
     return room;
 }
 
-/* Merges all fields into scratch memory. A later document overwrites a field at its old place. */
+/* Merges all fields into scratch memory. A field of a later document replaces an earlier one, at
+ * its position. */
 static truce_status kinds_merge(struct accumulation *run, const struct merge_state *state,
                                 struct value *merged)
 {
@@ -412,9 +415,9 @@ struct chunk {
 struct list_state {
     struct chunk *first, *last;
     uint32_t count;
-    /* The values of a set, by hash, or NULL if it is not made yet. */
+    /* The values of a set by hash, or NULL before the first search. */
     const uint8_t **table;
-    /* A power of two. */
+    /* The number of slots of `table`, a power of two. */
     uint32_t table_room;
 };
 
@@ -464,7 +467,7 @@ static truce_status push_add(struct accumulation *run, void *data,
     return TRUCE_OK;
 }
 
-/* Returns the place of this value in the table, or the free place where it belongs. */
+/* Returns the slot of this value in the table, or the free slot where it belongs. */
 static const uint8_t **set_find(const struct list_state *set, struct value value)
 {
     uint32_t mask = set->table_room - 1, at = (uint32_t)truce__value_hash(value) & mask;

@@ -5,8 +5,8 @@
  * Accumulators: {total: {$sum: "$n"}, all: {$push: "$x"}}, as in $group and $bucketAuto.
  *
  * A list of accumulators is compiled once. Each group has one block of state for the whole list:
- * `state_size` zeroed bytes. Further memory comes from an arena that all groups share. No value is
- * freed by itself, and no pointer from outside points into a state.
+ * `state_size` zeroed bytes. Further memory comes from an arena that all groups share. Values are
+ * not freed one by one, and no pointer from outside points into a state.
  *
  *     inputs of a document (evaluated)  ──add──>  state  ──finish──>  {total: 7, all: [...]}
  *
@@ -28,7 +28,7 @@ struct accumulators {
  * key. */
 struct accumulator_input {
     struct value value;
-    /* Data and size are the bytes of a sort key; type is unused. */
+    /* A sort key: `data` and `size` are its bytes, and `type` is unused. */
     struct value key;
 };
 
@@ -62,8 +62,8 @@ truce_status truce__accumulators_finish(const struct accumulators *list, const v
                                         struct query_context *context, struct builder *builder,
                                         bson_error_t *error);
 
-/* Save inputs and states as bytes. `load` adds them to a state that has begun, and moves *at
- * forward. */
+/* These functions save inputs and states as bytes. `load` adds them to a state that has begun, and
+ * moves *at forward. */
 void truce__accumulators_save_inputs(const struct accumulators *list,
                                      const struct accumulator_input *inputs, struct buffer *bytes);
 void truce__accumulators_load_inputs(const struct accumulators *list,

@@ -20,12 +20,12 @@ struct source {
     truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
     void (*free)(struct source *source);
     /* Passes all remaining documents to `take`, until it returns an error. A stage that reads all
-     * of its input calls it, because the source then need not copy documents. NULL if the source
-     * has only `next`. */
+     * of its input calls it, because the source then need not copy documents. NULL means that the
+     * source has only `next`. */
     truce_status (*each)(struct source *source, document_take *take, void *arg,
                          bson_error_t *error);
-    /* The first stage that runs is a $sort. The documents come in the order in which a find with
-     * this sort returns them, and no field of the sort has an array. */
+    /* The first stage to run is a $sort, and the documents already come in the order in which a
+     * find with this sort returns them. No field of the sort has an array. */
     bool ordered;
 };
 
@@ -47,9 +47,9 @@ struct aggregate_environment {
                         bson_error_t *error);
     truce_status (*merge)(void *arg, const bson_t *stage, const bson_t *document,
                           struct query_context *context, bson_error_t *error);
-    /* NULL means that spilling is not allowed, and the memory limit is final. */
+    /* Opens a temporary file. NULL means that a stage must not exceed the memory limit. */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
-    /* 0 means TRUCE_STAGE_MEMORY_MAX. */
+    /* The memory limit of a stage in bytes. 0 means TRUCE_STAGE_MEMORY_MAX. */
     size_t memory_max;
 };
 
@@ -71,7 +71,7 @@ bool truce__pipeline_writes(const bson_t *stages);
 struct pipeline_head {
     const bson_t *filter, *sort;
     bool same_sort;
-    /* 0 if none exists. */
+    /* The limit, or 0 for no limit. */
     int64_t limit;
     /* The number of stages that the store replaces if it takes the filter, and also the sort and
      * the limit if `same_sort` is set. */
@@ -79,14 +79,16 @@ struct pipeline_head {
 };
 void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head);
 
-/* For explain: a stage as it runs. It was made of the given stages from..to; the next stage may
- * have the same range. `filter` is the filter of a $match, else NULL: filters move as far to the
- * front as they can, and adjacent filters are joined (aggregate_match.c). */
+/* A stage as it runs, for explain. */
 struct pipeline_part {
+    /* The stages of the request from which this one was made. The next stage may have the same
+     * range. */
     uint32_t from, to;
+    /* The filter of a $match, otherwise NULL. It may differ from that of the request, because
+     * filters are moved to the front and joined (aggregate_match.c). */
     const bson_t *filter;
 };
-/* Returns false if there is no such stage. */
+/* Fills `part` with stage number `number` as it runs. Returns false if there is no such stage. */
 bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
                           struct pipeline_part *part);
 

@@ -40,7 +40,7 @@
 
 struct series {
     const char *name;
-    /* One decade; NULL means powers of two. */
+    /* The numbers of one decade, or NULL for powers of two. */
     const double *numbers;
     size_t count;
 };
@@ -105,7 +105,8 @@ static const struct series all[] = {
     {"POWERSOF2", NULL, 0},
 };
 
-/* Returns the series "R5", "E24", "1-2-5", "POWERSOF2" ...; NULL if the name is unknown. */
+/* Returns the series of a name such as "R5", "E24", "1-2-5", or "POWERSOF2", or NULL if the name is
+ * unknown. */
 static const struct series *series_find(const char *name)
 {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -204,7 +205,7 @@ struct auto_stage {
     struct expression *group_by;
     int32_t buckets;
     struct accumulators list;
-    /* The granularity, or NULL. */
+    /* The series of the option `granularity`, or NULL. */
     const struct series *series;
 };
 
@@ -213,17 +214,17 @@ struct auto_stream {
     const struct auto_stage *stage;
     struct sorter *sorter;
     bool sorted;
-    /* `size` is that of a bucket */
+    /* The number of documents, and the intended number of documents of a bucket. */
     int64_t documents, size;
     int32_t made;
-    /* The current row: the first that is in no bucket yet; `value` missing: none. */
+    /* The current row, which is not in a bucket yet. `value` is missing if there is no row left. */
     struct value value;
     struct accumulator_input *inputs;
     struct buffer row, key, sort_key;
-    /* The current bucket; the arena is that of its states. */
+    /* The states of the accumulators of the current bucket, and their arena. */
     struct arena arena;
     void *states;
-    /* Saved values. */
+    /* The least and the greatest value of the current bucket, as saved bytes. */
     struct buffer min, max;
 };
 
@@ -323,7 +324,7 @@ static truce_status auto_drain(struct auto_stream *stream, bool *paused, bson_er
     return TRUCE_OK;
 }
 
-/* Adds the current row to the bucket; it has the bucket's greatest value. */
+/* Adds the current row to the bucket. Its value is the greatest of the bucket so far. */
 static truce_status auto_take_row(struct auto_stream *stream, bson_error_t *error)
 {
     truce_status status =

@@ -44,7 +44,7 @@ static truce_status documents_next(struct stream *base, struct value *document, 
     return truce__stream_spend(base, error);
 }
 
-/* Reads nothing of `input`: the stage is the first. */
+/* Opens the stream. It never reads `input`, because $documents is the first stage. */
 static truce_status documents_open(const void *data, const struct stage_run *run,
                                    struct stream *input, struct stream **stream,
                                    bson_error_t *error)

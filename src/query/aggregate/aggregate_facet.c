@@ -35,15 +35,15 @@ struct facet_stream;
 struct tee {
     struct stream base;
     struct facet_stream *facets;
-    /* Within the batch. */
+    /* The offset of the next document in the batch. */
     size_t at;
 };
 
 struct branch {
     struct stream *last;
-    /* The lowest stream of the facet; owned by `last`. */
+    /* The first stream of the facet, which reads the batch. Owned by `last`. */
     struct tee *tee;
-    /* Documents, one after the other. */
+    /* The result documents of the facet, one after the other. */
     struct buffer results;
     bool ended;
 };
@@ -53,7 +53,7 @@ struct facet_stream {
     const struct facet_stage *stage;
     struct aggregate_environment environment;
     struct branch *branches;
-    /* Documents, one after the other. */
+    /* The current batch of input documents, one after the other. */
     struct buffer batch;
     size_t results_bytes;
     bool drained, given;
@@ -97,7 +97,7 @@ static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *
 
         if (status)
             return status;
-        /* A facet cannot contain facets. */
+        /* Only a $facet around this one could pause the input, and facets are not nested. */
         truce_assert(document.type != STREAM_PAUSED);
         stream->drained = document.type == VALUE_MISSING;
         if (!stream->drained)
@@ -106,7 +106,7 @@ static truce_status facet_fill_batch(struct facet_stream *stream, bson_error_t *
     return TRUCE_OK;
 }
 
-/* Pulls what the facet returns for the batch. */
+/* Pulls all documents that the facet's stages return for the batch. */
 static truce_status facet_run_branch(struct facet_stream *stream, struct branch *branch,
                                      bson_error_t *error)
 {
@@ -228,7 +228,7 @@ static truce_status facet_open(const void *data, const struct stage_run *run, st
     for (uint32_t i = 0; i < stage->count && !status; i++)
         status = open_branch(made, i, error);
     if (status) {
-        /* The caller still owns it. */
+        /* On failure, the input stays the caller's. */
         made->base.input = NULL;
         truce__stream_free(&made->base);
         return status;

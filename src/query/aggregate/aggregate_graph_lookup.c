@@ -37,12 +37,12 @@ struct graph_stage {
     /* The options `from` and `connectToField`. */
     struct join_on on;
     struct path connect_from, as;
-    /* No parts: no depthField was given. */
+    /* The path of the option depthField. It has no parts if the option is absent. */
     struct path depth_field;
-    /* Or DEPTH_ANY. */
+    /* The option maxDepth, or DEPTH_ANY. */
     int64_t depth_max;
     struct expression *start;
-    /* [{$match: restrictSearchWithMatch and invariant 3}] */
+    /* [{$match: restrictSearchWithMatch, and the condition of invariant 3}] */
     struct pipeline *restriction;
 };
 
@@ -51,7 +51,8 @@ struct graph_stream {
     const struct graph_stage *stage;
     struct aggregate_environment environment;
     struct join_finder finder;
-    /* `search`: of the search for one document; `document`: of one document that it finds */
+    /* `search` lives as long as the search for one document, `document` as long as one document
+     * that the search finds. */
     struct arena search, document;
 };
 
@@ -159,7 +160,7 @@ static truce_status graph_add_all(struct search *search, struct stream *found, b
     return status;
 }
 
-/* Finds all documents of a depth; their values are looked up next. */
+/* Finds all documents of a depth, and collects the values for the next depth. */
 static truce_status graph_find_depth(struct search *search, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;

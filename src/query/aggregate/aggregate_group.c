@@ -34,12 +34,12 @@
 #include "query/expression/expression.h"
 
 struct id_part {
-    /* NULL if the id is this one expression. */
+    /* The name of the part, or NULL if the id is a single expression. */
     char *name;
     struct expression *expression;
     struct value constant;
     bool is_constant;
-    /* The field whose value it is; NULL if it is not the value of one field. */
+    /* The field whose value is this part, or NULL if the expression is not a single field. */
     char *field;
 };
 
@@ -265,11 +265,11 @@ truce_status truce__stage_sort_by_count(struct stage_parser *parser, struct valu
 #define TABLE_FIRST    64
 #define KEY_OF_WHOLE   0xff
 
-/* The id is one expression, or a document of fields with an expression each (the id is then made
- * only once for a group). As in MongoDB, a missing value is null if the id has one part, and a
- * missing field if it has several. */
+/* A group. Its id is the value of one expression, or a document of fields with an expression each,
+ * which is made only once for a group. As in MongoDB, a missing value becomes null if the id has
+ * one part, and a missing field if it has several. */
 struct entry {
-    /* In the order of their first documents. */
+    /* The next group, in the order of the groups' first documents. */
     struct entry *next;
     uint64_t hash;
     uint32_t key_size;
@@ -290,24 +290,29 @@ struct part {
 
 struct group_stream {
     struct stream base;
-    /* The bytes when the memory limit was last checked: most documents take none. */
+    /* The memory in use when the limit was last checked. Most documents use no more, so the check
+     * is skipped. */
     size_t noted;
     const struct group_stage *stage;
     struct spill_options options;
+    /* All input was read. */
     bool drained;
+    /* The number of times that the current documents were partitioned into files. */
     unsigned level;
-    /* The table. */
+    /* The memory of the groups, and the table. */
     struct arena groups;
     struct slot *table;
-    /* `room` is a power of two */
+    /* The number of slots of the table, a power of two, and of groups. */
     size_t room, count;
+    /* The list of the groups, in the order of their first documents. */
     struct entry *first, *last;
+    /* No new group is added to the table: documents of other groups are written to files. */
     bool frozen;
-    /* The files that are written, and the files that are still to be read. */
+    /* The files of this level, and the files that are still to be read. */
     struct spill_file writing[PARTITIONS];
     struct part *parts;
     size_t parts_count;
-    /* Scratch. */
+    /* Scratch memory for one document. */
     struct value *id_parts;
     struct accumulator_input *inputs;
     struct buffer key, sort_key, row;
@@ -318,7 +323,7 @@ struct group_key {
     uint64_t hash;
     const uint8_t *bytes;
     uint32_t size;
-    /* VALUE_MISSING: not made yet from stream->id_parts */
+    /* The id, or VALUE_MISSING before it is made from stream->id_parts. */
     struct value id;
 };
 
@@ -341,7 +346,7 @@ static uint64_t group_hash_bytes(const uint8_t *bytes, size_t size)
         memcpy(&word, bytes, 8);
         hash = group_mix(hash ^ word, 0xe7037ed1a0b428dbULL);
     }
-    /* The remaining bytes, and some of those before them. */
+    /* The last word overlaps the one before it if the size is not a multiple of 8. */
     if (size >= 8)
         memcpy(&word, bytes + left - 8, 8);
     else
@@ -500,7 +505,7 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     if (used == stream->noted)
         return TRUCE_OK;
     stream->noted = used;
-    /* Other stages hold memory, too: the table is written out unless it is tiny. */
+    /* The limit also counts the memory of other stages. */
     full = truce__stream_hold(&stream->base, used, NULL) != TRUCE_OK;
 
     if (used <= max && !(full && used > SPILL_BYTES_MIN))
@@ -523,7 +528,7 @@ static truce_status group_limit_memory(struct group_stream *stream, bson_error_t
     return put_away(stream, error);
 }
 
-/* Ends the writing of the files; they wait to be read after those that already wait. */
+/* Ends the writing of the files, and appends them to the files that are still to be read. */
 static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
 {
     for (unsigned i = 0; i < PARTITIONS; i++) {
@@ -615,8 +620,8 @@ static truce_status add_record(struct group_stream *stream, const uint8_t *recor
     return add_inputs(stream, &key, error);
 }
 
-/* Groups need to be distinguished, not ordered: whole numbers of all types are 64 bits after a byte
- * that is not a type class. */
+/* Appends the key of an id. Keys distinguish groups and need no order, so a whole number of any
+ * type is 8 bytes after a byte that is not a type class. */
 static void group_append_key(struct buffer *key, struct value value)
 {
     int64_t whole;
@@ -686,7 +691,7 @@ static truce_status group_take_document(struct group_stream *stream, struct valu
     return status ? status : add_inputs(stream, &key, error);
 }
 
-/* Adds a document to its group. All expressions of the stage look up their fields together. */
+/* Adds a document to its group. The expressions of the stage share one search for their fields. */
 static truce_status group_add_document(void *arg, struct value document, bson_error_t *error)
 {
     struct group_stream *stream = arg;

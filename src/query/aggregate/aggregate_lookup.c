@@ -53,7 +53,7 @@ struct entry {
 };
 
 struct join_table {
-    /* Has the documents and the keys. */
+    /* The memory of the documents and of the keys. */
     struct arena arena;
     struct value *documents;
     struct entry *entries;
@@ -172,7 +172,7 @@ struct join_stream {
     struct stream base;
     const struct join_table *table;
     struct match *match;
-    /* Numbers of documents, ascending. */
+    /* The numbers of the documents that were found, ascending. */
     uint32_t *found;
     size_t count, room, at;
 };
@@ -505,7 +505,7 @@ struct lookup_stage {
     bson_t *let_source;
     /* The pipeline of the stage, or NULL. */
     struct pipeline *pipeline;
-    /* The result is the same for each document. */
+    /* The result is the same for each document, so it is computed once. */
     bool is_constant;
 };
 
@@ -514,7 +514,8 @@ struct lookup_stream {
     const struct lookup_stage *stage;
     struct aggregate_environment environment;
     struct value values[VARIABLES_MAX];
-    /* An array in `keeping`, or VALUE_MISSING before it is computed. */
+    /* The result for all documents, an array in `keeping`, or VALUE_MISSING before it is
+     * computed. */
     struct value kept;
     struct arena keeping;
     struct join_finder finder;
@@ -812,7 +813,7 @@ static truce_status parse_let(struct lookup_stage *stage, const char *const *out
     return TRUCE_OK;
 }
 
-/* Returns whether anything in it depends on random numbers. */
+/* Returns whether an expression in the container depends on random numbers. */
 static bool is_random(struct value container)
 {
     struct fields fields = truce__fields(container);

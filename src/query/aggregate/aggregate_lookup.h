@@ -5,8 +5,8 @@
  * Finding the documents of another collection in which a path equals one of some values: for
  * $lookup once per document, for $graphLookup once per depth.
  *
- * A collection without an index at the path is read into a table in memory at the third query,
- * which then answers all later queries.
+ * A collection without an index at the path is read into a table in memory at the third query. The
+ * table then serves this and all later queries.
  */
 #include "query/aggregate/stage.h"
 
@@ -28,9 +28,9 @@ void truce__join_add(struct join_values *values, struct value value);
 void truce__join_collect(struct join_values *values, struct value document,
                          const struct path *path);
 
-/* The compiled form of a join. Zero-initialise; release frees. */
+/* The compiled form of a join. The caller zeroes the struct, and releases it. */
 struct join_on {
-    /* `from` is the collection, `path` the path in its documents */
+    /* `from` is the collection, and `path` the path in its documents. */
     char *from, *path;
     /* Some part of the path is a number, which could name an element or a field. */
     bool is_numbered;
@@ -39,11 +39,12 @@ struct join_on {
 truce_status truce__join_on_path(struct join_on *on, struct value path, bson_error_t *error);
 void truce__join_on_release(struct join_on *on);
 
-/* The state of one run. Zero-initialise; release frees it, once all of its streams are closed. */
+/* The state of one run. The caller zeroes the struct, and releases it after all of its streams are
+ * closed. */
 struct join_finder {
     /* The number of queries so far. */
     uint64_t finds;
-    /* NULL if none exists, or none yet. */
+    /* The table of the collection, or NULL if none was made. */
     struct join_table *table;
 };
 

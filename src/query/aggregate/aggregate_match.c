@@ -365,7 +365,7 @@ static truce_status match_settle(struct stage_parser *parser, bson_error_t *erro
     own = truce__stage_take(parser, at);
     status = match_move(parser, &at, &filter, &whole, error);
     while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
-        at++; /* After those that it joins. */
+        at++; /* The new filter stays after the filters that it is joined with. */
     if (whole)
         truce__stage_insert(parser, at, own.kind, own.data);
     else

@@ -28,11 +28,12 @@ struct ordered_stream {
     const struct sort *sort;
     struct spill_options spill;
     uint64_t limit;
-    /* While GATHERING and GIVING. */
+    /* The sorter of the current stretch, while GATHERING and GIVING. */
     struct sorter *sorter;
-    /* `stretch`: the fields in which the gathered documents agree; `other`: scratch memory */
+    /* `stretch` encodes the fields in which the gathered documents agree. `other` is scratch
+     * memory. */
     struct buffer stretch, other;
-    /* The document that is held back; empty: none. */
+    /* The document that is held back, or empty. */
     struct buffer held;
 };
 
@@ -88,7 +89,7 @@ static truce_status ordered_gather(struct ordered_stream *stream, struct value d
     stream->held.size = 0;
     while (!status) {
         status = input->next(input, &document, error);
-        /* The input is not another stage. */
+        /* Only a stage of a $facet returns STREAM_PAUSED, and this input is a collection. */
         truce_assert(document.type != STREAM_PAUSED);
         if (status || document.type == VALUE_MISSING)
             break;
@@ -132,7 +133,8 @@ static truce_status ordered_next(struct stream *base, struct value *document, bs
     if (status || document->type != VALUE_MISSING)
         return status;
     if (stream->held.size) {
-        /* Moved, because a stretch that it begins may hold back another document. */
+        /* Copies the document before `held` is reused: a stretch that begins with it may hold back
+         * another one. */
         truce__arena_reset(&base->arena);
         *document =
             (struct value){truce__arena_copy(&base->arena, stream->held.bytes, stream->held.size),

@@ -43,7 +43,7 @@ static const struct stage_kind project_kind = {
     .apply = apply_project, .free = free_project, .keeps = project_keeps};
 
 struct set_stage {
-    /* The stage before; or NULL. */
+    /* The exclusion directly before a $set, or NULL. */
     struct project *exclusion;
     struct addition *addition;
 };
@@ -239,8 +239,7 @@ truce_status truce__stage_replace_root(struct stage_parser *parser, struct value
 
 struct redact {
     struct expression *expression;
-    /* The number of variables of the pipeline around a $lookup's, which come before those of
-     * redact. */
+    /* The number of variables of the surrounding pipelines. They come before those of $redact. */
     uint32_t outer;
 };
 
@@ -257,7 +256,8 @@ static struct value project_redact_result(struct arena *arena, const char *name)
     return truce__value_from_text(arena, name, strlen(name));
 }
 
-/* Evaluates the expression for one level; *what becomes 'k', 'p', or 'd'. */
+/* Evaluates the expression for one level. Sets *what to 'k' ($$KEEP), 'p' ($$PRUNE), or 'd'
+ * ($$DESCEND). */
 static truce_status shape_check(const struct redaction *run, struct value level, char *what)
 {
     struct value values[REDACT_VARIABLES_MAX + 3], result;

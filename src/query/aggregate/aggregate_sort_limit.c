@@ -130,7 +130,7 @@ struct sort_stream {
     struct stream base;
     struct sorter *sorter;
     bool sorted;
-    /* $sample: sorts by a random number instead of the document */
+    /* For $sample, which sorts by random numbers. NULL for a $sort. */
     struct random *random;
     struct random own;
 };

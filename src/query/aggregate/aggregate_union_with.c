@@ -3,9 +3,9 @@
 #include "query/aggregate/stage.h"
 
 struct union_stage {
-    /* NULL means that the pipeline has its own documents. */
+    /* The collection, or NULL if the pipeline begins with $documents. */
     char *collection;
-    /* May be NULL. */
+    /* The pipeline for the other documents, or NULL. */
     struct pipeline *pipeline;
 };
 
@@ -13,7 +13,7 @@ struct union_stream {
     struct stream base;
     const struct union_stage *stage;
     struct aggregate_environment environment;
-    /* NULL if the input has not ended. */
+    /* The documents of the other collection, or NULL before the input has ended. */
     struct stream *other;
 };
 

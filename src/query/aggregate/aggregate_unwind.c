@@ -7,7 +7,7 @@
 #include "query/aggregate/stage.h"
 
 struct unwind_stage {
-    /* `index` is all zero if none is wanted */
+    /* The path of the array, and of the option includeArrayIndex (zeroed without the option). */
     struct path path, index;
     bool preserve;
 };
@@ -15,7 +15,7 @@ struct unwind_stage {
 struct unwind_stream {
     struct stream base;
     const struct unwind_stage *stage;
-    /* The current one; VALUE_MISSING: none. */
+    /* The document whose array is unwound, or VALUE_MISSING. */
     struct value document;
     struct fields elements;
     int64_t at;
@@ -32,8 +32,8 @@ static struct value nested_field(struct value value, const struct path *path)
     return value;
 }
 
-/* Writes the fields of `document` (no field if it is another type) with `value` at the path: at its
- * old place, or else at the end. A missing value removes the field. */
+/* Writes the fields of `document` (none if it is of another type), with `value` at the path: in the
+ * position of the old field, or at the end. A missing value removes the field. */
 static void write_with(struct builder *builder, struct value document, const struct path *path,
                        uint32_t at, struct value value)
 {
@@ -78,7 +78,8 @@ truce_status truce__document_with(struct arena *arena, struct value *document,
     return truce__builder_finish(&builder, document, error);
 }
 
-/* Sets the field for the index of the element, if the stage has one. `index` < 0: null. */
+/* Sets the field for the index of the element, if the stage has one. If `index` is negative, sets
+ * it to null. */
 static truce_status unwind_add_index(struct unwind_stream *stream, int64_t index,
                                      struct value *document, bson_error_t *error)
 {
@@ -205,7 +206,7 @@ static truce_status parse_index(struct value value, struct unwind_stage *stage, 
     if (text[0] == '$')
         return truce__refuse(28822, error,
                              "$unwind's includeArrayIndex must not begin with '$': '%s'", text);
-    /* The option may be given twice. */
+    /* If the option is given twice, the last value counts. */
     truce__path_release(&stage->index);
     return parse_path(text, length, &stage->index, error);
 }

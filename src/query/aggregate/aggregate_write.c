@@ -71,7 +71,7 @@ static truce_status write_next(struct stream *base, struct value *document, bson
         status = aggregate_write_begin(stream, error);
     while (!status && !stream->done) {
         status = base->input->next(base->input, document, error);
-        /* A $facet refuses the stage. */
+        /* Only a $facet could pause the input, and a $facet cannot contain this stage. */
         truce_assert(status || document->type != STREAM_PAUSED);
         if (!status && truce__stream_is_document(*document))
             status = aggregate_write_one(stream, *document, error);

@@ -19,26 +19,27 @@
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* Takes the place of a document if a stream has none now but will have later. It occurs only inside
- * $facet, whose pipelines read one input alternately. A stage returns it and resumes at the next
- * pull. */
+/* Returned instead of a document if a stream has none now but will have one later. It occurs only
+ * inside $facet, whose pipelines read one input alternately. A stage returns it and resumes at the
+ * next pull. */
 #define STREAM_PAUSED 0xfe
 
 struct stream {
-    /* VALUE_MISSING: the end. After an error or the end, the stream may only be freed. */
+    /* Pulls the next document. At the end it is VALUE_MISSING. After an error or the end, the
+     * stream may only be freed. */
     truce_status (*next)(struct stream *stream, struct value *document, bson_error_t *error);
-    /* Frees the members that the kind of stream added; may be NULL. */
+    /* Frees the members that the kind of stream has added. May be NULL. */
     void (*release)(struct stream *stream);
     /* Passes all remaining documents to `take`, as `each` of a source does; NULL if the stream
      * has only `next`. */
     truce_status (*each)(struct stream *stream, document_take *take, void *arg,
                          bson_error_t *error);
-    /* Owned; may be NULL. */
+    /* The stream that this one pulls from. Owned; may be NULL. */
     struct stream *input;
-    /* Its arena is `arena`. */
+    /* The environment of evaluations. Its arena is `arena`. */
     struct query_context context;
     struct arena arena;
-    /* Bytes that are reported to the budget of the call. */
+    /* The bytes that the stream has reported to the budget of the call. */
     size_t held;
 };
 
@@ -48,7 +49,7 @@ static inline truce_status truce__stream_spend(struct stream *stream, bson_error
     return truce__budget_spend(stream->context.budget, 8, error);
 }
 
-/* Spends the steps of one document whose every byte may be read. */
+/* Spends the steps of one document of which every byte may be read. */
 static inline truce_status truce__stream_spend_on(struct stream *stream, struct value document,
                                                   bson_error_t *error)
 {
@@ -87,7 +88,7 @@ struct spill_options truce__stage_spill(const struct aggregate_environment *envi
 
 struct stage;
 
-/* Whether a stage is a $limit or a $skip; its data is a struct count_stage then. */
+/* States whether a stage is a $limit or a $skip. The data of both is a struct count_stage. */
 enum stage_counts {
     STAGE_COUNTS_NOT,
     STAGE_LIMIT,
@@ -111,21 +112,22 @@ struct stage_kind {
      * after the stage. `*length` is the length of the part of `path` that the result replaces.
      * NULL means never. */
     const char *(*takes)(const void *data, const char *path, size_t *length);
-    /* Returns where a stage that passes its input through and appends documents of its own stores
-     * the pipeline of these documents (*: NULL, there is no pipeline). A filter may move before the
-     * stage if it is also added to the end of that pipeline. NULL means all other stages. */
+    /* For a stage that passes its input through and appends other documents ($unionWith): returns
+     * the address of their pipeline, which is NULL if they are not filtered or changed. A filter may
+     * move before the stage if it is also added to the end of that pipeline. NULL for any other
+     * stage. */
     struct pipeline **(*inner)(void *data);
     /* Returns the filter of a $match, or NULL if the stage is not a $match. */
     const bson_t *(*filter)(const void *data);
     enum stage_counts counts;
-    /* `apply` may drop a document by returning a missing value: $redact */
+    /* `apply` may drop a document, by returning a missing value ($redact). */
     bool drops;
 };
 
 struct stage {
     const struct stage_kind *kind;
     void *data;
-    /* The range of given stages from which it was made. */
+    /* The range of the given stages from which this one was made. */
     uint32_t from, to;
 };
 
@@ -151,7 +153,7 @@ struct stage_parser {
     /* The stages that exist. */
     const struct stage_table *table;
     struct pipeline *pipeline;
-    /* The variables that expressions may use, or NULL if none exists. */
+    /* The names of the variables that expressions may use, or NULL. */
     const char *const *variables;
     enum stage_place place;
     /* The number of pipelines around this one. */
@@ -165,9 +167,9 @@ struct stage_parser {
     bool last;
 };
 
-/* Adds a stage to the pipeline, and takes over `data`. */
+/* Adds a stage to the pipeline. Takes ownership of `data`. */
 void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data);
-/* Inserts a stage before the stage number `at`, and takes over `data`. */
+/* Inserts a stage before stage number `at`. Takes ownership of `data`. */
 void truce__stage_insert(struct stage_parser *parser, uint32_t at, const struct stage_kind *kind,
                          void *data);
 
@@ -187,7 +189,7 @@ typedef truce_status stage_parse_function(struct stage_parser *parser, struct va
 /* A stage by its name. */
 struct stage_name {
     const char *name;
-    /* NULL if the stage is refused, with `refusal` in the message. */
+    /* The parser, or NULL if the stage is refused with `refusal` in the message. */
     stage_parse_function *parse;
     bool in_update;
     bool not_in_facet;
@@ -203,7 +205,7 @@ struct stage_table {
     truce_status (*finish)(struct stage_parser *parser, bson_error_t *error);
 };
 
-/* aggregate_project.c: one document into one */
+/* The stages that make one document of one (aggregate_project.c). */
 stage_parse_function truce__stage_project;
 stage_parse_function truce__stage_set;
 stage_parse_function truce__stage_unset;
@@ -211,18 +213,18 @@ stage_parse_function truce__stage_replace_root;
 stage_parse_function truce__stage_replace_with;
 stage_parse_function truce__stage_redact;
 
-stage_parse_function truce__stage_match; /* aggregate_match.c */
-/* Joins adjacent filters; called when all stages are parsed. */
+stage_parse_function truce__stage_match; /* In aggregate_match.c. */
+/* Joins adjacent filters. Called when all stages are parsed. */
 truce_status truce__stages_join_filters(struct stage_parser *parser, bson_error_t *error);
 
-/* aggregate_sort_limit.c: which documents, and how many */
+/* The stages that select or reorder documents (aggregate_sort_limit.c and others). */
 stage_parse_function truce__stage_limit;
 stage_parse_function truce__stage_skip;
 stage_parse_function truce__stage_sample;
 stage_parse_function truce__stage_sort;
 stage_parse_function truce__stage_unwind;
 
-stage_parse_function truce__stage_documents; /* aggregate_documents.c */
+stage_parse_function truce__stage_documents; /* In aggregate_documents.c. */
 /* Returns in `own` whether `stages`, the pipeline within a stage, begins with $documents.
  * `collection`, which the stage names (missing: none), must be missing then, and must be given
  * otherwise. */
@@ -274,7 +276,7 @@ struct sort_stage {
     bson_t *specification;
 };
 
-/* Of $limit and $skip. */
+/* The data of $limit and $skip. */
 struct count_stage {
     int64_t count;
 };

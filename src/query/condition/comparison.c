@@ -55,7 +55,7 @@ bool truce__comparison_holds(enum comparison comparison, struct value value, str
     if (truce__type_class(value.type) != truce__type_class(operand.type))
         return compare_across(comparison, value, operand);
     order = truce__value_compare(value, operand);
-    /* NaN is the least number in the order of values, but filters compare it only with NaN */
+    /* In the order of values, NaN is the least number. In filters, it compares only with NaN. */
     if (order && truce__value_is_number(operand) &&
         (truce__number_is_nan(value) || truce__number_is_nan(operand)))
         return false;

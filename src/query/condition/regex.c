@@ -43,14 +43,14 @@
 /* Bytes between two items that count as one step. */
 #define STEP_BYTES   64
 #define STEPS_A_BYTE 32
-/* The callout's own result, distinct from PCRE2's. */
+/* The result of a callout that ends a search. PCRE2 has no such code. */
 #define CALLOUT_OVER (-1000)
 
-/* MongoDB: the pattern does not compile */
+/* MongoDB's code for a pattern that does not compile. */
 #define CODE_REGEX_INVALID 51091
-/* MongoDB: an unknown option */
+/* MongoDB's code for an unknown option. */
 #define CODE_REGEX_OPTION 51108
-/* MongoDB: an error while searching */
+/* MongoDB's code for an error during a search. */
 #define CODE_REGEX_FAILED 51156
 
 struct regex {
@@ -139,7 +139,7 @@ static truce_status compile_regex(struct regex *regex, size_t length, uint32_t f
     status = check_careful(regex->pattern, length, flags, error);
     if (status)
         return status;
-    /* Without the just-in-time compiler, the interpreter searches. */
+    /* A failure is ignored: without just-in-time code, the interpreter searches. */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &regex->captures);
     regex->context = pcre2_match_context_create(NULL);
@@ -167,7 +167,7 @@ truce_status truce__regex_new(const char *pattern, size_t length, const char *op
     if (status != TRUCE_OK)
         return status;
     *regex = bson_malloc0(sizeof **regex);
-    /* not bson_strndup, which reads one byte beyond the length */
+    /* bson_strndup would read one byte beyond the length. */
     (*regex)->pattern = bson_malloc0(length + 1);
     memcpy((*regex)->pattern, pattern, length);
     (*regex)->options = bson_strdup(options);
@@ -227,7 +227,7 @@ uint32_t truce__regex_captures(const struct regex *regex)
 
 static pcre2_match_data *take_match_data(const struct regex *regex)
 {
-    /* The spare is a cache, not part of the value. */
+    /* The expression is logically const: the spare is only a cache. */
     struct regex *shared = (struct regex *)regex;
     pcre2_match_data *data = atomic_exchange(&shared->spare, NULL);
 
@@ -252,7 +252,7 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
     for (uint32_t i = 0; i < room; i++) {
         bool set = i <= captures && ends[2 * i] != PCRE2_UNSET;
 
-        /* \K in a lookahead can put the start after the end */
+        /* \K in a lookahead can put the start of a match after its end. */
         spans[i].start = set ? ends[2 * i] : REGEX_UNSET;
         spans[i].end =
             set ? (ends[2 * i + 1] < ends[2 * i] ? ends[2 * i] : ends[2 * i + 1]) : REGEX_UNSET;
@@ -263,7 +263,7 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
 
 static const pcre2_code *careful_code(const struct regex *regex)
 {
-    /* A cache, like the spare. */
+    /* The careful code is a cache, like the spare. */
     struct regex *shared = (struct regex *)regex;
     pcre2_code *code = atomic_load(&shared->careful), *others = NULL;
     size_t offset;
@@ -284,7 +284,7 @@ static const pcre2_code *careful_code(const struct regex *regex)
 
 struct search {
     uint64_t steps, steps_max;
-    /* Where the last item was tried. */
+    /* The position at which the last item was tried. */
     size_t at;
     struct budget *budget;
     /* TIMEOUT if the budget is used up. */

@@ -29,7 +29,7 @@ void truce__regex_free(struct regex *regex);
  * and similar operators use the pattern without a group. */
 truce_status truce__regex_check_group(const struct regex *regex, bson_error_t *error);
 
-/* Return the pattern and the options as given. */
+/* These functions return the pattern and the options as given. */
 const char *truce__regex_pattern(const struct regex *regex);
 const char *truce__regex_options(const struct regex *regex);
 
@@ -37,7 +37,7 @@ const char *truce__regex_options(const struct regex *regex);
 uint32_t truce__regex_captures(const struct regex *regex);
 
 struct regex_span {
-    /* In bytes; a group that did not take part has REGEX_UNSET in both. */
+    /* Offsets in bytes. Both are REGEX_UNSET for a group that did not take part in the match. */
     size_t start, end;
 };
 #define REGEX_UNSET SIZE_MAX

@@ -22,7 +22,7 @@ truce_status truce__evaluation_check(struct evaluation *run)
 void *truce__evaluation_take(struct evaluation *run, size_t size)
 {
     if (run->arena->bytes + size > run->bytes_max) {
-        /* Sets the error; the caller returns TRUCE_LIMIT. */
+        /* Only sets the error. The caller returns TRUCE_LIMIT. */
         (void)evaluation_out_of_memory(run);
         return NULL;
     }

@@ -40,7 +40,7 @@
 struct expression {
     struct arena arena;
     struct expression_node *root;
-    /* The field, if the expression is nothing else ("$a"); or NULL. */
+    /* The field if the expression is only a field, such as "$a". Otherwise NULL. */
     const struct expression_key *field;
     uint32_t slots;
     /* The number of the caller's variables. */
@@ -168,7 +168,8 @@ bool truce__expression_constant_value(const struct expression *expression, struc
     return true;
 }
 
-/* Separate from the path of small documents, which only finds the field. */
+/* Finds the field in a large document. The function is separate to keep the one for small documents
+ * short. */
 __attribute__((noinline)) static truce_status find_in_large(const struct expression *expression,
                                                             struct value root,
                                                             struct query_context *context,

@@ -4,8 +4,8 @@
 /*
  * Aggregation expressions: compiled once, then evaluated for many documents, also from several
  * threads at once. Errors have MongoDB's codes. Constants are computed at compilation, so an error
- * in them comes from truce__expression_new. TRUCE_LIMIT (146): an evaluation needs more memory than
- * TRUCE_STAGE_MEMORY_MAX.
+ * in them comes from truce__expression_new. An evaluation that needs more memory than
+ * TRUCE_STAGE_MEMORY_MAX fails with TRUCE_LIMIT (146).
  */
 #include "bson/value.h"
 #include "query/evaluation_context.h"
@@ -19,8 +19,8 @@ truce_status truce__expression_new(struct value source, const char *const *varia
                                    struct expression **expression, bson_error_t *error);
 void truce__expression_free(struct expression *expression);
 
-/* Resets the bound on the constants that this thread may compute at compilation. Called at the
- * start of each call. */
+/* Resets the bound on the work that this thread may spend on constants at compilation. Called at
+ * the start of each call. */
 void truce__expression_fold_again(void);
 
 /* Evaluates for the document `root`. The result lives in context->arena, in `root`, or in the
@@ -56,7 +56,8 @@ truce_status truce__let_evaluate(const bson_t *let, struct query_context *contex
 /* Checks the name of a variable of the user (16866, 16867, 16868). */
 truce_status truce__expression_variable_check(const char *name, size_t length, bson_error_t *error);
 
-/* Returns true and the value if it is the same for each document; evaluates nothing. */
+/* Returns whether the value is the same for each document, and if so, sets *value. Evaluates
+ * nothing. */
 bool truce__expression_constant_value(const struct expression *expression, struct value *value);
 
 #endif

@@ -25,7 +25,7 @@ static struct value array_element_at(struct value array, int64_t index)
     return truce__value_missing();
 }
 
-/* The elements of shorter arrays are not listed. */
+/* The size of the shortest array whose elements are listed. */
 #define LIST_BYTES_MIN 512
 
 /* Lists the elements of an array for repeated access. A loop may ask for the elements of the same
@@ -128,7 +128,7 @@ static truce_status array_evaluate_concat(const struct expression_node *node,
 }
 
 /* Makes a set of the elements of a long array that is searched again, or returns the one made
- * before. *set is NULL if the caller is to walk the array. */
+ * before. Sets *set to NULL if the caller must walk the array. */
 static truce_status set_of(struct evaluation *run, struct value array, struct value_set **set)
 {
     struct evaluation_among *among = &run->among;
@@ -353,7 +353,7 @@ static truce_status apply_range(const struct expression_node *node, struct evalu
 
 /* -- $zip ------------------------------------------------------------------------------------- */
 
-/* The operands are the inputs, then a default or NULL for each. */
+/* The evaluated operands of $zip: the inputs, then for each a default or NULL. */
 struct zip {
     uint32_t inputs;
     bool longest;
@@ -566,12 +566,12 @@ static uint32_t values_search(const struct value *items, uint32_t count, struct 
 
 struct array_sort {
     struct sort fields;
-    /* sortBy: 1 or -1 compares the elements themselves */
+    /* sortBy is 1 or -1, which compares the elements themselves. */
     bool whole;
     bool descending;
 };
 
-/* An element with its key, which memcmp orders. */
+/* An element with its sort key. memcmp compares two keys. */
 struct keyed {
     struct value item;
     const uint8_t *key;
@@ -831,7 +831,7 @@ static const struct expression_arguments some_arguments = {
  */
 
 struct set {
-    /* Ascending, without duplicates. */
+    /* The elements, ascending and without duplicates. */
     struct value *items;
     uint32_t count;
 };

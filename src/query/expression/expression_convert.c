@@ -26,13 +26,13 @@ enum convert_format {
 
 /* The arguments of $convert besides the type. */
 struct convert_how {
-    /* The base of numbers as strings: 2, 8, 10, or 16, or 0 if it is not given. */
+    /* The base of a number in a string: 2, 8, 10, or 16, or 0 if the argument is absent. */
     int base;
-    /* The form of binaries as strings. */
+    /* The format of a binary in a string. */
     enum convert_format format;
-    /* The subtype of the binary that is the result. */
+    /* The subtype of a binary result. */
     bson_subtype_t subtype;
-    /* Numbers as binaries begin with the most significant byte. */
+    /* The most significant byte of a number in a binary comes first. */
     bool big_endian;
 };
 
@@ -138,7 +138,7 @@ static truce_status number_to_binary(struct evaluation *run, struct value input,
     if (!to)
         return TRUCE_LIMIT;
     copy_in_order(to, input.data, input.size,
-                  how->big_endian); /* BSON's numbers are little-endian */
+                  how->big_endian); /* The result in BSON is little-endian. */
     return TRUCE_OK;
 }
 
@@ -506,7 +506,7 @@ static truce_status to_nothing(struct evaluation *run, struct value input,
 
 struct target {
     const char *name;
-    /* BSON's number of the type */
+    /* The BSON type. */
     int number;
     convert_function *convert;
 };
@@ -661,8 +661,8 @@ static truce_status run_arguments(const struct expression_node *node, struct eva
     return status;
 }
 
-/* Reads the target of a $convert. `to` is a type, or {type, subtype}. `*target` stays NULL if it is
- * null. */
+/* Reads the target of a $convert. `to` is a type, or {type, subtype}. If the type is null, *target
+ * stays NULL. */
 static truce_status read_to(struct evaluation *run, struct value to, const struct target **target,
                             struct value *subtype)
 {
@@ -724,7 +724,7 @@ static truce_status convert_or_else(const struct expression_node *node, struct e
     status = target->convert(run, input, how, result);
     run->error = error;
     if (status == TRUCE_LIMIT)
-        /* Again, for its error. */
+        /* The conversion runs again, to set its error. */
         return target->convert(run, input, how, result);
     return status ? truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result) : status;
 }

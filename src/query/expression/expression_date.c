@@ -60,7 +60,7 @@ typedef int64_t part_function(const struct date_parts *parts);
 
 struct part {
     part_function *get;
-    /* The result is an int64, otherwise an int32. */
+    /* The result is an int64. Otherwise it is an int32. */
     bool is_long;
 };
 
@@ -395,7 +395,7 @@ static truce_status compile_from_parts(struct expression_compiler *compiler,
  */
 
 #define DAY_MS INT64_C(86400000)
-/* Dates beyond it are not computed. */
+/* Dates whose absolute value is greater are out of range. */
 #define LIMIT_MS (INT64_MAX / 2)
 
 enum kind { KIND_MS, KIND_DAYS, KIND_MONTHS };
@@ -403,7 +403,7 @@ enum kind { KIND_MS, KIND_DAYS, KIND_MONTHS };
 struct unit {
     const char *name;
     enum kind kind;
-    /* In milliseconds, days, or months. */
+    /* The length of the unit, in milliseconds, days, or months by its kind. */
     int64_t size;
 };
 
@@ -617,7 +617,7 @@ static int64_t math_number_of(int64_t date, const struct unit *unit, const struc
 
     if (unit->kind == KIND_MONTHS)
         return math_floor_divide(local_months(date, zone), unit->size);
-    /* 1970-01-04, day 3, was a Sunday */
+    /* Day 3, 1970-01-04, was a Sunday. */
     if (unit->kind == KIND_DAYS)
         return math_floor_divide(local_days(date, zone) - (is_week(unit) ? 3 + weekday : 0),
                                  unit->size);
@@ -705,7 +705,7 @@ static bool truncate_date(int64_t date, const struct unit *unit, int64_t bin,
         origin = truce__date_from_local(DAYS_TO_2000 * DAY_MS, zone);
         return bin_start(date, origin, size, result);
     }
-    /* 2000-01-01 was a Saturday, number 6 */
+    /* 2000-01-01 was a Saturday, weekday 6. */
     if (is_week(unit))
         origin += (weekday + 7 - 6) % 7;
     return bin_start(local_days(date, zone), origin, size, &start) &&
@@ -768,13 +768,13 @@ static const struct expression_arguments trunc_arguments = {
 
 /* Formats dates as strings and parses them: $dateToString, $dateFromString. */
 
-/* The order of the arguments; the same for both operators as far as both have them. */
+/* The order of the arguments of both operators. */
 enum { ARGUMENT_DATE, ARGUMENT_FORMAT, ARGUMENT_ZONE, ARGUMENT_ON_NULL, ARGUMENT_ON_ERROR };
 
 struct text_arguments {
     struct value date, format;
     struct date_zone zone;
-    /* False if it was null. */
+    /* False if the argument was null or missing. */
     bool zone_given;
 };
 

@@ -13,7 +13,8 @@ static truce_status expression_let_evaluate(struct value source, struct query_co
         return status;
     status = truce__expression_evaluate(expression, truce__value_missing(), NULL, context, result,
                                         error);
-    /* The result may point into the expression. */
+    /* Copies the result before the expression is freed, because it may point into the
+     * expression. */
     if (!status)
         *result = truce__value_copy(context->arena, *result);
     truce__expression_free(expression);

@@ -36,15 +36,15 @@
 
 struct growth {
     struct arena arena;
-    /* Builds an array. */
+    /* The builder of an array. */
     struct builder builder;
-    /* Builds a string, in the form in which a value stores it. */
+    /* The buffer of a string, in the form of a BSON value. */
     struct buffer text;
-    /* Builds a document. Its keys and values are in the arena. */
+    /* The fields of a document. Keys and values are in the arena. */
     struct field_table table;
-    /* The bytes of its current values. */
+    /* The bytes of the current values of the document's fields. */
     size_t live;
-    /* The value is in one of the members above. */
+    /* The first step has ended: one of the members above contains the value. */
     bool begun;
 };
 
@@ -58,7 +58,8 @@ static bool growth_is_operator(const struct expression_node *node, const char *n
     return node->operator&& !strcmp(node->operator->name, name);
 }
 
-/* Slots are assigned once, so a node with this slot reads the variable. */
+/* Returns whether the node reads the variable in the slot. Each slot is assigned to one
+ * variable. */
 static bool growth_reads(const struct expression_node *node, uint32_t slot)
 {
     if (!node || truce__expression_is_constant_node(node))
@@ -261,7 +262,7 @@ static bool set_field(struct growth *growth, const char *name, uint32_t length, 
                                   length, value);
 }
 
-/* Removes the values that were replaced. */
+/* Copies the current values to new memory, without those that were replaced. */
 static bool growth_compact(struct growth *growth)
 {
     struct growth smaller = {.begun = true};
@@ -357,7 +358,7 @@ static truce_status growth_turn(struct growth *growth, const struct expression_n
         body = body->operands[truce__value_truth(condition) ? 1 : 2];
     }
     if (!body->operator)
-        return TRUCE_OK; /* The variable itself. */
+        return TRUCE_OK; /* A body that is only the variable changes nothing. */
     if (growth_is_operator(body, "$mergeObjects") &&
         (growth->begun || value->type == BSON_TYPE_DOCUMENT || truce__value_is_nullish(*value)))
         return merge_all(growth, body, run, value);
@@ -634,11 +635,11 @@ static truce_status compile_loop(struct expression_compiler *compiler,
 enum { REDUCE_INPUT, REDUCE_INITIAL, REDUCE_BODY };
 
 struct reduction {
-    /* Its arena is the caller's, or one of `scratch`. */
+    /* The evaluation of the body. Its arena is the caller's, or one of `scratch`. */
     struct evaluation run;
     struct arena *callers;
     struct arena scratch[2];
-    /* The number of the scratch arena that is used next. */
+    /* The index of the scratch arena that is used next. */
     int next;
     /* The bytes of the arena when the reduction began to use it. */
     size_t base;
@@ -660,7 +661,7 @@ static void loop_compact(struct reduction *reduction, struct value *value)
     else
         truce__arena_release(from);
     reduction->run.arena = to;
-    /* The list may have been in `from`. */
+    /* The cached list may point into the arena `from`. */
     reduction->run.list = (struct evaluation_list){NULL};
     reduction->run.among = (struct evaluation_among){NULL};
     reduction->base = to->bytes;

@@ -22,7 +22,7 @@ static struct value math_integer(struct evaluation *run, int64_t number, uint8_t
     return truce__value_from_int64(run->arena, number);
 }
 
-/* Converts any number; a double with its 15 certain digits. */
+/* Converts any number to a decimal. A double is converted with 15 significant digits. */
 static decimal math_decimal(struct value number)
 {
     return truce__decimal_of_bson(truce__number_to_decimal(number));
@@ -169,9 +169,9 @@ static truce_status apply_subtract(const struct expression_node *node, struct ev
 
 struct product {
     uint8_t type;
-    /* While the type is INT32 or INT64. */
+    /* The product while the type is INT32 or INT64. */
     int64_t integer;
-    /* While the type is DOUBLE. */
+    /* The product while the type is DOUBLE. */
     double real;
     decimal decimal;
 };
@@ -323,18 +323,18 @@ static truce_status math_refuse_type(const struct expression_node *node, struct 
 
 /* -- one number to one number ----------------------------------------------------------------- */
 
-/* The differences between $exp and similar operators. Integers are converted to doubles. */
+/* The properties of $exp and similar operators. They convert integers to doubles. */
 struct function {
     double (*of_double)(double);
     decimal (*of_decimal)(decimal number, _IDEC_round rounding, _IDEC_flags *flags);
-    /* The result for an integer is the integer itself. */
+    /* The result for an integer is the integer. */
     bool keeps_integers;
     bool (*allows)(struct value number);
     /* The code of the error for a number outside the domain. */
     uint32_t code;
     const char *must;
-    /* An array is the operand itself, not a list of operands. A wrong type is CODE_TYPE_MISMATCH
-     * then. */
+    /* An array is the operand, not a list of operands. The code for a wrong type is
+     * CODE_TYPE_MISMATCH then. */
     bool takes_array;
 };
 
@@ -679,7 +679,7 @@ typedef decimal decimal_function(decimal number, _IDEC_round rounding, _IDEC_fla
 struct angle_function {
     double (*of_double)(double);
     decimal_function *of_decimal;
-    /* The domain. */
+    /* The bounds of the domain. */
     double least, greatest;
     /* The ends are not in the domain. */
     bool open;
@@ -938,7 +938,7 @@ static truce_status compile_rand(struct expression_compiler *compiler,
 struct accumulation {
     struct sum sum;
     struct deviation deviation;
-    /* Missing if there is no value yet. */
+    /* The least or greatest value so far, or missing. */
     struct value extreme;
 };
 

@@ -155,7 +155,7 @@ static truce_status set_pair(struct evaluation *run, struct field_table *table,
 static truce_status add_pairs(struct evaluation *run, struct field_table *table, struct value array)
 {
     struct fields fields = truce__fields(array);
-    /* The type of the first item, which all must have. */
+    /* The type of the first item. All items must have it. */
     uint8_t type = 0;
 
     while (truce__fields_next(&fields)) {
@@ -324,7 +324,8 @@ static truce_status apply_binary_size(const struct expression_node *node, struct
     if (operands[0].type != BSON_TYPE_BINARY && operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(51276, run->error, "$binarySize takes a string or a binary, not %s",
                              truce__type_name(operands[0].type));
-    /* Both have five bytes besides their content. */
+    /* BSON's size counts 5 bytes besides the content: for binary, length and subtype; for a string,
+     * length and NUL. */
     *result = truce__value_from_int32(run->arena, (int32_t)operands[0].size - 5);
     return TRUCE_OK;
 }

@@ -59,7 +59,7 @@ static void walk_items(struct walk *walk, uint32_t part, struct value array,
 
     while (truce__fields_next(&fields)) {
         if (fields.value.type == BSON_TYPE_DOCUMENT)
-            /* The builder has the result. */
+            /* The result is appended to the builder. */
             (void)walk_value(walk, part, fields.value, builder);
     }
 }
@@ -197,7 +197,7 @@ static const struct expression_scope *find_variable(const struct expression_comp
 
 /* -- variables of the command ------------------------------------------------------------------ */
 
-/* 0 if it is not set. */
+/* The value of $$CLUSTER_TIME in this thread, or 0 if it is not available. */
 static _Thread_local uint64_t cluster_time;
 static _Thread_local const bson_t *let_values;
 static _Thread_local bool let_alone;
@@ -287,7 +287,7 @@ static truce_status compile_path(struct expression_compiler *compiler, uint32_t 
         truce_status status = truce__expression_field_check(at, part, compiler->error);
         if (status)
             return status;
-        /* Terminated by a NUL. */
+        /* A copy of the part, NUL-terminated. */
         char *name = truce__arena_take(compiler->arena, part + 1);
         memcpy(name, at, part);
         name[part] = '\0';
@@ -373,7 +373,8 @@ static truce_status compile_variable(struct expression_compiler *compiler, const
     if (!scope && !dot)
         return compile_system_variable(compiler, text, name_length, node);
     if (!scope) {
-        /* $$NOW and $$REMOVE have no fields: the path is checked, and its value is missing */
+        /* $$NOW and $$REMOVE have no fields, so the value of a path is missing. The path is still
+         * checked. */
         status = compile_system_variable(compiler, text, name_length, node);
         if (!status)
             status = compile_path(compiler, 0, dot + 1, length - name_length - 1, node);

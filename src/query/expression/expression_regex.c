@@ -115,17 +115,17 @@ struct search {
     struct value input;
     const char *text;
     uint32_t length;
-    /* NULL if pattern or input is null, and nothing matches. */
+    /* The expression, or NULL if the pattern or the input is null, so that nothing matches. */
     const struct regex *regex;
-    /* The same, if the search must free it. */
+    /* The expression if this search has compiled it and must free it. */
     struct regex *own;
     struct regex_span *spans;
-    /* Including the whole match. */
+    /* The number of groups, including the whole match. */
     uint32_t groups;
     bool found;
     /* The number of bytes whose characters have been counted. */
     size_t counted;
-    /* Their number of characters. */
+    /* The number of characters in these bytes. */
     int32_t character;
 };
 

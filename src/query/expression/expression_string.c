@@ -293,7 +293,7 @@ static truce_status apply_split(const struct expression_node *node, struct evalu
 
 /* -- $trim, $ltrim, $rtrim -------------------------------------------------------------------- */
 
-/* Trimmed by default: Unicode's white space, and the zero byte. */
+/* The characters that are trimmed by default: Unicode's white space, and the zero byte. */
 static const char blanks[] = "\0 \t\n\v\f\r"
                              "\xc2\xa0\xe1\x9a\x80"
                              "\xe2\x80\x80\xe2\x80\x81\xe2\x80\x82\xe2\x80\x83\xe2\x80\x84\xe2\x80"
@@ -303,10 +303,12 @@ struct trim {
     bool left, right;
 };
 
-/* The characters of a set; `sorted` is used if there are too many to compare with each. */
+/* A set of characters. */
 struct characters {
     const char *bytes;
     size_t length;
+    /* The numbers of the characters (string_number_of), ascending, or NULL for a set of few bytes,
+     * which is searched linearly. */
     uint32_t *sorted;
     uint32_t count;
 };
@@ -428,12 +430,12 @@ enum { REPLACE_INPUT, REPLACE_FIND, REPLACE_BY };
 struct replacement {
     const char *text, *find, *by;
     uint32_t length, find_length, by_length;
-    /* In place of `find`; or NULL. */
+    /* The regular expression to find, or NULL if `find` is a string. */
     const struct regex *regex;
     bool all;
 };
 
-/* A part of the text; `at` is NULL if there is no part. */
+/* A match in the text. If nothing matches, `at` is NULL. */
 struct replaced {
     const char *at;
     size_t length;
@@ -509,7 +511,7 @@ static truce_status replace_in(const struct replacement *replacement, struct eva
     at = begin_text(run, length, &data);
     if (!at)
         return TRUCE_LIMIT;
-    /* Computes the same length again. */
+    /* Cannot fail: the first pass has found the same matches. */
     status = string_replace(replacement, run, at, &length);
     if (!status)
         *result = end_text(data, length);
@@ -585,7 +587,7 @@ static truce_status substring_part_of(struct evaluation *run, const char *text, 
 
 /* -- $substr, $substrBytes -------------------------------------------------------------------- */
 
-/* Truncates fractions. */
+/* Converts a number to an int64, without its fraction. */
 static truce_status to_int64(struct evaluation *run, struct value number, int64_t *result)
 {
     double real;
@@ -675,7 +677,7 @@ static truce_status substring_apply_characters(const struct expression_node *nod
 struct search {
     const char *text, *part;
     uint32_t length, part_length;
-    /* In the operator's unit. */
+    /* The range to search, in the operator's unit: bytes or characters. */
     int32_t start, end;
 };
 

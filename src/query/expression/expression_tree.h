@@ -33,9 +33,9 @@ struct expression_node;
 
 /* The array whose element was read last. When it is read again, all its elements are listed. */
 struct evaluation_list {
-    /* The data of the array, or NULL if none exists. */
+    /* The bytes of the array, or NULL if no array was read. */
     const uint8_t *data;
-    /* NULL until the array is read again */
+    /* The elements, or NULL before the array is read again. */
     struct value *items;
     uint32_t count;
 };
@@ -43,7 +43,7 @@ struct evaluation_list {
 /* The array that was last searched for a value. When it is searched again, a set of its values is
  * made. */
 struct evaluation_among {
-    /* NULL means no array. */
+    /* The bytes of the array, or NULL if no array was searched. */
     const uint8_t *data;
     struct value_set *set;
 };
@@ -54,13 +54,13 @@ struct evaluation {
     struct query_context *context;
     /* The arena of results: context->arena, or scratch memory in a $reduce. */
     struct arena *arena;
-    /* The maximum of that arena. */
+    /* The size that the arena must not exceed. */
     size_t bytes_max;
-    /* The variables. */
+    /* The values of the variables, by slot. */
     struct value *slots;
     struct evaluation_list list;
     struct evaluation_among among;
-    /* For ROOT and CURRENT, or NULL if none exists. */
+    /* The finder of the fields of ROOT and CURRENT, or NULL. */
     struct field_finder *finder;
     bson_error_t *error;
 };
@@ -73,7 +73,7 @@ typedef truce_status expression_apply_function(const struct expression_node *nod
 
 struct expression_node {
     expression_evaluate_function *evaluate;
-    /* NULL for a constant, a path, an object, and an array. */
+    /* The operator, or NULL for a constant, a path, an object, or an array. */
     const struct expression_operator *operator;
     struct expression_node **operands;
     uint32_t count;
@@ -81,12 +81,12 @@ struct expression_node {
     uint32_t slot;
     /* The value of a constant. */
     struct value value;
-    /* Private to the operator. */
+    /* Data that is private to the operator. */
     const void *extra;
 };
 
 struct expression_key {
-    /* Terminated by a NUL. */
+    /* The name, NUL-terminated. */
     const char *name;
     uint32_t length;
 };
@@ -110,10 +110,11 @@ struct expression_compiler {
     const struct expression_operator *const *operators;
     /* The visible variables, the innermost first. */
     const struct expression_scope *scope;
-    /* The number used so far. */
+    /* The number of slots in use. */
     uint32_t slots;
     uint32_t depth;
-    /* The steps that remain for folding this expression, whatever others have used. */
+    /* The steps that remain for folding this expression. They are in addition to those of the
+     * thread. */
     uint32_t fold_steps;
     bson_error_t *error;
 };
@@ -131,30 +132,30 @@ typedef truce_status expression_compile_function(struct expression_compiler *com
                                                  struct expression_node **node);
 
 struct expression_arguments {
-    /* MongoDB's code for an argument that is not a document; 0 means that the argument is a list of
-     * operands then. */
+    /* MongoDB's code for an argument that is not a document. 0 means that such an argument is a
+     * list of operands. */
     uint32_t not_document;
-    /* MongoDB's code for a field that is not in the list */
+    /* MongoDB's code for a field that is not in the list. */
     uint32_t unknown;
     struct {
         const char *name;
-        /* The code if it is not given; 0 if it is optional. */
+        /* MongoDB's code if the argument is absent, or 0 if it is optional. */
         uint32_t missing;
     } list[EXPRESSION_NAMED_MAX];
 };
 
 enum {
-    /* Is not folded though all operands are constants: $rand, $zip. */
+    /* The operator is not folded, even if all operands are constants ($rand, $zip). */
     EXPRESSION_UNFOLDED = 1,
-    /* A wrong number of operands is 28667, not 16020. */
+    /* The code for a wrong number of operands is 28667 instead of 16020. */
     EXPRESSION_RANGED = 2,
 };
 
-/* A value of operands_max: no maximum. */
+/* The value of operands_max that means no maximum. */
 #define EXPRESSION_ANY 0xffffu
 
 struct expression_operator {
-    /* With its `$`; NULL ends a table. */
+    /* The name with its `$`. NULL ends a table. */
     const char *name;
     uint16_t operands_min, operands_max;
     uint32_t flags;
@@ -162,9 +163,10 @@ struct expression_operator {
     expression_evaluate_function *evaluate;
     expression_compile_function *compile;
     const struct expression_arguments *arguments;
-    /* Copied into the node: how it differs from similar operators. */
+    /* Copied into the node. It says how the operator differs from similar ones. */
     const void *extra;
-    /* Runs after the operands are compiled: checks and prepares constants (a regex). */
+    /* Runs after the operands are compiled. Checks and prepares constants, for example a regular
+     * expression. */
     truce_status (*prepare)(struct expression_compiler *compiler, struct expression_node *node);
 };
 

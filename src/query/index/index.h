@@ -14,15 +14,15 @@ struct index_spec {
     bool unique, sparse;
     /* The index is maintained, but no query uses it. */
     bool hidden;
-    /* {_id: 1}; unique although the option is not given */
+    /* The index is {_id: 1}, which is always unique. */
     bool is_id;
-    /* TTL, or -1 if none exists. */
+    /* The option expireAfterSeconds, or -1. */
     int64_t expire_after_s;
     /* The key pattern, as the user gave it. */
     bson_t *key;
-    /* May be NULL. */
+    /* The option partialFilterExpression, or NULL. */
     bson_t *partial_filter;
-    /* Compiled partial_filter, or NULL. */
+    /* The compiled `partial_filter`, or NULL. */
     struct match *partial;
 };
 

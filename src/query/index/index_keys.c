@@ -59,7 +59,7 @@ static truce_status wildcard_below(struct field_keys *keys, struct value contain
         size_t before = path->size;
 
         if (memchr(fields.key, '.', fields.key_length) || (is_root && !strcmp(fields.key, "_id")))
-            /* A query cannot name a field with a dot. */
+            /* A field whose name has a dot gets no key, because no query can name it. */
             continue;
         if (!in_array) {
             if (!is_root)

@@ -59,7 +59,7 @@ static truce_status compare_index(const struct index_spec *there, const struct i
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error)
 {
-    /* Whatever its name: each collection has it. */
+    /* Each collection has the index of _id, so it exists under any name. */
     *present = spec->is_id;
     if (*present)
         return TRUCE_OK;
@@ -126,7 +126,7 @@ void truce__index_spec_of_id(struct index_spec *spec)
     bson_destroy(&definition);
 }
 
-/* Returns the name in {"": "name"}, or NULL. */
+/* Returns the name in a hint {"": "name"}, or NULL for any other hint. */
 static const char *hint_name(const bson_t *hint)
 {
     struct fields fields = truce__fields(truce__value_document(hint));
@@ -165,11 +165,11 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
 
 struct key_search {
     const struct key_field *field;
-    /* The rest of the key, from this field on. */
+    /* The rest of the key, from the current field on. */
     const uint8_t *key;
     size_t size;
     struct buffer scratch;
-    /* The length of the field's encoding, after it was found. */
+    /* The length of the current field's encoding, once the search has found its value. */
     size_t length;
     struct value found;
 };

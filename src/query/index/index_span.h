@@ -13,11 +13,11 @@
 #include "query/index/index.h"
 
 struct index_span {
-    /* The keys from `from` up to, but without, `to`; empty: no bound. */
+    /* The keys from `from` (inclusive) to `to` (exclusive). An empty buffer means no bound. */
     struct buffer from, to;
 };
 
-/* Returns whether one of them is given and is not {}. */
+/* Returns whether `min` or `max` is given and is not {}. */
 bool truce__index_span_given(const bson_t *min, const bson_t *max);
 
 /* Checks the bounds as far as possible without the indexes. Fails with code 51176 if they do not
@@ -39,7 +39,8 @@ static inline void truce__index_span_release(struct index_span *span)
     truce__buffer_release(&span->to);
 }
 
-/* Returns the least of a document's keys that is in the span, borrowed; false if no key is. */
+/* Finds the least key of a document in the span. The key is borrowed. Returns false if no key is in
+ * the span. */
 bool truce__index_span_first(const struct index_span *span, const struct field_keys *keys,
                              const uint8_t **key, size_t *size);
 
@@ -49,7 +50,7 @@ bool truce__index_span_first(const struct index_span *span, const struct field_k
 struct keyer {
     struct index_spec spec;
     struct index_span span;
-    /* The keys of the last document. */
+    /* The keys of the current document. */
     struct field_keys keys;
 };
 
@@ -58,8 +59,8 @@ truce_status truce__keyer_new(const struct index_spec *spec, const bson_t *min, 
                               struct keyer **keyer, bson_error_t *error);
 void truce__keyer_free(struct keyer *keyer);
 
-/* Returns the least key of the document in the span, valid until the next call; NULL if it has
- * none. */
+/* Sets *key to the least key of the document in the span, or to NULL. The key is valid until the
+ * next call. */
 truce_status truce__keyer_key(struct keyer *keyer, struct value document, const uint8_t **key,
                               size_t *size, bson_error_t *error);
 

@@ -16,7 +16,7 @@
 #include "query/index/index.h"
 #include "query/match/match.h"
 
-/* InvalidIndexSpecificationOption */
+/* MongoDB's code InvalidIndexSpecificationOption. */
 #define CODE_INVALID_INDEX_OPTION 197
 #define CODE_TOO_MANY_FIELDS      13103
 
@@ -324,7 +324,7 @@ static truce_status option_unsupported(const char *name, struct value value,
 static const struct option {
     const char *name;
     option_function *parse;
-    /* The _id index may have it. */
+    /* The index of _id may have the option. */
     bool of_id;
 } options[] = {
     {"name", option_name, true},

@@ -82,19 +82,20 @@ struct entry {
 
 /* The equalities of one path: `count` of the table's entries. */
 struct group {
-    /* MATCH_GROUP; its path is borrowed, and `extra` is the group itself */
+    /* A node of kind MATCH_GROUP, for the walk. Its path is borrowed, and `extra` points to the
+     * group. */
     struct match_node node;
     const struct entry *entries;
     uint32_t count;
 };
 
 struct match_table {
-    /* Ordered by path, operand, and child. */
+    /* The equalities of all groups, ordered by path, operand, and child. */
     struct entry *entries;
     struct group *groups;
     uint32_t entries_count, groups_count;
     uint32_t words;
-    /* A bit for each child. */
+    /* A bit for each child that must be tested itself. */
     uint64_t *direct;
 };
 
@@ -250,7 +251,7 @@ static uint64_t *find_hits(const struct match_table *table, struct value value,
 
     run->hits = hits;
     for (uint32_t i = 0; i < table->groups_count && truce__match_spend(run, 1); i++)
-        /* Always returns false. */
+        /* The test of a group always returns false. */
         (void)test(&table->groups[i].node, value, run);
     run->hits = outer;
     return hits;
@@ -267,7 +268,7 @@ static bool match_table_any(const struct match_node *node, struct value value,
         uint64_t word = hits[i / 64] | table->direct[i / 64];
 
         if (!word)
-            /* Skips this word: it has no bits. */
+            /* No bit of this word is set, so the loop skips it. */
             i |= 63;
         else if (word >> i % 64 & 1)
             any = truce__match_spend(run, 1) && test(node->children[i], value, run);
@@ -330,7 +331,7 @@ static bool test_equal(const struct match_node *node, struct value value, struct
 
 static enum comparison comparison_of(enum match_kind kind)
 {
-    return (enum comparison)(kind - MATCH_EQ); /* Both list them in the same order. */
+    return (enum comparison)(kind - MATCH_EQ); /* Both enumerations have the same order. */
 }
 
 static bool test_order(const struct match_node *node, struct value value, struct match_run *run)
@@ -409,7 +410,7 @@ static bool test_mod(const struct match_node *node, struct value value, struct m
 
     if (!truce__value_is_number(value) || !truce__number_truncate(value, &whole))
         return false;
-    /* INT64_MIN % -1 overflows */
+    /* INT64_MIN % -1 would overflow. */
     return (modulus->divisor == -1 ? 0 : whole % modulus->divisor) == modulus->remainder;
 }
 
@@ -551,7 +552,7 @@ static struct value field_of_part(struct value document, const struct path_part 
     if (document.size < FIELD_FINDER_BYTES)
         return truce__value_field(document, part->name, part->length);
     value = truce__field_finder_find(&run->finder, document, part->name, part->length, &steps);
-    /* run->status has the error. */
+    /* A failure is in run->status. */
     (void)truce__match_spend(run, steps);
     return value;
 }
@@ -682,7 +683,7 @@ static int place_rank(enum match_kind kind)
     return rank;
 }
 
-/* Returns whether the place of `child` counts rather than that of `before`, the child before it. */
+/* Returns whether the position of `child` counts, and not that of `before`, the child before it. */
 static bool place_wins(const struct match_node *child, const struct match_node *before)
 {
     int order = place_rank(child->kind) - place_rank(before->kind);
@@ -698,7 +699,7 @@ static bool has_first_part(const struct match_node *node, const struct path *pat
            !memcmp(a->name, b->name, a->length);
 }
 
-/* Returns whether each condition through the pinned array holds. */
+/* Returns whether each condition whose path leads through the pinned array holds. */
 static bool pinned_holds(const struct match_node *node, const struct path *path, struct value value,
                          match_node_test *test, struct match_run *run)
 {
@@ -711,8 +712,8 @@ static bool pinned_holds(const struct match_node *node, const struct path *path,
     return run->status == TRUCE_OK;
 }
 
-/* Returns the first element of the array of `place` that meets all conditions on that array, or
- * `place`. */
+/* Returns the position of the first element of the array of `place` that meets all conditions on
+ * that array, or `place` if no element does. */
 static struct match_place shared_place(const struct match_node *node, const struct path *path,
                                        struct match_place place, struct value value,
                                        match_node_test *test, struct match_run *run)
@@ -793,7 +794,7 @@ static bool test_logic(const struct match_node *node, struct value value, match_
     }
 }
 
-/* Tests any node on a document, or on a single element without its paths. */
+/* Tests a node of any kind on a document, or on a single element if the node has an empty path. */
 static bool truce__match_node_test(const struct match_node *node, struct value document,
                                    struct match_run *run)
 {
@@ -806,7 +807,8 @@ static bool truce__match_node_test(const struct match_node *node, struct value d
     holds = test_logic(node, document, truce__match_node_test, run, &known);
     if (known)
         return holds;
-    /* $elemMatch treats an array as a document whose names are the numbers of its elements */
+    /* $elemMatch treats an array as a document whose field names are the numbers of its
+     * elements. */
     if (document.type == BSON_TYPE_ARRAY)
         return match_visit(node, field_of_part(document, node->path.parts, run), 1, run);
     return match_visit(node, document, 0, run);

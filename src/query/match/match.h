@@ -22,38 +22,41 @@ enum match_kind {
     MATCH_AND,
     MATCH_OR,
     MATCH_NOR,
-    /* AND to NOT have children; NOT has one */
+    /* The kinds from AND to NOT have children. NOT has one child. */
     MATCH_NOT,
-    /* TRUE, FALSE: no path, no operand */
+    /* TRUE and FALSE have neither a path nor an operand. */
     MATCH_TRUE,
     MATCH_FALSE,
-    /* EQ to GTE: path, operand; EQ null matches missing and undefined, too */
+    /* The kinds from EQ to GTE have a path and an operand. EQ null also matches missing and
+     * undefined. */
     MATCH_EQ,
     MATCH_LT,
     MATCH_LTE,
     MATCH_GT,
     MATCH_GTE,
-    /* path; operands in the order of values, without duplicates; children: its regexes */
+    /* IN has a path, and operands in the order of values, without duplicates. Its children are its
+     * regular expressions. */
     MATCH_IN,
-    /* path */
+    /* EXISTS has a path. */
     MATCH_EXISTS,
-    /* path, operand as given */
+    /* TYPE has a path, and the operand as given. */
     MATCH_TYPE,
-    /* path, operand (a regex, or the string of $regex) */
+    /* REGEX has a path, and as operand a regular expression or the string of $regex. */
     MATCH_REGEX,
-    /* path, operand as given */
+    /* MOD, SIZE, and BITS have a path, and the operand as given. */
     MATCH_MOD,
     MATCH_SIZE,
     MATCH_BITS,
-    /* $elemMatch over documents: path; children with paths relative to the element */
+    /* $elemMatch over documents has a path, and children with paths relative to the element. */
     MATCH_ELEM_OBJECT,
-    /* $elemMatch over values: path; children that test the element itself, with an empty path */
+    /* $elemMatch over values has a path, and children that test the element itself, with an empty
+     * path. */
     MATCH_ELEM_VALUE,
-    /* $expr, operand as given */
+    /* $expr has the operand as given. */
     MATCH_EXPR,
-    /* $jsonSchema, operand as given */
+    /* $jsonSchema has the operand as given. */
     MATCH_SCHEMA,
-    /* Not in any tree: the node of a group of equalities (match.c). */
+    /* A group of equalities (match.c). No tree contains such a node. */
     MATCH_GROUP,
 };
 
@@ -61,7 +64,7 @@ struct match_node {
     enum match_kind kind;
     /* The path of a leaf or of $elemMatch. */
     struct path path;
-    /* Borrowed from the compiled filter's own copy. */
+    /* The operand, borrowed from the copy of the filter in struct match. */
     struct value operand;
     /* The operands of MATCH_IN. */
     struct value *operands;
@@ -95,9 +98,9 @@ bool truce__match_regex_prefix(const struct match_node *node, const char **prefi
 
 struct match_result {
     bool matched;
-    /* The element of the outermost array on the path that matched, for the positional operators; -1
-     * if none exists. Conditions inside $or, $nor, and $not do not count. Rule 5 of match.c
-     * chooses among several. */
+    /* The element of the outermost array on the path that matched, for the positional operators, or
+     * -1 if the path led through no array. Conditions inside $or, $nor, and $not do not count. Rule
+     * 5 of match.c chooses among several. */
     int64_t array_index;
 };
 

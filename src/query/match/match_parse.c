@@ -92,14 +92,15 @@ static void append_child(struct match_node *parent, struct match_node *child)
 {
     uint32_t count = parent->children_count;
 
-    /* Room grows in powers of two. */
+    /* The array is full, and grows, if the count is 0 or a power of two. */
     if (!(count & (count - 1)))
         parent->children =
             bson_realloc(parent->children, (count ? 2 * count : 1) * sizeof *parent->children);
     parent->children[parent->children_count++] = child;
 }
 
-/* Adds a child, which the parent then owns. To an AND, an AND adds its children instead. */
+/* Adds a child, which the parent then owns. If both are AND, the parent gets the child's children
+ * instead. */
 static void match_node_add(struct match_node *parent, struct match_node *child)
 {
     if (parent->kind != MATCH_AND || child->kind != MATCH_AND) {
@@ -131,7 +132,7 @@ static struct match_node *match_node_flatten(struct match_node *node)
     return only;
 }
 
-/* Returns NOT over the node. */
+/* Returns a NOT whose child is the node. */
 static struct match_node *match_node_negate(struct match_node *node)
 {
     struct match_node *negated = match_node_new(MATCH_NOT);
@@ -404,7 +405,7 @@ bool truce__match_regex_prefix(const struct match_node *node, const char **prefi
     const char *options = truce__regex_options(node->extra);
 
     truce_assert(node->kind == MATCH_REGEX);
-    /* With an alternative, the prefix is one of several. */
+    /* A pattern with "|" may have several prefixes. */
     if (*pattern != '^' || strpbrk(options, "imx") || strchr(pattern, '|'))
         return false;
     *prefix = at = pattern + 1;

@@ -4,7 +4,8 @@
 
 #include "query/condition/comparison.h"
 
-/* Each is looked up from the beginning of the document. */
+/* The maximum number of fields of a plain filter. Each field is looked up from the beginning of the
+ * document. */
 #define FIELDS_MAX 8
 
 static bool is_plain_value(struct value value)
@@ -24,7 +25,7 @@ static bool is_plain_value(struct value value)
     }
 }
 
-/* Returns whether the value is {$exists: bool}, and the bool. */
+/* Returns whether the value is {$exists: BOOL}, and if so, sets *exists. */
 static bool is_existence(struct value value, bool *exists)
 {
     struct fields fields;

@@ -9,12 +9,12 @@
 #include "query/match/match.h"
 
 /* Returns whether the filter is plain: it has a few fields of the document itself, each with
- * {$exists} or with a value that equals only identical values. `*id` becomes the value of _id, or
- * missing. */
+ * {$exists} or with a value that equals only identical values. Sets *id to the value of _id, or to
+ * a missing value. */
 bool truce__match_is_plain(const bson_t *filter, struct value *id);
 
-/* Tests a plain filter without its _id. Returns false if the document needs the compiled filter,
- * because a field is an array, whose elements count, too. */
+/* Tests a plain filter without its _id. Returns false if a field is an array: its elements count,
+ * too, so the document needs the compiled filter. */
 bool truce__match_plain_test(const bson_t *filter, struct value document, bool *matched);
 
 #endif

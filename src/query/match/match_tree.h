@@ -8,16 +8,16 @@
 
 /* The meaning of the tested value. */
 enum match_subject {
-    /* The document itself. */
+    /* The tested value is the document. */
     SUBJECT_DOCUMENT,
-    /* The field named by the first part of each path. */
+    /* The tested value is the field that the first part of each path names. */
     SUBJECT_FIELD,
-    /* No path: the value must equal root->operand as a whole. */
+    /* The conditions have no path: the tested value must equal root->operand as a whole. */
     SUBJECT_EQUAL,
 };
 
 struct match {
-    /* Nodes borrow from it. */
+    /* The copy of the filter, from which the nodes borrow. */
     bson_t *filter;
     struct match_node *root;
     enum match_subject subject;
@@ -25,7 +25,8 @@ struct match {
     char *identifier;
 };
 
-/* An element of the outermost array on a condition's path; index -1: none. */
+/* An element of the outermost array on a condition's path. An index of -1 means that the path led
+ * through no array. */
 struct match_place {
     struct value array;
     int64_t index;
@@ -36,14 +37,14 @@ struct match_run {
     struct query_context *context;
     bson_error_t *error;
     truce_status status;
-    /* Where the conditions so far matched. */
+    /* The position at which the conditions so far have matched. */
     struct match_place place;
     /* Conditions see only this element of the array. */
     struct match_place pinned;
     /* The number of elements that were entered both by name and by number. */
     uint32_t forks;
     struct budget *budget;
-    /* For the document. */
+    /* The finder of the document's fields. */
     struct field_finder finder;
     /* The hits in the table that is tested: a bit for each child. */
     uint64_t *hits;
@@ -54,8 +55,8 @@ static inline bool truce__match_sees(const struct match_run *run, struct value a
     return run->pinned.array.data != array.data || run->pinned.index == index;
 }
 
-/* Spends the steps of work on so many values. Returns false if the time of the call has expired;
- * the test ends then. */
+/* Spends the given number of steps. Returns false if the time of the call has expired; the test
+ * ends then. */
 static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
 {
     if (run->status == TRUCE_OK)
@@ -65,7 +66,7 @@ static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
 
 /* The types to which `extra` points. */
 struct match_types {
-    /* Bit truce__type_bit(type). */
+    /* The bits truce__type_bit(type) of the types. */
     uint64_t mask;
 };
 
@@ -78,15 +79,15 @@ struct match_size {
 };
 
 struct match_bits {
-    /* All of the bits are tested, or any of them. */
+    /* True if all of the bits are tested, false if any bit is enough. */
     bool all;
-    /* The bits must be set, or clear. */
+    /* True if the bits must be set, false if they must be clear. */
     bool set;
     uint32_t count;
     uint32_t positions[];
 };
 
-/* The table of an AND, OR, or NOR with many equalities (match.c). */
+/* A table for an AND, OR, or NOR with many equalities (match.c). */
 struct match_table;
 /* Returns NULL if there are too few equalities. `node` must have its final children. */
 struct match_table *truce__match_table_new(const struct match_node *node);
@@ -100,11 +101,11 @@ typedef bool match_node_test(const struct match_node *node, struct value value,
 bool truce__match_is_operator(const char *name);
 
 struct match_parser {
-    /* For $expr. */
+    /* The variables that $expr may use, or NULL. */
     const char *const *variables;
-    /* Below $elemMatch: $expr is refused. */
+    /* The parser is below an $elemMatch, where $expr is refused. */
     bool inside_element;
-    /* $expr and $jsonSchema are refused: conditions of updates */
+    /* The filter is a condition of an update, where $expr and $jsonSchema are refused. */
     bool special_banned;
     bson_error_t *error;
 };
@@ -115,7 +116,7 @@ struct match_condition {
     uint32_t path_length;
     const char *name;
     struct value value;
-    /* The whole operator document; or missing. */
+    /* The whole document of operators, or missing. */
     struct value siblings;
 };
 

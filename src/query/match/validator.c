@@ -8,7 +8,7 @@ truce_status truce__validator_new(const bson_t *filter, struct match **validator
     return !filter || bson_empty(filter) ? TRUCE_OK : truce__match_new(filter, validator, error);
 }
 
-/* Fails with the error of a document that does not match. The server parses this message
+/* Fails because the document does not match. The server parses this message
  * (server/call/call_error.c). */
 static truce_status validator_refuse(const bson_t *document, const char *collection,
                                      bson_error_t *error)

@@ -33,9 +33,9 @@ struct node {
     struct node *first, *last;
     const char *name;
     uint32_t length;
-    /* The number among the children of its parent. */
+    /* The number of this node among the children of its parent. */
     uint32_t number;
-    /* NULL means a branch. */
+    /* The expression of a leaf, or NULL for a branch. */
     struct expression *expression;
     /* The names of the children; the data of each value points to the child. */
     struct field_table names;

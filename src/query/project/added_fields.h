@@ -8,11 +8,11 @@
 struct addition;
 
 /* Compiles {a: <expression>, "b.c": <expression>, d: {e: <expression>}}. Expressions may use
- * `variables` (NULL-terminated, or NULL if none exists). Codes 40176, 40180, 40181, 40183, and
- * those of field paths. */
+ * `variables` (NULL-terminated, or NULL). Codes 40176, 40180, 40181, 40183, and those of field
+ * paths. */
 truce_status truce__addition_new(struct value specification, const char *const *variables,
                                  struct addition **addition, bson_error_t *error);
-/* Returns whether it adds this field of a document, or a field within it. */
+/* Returns whether the addition sets this field of a document, or a field within it. */
 bool truce__addition_has(const struct addition *addition, const char *field, uint32_t length);
 void truce__addition_free(struct addition *addition);
 

@@ -8,10 +8,10 @@
 #define RECORD_ID "$recordId"
 
 struct find_result {
-    /* NULL means the whole document. */
+    /* The projection, or NULL for the whole document. */
     struct project *project;
     bool key, record_id;
-    /* Makes the keys of `key`; NULL if the key is {}. */
+    /* Makes the key for the result, or NULL if the result has {} as the key. */
     struct keyer *keyer;
 };
 
@@ -68,8 +68,8 @@ static truce_status find_result_make_key(struct keyer *keyer, struct value docum
     return status;
 }
 
-/* Appends the number of the record to a document. A field of that name in the document gives way to
- * the number of the record. */
+/* Appends the number of the record to a document. It replaces a field of the document with that
+ * name. */
 static void append_record(bson_t *result, int64_t record)
 {
     bson_t own;

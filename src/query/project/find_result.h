@@ -7,13 +7,13 @@
 #include "query/project/project.h"
 
 struct find_result_options {
-    /* NULL or {}: none */
+    /* The projection. NULL or {} means none. */
     const bson_t *projection;
-    /* The same as in truce__project_new. */
+    /* The query, as in truce__project_new. */
     const struct match *match;
-    /* Only the key of `index` is shown. */
+    /* Show only the key in `index`. */
     bool key;
-    /* The index of the hint, or NULL if none exists. */
+    /* The index of the hint, or NULL without a hint. */
     const struct index_spec *index;
     const bson_t *min, *max;
     bool record_id;

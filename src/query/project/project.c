@@ -101,11 +101,11 @@ struct walk {
     const struct project *project;
     struct query_context *context;
     struct value root;
-    /* The positional element, or -1 if none exists. */
+    /* The index of the element that the query matched, or -1. */
     int64_t matched;
 };
 
-/* The path of the walk to a value. */
+/* Properties of the path on which the walk has reached a value. */
 struct way {
     /* The first array on this path shows one element. */
     bool positional;
@@ -122,7 +122,8 @@ struct shown {
 struct shown_list {
     struct shown *items;
     uint32_t count;
-    /* If some branches are computed, for each branch: its item plus one; 0 if none exists. */
+    /* places[i]: the number (from 1) of the item of branch i, or 0 if the branch has no item yet.
+     * NULL if no branch is computed. */
     uint32_t *places;
 };
 
@@ -226,7 +227,8 @@ static truce_status show_whole(const struct walk *walk, const struct project_bra
     return status ? status : array_of_one(walk, element, result, error);
 }
 
-/* Shows an existing field; MISSING: it is not shown, or not yet. */
+/* Sets *result to what is shown of an existing field, or to MISSING if it is not shown, or is
+ * computed later. */
 static truce_status show_field(const struct walk *walk, const struct project_branch *branch,
                                struct value value, struct way way, struct value *result,
                                bson_error_t *error)
@@ -316,7 +318,7 @@ static uint32_t project_count_fields(struct value document)
     return count;
 }
 
-/* Shows a document; if it is MISSING, the result has only computed fields. */
+/* Shows a document. If the document is MISSING, the result has only computed fields. */
 static truce_status show_document(const struct walk *walk, const struct project_node *node,
                                   struct value document, struct way way, struct value *result,
                                   bson_error_t *error)
@@ -400,7 +402,7 @@ static truce_status show_positional(const struct walk *walk, const struct projec
     return array_of_one(walk, shown, result, error);
 }
 
-/* Shows a value at a node of the tree; MISSING: no part of it is shown. */
+/* Sets *result to what is shown of a value at a node of the tree, or to MISSING if nothing is. */
 static truce_status project_show(const struct walk *walk, const struct project_node *node,
                                  struct value value, struct way way, struct value *result,
                                  bson_error_t *error)
@@ -416,7 +418,7 @@ static truce_status project_show(const struct walk *walk, const struct project_n
     return TRUCE_OK;
 }
 
-/* Sets the positional element; without `found`, the query is tested again. */
+/* Finds the positional element. If `found` is NULL, tests the query again. */
 static truce_status find_matched(struct walk *walk, const struct match_result *found,
                                  bson_error_t *error)
 {

@@ -13,12 +13,13 @@ struct project;
 truce_status truce__project_new(const bson_t *projection, const struct match *match,
                                 struct project **project, bson_error_t *error);
 /* Compiles the projection of a stage $project, which has no $slice for arrays, no $elemMatch, and
- * no positional path. Expressions may use `variables` (NULL-terminated, or NULL if none exists),
- * whose values are in context->variables. */
+ * no positional path. Expressions may use `variables` (NULL-terminated, or NULL), whose values are
+ * in context->variables. */
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
                                       struct project **project, bson_error_t *error);
 bool truce__project_is_exclusion(const struct project *project);
-/* Returns whether it leaves this field of each document unchanged, also if the field is missing. */
+/* Returns whether the projection leaves this field of each document unchanged, also if it is
+ * missing. */
 bool truce__project_keeps(const struct project *project, const char *field, uint32_t length);
 void truce__project_free(struct project *project);
 

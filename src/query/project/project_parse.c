@@ -74,7 +74,7 @@ static struct project_branch *parse_add_branch(struct project *project, struct p
     return branch;
 }
 
-/* Returns the place of a path in the tree, which is made if necessary. The caller fills *leaf. */
+/* Finds or makes the branch of a path in the tree. The caller fills *leaf. */
 static truce_status add_path(struct parser *parser, const char *path, bool positional,
                              bool computed, struct project_branch **leaf, bson_error_t *error)
 {
@@ -375,7 +375,7 @@ static truce_status project_parse_field(struct parser *parser, const char *paren
                                   parser->project->stage ? 31252 : 31310, error);
 }
 
-/* Returns the type if no field decides. */
+/* Returns the type of a projection in which no field decides. */
 static enum type default_type(const struct parser *parser)
 {
     if (parser->has_slice)

@@ -29,7 +29,7 @@ enum project_kind {
 struct project_node;
 
 struct project_branch {
-    /* NUL-terminated */
+    /* The name, NUL-terminated. */
     const char *name;
     uint32_t length;
     enum project_kind kind;
@@ -38,24 +38,25 @@ struct project_branch {
     union {
         struct project_node *node;
         struct expression *expression;
-        /* {field: {$elemMatch: ...}} for the document */
+        /* The condition {field: {$elemMatch: ...}}, compiled for the document. */
         struct match *match;
         struct {
             int64_t skip, limit;
+            /* The form was [skip, limit]. Otherwise a negative `limit` counts from the end. */
             bool has_skip;
         } slice;
     } as;
 };
 
 struct project_node {
-    /* In the order of the projection. */
+    /* The branches, in the order of the projection. */
     struct project_branch *branches;
     uint32_t count, room;
-    /* By name; made at the end. */
+    /* The branches by name. Made at the end of the compilation. */
     const struct project_branch **sorted;
     /* The names of the branches, in their order. Used only while parsing. */
     struct field_table names;
-    /* A branch at or below it is computed. */
+    /* A branch of this node, or of a node below, is computed. */
     bool computed;
 };
 
@@ -63,9 +64,9 @@ struct project {
     struct arena memory;
     bson_t *source;
     const struct match *match;
-    /* That expressions may use; only while parsing. */
+    /* The variables that expressions may use. Used only while parsing. */
     const char *const *variables;
-    /* Belongs to a $project stage, which refuses the operators of find. */
+    /* The projection belongs to a $project stage, which refuses the operators of find. */
     bool stage;
     bool inclusion;
     bool positional;

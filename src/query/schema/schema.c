@@ -36,55 +36,55 @@ struct schema_pattern {
 struct schema_dependency {
     const char *name;
     uint32_t name_length;
-    /* An array of names, or missing. */
+    /* The names of the required fields (an array), or missing. */
     struct value names;
-    /* May be NULL. */
+    /* The schema of the document, or NULL. */
     struct schema *schema;
 };
 
 /* The keyword additionalProperties or additionalItems. */
 struct schema_rest {
     bool forbidden;
-    /* NULL if any value is valid. */
+    /* The schema of the other values, or NULL if any value is valid. */
     struct schema *schema;
 };
 
-/* Inclusive counts; most < 0: no maximum. */
+/* Inclusive bounds of a count. A negative `most` means no maximum. */
 struct schema_range {
     int64_t least, most;
 };
 
 /* A keyword that was not given has a missing value, NULL, or a count of 0. */
 struct schema {
-    /* Bits of truce__type_bit; 0 means any type. */
+    /* The bits truce__type_bit of the types. 0 means any type. */
     uint64_t types;
     struct value minimum, maximum, multiple_of;
-    /* The bounds are exclusive. */
+    /* exclusiveMinimum and exclusiveMaximum: the bounds are exclusive. */
     bool above_minimum, below_maximum;
     struct schema_range length, items_count, properties_count;
     struct regex *pattern;
-    /* enum: an array */
+    /* The array of the keyword enum. */
     struct value choices;
-    /* An array of names. */
+    /* The array of names of the keyword required. */
     struct value required;
+    /* The properties, ordered by name. */
     struct schema_property *properties;
-    /* Ordered by name. */
     uint32_t properties_size;
     struct schema_pattern *patterns;
     uint32_t patterns_size;
     struct schema_rest other_properties;
-    /* items: {...} */
+    /* The form items: {...}. */
     struct schema *every_item;
-    /* items: [...] */
+    /* The form items: [...]. */
     struct schema_list items_list;
     bool has_items_list;
-    /* After those of items_list. */
+    /* additionalItems: the elements after those of items_list. */
     struct schema_rest other_items;
     bool unique_items;
     struct schema_dependency *dependencies;
     uint32_t dependencies_size;
     struct schema_list all_of, any_of, one_of;
-    /* not */
+    /* The keyword not. */
     struct schema *none_of;
 };
 
@@ -102,7 +102,7 @@ static bool schema_equal(struct value a, struct value b);
 struct named {
     const char *name;
     struct value value;
-    /* Fields of the same name stay in their order. */
+    /* The position of the field. Fields of the same name stay in this order. */
     uint32_t order;
 };
 
@@ -174,7 +174,7 @@ static bool schema_equal(struct value a, struct value b)
 
 static uint64_t equal_hash_name(const char *name)
 {
-    /* FNV-1a */
+    /* The hash is FNV-1a. */
     uint64_t hash = 0xcbf29ce484222325u;
 
     for (; *name; name++)
@@ -344,7 +344,7 @@ static bool test_array(const struct schema *schema, struct value array, struct s
            !(schema->unique_items && schema_has_repeats(array));
 }
 
-/* Returns the first property that is not before the name; they are ordered by name. */
+/* Returns the number of the first property whose name is not less than the name. */
 static uint32_t first_property(const struct schema *schema, const char *name)
 {
     uint32_t low = 0, high = schema->properties_size;
@@ -382,7 +382,8 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
     return named || test_rest(&schema->other_properties, field->value, run);
 }
 
-/* Returns false also if the time has expired; run->status has the error then. */
+/* Returns whether the document has the field. If the time has expired, returns false and sets
+ * run->status. */
 static bool schema_has_field(struct value document, const char *name, uint32_t length,
                              struct schema_run *run)
 {

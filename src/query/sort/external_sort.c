@@ -38,7 +38,7 @@
 #define MERGE_WIDTH   16
 #define STEPS_OF_ROW  4
 #define BYTES_OF_STEP 256
-/* Rows that are sorted between two checks of the time. */
+/* The number of rows that are sorted between two checks of the time. */
 #define PART_ROWS 16384
 
 struct row {
@@ -53,28 +53,34 @@ struct run {
     unsigned level;
     struct row **rows;
     size_t rows_at, rows_count;
-    /* The next row; NULL at the end. */
+    /* The next row, or NULL at the end. */
     const struct row *head;
 };
 
 struct sorter {
     const struct sort *sort;
+    /* The limit (0 means none), and the numbers of rows that were added and returned. */
     uint64_t limit, arrived, given;
     struct spill_options options;
     size_t memory_max;
+    /* The state is GIVING, otherwise ADDING. */
     bool giving;
-    /* Scratch memory. */
+    /* Scratch memory for a sort key. */
     struct buffer key;
+    /* The memory of the rows. When rows are dropped, the others are copied to `spare`, and the two
+     * are exchanged. */
     struct arena arena, spare;
+    /* The rows in memory. */
     struct row **rows;
     size_t count, room;
-    /* With a limit: a row that is not below it is dropped. */
+    /* With a limit: the worst row that still counts. A row that is not less is dropped. */
     const struct row *bar;
     struct run *runs;
     size_t runs_count, runs_room;
+    /* The runs that are being merged and have a next row, as a heap with the least row first. */
     struct run **heap;
     size_t heap_count;
-    /* The bytes that were reported to the budget. */
+    /* The bytes that the sorter has reported to the budget. */
     size_t held;
 };
 
@@ -192,7 +198,7 @@ static truce_status sort_rows(struct sorter *sorter, bson_error_t *error)
     return status;
 }
 
-/* Keeps the best `limit` rows and frees the memory of the others. */
+/* Drops all but the best `limit` rows, and frees their memory. */
 static truce_status keep_best(struct sorter *sorter, bson_error_t *error)
 {
     struct arena used = sorter->arena;

@@ -44,13 +44,13 @@
 struct progress {
     /* The number of consumed path parts. If it is the number of all parts, the key is settled. */
     uint32_t at;
-    /* The value, once it is settled. */
+    /* The value, once the field is settled. */
     struct value fixed;
-    /* The element of the array above that the next part names by number. */
+    /* The element that the next part names by number, in the array that the walk is expanding. */
     struct value by_number;
     /* The value to which the path leads from that element. */
     struct value beyond;
-    /* The number of path parts that are used up there. */
+    /* The number of path parts that are used up at `beyond`. */
     uint32_t beyond_at;
 };
 

@@ -11,7 +11,7 @@ struct key_field {
     /* For a wildcard index: the path of its root; all zero for "$**" itself. */
     struct path path;
     bool descending;
-    /* path.$** : every path below, each key is (path, value) */
+    /* "path.$**": all paths below are indexed, and each key is (path, value). */
     bool wildcard;
 };
 
@@ -22,11 +22,11 @@ struct field_keys {
     /* The end of each key within `bytes`; the next key begins there. */
     uint32_t *ends;
     uint32_t count, room;
-    /* At most TRUCE_INDEX_KEYS_MAX keys: set for an index, not for a sort. */
+    /* The number of keys is limited to TRUCE_INDEX_KEYS_MAX. Set for an index, not for a sort. */
     bool bounded;
     /* Some path went through an array. */
     bool multikey;
-    /* Bit i: the path of field i went through an array. */
+    /* Bit i is set if the path of field i went through an array. */
     uint32_t multikey_fields;
 };
 

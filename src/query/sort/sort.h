@@ -7,7 +7,7 @@
 
 struct sort {
     uint32_t count;
-    /* No field is a wildcard. */
+    /* The fields of the sort. None is a wildcard. */
     struct key_field *fields;
     /* Set for the stage $sort: in a document without arrays on the paths, a missing field sorts
      * before null. Otherwise they are equal. */
@@ -39,9 +39,9 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
  *
  *     truce__sorter_new ... truce__sorter_add ... truce__sorter_sort ... truce__sorter_next ...
  *
- * `sort` is borrowed (NULL if only truce__sorter_add_key is used). limit 0: none. If options->open
- * is NULL, more content than the memory is refused with MongoDB's code 292. Otherwise it is sorted
- * in runs, which are spilled and merged.
+ * `sort` is borrowed. It may be NULL if only truce__sorter_add_key is used. A limit of 0 means no
+ * limit. If the content exceeds the memory and options->open is NULL, the sorter fails with
+ * MongoDB's code 292. Otherwise it spills sorted runs to files, and merges them.
  */
 struct sorter;
 
@@ -57,7 +57,7 @@ truce_status truce__sorter_add_key(struct sorter *sorter, const void *key, size_
                                    const void *payload, uint32_t size, bson_error_t *error);
 /* Ends the adding and sorts. */
 truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error);
-/* Returns the next payload, borrowed until the next call; NULL at the end. */
+/* Sets *payload to the next payload, borrowed until the next call, or to NULL at the end. */
 truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uint32_t *size,
                                 bson_error_t *error);
 

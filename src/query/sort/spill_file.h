@@ -12,19 +12,19 @@
 struct spill {
     truce_status (*write)(struct spill *spill, const void *bytes, size_t size, bson_error_t *error);
     truce_status (*rewind)(struct spill *spill, bson_error_t *error);
-    /* *got < size at the end of the file */
+    /* Reads up to `size` bytes. *got is less than `size` only at the end of the file. */
     truce_status (*read)(struct spill *spill, void *bytes, size_t size, size_t *got,
                          bson_error_t *error);
     void (*free)(struct spill *spill);
 };
 
-/* How much memory may be used, and where further content is stored. */
+/* The limit of memory, and the storage for further content. */
 struct spill_options {
-    /* 0 means TRUCE_STAGE_MEMORY_MAX. */
+    /* The limit in bytes. 0 means TRUCE_STAGE_MEMORY_MAX. */
     size_t memory_max;
     truce_status (*open)(void *arg, struct spill **spill, bson_error_t *error);
     void *arg;
-    /* The time and memory of all stages together; NULL means no limit. */
+    /* The limits of time and memory of all stages together, or NULL for no limits. */
     struct budget *budget;
 };
 
@@ -37,7 +37,7 @@ struct spill_options {
  *     truce__spill_begin, truce__spill_put ..., truce__spill_turn, truce__spill_get ...
  */
 struct spill_file {
-    /* NULL if it is not begun. */
+    /* The storage, or NULL before truce__spill_begin. */
     struct spill *spill;
     struct buffer buffer;
     /* For reading: where the next record begins, and the size of the last one. */
@@ -51,7 +51,7 @@ truce_status truce__spill_put(struct spill_file *file, const void *bytes, size_t
                               bson_error_t *error);
 /* Switches from writing to reading. */
 truce_status truce__spill_turn(struct spill_file *file, bson_error_t *error);
-/* Returns the next record, borrowed until the next call; *bytes is NULL at the end. Fails with
+/* Sets *bytes to the next record, borrowed until the next call, or to NULL at the end. Fails with
  * TRUCE_CORRUPT if the file is truncated. */
 truce_status truce__spill_get(struct spill_file *file, const void **bytes, size_t *size,
                               bson_error_t *error);

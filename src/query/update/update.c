@@ -139,7 +139,8 @@ static truce_status truce__update_replace(struct value before, struct value repl
     return TRUCE_OK;
 }
 
-/* Implements exception 2. Returns a copy in the arena only if the document has such a field. */
+/* Replaces empty timestamps (exception 2). If the document has none, returns it unchanged,
+ * otherwise a copy in the arena. */
 static struct value replace_stamp(struct value document, const struct query_context *context)
 {
     struct fields fields = truce__fields(document);
@@ -245,12 +246,12 @@ struct equality {
 };
 
 struct equalities {
-    /* Has the paths and the tree. */
+    /* The memory of the paths and the tree. */
     struct update scratch;
     bool only_id;
     struct equality *items;
     uint32_t count, room;
-    /* paths and their ancestors; the data of a value is the text of a path */
+    /* The paths and their ancestors. The data of each value points to the text of a path. */
     struct field_table taken;
     truce_status status;
     bson_error_t *error;

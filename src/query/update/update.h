@@ -7,13 +7,13 @@
 struct update;
 
 struct update_options {
-    /* `update` is an array of stages */
+    /* `update` is an array of stages. */
     bool pipeline;
-    /* A replacement is refused. */
+    /* The update applies to several documents, so a replacement is refused. */
     bool multi;
-    /* An array of conditions, or NULL. */
+    /* The option arrayFilters, an array of conditions, or NULL. */
     const bson_t *array_filters;
-    /* Update and array_filters outlive the compiled update, which does not copy them. */
+    /* `update` and `array_filters` outlive the compiled update, so they are not copied. */
     bool borrows;
 };
 
@@ -30,8 +30,8 @@ bool truce__update_is_replacement(const struct update *update);
 bool truce__update_has_operators(const bson_t *update);
 
 struct update_result {
-    /* false: `after` equals `before` byte by byte. It may be true for equal bytes, as in MongoDB
-     * ($inc of a NaN, $push with $sort, a replacement without `_id`) */
+    /* If false, `after` equals `before` byte by byte. The flag may be true for equal bytes, as in
+     * MongoDB ($inc of a NaN, $push with $sort, a replacement without `_id`). */
     bool modified;
     /* The array items that $update's queries matched, and the items that changed. */
     int64_t items_matched;

@@ -254,7 +254,7 @@ static void truce__update_edit(struct update_run *run, const uint8_t *at, uint32
 static void update_edit_length(struct update_run *run, struct value container, int64_t delta)
 {
     int64_t length = (int64_t)container.size + delta;
-    /* The splice refuses this length. */
+    /* The splice refuses a document of this length. */
     int32_t stored = length > INT32_MAX ? INT32_MAX : (int32_t)length;
 
     if (delta)

@@ -363,7 +363,7 @@ static uint32_t count_items(struct value array)
     return count;
 }
 
-/* Returns the items of an array (MISSING: none), with room for `more` of them. */
+/* Returns the items of an array, or no items if it is MISSING, with room for `more` items. */
 static struct list update_array_list_of(struct arena *arena, struct value array, uint32_t more)
 {
     struct list list = {0};
@@ -715,7 +715,7 @@ static bool array_contains(const struct list *list, struct value value)
     return false;
 }
 
-/* The number of comparisons that cost less than a set. */
+/* Up to this number of comparisons, comparing costs less than a set. */
 #define FEW 64
 
 /* Returns whether a set costs less than comparing all items of one list with all of another. */
@@ -799,7 +799,7 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
     return status;
 }
 
-/* Writes the array again if items were removed. */
+/* Writes the array without the removed items. If no item was removed, nothing changes. */
 static truce_status write_rest(struct update_run *run, const struct update_leaf *leaf,
                                const struct list *kept, uint32_t before, struct value old,
                                struct value *new, bson_error_t *error)

@@ -115,7 +115,7 @@ static void enter_into_table(struct update_node *node, uint32_t number)
     truce__hash_add(node->table, truce__hash_bytes(branch->name, branch->length), number);
 }
 
-/* The number of branches from which on a table is faster. */
+/* A node with at least this number of branches gets a hash table. */
 #define TABLE_FROM 16
 
 static void grow_branches(struct update *update, struct update_node *node)

@@ -27,15 +27,15 @@ struct update_run;
 struct update_place;
 
 enum update_flags {
-    /* Makes a missing field. */
+    /* The operator creates a missing field. */
     UPDATE_CREATES = 1,
-    /* A path that cannot exist is not an error. */
+    /* The operator ignores a path that cannot exist in the document. */
     UPDATE_LENIENT = 2,
-    /* Has an effect only in an upsert. */
+    /* The operator has an effect only in an upsert. */
     UPDATE_INSERT_ONLY = 4,
-    /* Stores no field: the name is not checked. */
+    /* The operator stores no field, so a name that begins with "$" is allowed. */
     UPDATE_DOLLAR_NAMES = 8,
-    /* $update: changes array items in place */
+    /* The operator is $update, which changes array items in place. */
     UPDATE_ITEMS = 16,
 };
 
@@ -46,7 +46,7 @@ struct update_parser;
 struct update_operator {
     const char *name;
     unsigned flags;
-    /* Checks the operand (already stored in the leaf) and fills in the other members. */
+    /* Checks the operand, which the leaf already has, and fills the other members of the leaf. */
     truce_status (*parse)(struct update_parser *parser, struct update_leaf *leaf,
                           bson_error_t *error);
     /* Returns in *new the new value: `old` if nothing changes, VALUE_MISSING if the field is
@@ -58,7 +58,7 @@ struct update_operator {
 };
 
 struct update_sort_field {
-    /* NULL means the whole element. */
+    /* The path in an item, or NULL for the whole item. */
     const struct path *path;
     bool descending;
 };
@@ -68,21 +68,24 @@ struct update_leaf {
     /* The path as given, NUL-terminated. */
     const char *path;
     struct value operand;
-    /* The nesting depth of the values that it may store; 0 means scalars. */
+    /* The nesting depth of the values that the operator may store. 0 means scalars. */
     uint32_t depth;
     union {
         struct {
-            /* An array. */
+            /* The items to push: an array, or with `single`, one item. */
             struct value items;
+            /* The clauses $position and $slice. INT64_MAX means that a clause is absent. */
             int64_t position, slice;
+            /* The clause $sort. */
             struct update_sort_field *sort;
             uint32_t sort_count;
-            /* `items` is one item, not an array of items */
+            /* `items` is one item, not an array of items. */
             bool single;
         } push;
         struct {
-            /* NULL means items equal to the operand. */
+            /* The condition, or NULL to pull the items that equal the operand. */
             struct match *match;
+            /* The condition is about fields, so only items that are documents can match. */
             bool documents_only;
         } pull;
         struct {
@@ -93,9 +96,9 @@ struct update_leaf {
         struct {
             const struct path *from;
         } rename;
-        /* An option of $currentDate. */
+        /* For $currentDate: store a timestamp, not a date. */
         bool timestamp;
-        /* An option of $pop. */
+        /* For $pop: remove the last item, not the first. */
         bool from_end;
     } as;
 };
@@ -110,12 +113,13 @@ struct update_filter {
 };
 
 struct update_branch {
-    /* "$" alone: the positional operator; for arrays: the identifier or "" */
+    /* The name of a field, or "$" for the positional operator. Below an UPDATE_ARRAY: the
+     * identifier of the array filter, or "". */
     const char *name;
     uint32_t length;
     /* The name as an array index, or -1. */
     int64_t index;
-    /* UPDATE_ARRAY: NULL is each element */
+    /* Below an UPDATE_ARRAY: the filter of the elements, or NULL for all elements. */
     const struct update_filter *filter;
     struct update_node *node;
 };
@@ -124,9 +128,9 @@ struct update_node {
     enum update_node_kind kind;
     /* One of the branches is "$". */
     bool positional;
-    /* Each leaf below is UPDATE_ITEMS. */
+    /* Each leaf below has an operator with UPDATE_ITEMS. */
     bool items_only;
-    /* Sorted. */
+    /* The branches, sorted by truce__update_tree_seal. */
     struct update_branch *branches;
     uint32_t count, room;
     /* While the tree grows: the branches by name, or NULL if there are few. */
@@ -134,28 +138,28 @@ struct update_node {
     struct update_leaf leaf;
 };
 
-/* Most updates have one operator and one path. */
+/* Enough memory for an update with one operator and one path, as most are. */
 #define UPDATE_FIRST_BYTES 800
 
 enum update_kind { UPDATE_OPERATORS, UPDATE_REPLACEMENT, UPDATE_PIPELINE };
 
 struct update {
     enum update_kind kind;
-    /* Holds everything below except what the lists own. */
+    /* The memory of all members below, except what the lists own. */
     struct arena memory;
     const bson_t *source, *filters_source;
-    /* NULL means the caller's. */
+    /* The owned copies of `source` and `filters_source`, or NULL if these are the caller's. */
     bson_t *own_source, *own_filters_source;
     struct update_node *root;
     struct update_filter *filters;
     uint32_t filters_count;
-    /* Owned struct match: those of filters, $pull, $update. */
+    /* The compiled conditions of array filters, $pull, and $update (struct match). Owned. */
     void **matches;
     uint32_t matches_count, matches_room;
     struct pipeline *pipeline;
     /* The pipeline only sets and removes fields. */
     bool keeps_order;
-    /* The beginning of `memory`. */
+    /* The first block of `memory`. */
     alignas(max_align_t) uint8_t first[UPDATE_FIRST_BYTES];
 };
 
@@ -168,7 +172,7 @@ struct update_parser {
 
 /* One edit of the old document's bytes, which are copied only at the end. */
 struct update_edit {
-    /* In the old document. */
+    /* The position in the old document. */
     const uint8_t *at;
     /* The number of old bytes that are removed there. */
     uint32_t removed;
@@ -182,18 +186,18 @@ struct update_edit {
 struct update_run {
     const struct update *update;
     struct query_context *context;
-    /* Where paths start: the document, or an item inside $update. */
+    /* The value in which paths start: the document, or inside $update, an item. */
     struct value root;
     /* An upsert makes its document: $setOnInsert applies, and names are not checked. */
     bool insert;
-    /* The positional operator's array index as a string; "" without one. */
+    /* The array index for the positional operator as a string, or "". */
     char matched[24];
     struct update_edit *edits;
     uint32_t edits_count, edits_room;
     struct update_edit edits_inline[UPDATE_EDITS_INLINE];
     /* The bytes that edits add. */
     uint64_t inserted;
-    /* Edits, and changes that leave the bytes the same but count as modified. */
+    /* The number of edits, and of changes that leave the bytes the same but count as modified. */
     uint64_t changes;
     int64_t items_matched, items_modified;
     /* Finds the sources of $rename. Released after the walk. */
@@ -202,17 +206,17 @@ struct update_run {
 
 /* A position of the walk; the chain of `up` is its path. */
 struct update_place {
-    /* NULL means the document. */
+    /* The container of this position, or NULL for the document. */
     const struct update_place *up;
     const char *name;
     uint32_t length;
-    /* The run's paths start here. */
+    /* The paths of the run start at this position. */
     bool root;
-    /* The number of containers around it; the document's own fields have 1. */
+    /* The number of containers around this position. A field of the document has level 1. */
     uint32_t level;
-    /* The type byte of an existing element. */
+    /* The type byte of the element in the old document, if it exists. */
     const uint8_t *element;
-    /* MISSING: the element does not exist */
+    /* The value of the element, or MISSING if it does not exist. */
     struct value value;
 };
 
@@ -229,12 +233,13 @@ int truce__update_name_compare(const char *a, uint32_t a_length, const char *b, 
 /* Returns the name as an array index, leading zeros allowed, or -1. */
 int64_t truce__update_index(const char *name, uint32_t length);
 
-/* Branches of several nodes for one place: a sorted list with the nodes to which each name
- * leads. */
+/* A name in a container, and the nodes to which the branches of this name lead. */
 struct update_choice {
     const char *name;
     uint32_t length;
+    /* The name as an array index, or -1. */
     int64_t index;
+    /* The number of nodes. */
     uint32_t count;
     const struct update_node *const *nodes;
 };
@@ -280,7 +285,8 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
                                         bool documents_only, struct value item, bool *matches,
                                         bson_error_t *error);
 
-/* Write a number as text without a zero byte: its length, and the text that ends at `to`. */
+/* These functions write a number as text without a zero byte: the first returns its length, the
+ * second writes the text so that it ends at `to`. */
 uint32_t truce__update_digits(uint32_t number);
 uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
 
@@ -291,13 +297,13 @@ const struct update_operator *truce__update_operator_find(const char *name);
 /* Removes the field at the source of a $rename; not in the table, because users cannot write it. */
 extern const struct update_operator truce__update_rename_source;
 
-/* operators: update_operators.c, update_apply.c */
+/* The functions of the operators (update_operators.c, update_apply.c). */
 typedef truce_status update_parse_function(struct update_parser *parser, struct update_leaf *leaf,
                                            bson_error_t *error);
 typedef truce_status update_apply_function(struct update_run *run, const struct update_leaf *leaf,
                                            const struct update_place *place, struct value old,
                                            struct value *new, bson_error_t *error);
-update_parse_function truce__update_parse_items; /* update_apply.c */
+update_parse_function truce__update_parse_items; /* In update_apply.c. */
 update_apply_function truce__update_set, truce__update_rename;
 
 #endif
