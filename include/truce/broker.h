@@ -23,7 +23,7 @@ TRUCE_BEGIN_DECLS
 typedef struct truce_consume_counts {
     /* Messages that were received; of these, messages that the broker sent again. */
     int64_t received, redelivered;
-    /* Messages that took effect, or of sets, operations that changed the set. */
+    /* Messages that took effect. For a set, operations that changed it. */
     int64_t applied;
     /* Messages without an effect: recorded before, or operations of a set that are too old. */
     int64_t duplicate, stale;
@@ -62,7 +62,7 @@ typedef struct truce_consume_options {
     uint32_t linger_ms;
     /* Return when no message waits. */
     bool until_empty;
-    /* Return after so many messages. 0 means no limit. */
+    /* The maximum number of messages, after which the call returns. 0 means no limit. */
     int64_t limit;
     /* Records are removed when their messages are older than this, and older messages are rejected
      * from then on. 0 means that no record is removed. */
@@ -74,11 +74,12 @@ typedef struct truce_consume_options {
     bool replay;
     /* Change nothing; call `on_message` with what each message would do. */
     bool dry_run;
-    /* Receives {changes: [...]} or {reason: "..."}, with `message`, of a dry run. */
+    /* In a dry run, receives the effect of each message: {message, changes: [...]} or {message,
+     * reason: "..."}. */
     void (*on_message)(const bson_t *effect, void *arg);
     /* Called between batches. The consumer returns if the result is true. */
     bool (*stop)(const truce_consume_counts *counts, void *arg);
-    /* Receives a message for people: a connection failed, a message was rejected. */
+    /* Receives a line for a log, for example that a connection failed or a message was rejected. */
     void (*note)(const char *text, void *arg);
     void *arg;
     /* Must be zero. */
@@ -122,14 +123,14 @@ typedef struct truce_publish_counts {
     uint64_t reserved[4];
 } truce_publish_counts;
 
-/* Where a publisher of changes begins. */
+/* The position at which a publisher of changes begins. */
 typedef enum truce_publish_from {
-    /* At its stored position; without one, at the next change. */
+    /* The publisher begins at its stored position, or, without one, at the next change. */
     TRUCE_PUBLISH_FROM_DEFAULT,
-    /* At its stored position, also if that belongs to another URL. */
+    /* The publisher begins at its stored position, also if the position belongs to another URL. */
     TRUCE_PUBLISH_FROM_STORED,
-    /* Without a stored position, or if changes after it were removed: at the oldest change of the
-     * feed, or at the next one. */
+    /* If no position is stored, or changes after it were removed, the publisher begins at the
+     * oldest change of the feed, or at the next change. */
     TRUCE_PUBLISH_FROM_OLDEST,
     TRUCE_PUBLISH_FROM_LATEST,
 } truce_publish_from;
@@ -157,7 +158,7 @@ typedef struct truce_publish_options {
     uint32_t batch;
     /* Return when no job is ready, or no change is left. */
     bool until_empty;
-    /* As in truce_consume_options. */
+    /* Called between batches. The publisher returns if the result is true. */
     bool (*stop)(const truce_publish_counts *counts, void *arg);
     void (*note)(const char *text, void *arg);
     void *arg;

@@ -8,9 +8,9 @@
  *
  * Documents are copied byte for byte with their indexes and validators. Then both sides are read
  * again and compared. If no other client writes to `to` in the meantime, the verified copy is one
- * consistent state of `from`. If `from` supports a snapshot without limits (truce/snapshot.h), it is
- * the state at the begin of the call. Otherwise it is the state at the begin of the last comparison.
- * For a snapshot with limits, pass a view of your own as `from`.
+ * consistent state of `from`. If `from` supports a snapshot without limits (truce/snapshot.h), it
+ * is the state at the start of the call. Otherwise it is the state at the start of the last
+ * comparison. For a snapshot with limits, pass a view of your own as `from`.
  *
  * If a copy is interrupted, the next call resumes it. The collection `truce_copies` of `to` records
  * the progress, one document for each collection:
@@ -62,8 +62,8 @@ typedef struct truce_copy_options {
     truce_copy_mode mode;
     /* The name of `from` in the record. NULL means "". */
     const char *name;
-    /* NULL-terminated. NULL means all. If one does not exist, the call fails with
-     * TRUCE_NOT_FOUND. */
+    /* The names of the collections, followed by NULL. NULL means all collections. If one does not
+     * exist, the call fails with TRUCE_NOT_FOUND. */
     const char *const *collections;
     /* Allow pending commits in `from`. They are copied as they are. */
     bool live;
@@ -86,9 +86,10 @@ typedef struct truce_copy_options {
 } truce_copy_options;
 
 typedef struct truce_copy_report {
-    /* In `from`, at the last comparison. */
+    /* Collections and documents of `from`, as counted by the last comparison. */
     int64_t collections, documents;
-    /* In `to`, by this call. */
+    /* The changes of `to` by this call: documents inserted, replaced, and removed, and indexes
+     * created. */
     int64_t inserted, replaced, removed, indexes;
     /* For TRUCE_COPY_MERGE: documents that only `to` contains. */
     int64_t kept;
@@ -96,7 +97,7 @@ typedef struct truce_copy_report {
     int64_t differences;
     /* Commits that were pending in `from` when the call began. */
     int64_t open;
-    /* Documents that an earlier call had copied. */
+    /* Documents that an earlier, interrupted call had copied. */
     int64_t resumed_at;
     /* Must be zero. */
     uint64_t reserved[4];

@@ -23,11 +23,11 @@
 TRUCE_BEGIN_DECLS
 
 typedef enum truce_log_level {
-    /* An operator has to act: the disk refused a write. */
+    /* An operator must act, for example because the disk refused a write. */
     TRUCE_LOG_ERROR = 1,
-    /* The store works, but a condition needs attention: the log cannot be restarted. */
+    /* The store works, but needs attention, for example because the log cannot be restarted. */
     TRUCE_LOG_WARNING,
-    /* The store acted by itself: it ended a snapshot that was too old. */
+    /* The store acted by itself, for example ended a snapshot that was too old. */
     TRUCE_LOG_INFO,
 } truce_log_level;
 

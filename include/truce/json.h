@@ -4,7 +4,7 @@
 /*
  * Extended JSON, read and written.
  *
- * The format is MongoDB's Extended JSON, version 2, as the program truce uses it.
+ * The format is MongoDB's Extended JSON, version 2. The program truce uses the same format.
  *
  * The reader accepts strict JSON (RFC 8259). Canonical and relaxed forms may be mixed. The reader
  * also accepts the unambiguous forms of version 1. A document that only resembles a type wrapper is
@@ -42,7 +42,7 @@ typedef enum truce_json_form {
 } truce_json_form;
 
 /* Returns the document as one line without a newline: {"a": 1, "b": [true, null]}. The caller frees
- * it with bson_free. NULL for a document that is NULL. */
+ * it with bson_free. If `document` is NULL, the result is NULL. */
 TRUCE_EXPORT char *truce_json_write(const bson_t *document, bool is_array, truce_json_form form);
 
 TRUCE_END_DECLS

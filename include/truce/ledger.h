@@ -268,8 +268,11 @@ truce_ledger_balances(truce_ledger *ledger, const char *prefix,
 typedef struct truce_ledger_line {
     /* The id of the transaction. */
     const bson_value_t *id;
+    /* The type of the account's change ("" if it has none), and the state of the transaction. */
     const char *type, *state;
+    /* The number of the change in the account, its amount, and the balances after it. */
     int64_t number, value, balance, available;
+    /* The time of the booking and the value date, in ms since 1970. */
     int64_t booked_ms, effective_ms;
     /* The whole transaction. */
     const bson_t *document;

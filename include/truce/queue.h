@@ -17,7 +17,7 @@
  *     ready       may be claimed
  *     delayed     becomes ready at undone.at
  *     running     claimed: lease {worker, token, since, ms}, which ends at undone.at
- *     waiting     waits for its turn in its lane
+ *     waiting     waits for earlier jobs of its lane
  *     blocked     waits for other jobs
  *     done        has a `result`; lease.committed: by truce_job_commit
  *     dead        failed permanently: a dead letter
@@ -160,7 +160,8 @@ typedef struct truce_job_options {
     int32_t priority;
     /* The maximum number of attempts. 0 means the value of the queue. */
     uint32_t attempts_max;
-    /* The lease is not extended beyond this time after the claim. 0 means no limit. */
+    /* The maximum time from a claim of the job to the end of its lease, in ms, whatever the
+     * extensions. 0 means no limit. */
     uint32_t timeout_ms;
     /* The retention of the job when it has ended. In this and the next three fields, 0 means the
      * value of the queue, and -1 means forever. */

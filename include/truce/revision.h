@@ -97,7 +97,7 @@ TRUCE_EXPORT const char *truce_revision_outcome_name(truce_revision_outcome outc
 
 typedef struct truce_revision_result {
     truce_revision_outcome outcome;
-    /* The current number. TRUCE_REVISION_NEW: no document exists. */
+    /* The current number. TRUCE_REVISION_NEW means that no document exists. */
     int64_t version;
     /* The current document. */
     bson_t document;
@@ -115,7 +115,7 @@ typedef struct truce_revision_result {
      * both sides between markers.
      */
     bson_t conflict;
-    /* The id of the conflict in the inbox. Zeros: it is not there. */
+    /* The id of the conflict in the inbox, or zeros if it was not recorded there. */
     bson_oid_t inbox;
     /* Must be zero. */
     uint64_t reserved[4];
@@ -282,7 +282,7 @@ typedef struct truce_http_request {
     /* The values of the header fields; several fields joined by commas. NULL means absent. */
     const char *if_match;
     const char *if_none_match;
-    /* Requests that change data must have a condition (RFC 6585). */
+    /* Refuse requests that change data without a condition, with status 428 (RFC 6585). */
     bool demand;
     /* Must be zero. */
     uint64_t reserved[4];

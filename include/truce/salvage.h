@@ -41,11 +41,11 @@ typedef struct truce_salvage_options {
 typedef struct truce_salvage_report {
     /* Collections found, including those of documents whose collection is unknown. */
     int64_t collections;
-    /* In NAME. */
+    /* Documents in collections NAME. */
     int64_t documents;
-    /* In NAME.doubtful. */
+    /* Documents in collections NAME.doubtful. */
     int64_t doubtful;
-    /* In salvaged_N. */
+    /* Documents in collections salvaged_N. */
     int64_t strays;
     /* Documents that were found but could not be read, or that `to` refused. */
     int64_t lost;

@@ -109,7 +109,7 @@ typedef enum truce_set_outcome {
     TRUCE_SET_APPLIED = 1,
     /* A newer operation on that name was applied before. */
     TRUCE_SET_STALE,
-    /* This very operation was applied before. */
+    /* The same operation was applied before. */
     TRUCE_SET_DUPLICATE,
     /* The number was declared void before the operation arrived. The operation is recorded in
      * `truce_quarantine` and not applied. */
@@ -159,7 +159,7 @@ typedef struct truce_set_operation {
 } truce_set_operation;
 
 typedef struct truce_set_result {
-    /* TRUCE_OK: `outcome` is valid. */
+    /* `outcome` is valid if this is TRUCE_OK. */
     truce_status status;
     truce_set_outcome outcome;
     /* Must be zero. */

@@ -135,10 +135,10 @@ typedef struct truce_find_options {
      * The number is stable while the document exists; a later document may reuse it. In a
      * transaction the call fails (263), because new documents do not have a number yet. */
     bool show_record_id;
-    /* For one document by its _id: a deposed server that still considers itself primary does not
-     * reply (mongodb:// reads linearizably). It is slower: a replica set without other writes takes
-     * about 50 ms. Set it if a later write depends on this result but does not itself check that
-     * the document is unchanged. */
+    /* For one document by its _id: never return data of a server that is no longer the primary
+     * (mongodb:// reads linearizably). It is slower: a replica set without other writes takes about
+     * 50 ms. Set it if a later write depends on this result but does not itself check that the
+     * document is unchanged. */
     bool latest;
     /* Must be zero. */
     uint64_t reserved[1];
@@ -166,8 +166,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_find_one(truce_store *store, cons
                                                         const truce_find_options *options,
                                                         bson_t *document, bson_error_t *error);
 
-/* A read of one document by its _id, for calls that read several documents together (sys/store.h,
- * truce/commit.h). */
+/* A read of one document by its _id, for calls that read several documents together
+ * (truce/sys/store.h, truce/commit.h). */
 typedef struct truce_read_request {
     const char *collection;
     const bson_value_t *id;
@@ -181,7 +181,8 @@ typedef struct truce_read_request {
 
 typedef struct truce_count_options {
     const bson_t *hint;
-    /* As in a find. A negative limit counts as its absolute value. */
+    /* The documents to skip, and the maximum of the count. 0 means no maximum, and a negative limit
+     * means its absolute value. */
     int64_t skip, limit;
     uint32_t deadline_ms;
     /* Must be zero. */
@@ -312,7 +313,7 @@ typedef struct truce_modify_options {
     bool remove;
     /* Return the document after the change instead of before it. */
     bool return_new;
-    /* As in truce_write_options. */
+    /* These options mean what they mean in truce_write_options. */
     bool upsert, pipeline, relaxed;
     bool unvalidated;
     const bson_t *array_filters;

@@ -228,7 +228,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_get(truce_tree_snapshot *sna
 typedef bool truce_tree_function(const bson_t *item, void *arg);
 
 typedef struct truce_tree_find_options {
-    /* If it is NULL, the order is by itemId without a filter, and otherwise undefined. */
+    /* The order of the items. NULL means by itemId without a filter, and undefined with one. */
     const bson_t *sort;
     /* The maximum number of items. 0 means all. */
     int64_t limit;
@@ -338,7 +338,7 @@ typedef struct truce_tree_imported {
     int64_t version;
     /* Versions published. */
     int64_t published;
-    /* Versions skipped because the tree had them. */
+    /* Versions skipped because the tree already has them. */
     int64_t passed;
     uint64_t reserved[4];
 } truce_tree_imported;

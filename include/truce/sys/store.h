@@ -17,7 +17,7 @@ TRUCE_BEGIN_DECLS
 /* The capabilities of a store beyond the minimum. Patterns query these, never the name of a
  * backend. */
 enum {
-    /* options.pipeline. */
+    /* `pipeline` of truce_write_options: updates by aggregation stages. */
     TRUCE_CAN_PIPELINE_UPDATE = 1 << 0,
     TRUCE_CAN_ARRAY_FILTERS = 1 << 1,
     /* The operator {$update: {array: {$query, ...}}}. */
@@ -30,24 +30,25 @@ enum {
     TRUCE_CAN_WAIT = 1 << 6,
     /* An acknowledged write survives a power cut. */
     TRUCE_CAN_DURABLE = 1 << 7,
-    /* read_many. */
+    /* read_many(): a read of several documents from one snapshot. */
     TRUCE_CAN_SNAPSHOT_READ = 1 << 8,
-    /* result.modified of find_and_modify. Without it, it equals result.matched. */
+    /* find_and_modify reports result.modified. Without this capability, it sets result.modified to
+     * result.matched. */
     TRUCE_CAN_REPORT_MODIFIED = 1 << 9,
     /* Relaxed writes that a power cut loses are the last of all writes. A surviving write never
      * follows a lost one. */
     TRUCE_CAN_KEEP_ORDER = 1 << 10,
-    /* rewrite. */
+    /* rewrite(): functions of the caller compute documents inside the store. */
     TRUCE_CAN_REWRITE = 1 << 11,
-    /* `exact` of a write. */
+    /* `exact` of a write: the document must consist of given bytes. */
     TRUCE_CAN_COMPARE = 1 << 12,
-    /* `checks` of a bulk. */
+    /* `checks` of a bulk: reads that must still hold. */
     TRUCE_CAN_CHECK = 1 << 14,
-    /* `receipt` of a bulk and of find_and_modify. */
+    /* `receipt` of a bulk and of find_and_modify: a document that is written in the same step. */
     TRUCE_CAN_RECEIPT = 1 << 15,
     /* A property rather than a capability: the store is a snapshot view (truce/snapshot.h). */
     TRUCE_IS_VIEW = 1 << 13,
-    /* `sort` of an update. */
+    /* `sort` of an update: the first document in this order is changed. */
     TRUCE_CAN_SORT_UPDATE = 1 << 17,
     /* A property: the store was opened with `read_only`. */
     TRUCE_IS_READ_ONLY = 1 << 18,
@@ -207,7 +208,7 @@ typedef struct truce_store_ops {
                                     bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);
-    /* As truce_settle. NULL means that reads never return data that is not durable. */
+    /* Does what truce_settle does. NULL means that reads never return data that is not durable. */
     truce_status (*settle)(truce_store *store, bson_error_t *error);
     /* Appends the known facts about the store's environment, for truce_doctor, which knows the
      * fields of all kinds of stores. Unknown facts are omitted or reported as {refused: message,
@@ -235,7 +236,7 @@ typedef struct truce_store_ops {
     /* Fills the counters that the store maintains; the struct is zeroed. NULL means none. */
     void (*counters)(truce_store *store, truce_store_counters *counters);
     /* As truce_snapshot. The view has TRUCE_IS_VIEW, and none of its functions that write is ever
-     * called. A view may itself be asked for a view. NULL means that this is unsupported. */
+     * called. Views also take snapshots of themselves. NULL means that this is unsupported. */
     truce_status (*snapshot)(truce_store *store, const truce_snapshot_options *options,
                              truce_store **view, bson_error_t *error);
     /* Returns a number that changes if any process drops, renames, or empties a collection, or
@@ -257,8 +258,8 @@ typedef struct truce_store_ops {
      * NULL, means that the store is not a database of a server. */
     const char *(*database)(truce_store *store);
     /* Sends an operation (docs/commands.md) to the server once. `reply` is always initialized. If
-     * the server has answered, it is the server's reply, also of a failure. `writes`: without an
-     * answer, the outcome is unknown. Requires TRUCE_CAN_COMMAND. */
+     * the server has replied, it is that reply, also of a failure. If `writes` is true and no reply
+     * came, the outcome is unknown. Requires TRUCE_CAN_COMMAND. */
     truce_status (*command)(truce_store *store, const bson_t *request, bool writes, bson_t *reply,
                             bson_error_t *error);
 } truce_store_ops;
