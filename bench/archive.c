@@ -1,7 +1,7 @@
 /*
- * The cost of an archive: 32 callers insert, in rounds with and without an archiver, which runs in
- * a process of its own. Then the archive is restored, and the file is copied for comparison. The
- * same for SQLite with Litestream (bench/peers/archive).
+ * Measures the cost of an archive: 32 callers insert, in rounds with and without an archiver, which
+ * runs in a process of its own. Then the archive is restored, and the file is copied for
+ * comparison. SQLite with Litestream does the same (bench/peers/archive).
  *
  *     bench_archive truce PROGRAM DIRECTORY TARGET [SECONDS [ROUNDS]]
  *     bench_archive litestream PROGRAM DIRECTORY TARGET [SECONDS [ROUNDS]]
@@ -41,7 +41,7 @@
 #define CALLERS   32
 #define SAMPLES   400000
 #define SAMPLE_MS 5
-/* Litestream ships once a second. */
+/* The time that the archiver gets to ship the rest of a round. Litestream ships once a second. */
 #define FLUSH_MS 3000
 
 static struct {
@@ -54,7 +54,7 @@ static struct {
     pthread_mutex_t turn;
 } run = {.turn = PTHREAD_MUTEX_INITIALIZER};
 
-/* Samples of a lag, in milliseconds, or points in time. */
+/* Samples of a lag in milliseconds, or points in time. */
 struct samples {
     int64_t *values;
     int count;
@@ -212,7 +212,8 @@ static pid_t archive_start(void)
 
 static struct samples found;
 
-/* Files of the log: segments of truce, and Litestream's lowest level. */
+/* Records the time of a file of the log: a segment of truce, or a file of Litestream's lowest
+ * level. */
 static int note_file(const char *path, const struct stat *file, int type, struct FTW *place)
 {
     bool log = run.truce ? strstr(path, ".log") != NULL : strstr(path, "/ltx/0/") != NULL;
@@ -222,7 +223,7 @@ static int note_file(const char *path, const struct stat *file, int type, struct
     return 0;
 }
 
-/* Adds, for each point in time, how long after it the next file appeared. */
+/* Adds a lag for each point in time: the time until the next file appeared. */
 static void note_files(const struct samples *points, struct samples *lags)
 {
     int at = 0;
@@ -241,7 +242,8 @@ static void note_files(const struct samples *points, struct samples *lags)
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
-/* Inserts for some seconds. Returns the rate. Adds points in time, and samples of the own lag. */
+/* Inserts for some seconds, and returns the rate. Adds points in time, and samples of the lag that
+ * truce reports. */
 static double insert_for(double seconds, struct samples *points, struct samples *own)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
@@ -321,7 +323,8 @@ static double seconds_of(char *command)
     return (double)(truce__clock_monotonic_ns() - began_ns) / 1e9;
 }
 
-/* Restores without the check of the result, which Litestream does not make. Returns the seconds. */
+/* Restores, and returns the seconds. The result is not checked, because Litestream does not check
+ * it either. */
 static double restore(const char *path)
 {
     const struct restore_options options = {.at_ms = INT64_MAX};

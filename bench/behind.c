@@ -1,6 +1,6 @@
 /*
- * The lines in which a peer is faster, of all runs together: the end of `make bench`, and the list
- * of work that is left. Peers that lose acknowledged writes are left out.
+ * Lists the lines in which a peer is faster than truce, of all runs together. `make bench` ends
+ * with this list of remaining work. Peers that may lose acknowledged writes are omitted.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define LINES_MAX 1000
 
 struct line {
-    double ratio; /* how many times the peer's rate truce's is */
+    double ratio; /* truce's rate divided by the peer's rate. */
     char text[200];
 };
 

@@ -143,6 +143,7 @@ _Noreturn void bench_fail(const char *file, int line, const char *what, const ch
         snprintf(fail_into, fail_size, "%s: %s", what, why);
     fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     if (fail_into)
-        _exit(1); /* its threads may be anywhere; the harness cleans up */
+        /* Other threads may be running, so nothing is freed here. The harness cleans up. */
+        _exit(1);
     exit(1);
 }

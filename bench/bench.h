@@ -2,8 +2,8 @@
 #define TRUCE_BENCH_BENCH_H
 
 /*
- * The base of all benchmarks: time, random numbers, a directory, and checks. A failed call or a
- * false fact ends the benchmark without a figure.
+ * The base of all benchmarks: time, random numbers, a directory, and checks. A call that fails, or
+ * a condition that does not hold, ends the benchmark without a figure.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,16 +12,17 @@
 
 #include <bson/bson.h>
 
-/* TRUCE_BENCH_SECONDS, or 2: how long one figure of the tables (bench/query.c ...) is measured */
+/* Returns the time for which each figure of the tables (bench/query.c and others) is measured:
+ * TRUCE_BENCH_SECONDS, or 2. */
 double bench_seconds(void);
-/* a number from the environment, or the given one */
+/* Returns the number in an environment variable, or `otherwise`. */
 int64_t bench_scale(const char *variable, int64_t otherwise);
 
-double bench_now(void); /* seconds, monotonic */
+double bench_now(void); /* Returns the monotonic time in seconds. */
 uint64_t bench_now_ns(void);
-/* uniform below `bound`; each thread has its own sequence */
+/* Returns a uniform random number below `bound`. Each thread has its own sequence. */
 uint64_t bench_random(uint64_t bound);
-/* After a fork: a sequence of the child's own. */
+/* Gives the child of a fork its own sequence. */
 void bench_random_again(void);
 
 /* Returns the absolute path of a new directory below TRUCE_BENCH_DIR (or build/bench). It is
@@ -32,11 +33,11 @@ const char *bench_directory(void);
  * `turns` together take twice bench_seconds(). `once` receives the side, 0 or 1. */
 void bench_in_turns(void (*once)(void *arg, int side), void *arg, int turns, double least[2]);
 
-/* Returns the size of the file named `path` + `suffix`; 0 if it does not exist. */
+/* Returns the size of the file `path` + `suffix`, or 0 if it does not exist. */
 int64_t bench_file_size(const char *path, const char *suffix);
 
-/* Check a call that must succeed, or a fact that must hold. On failure they print it and exit with
- * 1. */
+/* These macros check that a call succeeds, or that a condition holds. Otherwise they print it and
+ * exit with 1. */
 #define BENCH_MUST(call, error)                                                                    \
     do {                                                                                           \
         if ((call) != 0)                                                                           \
@@ -48,9 +49,9 @@ int64_t bench_file_size(const char *path, const char *suffix);
             bench_fail(__FILE__, __LINE__, #fact, "does not hold");                                \
     } while (0)
 _Noreturn void bench_fail(const char *file, int line, const char *what, const char *why);
-/* The first message is also written there: the harness reads from it why a target has no figure. */
+/* Also writes the first message into `why`, where the harness reads why a target has no figure. */
 void bench_fail_into(char *why, size_t size);
-/* Exits with 1, with that sentence there and no word elsewhere. */
+/* Writes the prefix and the reason there, prints nothing, and exits with 1. */
 _Noreturn void bench_cannot(const char *prefix, const char *why);
 
 #endif

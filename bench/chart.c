@@ -1,7 +1,7 @@
 /*
- * The chart of a run. Each workload has a bar for each peer, at 1 and at 32 callers. The length of
- * a bar is the logarithm of truce's rate divided by the peer's rate. The line in the middle means
- * equal rates.
+ * Draws the chart of a run. Each workload has a bar for each peer, at 1 and at 32 callers. The
+ * length of a bar is the logarithm of truce's rate divided by the peer's rate. The line in the
+ * middle means equal rates.
  */
 #include "bench/compare.h"
 
@@ -10,8 +10,8 @@
 
 #include "bench/results.h"
 
-#define LEFT   210.0 /* The x of the middle of ratio 1, in pixels. */
-#define DECADE 150.0 /* the width of ten times */
+#define LEFT   210.0 /* The x coordinate of the ratio 1, in pixels. */
+#define DECADE 150.0 /* The width of a factor of ten, in pixels. */
 #define LINE   13.0
 #define WIDTH  860.0
 
@@ -23,7 +23,7 @@ static double chart_place(double ratio)
 {
     double at = LEFT + 70 + DECADE * log10(ratio < 0.1 ? 0.1 : ratio);
 
-    return at > WIDTH - 120 ? WIDTH - 120 : at; /* room for the text */
+    return at > WIDTH - 120 ? WIDTH - 120 : at; /* Leaves room for the text. */
 }
 
 static const char *chart_colour_of(const char *target)

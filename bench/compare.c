@@ -2,9 +2,10 @@
 
 #include "bench/results.h"
 
-#define APART 0.05 /* medians that are nearer are not worth a word */
+#define APART 0.05 /* Smaller differences of medians are not reported. */
 
-/* How far apart the rounds of one run were, in percent of the median. */
+/* Returns the distance between the fastest and the slowest round of a run, in percent of the
+ * median. */
 static double noise(const struct result *result)
 {
     return (result->most - result->least) / result->per_second * 100;
@@ -29,8 +30,8 @@ static void compare_show(const struct result *before, const struct result *after
     printf("\n");
 }
 
-/* Returns how many figures differ. It counts separately the figures that are void, or in one file
- * only. */
+/* Returns the number of figures that differ. Figures that are void, or in only one of the files,
+ * are counted separately. */
 static int compare_compare(const struct results *before, const struct results *after)
 {
     int different = 0, same = 0, alone = 0;

@@ -8,14 +8,14 @@
  * read. */
 int compare_files(const char *before, const char *after);
 
-/* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
+/* Prints an SVG with the ratio of truce's rate to each peer's, at 1 and at 32 callers. */
 int chart_file(const char *path);
 
-/* Tables in Markdown (markdown.c): of a run, of its rates, of its comparison with PostgreSQL. The
- * others: of servers, of `truce serve`, of bench/growth.c. */
+/* Print Markdown tables of a run: all figures, the rates, or the comparison with PostgreSQL. */
 int markdown_file(const char *path);
 int markdown_main(const char *path);
 int markdown_short(const char *path);
+/* Print Markdown tables of servers, of `truce serve`, or of the benchmark of growth. */
 int markdown_servers(const char *path);
 int markdown_serve(const char *path);
 int markdown_growth(const char *path);

@@ -86,7 +86,8 @@ static void documents_setup_sql(struct bench_side *side, int64_t count, bool ind
     struct sql *sql = side->connections[0];
     bool postgres = !strcmp(side->target->name, "postgresql");
 
-    /* leaves space in each page, so that an update can store the new row in the old row's page */
+    /* Leaves space in each page, so that an update can store the new row in the page of the old
+     * row. */
     sql_execute(sql, postgres
                          ? "CREATE TABLE documents(id bigint PRIMARY KEY, counter bigint NOT NULL,"
                            " grp bigint NOT NULL, owner text NOT NULL, text text NOT NULL)"

@@ -15,24 +15,25 @@
 #include "bench/harness.h"
 
 #define DOCUMENTS documents_wanted()
-#define IN_GROUP  20 /* documents of one group */
+#define IN_GROUP  20 /* The number of documents of a group. */
 
 int64_t documents_wanted(void);
-/* Before any side starts: 20,000 otherwise, or 2,000 where bench_small. */
+/* Sets the number of documents, before any side starts. The default is 20,000, or 2,000 if
+ * bench_small is set. */
 void documents_want(int64_t count);
 
-/* Setups: documents 0 .. DOCUMENTS-1. */
+/* A setup that creates documents 0 to DOCUMENTS - 1. */
 void documents_setup(struct bench_side *side);
-/* creates the collection without documents */
+/* A setup that creates the collection without documents. */
 void documents_setup_none(struct bench_side *side);
-/* the same, with an index on group */
+/* The same as documents_setup, with an index on the group. */
 void documents_setup_indexed(struct bench_side *side);
 
-/* The check of most workloads: all documents exist, including the inserted ones, and the sum of
- * their counters equals the number of operations. */
+/* The check of most workloads. All documents exist, including the inserted ones, and the sum of
+ * their counters equals the number of changes. */
 void documents_check(struct bench_side *side);
 
-/* Another number than `id`. */
+/* Returns a random document number that differs from `id`. */
 int64_t documents_other(int64_t id);
 
 #endif

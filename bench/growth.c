@@ -1,6 +1,6 @@
 /*
- * Growth: the same operations on 10^4, 10^6 and 10^7 documents, by truce and by its peers that keep
- * an index on disk. It also measures how truce's file behaves:
+ * Measures growth: the same operations on 10^4, 10^6, and 10^7 documents, by truce and by its peers
+ * that have an index on disk. It also measures how truce's file behaves:
  *
  *     for each size
  *         for each target      load, index; the operations, reads first; memory, size; the check
@@ -31,7 +31,7 @@ struct growth {
     struct bench_target targets[3];
     int targets_count;
     const char *json;
-    bson_t out, figures; /* the JSON that is being made */
+    bson_t out, figures; /* The JSON under construction. */
     int figures_count;
     bool failed;
 };
@@ -42,7 +42,8 @@ static struct growth growth = {
 static const struct operation {
     const char *workload;
     int callers;
-    int64_t documents_max; /* 0: any */
+    /* The maximum number of documents for this operation. 0 means no maximum. */
+    int64_t documents_max;
 } operations[] = {
     {"point_read", 1},    {"point_read", 32},           {"read_many", 1},
     {"find_by_index", 1}, {"group_report", 1, 1000000}, {"insert", 1},
@@ -52,7 +53,7 @@ static const struct operation {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-/* A line of the table, and of the JSON: the numbers by their names. */
+/* A number in a line of the table and of the JSON, with its name. */
 struct number {
     const char *name;
     double value;
@@ -118,7 +119,8 @@ static void growth_use(struct side_process *side, const struct bench_target *tar
     side_use(side, workload, find_form(workload, target));
 }
 
-/* How many times documents have been changed; negative: it failed. */
+/* Measures all operations of a target. Returns the number of changes of documents, or a negative
+ * number after a failure. */
 static int64_t growth_measure(struct side_process *side, const struct bench_target *target,
                               const char *name, int callers, const char *shown)
 {
@@ -229,7 +231,8 @@ static pid_t start_reader(const char *path, void (*reads)(truce_store *store))
         truce_store *store = NULL;
         bson_error_t error;
 
-        /* two processes in real time would leave the kernel's own threads no core */
+        /* The peer does not run in real time, because two such processes would leave no core to the
+         * kernel's threads. */
         BENCH_CHECK(sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0}) == 0);
         BENCH_MUST(truce_store_open(path, NULL, &store, &error), error);
         for (;;)
@@ -250,7 +253,8 @@ static void stop_reader(pid_t pid)
 static const struct beside {
     const char *shown;
     void (*reads)(truce_store *store);
-    bool stopped; /* SIGSTOP stopped the peer in the middle of a round. */
+    /* SIGSTOP has stopped the peer in the middle of a round. */
+    bool stopped;
 } readers[] = {
     {"without a reader", NULL},
     {"with a slow cursor", read_slowly},
@@ -291,7 +295,7 @@ static void run_readers(struct side_process *side, const struct bench_target *ta
 
 /* ---- after kill -9 --------------------------------------------------------------------------- */
 
-/* Runs in a process of its own, which has no state of the file. */
+/* Measures opening and first use. Runs in a process of its own, which has no state of the file. */
 static _Noreturn void open_again(const char *path, double *times, int64_t changed)
 {
     truce_store *store = NULL;
@@ -489,7 +493,8 @@ static void growth_interrupted(int signal)
 static void growth_start_targets(void)
 {
     the_process = getpid();
-    (void)bench_directory(); /* made first, so that it is removed last */
+    /* The directory is created first, so that it is removed last. */
+    (void)bench_directory();
     atexit(growth_stop_targets);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, growth_interrupted);

@@ -22,7 +22,7 @@
 /* The first value date. Entry n has the date FIRST + n % DAYS days. */
 #define FIRST_MS INT64_C(1577836800000)
 #define DAYS     1500
-/* The maximum of memory that a call over all accounts may allocate. */
+/* The maximum number of bytes that a call over all accounts may allocate. */
 #define MEMORY_MAX INT64_C(200000000)
 
 struct ledger_growth {
@@ -50,7 +50,7 @@ static int64_t memory_of(const char *field)
     return kilobytes * 1024;
 }
 
-/* Makes the peak the current memory. */
+/* Resets the peak to the current memory. */
 static void memory_begin_peak(void)
 {
     FILE *file = fopen("/proc/self/clear_refs", "w");
@@ -161,7 +161,7 @@ static void growth_balance(struct ledger_growth *growth)
     BENCH_CHECK(balance.balance == -growth->posted);
 }
 
-/* Returns how many of the transactions have a value date of at most the `day`. */
+/* Returns the number of transactions whose value date is at most `day`. */
 static int64_t growth_until(const struct ledger_growth *growth, int64_t day)
 {
     int64_t rest = growth->posted % DAYS;
@@ -191,7 +191,7 @@ static bool growth_line(const truce_ledger_line *line, void *arg)
 
 static void growth_last_page(struct ledger_growth *growth)
 {
-    /* The opening is not a line with a number of its own among the postings. */
+    /* The opening has no number among the postings, so the page has the last 50 of them. */
     const truce_ledger_page page = {.after = growth->posted - 50, .limit = 100};
     bson_error_t error;
 
@@ -248,7 +248,8 @@ static void growth_verify(struct ledger_growth *growth)
 
 /* ---- one size -------------------------------------------------------------------------------- */
 
-/* A book whose account `bank` has `size` entries. Returns the median of a balance at a date. */
+/* Measures a book whose account `bank` has `size` entries. Returns the median time of a balance at
+ * a date. */
 static double growth_entries(struct ledger_growth *growth)
 {
     double began = bench_now(), took;

@@ -1,5 +1,5 @@
 /*
- * The tables of runs for the documentation. bench/refresh puts them into its pages.
+ * Prints the tables of runs for the documentation. bench/refresh inserts them into the pages.
  *
  *     table    a run of the scoreboard: the machine; truce's rates and how many times each peer's
  *              they are; latencies and costs at the most callers; one work done in several ways
@@ -262,7 +262,7 @@ int markdown_short(const char *path)
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
-/* The names of the targets that are servers; the targets over them are "truce+" and the name. */
+/* Finds the names of the targets that are servers. Those of truce over them are "truce+NAME". */
 static int find_servers(const struct results *results, const char *names[4])
 {
     int count = 0;
@@ -389,7 +389,7 @@ static void show_grown(const struct grown *grown)
     }
 }
 
-/* A line for each thing that was measured, a column for each size. */
+/* Prints a line for each measurement, and a column for each size. */
 int markdown_growth(const char *path)
 {
     struct growths growths;

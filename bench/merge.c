@@ -1,7 +1,7 @@
 /*
- * Merges and differences of documents on one core: how long one takes, and that twice the document
- * takes twice as long. Mine and theirs changed one element (field, line) in a hundred each, others,
- * and put some in.
+ * Measures merges and differences of documents on one core: the time of one, and whether a document
+ * of twice the size takes twice as long. Both sides change and insert one element (field, line) in
+ * a hundred each, at different positions.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum version { BASE, MINE, THEIRS };
 struct shape {
     const char *name;
     void (*fill)(bson_t *document, int64_t count, enum version version);
-    int64_t bytes_each; /* The approximate size of a thing. */
+    int64_t bytes_each; /* The approximate size of an element. */
     const char *rules;
 };
 
@@ -57,7 +57,7 @@ static void fill_lines(bson_t *document, int64_t count, enum version version)
     bson_append_array_end(document, &lines);
 }
 
-/* One side moves one line in a hundred to the end. */
+/* In `mine`, one line in a hundred is moved to the end. */
 static void fill_moved(bson_t *document, int64_t count, enum version version)
 {
     bson_t lines;
@@ -91,7 +91,7 @@ static void fill_fields(bson_t *document, int64_t count, enum version version)
     }
 }
 
-/* Mine has the fields from the last to the first. */
+/* In `mine`, the fields are in reverse order. */
 static void fill_reversed(bson_t *document, int64_t count, enum version version)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -12,8 +12,9 @@ struct mongo {
     char *names[COLLECTIONS_MAX];
     mongoc_collection_t *collections[COLLECTIONS_MAX];
     mongoc_client_session_t *session;
-    bson_t in_session; /* options that name the session; empty: no transaction */
-    bool lost;         /* the transaction must begin again */
+    /* The options that name the session, or empty outside of a transaction. */
+    bson_t in_session;
+    bool lost; /* The transaction has failed and must begin again. */
 };
 
 static _Noreturn void mongo_fail(const char *what, const bson_error_t *error)
@@ -21,7 +22,7 @@ static _Noreturn void mongo_fail(const char *what, const bson_error_t *error)
     bench_fail(__FILE__, __LINE__, what, error->message);
 }
 
-/* Accepts a conflict within a transaction; any other error, and any error outside of one, is a
+/* Checks the result of a call. A conflict within a transaction is accepted; any other error is a
  * failure. */
 static void mongo_must(struct mongo *mongo, bool done, const char *what, const bson_t *reply,
                        const bson_error_t *error)
@@ -315,7 +316,7 @@ static void start_session(struct mongo *mongo)
         side_cannot("this server has no transactions");
 }
 
-/* Returns false after a conflict. */
+/* Runs the transaction once. Returns false after a conflict. */
 static bool try_transaction(struct mongo *mongo, void (*change)(struct mongo *mongo, void *arg),
                             void *arg)
 {

@@ -14,8 +14,8 @@ struct mongo;
 
 struct mongo *mongo_connect(const char *address, const char *database);
 void mongo_close(struct mongo *mongo);
-void mongo_drop(struct mongo *mongo); /* the database */
-/* A URI with its database; bson_free it. */
+void mongo_drop(struct mongo *mongo); /* Drops the database. */
+/* Returns the URI with the database. The caller frees it with bson_free. */
 char *mongo_address(const char *address, const char *database);
 
 /* Initializes `document` with the whole document. Returns false if it does not exist, or if a
@@ -25,25 +25,27 @@ bool mongo_find_one(struct mongo *mongo, const char *collection, const bson_t *f
 mongoc_cursor_t *mongo_find(struct mongo *mongo, const char *collection, const bson_t *filter);
 mongoc_cursor_t *mongo_aggregate(struct mongo *mongo, const char *collection,
                                  const bson_t *pipeline);
-/* The next document; NULL at the end. */
+/* Returns the next document, or NULL at the end. */
 const bson_t *mongo_next(mongoc_cursor_t *cursor);
 int64_t mongo_count(struct mongo *mongo, const char *collection);
 
 void mongo_insert(struct mongo *mongo, const char *collection, const bson_t *document);
 void mongo_insert_many(struct mongo *mongo, const char *collection, const bson_t *const *documents,
                        size_t count);
-/* How many documents matched. `options` (NULL: none): libmongoc's, as arrayFilters and upsert. */
+/* Updates documents, and returns the number that matched. `options` are libmongoc's, such as
+ * arrayFilters and upsert, or NULL. */
 int64_t mongo_update(struct mongo *mongo, const char *collection, const bson_t *filter,
                      const bson_t *update, const bson_t *options);
 int64_t mongo_replace(struct mongo *mongo, const char *collection, const bson_t *filter,
                       const bson_t *document);
-/* Several updates {q, u, upsert} in one command, unordered. */
+/* Executes several updates {q, u, upsert} in one unordered command. */
 void mongo_update_many(struct mongo *mongo, const char *collection, const bson_t *updates);
 void mongo_command(struct mongo *mongo, const bson_t *command, bson_t *reply);
-void mongo_remove_any(struct mongo *mongo); /* a document of each collection */
+/* Deletes a document of each collection. */
+void mongo_remove_any(struct mongo *mongo);
 void mongo_index(struct mongo *mongo, const char *collection, const char *field);
 
-/* Calls `change` in a transaction, and repeats it after each conflict; it stops when a find or an
+/* Calls `change` in a transaction, and again after each conflict. `change` stops when a find or an
  * update finds nothing. If the server has no transactions, it ends the side (side_cannot). */
 void mongo_transact(struct mongo *mongo, void (*change)(struct mongo *mongo, void *arg), void *arg);
 /* Returns whether the transaction was refused, so that the caller must begin it again. */
@@ -52,14 +54,14 @@ bool mongo_is_lost(const struct mongo *mongo);
 /* ---- servers (target_mongo.c) ---------------------------------------------------------------- */
 
 bool mongo_is_server(const char *name);
-/* "secantusdb" of "truce+secantusdb"; the empty text for other names */
+/* Returns the server of a name such as "truce+secantusdb", or "" for other names. */
 const char *mongo_under_truce(const char *name);
 
 struct bench_target;
-/* Starts the server (once for the targets that share it), fills address and settings. */
+/* Starts the server, once for all targets that share it. Fills address and settings. */
 void mongo_server_start(struct bench_target *target, const char *name);
 void mongo_server_stop(struct bench_target *target);
-/* In the side: reads the server's durability settings, and fills version, settings and
+/* Called in the side: reads the server's durability settings, and fills version, settings, and
  * not_durable. */
 void mongo_server_describe(struct mongo *mongo, struct bench_target *target, const char *name);
 

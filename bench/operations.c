@@ -127,7 +127,8 @@ static truce_status item_do(struct bench_place *place, const char *verb, bson_er
     bson_t *query = BCON_NEW("type", BCON_UTF8("badge 5"));
     bson_t *update = BCON_NEW("$set", "{", "turn", BCON_INT32(place->turn), "}");
     bson_t *item = BCON_NEW("type", BCON_UTF8("badge 5"), "turn", BCON_INT32(place->turn));
-    char other[40]; /* another badge for each addition; the first is the first to go */
+    /* Each addition adds another badge, and a removal removes the oldest one. */
+    char other[40];
     truce_status status;
 
     if (!strcmp(verb, "add")) {
@@ -260,7 +261,7 @@ static truce_status revision_get(struct bench_place *place, const struct bench_o
 
 /* ---- commits -------------------------------------------------------------------------------- */
 
-/* Changes documents without looking at them first. */
+/* Changes documents that it has not read (blind changes). */
 static truce_status operations_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct bench_operation *operation = arg;
@@ -276,7 +277,7 @@ static truce_status operations_change(truce_commit *commit, void *arg, bson_erro
     return status;
 }
 
-/* The same of documents of as many collections. */
+/* Does the same with documents in different collections. */
 static truce_status change_spread(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct bench_operation *operation = arg;
@@ -373,8 +374,9 @@ static truce_status operations_read_many(struct bench_place *place,
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* A transaction that writes to n collections takes n + 1, and 2 here. The journal takes n + 4 here,
- * 5 if it read all documents, and 2n + 3 for n collections. */
+/* The round trips of a commit of n documents in one collection. A transaction takes 2, or n + 1 if
+ * it writes to n collections. The journal takes n + 4, 5 if it has read all documents, or 2n + 3
+ * for n collections. */
 #define COMMITS(n)                                                                                 \
     {"commit of " #n " documents, journal", (n) + 4, TRUCE_MECHANISM_JOURNAL, n, commit_blind},    \
     {                                                                                              \

@@ -1,5 +1,5 @@
-/* Jobs, a ledger of two accounts, a transfer between two documents, a user with one comment, a tree
- * of three items. */
+/* The operations of jobs, of a ledger with two accounts, of a transfer between two documents, of a
+ * user with one comment, and of a tree with three items. */
 #include "base/limits.h"
 #include "bench/operations_place.h"
 
@@ -23,7 +23,7 @@ truce_status bench_queue_add(struct bench_place *place, const struct bench_opera
     return status;
 }
 
-/* Enough jobs that each claim finds one. */
+/* Adds enough jobs that each claim finds one. */
 static truce_status patterns_begin_queue(struct bench_place *place, bson_error_t *error)
 {
     const bson_t *payloads[JOBS];
@@ -150,7 +150,7 @@ truce_status bench_publish(struct bench_place *place, const struct bench_operati
     return patterns_publish(place->tree, place->turn, error);
 }
 
-/* A tree that no recovery pass visits: publishing a version also settles an old version if
+/* Publishes to a tree that no recovery pass visits. Publishing a version also settles an old one if
  * TREE_UNSETTLED of them exist. */
 truce_status bench_publish_unswept(struct bench_place *place,
                                    const struct bench_operation *operation, bson_error_t *error)

@@ -11,11 +11,11 @@ struct bench_place {
     truce_set *set, *classic, *elements;
     truce_item *item;
     truce_revision *revision;
-    bson_t post;     /* The document as it was last saved. */
-    int64_t version; /* Its version. */
+    bson_t post;     /* The post as it was last saved. */
+    int64_t version; /* The version of the post. */
     int64_t seq;
     int turn;
-    int added, removed; /* badges */
+    int added, removed; /* The number of badges that were added, and removed. */
     truce_queue *queue;
     truce_ledger *ledger;
     truce_transfers *transfers;
@@ -24,7 +24,7 @@ struct bench_place {
     truce_tree_snapshot *snapshot;
 };
 
-/* Create the data that the patterns need in the store, and free their handles. */
+/* These functions create the data that the patterns need in the store, and free their handles. */
 truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error);
 void bench_patterns_end(struct bench_place *place);
 

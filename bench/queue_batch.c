@@ -1,7 +1,7 @@
 /*
- * Batches of jobs: the program adds PEER_JOBS jobs, and threads claim 100 at once and complete them
- * at once, durably. Every job must be done once. bench/peers/run runs the same work on queues from
- * npm.
+ * Measures batches of jobs: the program adds PEER_JOBS jobs, and threads claim 100 jobs in one call
+ * and complete them in one call, durably. Every job must be done once. bench/peers/run runs the
+ * same work on queues from npm.
  *
  *     queue_batch        PEER_JOBS (20000), PEER_BATCH (100), PEER_CALLERS (8);
  *                        PEER_POOL: instead of these, a pool of that many threads, each of

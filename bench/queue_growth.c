@@ -1,6 +1,6 @@
 /*
- * The job queue as it grows. For each number of done jobs, with as many live jobs after them (up to
- * a million), it measures adding, claiming, claim and done, and batches of 100. It also measures
+ * Measures a growing job queue. For each number of done jobs, with as many live jobs after them (up
+ * to a million), it measures adding, claiming, claim and done, and batches of 100. It also measures
  * the cost of the queue's figures, and the file's size.
  *
  *     queue_growth [SIZE...]        10000 1000000 10000000
@@ -51,7 +51,7 @@ static void add_live(struct growth *growth, int64_t count)
     bson_destroy(document);
 }
 
-/* One job, done as any other; without its _id. */
+/* Runs a job to its end, and returns its document without the _id. */
 static bson_t *growth_make_done(struct growth *growth)
 {
     bson_t *done = bson_new(), document;
@@ -102,7 +102,8 @@ static void add_done(struct growth *growth)
 
 /* ---- measurements ---------------------------------------------------------------------------- */
 
-/* Runs it once, and returns the number of jobs; only the measured part counts in `timed`. */
+/* Runs an operation once, and returns the number of jobs. Only the measured part counts in
+ * `timed`. */
 typedef int64_t operation(struct growth *growth, struct histogram *timed);
 
 static void time_since(struct histogram *timed, uint64_t began_ns)
@@ -122,7 +123,7 @@ static int64_t growth_add_one(struct growth *growth, struct histogram *timed)
     return 1;
 }
 
-/* If few jobs are live, they may run out. */
+/* Claims a job. Adds jobs if none is left. */
 static truce_job *growth_claim(struct growth *growth)
 {
     truce_job *job;

@@ -13,7 +13,8 @@ struct redis {
     int socket;
     char *out, *in;
     size_t out_size, out_room;
-    /* The bytes that were read, and the bytes of complete replies among them. */
+    /* The input: the bytes that were read, the allocated size, and the bytes that replies have
+     * used. */
     size_t in_size, in_room, in_taken;
     struct redis_item items[ITEMS_MAX];
     int count;
@@ -63,7 +64,7 @@ static void redis_flush(struct redis *redis)
     size_t sent = 0;
 
     while (sent < redis->out_size) {
-        /* not write(), which would count as bytes written to files */
+        /* send() is used because the kernel counts write() as bytes written to files. */
         ssize_t n = send(redis->socket, redis->out + sent, redis->out_size - sent, 0);
 
         if (n < 0 && errno == EINTR)
@@ -91,7 +92,7 @@ static void redis_fill(struct redis *redis)
     redis->in_size += (size_t)n;
 }
 
-/* The offset of a line's end; reads until there is one. */
+/* Returns the offset of the end of the line at `from`. Reads until the line is complete. */
 static size_t line_end(struct redis *redis, size_t from)
 {
     for (;;) {
@@ -105,7 +106,8 @@ static size_t line_end(struct redis *redis, size_t from)
     }
 }
 
-/* One item; texts are offsets until all has been read, because reading moves the buffer. */
+/* Parses an item. Texts are offsets until the whole reply has been read, because reading moves the
+ * buffer. */
 static size_t redis_parse(struct redis *redis, size_t at, size_t *offset, struct redis_item *item)
 {
     size_t end = line_end(redis, at), next = end + 2;

@@ -10,21 +10,26 @@
 struct redis;
 
 struct redis_item {
-    char type; /* '+' status, ':' number, '$' text, '*' array (number: how many follow), '0' nil */
+    /* The type: '+' status, ':' number, '$' text, '*' array of `number` items that follow, '0'
+     * nil. */
+    char type;
     int64_t number;
-    const char *text; /* ends with a zero byte; until the next command */
+    /* NUL-terminated, and valid until the next command. */
+    const char *text;
 };
 
 struct redis *redis_connect(const char *path);
 bool redis_try(const char *path); /* Returns whether the server replies. */
 void redis_close(struct redis *redis);
 
-/* One command and its answer: an array's items follow it, flat. */
+/* Runs a command, and returns its reply. The items of an array follow the array. */
 const struct redis_item *redis_run(struct redis *redis, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The number in a field of a hash, from the answer of HGETALL, which has fields in any order. */
+/* Returns the number in a field of a hash, from the reply to HGETALL, which has the fields in any
+ * order. */
 int64_t redis_field(const struct redis_item *items, const char *name);
-/* Several in one round trip: queue each, then receive each. */
+/* These functions run several commands in one round trip: queue each command, and then receive each
+ * reply. */
 void redis_queue(struct redis *redis, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 const struct redis_item *redis_receive(struct redis *redis);

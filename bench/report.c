@@ -82,7 +82,7 @@ double figure_ratio(const struct figure *figure, const struct figure *other)
     return median(ratios, count);
 }
 
-/* operations may be none in a short round */
+/* Returns an amount for each operation. A short round may have no operations. */
 static double report_each(const struct figure *figure, double amount)
 {
     return figure->operations > 0 ? amount / (double)figure->operations : 0;
@@ -90,13 +90,15 @@ static double report_each(const struct figure *figure, double amount)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Other stores of truce (by their URI, or over a server) come after the file. */
+/* Returns whether the figure is of truce. Stores of truce by their URI or over a server are listed
+ * after the file. */
 static bool is_truce(const struct figure *figure)
 {
     return figure->target->kind == &target_truce && !figure->form->name;
 }
 
-/* The figure of truce that the peers of this one's line are compared with; NULL: none counts. */
+/* Returns the figure of truce that the peers in the line of this figure are compared with, or NULL
+ * if none is valid. */
 static const struct figure *truce_beside(const struct figures *figures, const struct figure *figure)
 {
     for (int i = 0; i < figures->count; i++) {
@@ -119,7 +121,7 @@ static void show_name(const struct figure *figure, char *name, size_t size)
         snprintf(name, size, "%s%s", figure->target->name, mark);
 }
 
-/* The time of an fdatasync during the measurement, if the workload waits for it. */
+/* Prints the time of an fdatasync during the measurement, if the workload waits for the disk. */
 static void report_show_disk(const struct figure *figure)
 {
     if (figure->workload->reads || figure->target->not_durable)
@@ -187,7 +189,7 @@ void report_workload(const struct figures *figures, int from)
     fflush(stdout);
 }
 
-/* "at 32 callers 2.31 times postgresql, wanted 2.00: held" */
+/* Prints a line such as "at 32 callers 2.31 times postgresql, wanted 2.00: held". */
 static void report_aim(const struct figure *truce, const struct figure *peer)
 {
     char name[60];

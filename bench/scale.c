@@ -1,5 +1,6 @@
 /*
- * How far a pattern scales beyond one machine: the model of docs/scale.md, and its checks.
+ * The model of docs/scale.md, which computes how a pattern scales beyond one machine, and its
+ * checks.
  *
  *     bench_scale tables [PAGE]     the tables; into the page, between its two marks
  *     bench_scale count URI         messages and bytes of each operation, as a server sees them
@@ -181,11 +182,12 @@ static int scale_count_all(const char *uri)
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-/* Each caller has a database of its own, or all have one handle. */
+/* The callers of a measurement. Each has a database of its own, or all share one handle. */
 struct crowd {
-    const struct bench_operation *operation; /* NULL: adds to sets, on one handle */
+    /* The operation. NULL means adds to sets, on one handle. */
+    const struct bench_operation *operation;
     struct bench_place *places[CALLERS];
-    bool hot; /* all to one set */
+    bool hot; /* All callers add to one set. */
     atomic_llong seq, done;
     uint64_t end_ns;
 };
@@ -249,8 +251,8 @@ static double scale_rate_of(struct crowd *crowd, int callers, double seconds)
     return (double)done * 1e9 / (double)(bench_now_ns() - begun);
 }
 
-/* Measures a server alone: how long a message of one caller takes, and how many messages it
- * processes at a time. */
+/* Derives the speed of a server without a network: the time of a message of one caller, and the
+ * number of messages that it processes at a time. */
 static struct scale_world scale_learn(const struct scale_operation *one, double alone,
                                       double together, int in_process)
 {
@@ -267,7 +269,7 @@ static struct scale_world scale_learn(const struct scale_operation *one, double 
     return world;
 }
 
-/* Returns the time of one message of one caller: the network, and the server's search for a
+/* Returns the time of one message of one caller: the network, and the server's read of a
  * document. */
 static int64_t ping_ns(int64_t trip_ns)
 {
@@ -295,7 +297,8 @@ static int64_t ping_ns(int64_t trip_ns)
 }
 
 static const int trips_ms[] = {1, 10, 50};
-static int64_t added_ns[3]; /* by each of these, as the network really is */
+/* The time that the network really adds to a round trip with each of these delays. */
+static int64_t added_ns[3];
 
 static void compare_one(struct crowd *crowd, const struct scale_operation *one, const char *name)
 {
@@ -304,11 +307,12 @@ static void compare_one(struct crowd *crowd, const struct scale_operation *one, 
     struct scale_world learnt;
 
     scale_delay_set(network, 0);
-    scale_rate_of(crowd, CALLERS, 0.3); /* warm */
+    scale_rate_of(crowd, CALLERS, 0.3); /* Warms the caches. */
     alone = scale_rate_of(crowd, 1, bench_seconds());
     together = scale_rate_of(crowd, CALLERS, bench_seconds());
     if (crowd->hot)
-        together = alone; /* the model simulates the wait for the hot document */
+        /* The model simulates the wait for the hot document itself. */
+        together = alone;
     learnt = scale_learn(one, alone, together, crowd->operation ? 1 : CALLERS);
     for (int t = 0; t < 3; t++) {
         for (int c = 0; c < 2; c++) {
@@ -329,7 +333,8 @@ static void compare_one(struct crowd *crowd, const struct scale_operation *one, 
     }
 }
 
-/* This server can do it, and with the messages of the model. */
+/* Returns whether the server supports the operation, with the number of messages that the model
+ * assumes. */
 static bool as_counted(struct bench_place *place, const struct bench_operation *operation,
                        const struct scale_operation *one)
 {

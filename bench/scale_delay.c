@@ -1,4 +1,4 @@
-/* Two threads for each connection, one for each direction. A request waits for its answer and no
+/* Two threads for each connection, one for each direction. A request waits for its reply, and no
  * other request follows it, so a thread may hold back its bytes for half a trip. The threads live
  * as long as the process. */
 #include "bench/scale_delay.h"
@@ -55,7 +55,8 @@ static void *run_pump(void *arg)
         }
     }
     shutdown(pump.to, SHUT_RDWR);
-    /* the descriptors stay open, so their numbers are not reused; the process is short */
+    /* The descriptors stay open, so that their numbers are not reused. The process is
+     * short-lived. */
     shutdown(pump.from, SHUT_RDWR);
     return NULL;
 }

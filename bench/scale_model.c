@@ -5,7 +5,7 @@
  *        ^                                                                   |
  *        +----------------- BACK, half a trip, a write's copies ------------+
  *
- * A caller is in one place at a time, so it has at most one event. A caller has no event while it
+ * A caller does one thing at a time, so it has at most one event. A caller has no event while it
  * waits in a shard's queue, or while it waits in its process for a document that is being folded.
  *
  * The model simulates only the hot document: the others are so many that two callers do not
@@ -41,13 +41,13 @@ struct event {
 
 struct caller {
     const char *steps;
-    int step, look; /* the last look */
+    int step, look; /* The current step, and the last step that read the hot document. */
     bool hot, folds;
     int64_t began;
     uint64_t version; /* The version of the hot document at the last read. */
     int tries;
     int shard;
-    int next; /* in a queue */
+    int next; /* The next caller in the same queue, or -1. */
     /* The followers of the leader of a batch: the first one, and the `next` of each. */
     int followers;
 };
@@ -71,19 +71,27 @@ struct simulation {
     const struct scale_operation *operation;
     const struct scale_world *world;
     struct random random;
+    /* The future events, as a heap with the earliest first. `order` numbers all events, so that
+     * events of one time keep their order. */
     struct event *heap;
     size_t count;
     uint64_t order;
-    int64_t now, from; /* the start of the measurement */
-    int64_t begun;     /* operations that ended before it */
+    int64_t now, from; /* The current time, and the start of the measurement. */
+    int64_t begun;     /* The number of operations that have ended in the warm-up. */
     struct caller *callers;
     struct shard *shards;
     struct fold *folds;
+    /* The version of the hot document, and the caller whose commit has locked it, or NO_CALLER. */
     uint64_t version;
     int holder;
+    /* The end of the last write that has begun. Writes of the hot document, and all writes to a
+     * file, run one after the other. */
     int64_t writes_until;
-    struct line written; /* to a file, and not synced */
-    int syncing;         /* the queue of the callers that wait for the running sync */
+    struct line written; /* The callers whose writes to the file are not synced yet. */
+    /* The first of the callers that wait for the running sync. */
+    int syncing;
+    /* The numbers of operations and of messages in the measurement, and the latency of each
+     * operation in ns. */
     int64_t done, messages;
     int64_t *latencies;
     size_t latencies_room;
@@ -190,7 +198,7 @@ static void model_begin(struct simulation *s, int caller)
     send_message(s, caller, s->world->front_ns);
 }
 
-/* The first operations find a place in which not all has begun. */
+/* Returns whether operations count. The first ones do not, because not all callers have begun. */
 static bool model_counts(const struct simulation *s)
 {
     return s->begun == s->world->callers * s->world->turns / 4;
@@ -211,8 +219,8 @@ static void count_latency(struct simulation *s, int64_t ns)
     s->latencies[s->done++] = ns;
 }
 
-/* Ends the callers of the finished round; the callers that waited in the meantime form the next
- * round. */
+/* Ends the operations of a finished batch. The callers that waited in the meantime form the next
+ * batch. */
 static void end_fold(struct simulation *s, int leader)
 {
     struct fold *fold = fold_of(s, leader);
@@ -286,7 +294,7 @@ static void arrive(struct simulation *s, int caller)
         line_put(s, &shard->queue, caller);
 }
 
-/* A pause, after which a step is tried again. */
+/* Returns a random pause, after which a step is tried again. */
 static int64_t model_pause_of(struct simulation *s, struct caller *c)
 {
     int tries = c->tries++;
@@ -318,7 +326,8 @@ static bool take_effect(struct simulation *s, int caller, int64_t *pause)
             c->step = 0;
         *pause = model_pause_of(s, c);
         if (s->operation->turn == SCALE_AGAIN) {
-            *pause += s->world->trip_ns; /* one message aborts it on the server */
+            /* One more message aborts the transaction on the server. */
+            *pause += s->world->trip_ns;
             if (model_counts(s))
                 s->messages++;
         }
@@ -456,7 +465,8 @@ struct scale_figure scale_simulate(const struct scale_operation *operation,
         s.shards[i].queue.first = NO_CALLER;
     for (int i = 0; i < folds; i++)
         s.folds[i].waiting.first = NO_CALLER;
-    for (int i = 0; i < world->callers; i++) { /* so that not all begin at the same time */
+    /* The callers begin at different times. */
+    for (int i = 0; i < world->callers; i++) {
         s.now = (int64_t)truce__random_below(&s.random, (uint64_t)world->trip_ns + 1);
         model_begin(&s, i);
     }

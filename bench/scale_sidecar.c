@@ -29,7 +29,7 @@
 #define CALLERS      16
 #define DATABASE     "scale_sidecar"
 #define MESSAGES_MAX 40
-/* The least number of operations of a caller in a measurement. */
+/* The minimum number of operations of a caller in a measurement. */
 #define OPERATIONS_LEAST 20
 
 /* ---- the commands --------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ static bson_t *sidecar_transfer(int caller, int turn)
 static const struct sidecar_operation {
     const char *name;
     bson_t *(*make)(int caller, int turn);
-    /* Operations that wait at the same time share their messages. */
+    /* Operations that wait at the same time are combined and share their messages. */
     bool folds;
 } sidecar_operations[] = {
     {"ordered set: add", sidecar_add, false},
@@ -115,7 +115,7 @@ static struct {
     const struct sidecar_operation *operation;
     bool direct;
     uint64_t end_ns;
-    /* Each caller's number of commands so far. */
+    /* turns[i]: the number of commands of caller i so far. */
     int turns[CALLERS];
 } sidecar;
 
@@ -177,7 +177,7 @@ static pid_t sidecar_start(const char *program, const char *uri, int *port)
     child = fork();
     if (!child) {
         dup2(ends[1], 1);
-        /* Slow commands would fill its log. */
+        /* Discards the sidecar's log, which slow commands would fill. */
         (void)!freopen("/dev/null", "w", stderr);
         execl(program, program, "serve", uri, "--port", "0", "--quiet", (char *)NULL);
         _exit(127);

@@ -64,7 +64,7 @@ struct scale_world scale_world_of(int shards, int hot_permille)
     };
 }
 
-/* Two digits that count: 640, 6.4k, 64k. */
+/* Formats a rate with two significant digits: 640, 6.4k, 64k. */
 static const char *short_rate(double rate, char text[16])
 {
     double step = 1;

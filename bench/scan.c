@@ -1,7 +1,7 @@
 /*
- * A million documents in the embedded store: loading, building an index, finding by it, ranges, the
- * same in a snapshot, $match and $group. Then it measures how long the file takes to open after
- * kill -9, and how much memory that needs.
+ * Measures a million documents in the embedded store: loading, building an index, finds and ranges
+ * by the index, the same in a snapshot, $match, and $group. Then it measures the time and the
+ * memory that opening the file after kill -9 takes.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -101,7 +101,7 @@ static int64_t scan_find(struct scan *scan, const bson_t *filter, const truce_fi
     return scan_drain(cursor);
 }
 
-/* How many were found, of as many as there are. */
+/* Finds documents by the index. Returns the number that were found. */
 static int64_t find_one(struct scan *scan)
 {
     int64_t id = (int64_t)bench_random((uint64_t)scan->count), found;
@@ -216,7 +216,7 @@ static void scan_crash(const char *path, int64_t from)
     BENCH_CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 }
 
-/* in a process of its own, so that its memory can be measured */
+/* Opens the file in a process of its own, so that the memory can be measured. */
 static void open_after_crash(const char *path, int64_t least)
 {
     struct scan scan = {0};
@@ -257,7 +257,8 @@ static void in_child(const char *path, int64_t least)
 int main(void)
 {
     struct scan scan = {.count = bench_scale("TRUCE_BENCH_DOCUMENTS", 1000000) / 1000 * 1000};
-    int64_t more = bench_scale("TRUCE_BENCH_MORE", 2000000); /* until the file has about 1 GB */
+    /* Writes until the file has about 1 GB. */
+    int64_t more = bench_scale("TRUCE_BENCH_MORE", 2000000);
     bson_error_t error;
     char path[600];
     double began;

@@ -1,5 +1,5 @@
 /*
- * The scoreboard: truce and its peers, the same work, the same durability, in one run.
+ * The scoreboard: truce and its peers do the same work with the same durability, in one run.
  *
  *     scoreboard [options]          the run
  *     scoreboard compare A B        which figures of two JSON files differ beyond noise
@@ -29,25 +29,29 @@
 #define SIDES_MAX   20
 #define NOISE       0.04 /* The noise of a figure that needs no more rounds. */
 
-#define SERVERS_SECONDS                                                                            \
-    420 /* for all workloads together: one that has not begun by then is left out */
+/* The seconds for all workloads against servers. A workload that has not begun by then is left
+ * out. */
+#define SERVERS_SECONDS 420
 
 struct board {
     struct bench_target targets[TARGETS_MAX];
     int targets_count;
-    const char *names[32]; /* The workloads to run; none: all. */
+    const char *names[32]; /* The workloads to run. None means all. */
     int names_count;
     int callers[8], callers_count;
     /* The seconds of a workload before all others, until logs have their final size. */
     double run_in;
-    double warm_up; /* at each number of callers */
+    double warm_up; /* The seconds of the warm-up at each number of callers. */
     struct conditions conditions;
     struct figures figures;
     const char *json;
-    const char *form; /* only this one; "main": those without a name; NULL: all */
-    double budget;    /* seconds for all workloads together; 0: none */
-    bool serve;       /* only workloads with aims for `truce serve` */
-    bool spoil;       /* lose data before the checks: each side must be void */
+    /* The only form to run. "main" means the forms without a name, and NULL means all. */
+    const char *form;
+    /* The seconds for all workloads together. 0 means no limit. */
+    double budget;
+    bool serve; /* Run only workloads with aims for `truce serve`. */
+    /* Delete data before the checks, so that each side must become void. */
+    bool spoil;
     bool failed;
 };
 
@@ -78,9 +82,10 @@ static bool is_form_wanted(const struct board *board, const struct bench_target 
                            const struct bench_form *form)
 {
     if (mongo_under_truce(target->name)[0] && form->name && !strcmp(form->name, "operator"))
-        return false; /* One of truce's own. */
+        return false; /* The form is one of truce's own. */
     if (target->server_is_slow && form->name && !strcmp(form->name, "elements"))
-        return false; /* a document for each element: it takes minutes to make them */
+        /* The form has a document for each element, and creating them takes minutes. */
+        return false;
     return !board->form || !strcmp(board->form, form->name ? form->name : "main");
 }
 
@@ -223,7 +228,7 @@ static void scoreboard_run_rounds(struct contest *contest, int callers)
     }
 }
 
-/* Checks each side; a void one voids all of its figures. */
+/* Checks each side. If the check fails, all figures of the side are void. */
 static void check_sides(struct contest *contest)
 {
     struct figures *figures = &contest->board->figures;
@@ -240,8 +245,8 @@ static void check_sides(struct contest *contest)
         if (!contest->why[i][0])
             continue;
         cannot = !strncmp(contest->why[i], SIDE_CANNOT, strlen(SIDE_CANNOT));
-        /* servers made for tests have faults of their own: their figures are void, but the run
-         * succeeds */
+        /* Servers made for tests have faults of their own. Their figures are void, but the run does
+         * not fail. */
         contest->board->failed |=
             !cannot && !contest->board->spoil && !contest->targets[i]->server_is_slow;
         for (int k = contest->first; k < figures->count; k++) {
@@ -445,7 +450,8 @@ static void scoreboard_parse(struct board *board, int argc, char **argv)
         add_peers(board);
 }
 
-/* Without names: all workloads; against servers, only the most informative ones. */
+/* Returns whether the workload is to run. Without names, all run, but against servers only the most
+ * informative ones. */
 static bool scoreboard_is_wanted(const struct board *board, const struct bench_workload *workload)
 {
     if (board->names_count == 0 && board->serve)
@@ -476,7 +482,7 @@ static void refuse_unknown_names(const struct board *board)
 static struct board the_board;
 static pid_t the_process;
 
-/* However the harness ends, the servers end with it. */
+/* Stops the servers, however the harness ends. */
 static void scoreboard_stop_targets(void)
 {
     if (getpid() != the_process)
@@ -496,7 +502,8 @@ static void scoreboard_interrupted(int signal)
 static void scoreboard_start_targets(struct board *board)
 {
     the_process = getpid();
-    (void)bench_directory(); /* made first, so that it is removed last */
+    /* The directory is created first, so that it is removed last. */
+    (void)bench_directory();
     atexit(scoreboard_stop_targets);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, scoreboard_interrupted);

@@ -10,18 +10,19 @@
 #include "bench/harness.h"
 
 struct server {
-    char directory[200]; /* its data, below bench_directory() */
-    char sockets[100];   /* a short path: names of sockets have 107 bytes at most */
+    char directory[200]; /* The directory of the data, below bench_directory(). */
+    /* The directory of the sockets, a short path: names of sockets have at most 107 bytes. */
+    char sockets[100];
 };
 
 /* Creates both directories, owned by `user` if this process runs as root. Returns false and the
  * reason in `why` on failure. */
 bool server_directories(const char *name, const char *user, struct server *server, char *why,
                         size_t size);
-/* Removes the directory of the sockets (the other goes with bench_directory()). */
+/* Removes the directory of the sockets. bench_directory() removes the other one. */
 void server_forget(struct server *server);
 
-/* Starts a program as `user` (if this is root), its output into `log`. */
+/* Starts a program, as `user` if this process is root. The output goes to `log`. */
 pid_t server_spawn(const char *user, const char *log, const char *const argv[]);
 /* Runs a program to its end. On failure it returns false, and the last line of its output in
  * `why`. */
@@ -31,10 +32,10 @@ bool server_do(const char *user, const char *log, const char *const argv[], char
  * server has ended. */
 bool server_wait(struct bench_target *target, int seconds, bool (*answers)(const char *address),
                  const char *log);
-/* Signals, and waits for its end. */
+/* Sends the signal, and waits for the end of the process. */
 void server_stop(pid_t pid, int signal);
 
-/* The last line of a file, or the empty text. */
+/* Reads the last line of a file, or "". */
 void server_last_line(const char *log, char *line, size_t size);
 
 #endif

@@ -1,20 +1,20 @@
 /*
- * A side: one workload on one target, in a process of its own. Its processor time, memory and bytes
- * written are therefore its own, and an error in it ends nothing else.
+ * A side: one workload on one target, in a process of its own. Its processor time, memory, and
+ * written bytes can therefore be measured alone, and a failure ends only this process.
  *
  *     harness                          side
  *       fork  ------------------------>  open the target, set the workload up
  *       order RUN, callers, seconds -->  callers; all begin at once, and stop at once
- *             <-- answer --------------  the round, in shared memory
+ *             <-- reply ---------------  the round, in shared memory
  *       order CHECK ------------------>  the workload's check
- *             <-- answer --------------
+ *             <-- reply ---------------
  *       order END -------------------->  close, exit
  *
  * Callers are threads of the side, or (bench_processes) processes that it forks after the setup.
  * Each has one connection of its own. It waits for a byte to begin a round, and sends a byte at its
  * end.
  *
- * A side that ends without an answer has failed; the reason is in the shared memory.
+ * A side that ends without a reply has failed; the reason is in the shared memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,9 @@
 
 #include "bench/harness.h"
 
-#define PATIENCE_SECONDS 1800 /* Ten million documents are set up in less. */
-/* Seconds; a server with MongoDB's protocol may stop forever. */
+/* The timeout of an order. The setup of ten million documents takes less. */
+#define PATIENCE_SECONDS 1800
+/* The timeout for servers in seconds. A server with MongoDB's protocol may hang. */
 #define PATIENCE_OF_SERVERS 30
 
 bool bench_small;
@@ -43,7 +44,7 @@ struct order {
     enum order_kind kind;
     int callers;
     double seconds;
-    const struct bench_workload *workload; /* the same address in both processes */
+    const struct bench_workload *workload; /* The same address in both processes. */
     const struct bench_form *form;
 };
 
@@ -52,13 +53,13 @@ struct crowd {
     pthread_barrier_t start;
 };
 
-/* the results of a caller in a round */
+/* The results of a caller in a round. */
 struct tally {
     int64_t operations;
     struct histogram latencies;
 };
 
-/* shared by all processes */
+/* The memory that all processes share. */
 struct shared {
     struct bench_round round;
     char version[100], settings[300];
@@ -70,21 +71,21 @@ struct shared {
 
 struct side_process {
     pid_t pid;
-    int orders, answers; /* pipes */
+    int orders, answers; /* The pipes to and from the side. */
     struct shared *shared;
     const struct bench_workload *workload;
     const struct bench_form *form;
     bool may_stand_still;
 };
 
-/* in the side */
+/* A caller, in the side. */
 struct caller {
     struct bench_side *side;
     struct shared *shared;
     int number;
     pthread_t thread;
-    int orders, answers; /* The pipes to and from a process. */
-    bool joined;         /* that process has all it needs */
+    int orders, answers; /* The pipes to and from the caller's process. */
+    bool joined;         /* The process has everything that it needs. */
 };
 
 static void *map_shared(size_t size)
@@ -186,7 +187,7 @@ static void start_process(struct caller *caller)
     caller->answers = answers[0];
 }
 
-/* When it is needed first. */
+/* Sends the set-up side to the process of a caller, before its first round. */
 static void join_process(struct caller *caller)
 {
     char byte;
@@ -259,7 +260,7 @@ static void start_crowd(struct crowd *crowd, int callers)
     atomic_store(&crowd->stop, false);
 }
 
-/* Counts the writes of this process; zeros if the target does not count. */
+/* Counts the writes of this process. The counts are 0 if the target does not count. */
 static void side_count_writes(struct bench_side *side, struct bench_writes *writes)
 {
     *writes = (struct bench_writes){0};
@@ -510,7 +511,7 @@ void side_end(struct side_process *side)
 
     if (!side)
         return;
-    (void)send_order(side, END, 0, 0); /* one that has ended already needs none */
+    (void)send_order(side, END, 0, 0); /* A side that has already ended needs no order. */
     close(side->orders);
     close(side->answers);
     waitpid(side->pid, &status, 0);

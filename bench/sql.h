@@ -12,13 +12,13 @@ struct sql;
 
 struct sql_value {
     int64_t number;
-    const char *text; /* NULL: the number */
+    const char *text; /* The text, or NULL for a number. */
 };
 #define NUMBER(n) ((struct sql_value){.number = (n)})
 #define TEXT(t)   ((struct sql_value){.text = (t)})
 
 struct sql_statement {
-    const char *text; /* compared by address: a literal */
+    const char *text; /* A literal, which is compared by its address. */
     const struct sql_value *values;
     int count;
 };
@@ -27,24 +27,25 @@ struct sql_statement {
                             sizeof((struct sql_value[]){__VA_ARGS__}) / sizeof(struct sql_value)})
 
 struct sql *sqlite_connect(const char *path);
-struct sql *postgres_connect(const char *address); /* libpq's connection string */
+/* The address is a connection string of libpq. */
+struct sql *postgres_connect(const char *address);
 void sql_close(struct sql *sql);
 
-/* Statements of no result, several in one text. */
+/* Executes statements without a result, several in one text. */
 void sql_execute(struct sql *sql, const char *text);
 
-/* Runs one statement, or several in one round trip: then the rows are the last one's. Each start
- * needs its finish, which answers how many rows were changed by the last one. */
+/* Runs a statement, or several in one round trip, of which the last one returns the rows. Each
+ * start needs a finish, which returns the number of rows that the last statement changed. */
 void sql_start(struct sql *sql, struct sql_statement statement);
 void sql_start_all(struct sql *sql, const struct sql_statement *statements, int count);
-bool sql_next(struct sql *sql); /* on to the first, or next, row */
+bool sql_next(struct sql *sql); /* Moves to the first, or to the next, row. */
 int64_t sql_number(struct sql *sql, int column);
-const char *sql_text(struct sql *sql, int column); /* until the next row */
+const char *sql_text(struct sql *sql, int column); /* Valid until the next row. */
 int64_t sql_finish(struct sql *sql);
 
-/* start and finish */
+/* Does what start and finish do. */
 int64_t sql_run(struct sql *sql, struct sql_statement statement);
-/* the number in the first column of the first row; 0 if no row exists */
+/* Returns the number in the first column of the first row, or 0 without a row. */
 int64_t sql_get(struct sql *sql, struct sql_statement statement);
 
 /* Deletes one row of each existing table of the workloads. `exists` counts the tables of a name. */

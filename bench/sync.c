@@ -1,7 +1,7 @@
 /*
- * Denormalized copies: a user is renamed whose name is in 10,000, 100,000 and 400,000 comments,
- * durably. It alternates with one write of many documents that maintains no copies. The rise of the
- * process's peak memory shows whether memory grows with the comments.
+ * Measures denormalized copies: a user is renamed whose name is in 10,000, 100,000, and 400,000
+ * comments, durably. It alternates with one write of many documents that maintains no copies. The
+ * rise of the process's peak memory shows whether memory grows with the comments.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void sync_insert(const char *collection, bson_t *document)
     bson_destroy(document);
 }
 
-/* As a plain program writes it: an index by the user, and no rule. */
+/* Creates the data of a program without truce: an index by the user, and no rule. */
 static void begin_plainly(void)
 {
     bson_t *index = BCON_NEW("key", "{", "user", BCON_INT32(1), "}");
@@ -114,7 +114,8 @@ static void sync_compare(int64_t comments)
 {
     long before = peak_mb();
     double in_step = rename_in_step(), plainly = 1e9;
-    long more = peak_mb() - before; /* before the other side had its turn */
+    /* The rise of the peak, before the other side runs. */
+    long more = peak_mb() - before;
 
     for (int round = 0; round < 3; round++) {
         double a = rename_in_step(), b = rename_plainly();

@@ -25,13 +25,14 @@
 
 static struct known {
     const char *name; /* The name of the target. */
-    /* The name in tests/servers/serve; NULL: TRUCE_BENCH_MONGODB has the address. */
+    /* The name in tests/servers/serve, or NULL if TRUCE_BENCH_MONGODB has the address. */
     const char *serve;
-    const char *flushes; /* an argument of its process that makes acknowledged writes durable */
+    /* The argument of its process that makes acknowledged writes durable. */
+    const char *flushes;
     bool in_memory;
-    bool ours; /* truce serve, of this build */
-    pid_t pid; /* 0: not started */
-    int hold;  /* a pipe: it ends when this is closed */
+    bool ours; /* The server is `truce serve` of this build. */
+    pid_t pid; /* The process, or 0 before the start. */
+    int hold;  /* A pipe. The server ends when this end is closed. */
     char address[200], reason[300];
 } servers[] = {
     {.name = "secantusdb", .serve = "secantus", .flushes = "--sync-on-commit"},
@@ -68,7 +69,8 @@ static _Noreturn void be_serve(const struct known *server, int input, const char
 {
     int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
-    /* others are not made to be run in real time: threads that wait by spinning never end */
+    /* Other servers must not run in real time, because threads that wait by spinning would never
+     * end. */
     if (!server->ours)
         BENCH_CHECK(sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0}) == 0);
     if (out < 0 || dup2(input, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
@@ -210,7 +212,7 @@ static bool is_false_at(const bson_t *document, const char *path)
            !bson_iter_as_bool(&found);
 }
 
-/* A server in memory acknowledges j: true, too, so the engine and the process are checked. */
+/* Servers in memory acknowledge j: true, too, so this checks the engine and the process. */
 void mongo_server_describe(struct mongo *mongo, struct bench_target *target, const char *name)
 {
     const struct known *server = target_mongo_find(name);

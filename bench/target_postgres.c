@@ -19,7 +19,7 @@
 #define STATEMENTS_MAX 64
 #define LOG_FILES      64 /* The number of log files, of 16 MB each. */
 #define PARAMETERS_MAX 16
-#define INT8_TYPE      20 /* pg_type.oid of int8 */
+#define INT8_TYPE      20 /* The pg_type.oid of int8. */
 
 /* ---- a connection ---------------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ struct pg {
     int row;
 };
 
-/* libpq's format of parameters: numbers in binary, strings unchanged */
+/* Parameters in the format of libpq: numbers in binary, strings unchanged. */
 struct parameters {
     uint64_t numbers[PARAMETERS_MAX];
     const char *values[PARAMETERS_MAX];
@@ -58,7 +58,7 @@ static void postgres_take(struct pg *pg, PGresult *result, const char *what)
     pg->row = -1;
 }
 
-/* Prepares it if need be. */
+/* Prepares the statement if necessary, and returns its name. */
 static void statement_name(struct pg *pg, const struct sql_statement *statement, char name[8])
 {
     Oid types[PARAMETERS_MAX];
@@ -102,7 +102,7 @@ static void start_one(struct pg *pg, const struct sql_statement *statement)
         statement->text);
 }
 
-/* Several in libpq's pipeline mode: one round trip. */
+/* Sends several statements in libpq's pipeline mode, which takes one round trip. */
 static void start_many(struct pg *pg, const struct sql_statement *statements, int count)
 {
     struct parameters p;
@@ -125,7 +125,7 @@ static void start_many(struct pg *pg, const struct sql_statement *statements, in
         postgres_take(pg, PQgetResult(pg->connection), statements[i].text);
         BENCH_CHECK(PQgetResult(pg->connection) == NULL);
     }
-    PQclear(PQgetResult(pg->connection)); /* the sync's */
+    PQclear(PQgetResult(pg->connection)); /* The result of the sync. */
     if (!PQexitPipelineMode(pg->connection))
         postgres_fail(pg, "pipeline");
 }
@@ -209,7 +209,7 @@ struct sql *postgres_connect(const char *address)
 
 static struct server server;
 
-/* The newest version's programs. */
+/* Finds the programs of the newest version. */
 static bool find_programs(char *bin, size_t size)
 {
     glob_t found = {0};
@@ -327,7 +327,7 @@ static void must_be_on(struct sql *sql, struct bench_target *target, struct sql_
 
 static void postgres_open_target(struct bench_side *side)
 {
-    char address[300], schema[100]; /* each side has a schema of its own */
+    char address[300], schema[100]; /* Each side has a schema of its own. */
     struct sql *first;
 
     snprintf(address, sizeof address, "%s options='-c search_path=side%d'", side->target->address,

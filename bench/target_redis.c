@@ -1,6 +1,6 @@
 /*
- * Redis with appendfsync always: a server of its own, reached by its Unix socket. It takes part if
- * its commands, or a script, can do the work.
+ * Redis with appendfsync always: a server of its own, reached by its Unix socket. Redis takes part
+ * in a workload if its commands, or a script, can do the work.
  */
 #include <signal.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
  * SQLite by itself: WAL, synchronous=FULL, a connection for each caller, one transaction for each
- * operation. Writing threads take turns by a mutex: threads that wait for SQLite's own lock sleep
+ * operation. A mutex serializes the writing threads. Threads that wait for SQLite's own lock sleep
  * and try again, which is several times slower. Processes have only that lock (busy_timeout).
  */
 #include <pthread.h>
@@ -20,8 +20,8 @@ struct lite {
         const char *text;
         sqlite3_stmt *statement;
     } prepared[STATEMENTS_MAX];
-    sqlite3_stmt *open; /* started, not finished */
-    bool row;           /* A row was read and not returned yet. */
+    sqlite3_stmt *open; /* The statement that was started and not finished. */
+    bool row;           /* A row was read that was not returned yet. */
     bool done;
     bool writes; /* The caller holds the mutex. */
 };
@@ -59,7 +59,8 @@ static void lite_close(struct sql *sql)
     bson_free(lite);
 }
 
-/* From the first statement that writes, or BEGIN IMMEDIATE, to the end of the transaction. */
+/* Locks the mutex, from the first statement that writes, or BEGIN IMMEDIATE, to the end of the
+ * transaction. */
 static void sqlite_take_turn(struct lite *lite, sqlite3_stmt *s)
 {
     if (lite->writes || sqlite3_stmt_readonly(s))

@@ -13,7 +13,7 @@
 #include "truce/sys/store.h"
 
 #define LOG_DOCUMENTS 5000
-#define LOG_BYTES     INT64_C(150000000) /* twice the lasting size of the log */
+#define LOG_BYTES     INT64_C(150000000) /* Twice the size of the log in continuous use. */
 
 static const char *server_of(const struct bench_side *side)
 {
@@ -110,7 +110,7 @@ static void truce_close_target(struct bench_side *side)
     }
 }
 
-/* Removes one document; of jobs a done one, because the check counts no others. */
+/* Removes a document. The job that is removed is done, because the check counts only done jobs. */
 static void lose_one(truce_store *store, const char *collection)
 {
     bson_t *done = BCON_NEW("state", "done"), all = BSON_INITIALIZER;

@@ -1,7 +1,7 @@
 /*
- * Versions of a tree: 10,000 items published at once, durably; then a tenth of them changed. Then
- * it reads all items of a snapshot, one item, and the children of one item. Each read alternates
- * with the same read of plain documents.
+ * Measures versions of a tree: 10,000 items are published at once, durably, and then a tenth of
+ * them is changed. Then it reads all items of a snapshot, one item, and the children of one item.
+ * Each read alternates with the same read of plain documents.
  */
 #include <inttypes.h>
 #include <stdio.h>

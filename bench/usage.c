@@ -12,7 +12,7 @@
 
 /* ---- /proc ----------------------------------------------------------------------------------- */
 
-/* The number after `label` in a file of the process; 0 if it cannot be read. */
+/* Returns the number after `label` in a file of the process, or 0 if it cannot be read. */
 static int64_t labelled(pid_t pid, const char *file, const char *label)
 {
     char path[64], line[256];
@@ -66,7 +66,7 @@ static void add_process(pid_t pid, double seconds, bool with_memory, struct usag
         usage->memory += labelled(pid, "smaps_rollup", "Pss:") * 1024;
 }
 
-/* A process and its children. */
+/* Adds the usage of a process and its children. */
 static void add_family(pid_t head, bool with_memory, struct usage *usage)
 {
     DIR *directory = opendir("/proc");
@@ -103,7 +103,7 @@ void usage_take(pid_t server, bool with_children, bool with_memory, struct usage
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-/* The file stays: it is in a directory of the run. */
+/* Opens the file, which stays until the directory of the run is removed. */
 static int disk_file(const char *directory)
 {
     static char block[DISK_BLOCK];

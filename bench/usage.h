@@ -13,19 +13,20 @@
 
 struct usage {
     double cpu_seconds;
-    /* By write calls, to files. The kernel's count of bytes written to the disk is not usable: with
-     * large pages, 8 kB written count as 2 MB. Calls on sockets do not count, except redis' answers
-     * of some bytes each. */
+    /* The bytes that write calls have written to files. The kernel's count of bytes written to the
+     * disk is not usable: with large pages, 8 kB written count as 2 MB. Calls on sockets do not
+     * count, except Redis's replies of some bytes each. */
     int64_t bytes_written;
-    int64_t memory; /* current memory of the processes, shared pages counted once */
+    /* The current memory of the processes. Shared pages count once. */
+    int64_t memory;
 };
 
-/* Measures this process (with its children, if they are the callers), and `server` (0: none) with
- * its children. `memory` is slow to measure, and 0 if it is not wanted. */
+/* Measures this process (with its children, if they are the callers), and `server` (0 means none)
+ * with its children. Measuring `memory` is slow; it is 0 unless requested. */
 void usage_take(pid_t server, bool with_children, bool with_memory, struct usage *usage);
 
-/* Measures fdatasync after a write of 4 kB into an existing file in `directory`, repeatedly; always
- * in the same directory. */
+/* Measures fdatasync after a write of 4 kB into an existing file in `directory`, `count` times. All
+ * calls use the same directory. */
 void usage_disk(const char *directory, int count, struct histogram *latencies);
 
 #endif

@@ -1,5 +1,5 @@
-/* Optimistic concurrency: read a document with its version (its counter), write it with the next
- * version if it still has the one that was read; else again. */
+/* Optimistic concurrency: an operation reads a document with its version (the counter), and writes
+ * it with the next version if the version is unchanged. Otherwise it tries again. */
 #include <inttypes.h>
 
 #include "bench/documents.h"

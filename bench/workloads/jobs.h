@@ -5,7 +5,8 @@
  * MongoDB's protocol). */
 #include "bench/harness.h"
 
-#define JOBS_BATCH 1000 /* jobs that a caller adds if it finds none */
+/* The number of jobs that a caller adds if it finds none. */
+#define JOBS_BATCH 1000
 
 /* Call jobs_refill_after() if no job is found after jobs_refilled() returned `seen`. It calls
  * `add`, unless another caller has added jobs since then. */

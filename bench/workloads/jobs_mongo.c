@@ -55,7 +55,8 @@ static void mongo_add_batch(void *mongo)
         bson_destroy(jobs[i]);
 }
 
-/* {_id, state: "running", attempt} of the job that was claimed; false: none is ready. */
+/* Claims a job, and returns its {_id, state: "running", attempt}. Returns false if no job is
+ * ready. */
 static bool mongo_claim_once(struct mongo *mongo, bson_t *running)
 {
     bson_t reply,

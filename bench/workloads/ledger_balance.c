@@ -1,6 +1,6 @@
 /*
- * The balance of an account with ten thousand entries, or a million: the cost does not grow with
- * their number.
+ * Reads the balance of an account with ten thousand entries, or a million. The cost does not grow
+ * with their number.
  *
  *     truce        truce_ledger_balance_of, by a handle that stays open, or ("new") by a new one
  *                  each time, which knows no number of the account; both look up the last number
@@ -70,7 +70,7 @@ static int64_t truce_new(struct bench_call *call)
     return 1;
 }
 
-/* As many rows as a ledger would have. */
+/* Creates as many rows as a ledger would have. */
 static void balance_setup_sql(struct bench_side *side)
 {
     struct ledgers *state = side->state;
@@ -97,7 +97,7 @@ static int64_t balance_sql(struct bench_call *call)
     return 1;
 }
 
-/* Nothing was written since. */
+/* Checks that the balance is unchanged, because the workload writes nothing. */
 static void balance_check_truce(struct bench_side *side)
 {
     side->operations = 0;

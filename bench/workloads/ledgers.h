@@ -19,20 +19,22 @@
 
 /* The state that the callers of a side share, and that the checks use. */
 struct ledgers {
-    int64_t posted[BENCH_CALLERS_MAX]; /* by the caller; the next id */
-    int64_t transactions;              /* that the setup posted between accounts */
+    /* posted[i]: the number of transactions that caller i has posted, which makes its next id. */
+    int64_t posted[BENCH_CALLERS_MAX];
+    /* The number of transactions between accounts that the setup posted. */
+    int64_t transactions;
 };
 
 struct ledgers_move {
     int64_t id, from, to, value;
 };
 
-/* From any account to another, or (`hot`) to account 0. */
+/* Draws a transfer from any account to another one, or if `hot` is set, to account 0. */
 struct ledgers_move ledgers_draw(struct bench_call *call, bool hot);
 
 /* ---- truce ---- */
 
-/* side->local: the handle, for all callers of a process. */
+/* Sets side->local to the handle of all callers of the process. */
 void ledgers_join(struct bench_side *side);
 void ledgers_setup_truce(struct bench_side *side);
 void ledgers_post(truce_ledger *ledger, const struct ledgers_move *moves, int count);
@@ -42,10 +44,10 @@ void ledgers_check_truce(struct bench_side *side);
 /* ---- the peers ---- */
 
 void ledgers_setup_sql(struct bench_side *side);
-void ledgers_setup_accounts(struct bench_side *side); /* nothing else */
+void ledgers_setup_accounts(struct bench_side *side); /* Creates only the accounts. */
 int ledgers_statements(struct bench_call *call, const struct ledgers_move *move,
                        struct sql_statement *statements, struct sql_value *values);
-#define LEDGERS_STATEMENTS 3 /* The maximum of statements of an operation. */
+#define LEDGERS_STATEMENTS 3 /* The maximum number of statements of an operation. */
 #define LEDGERS_VALUES     12
 void ledgers_check_sql(struct bench_side *side);
 

@@ -1,4 +1,4 @@
-/* A message and its answer, nothing else: the least cost of any operation over a connection. */
+/* A message and its reply: the minimum cost of an operation over a connection. */
 #include "bench/documents.h"
 #include "bench/mongo.h"
 

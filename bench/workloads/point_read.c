@@ -1,4 +1,4 @@
-/* One document by its _id, whole. */
+/* Reads a whole document by its _id. */
 #include <inttypes.h>
 
 #include "bench/documents.h"

@@ -1,4 +1,4 @@
-/* Some documents by a secondary index; a report over all of them. */
+/* Two workloads: reading some documents by a secondary index, and a report over all documents. */
 #include "bench/documents.h"
 #include "bench/mongo.h"
 #include "bench/sql.h"

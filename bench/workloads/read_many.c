@@ -9,7 +9,7 @@
 
 #define LOOKED 10
 
-/* no two equal, so that ten rows come */
+/* Returns the id of document i. The ids are distinct, so that ten rows are returned. */
 static int64_t drawn(int i)
 {
     return i * (DOCUMENTS / LOOKED) + (int64_t)bench_random(DOCUMENTS / LOOKED);

@@ -29,7 +29,7 @@ static int64_t save_target(struct bench_call *call)
     return one ? 0 : (int64_t)bench_random(DOCUMENTS);
 }
 
-/* Another text than before. */
+/* Writes a text that differs from the one before. */
 static void save_write_text(const char *before, char text[TEXT_SIZE])
 {
     memset(text, before[0] == 'z' ? 'a' : before[0] + 1, TEXT_SIZE - 1);
@@ -38,7 +38,8 @@ static void save_write_text(const char *before, char text[TEXT_SIZE])
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* The document with another text; its version stays the field "counter", and gets `version`. */
+/* Makes the document with another text. Its version is in the field "counter", which becomes
+ * `version`. */
 static void save_edit(const bson_t *read, int64_t version, bson_t *mine)
 {
     char text[TEXT_SIZE];
@@ -80,7 +81,8 @@ static bool save_truce(truce_revision *revisions, int64_t id)
     BENCH_MUST(truce_revision_save(revisions, NULL, &mine, version, NULL, &result, &error), error);
     saved = result.outcome == TRUCE_REVISION_SAVED;
     BENCH_CHECK(saved || result.outcome == TRUCE_REVISION_CONFLICT ||
-                result.outcome == TRUCE_REVISION_UNCHANGED); /* another made the same change */
+                /* Another caller has made the same change. */
+                result.outcome == TRUCE_REVISION_UNCHANGED);
     truce_revision_result_release(&result);
     bson_destroy(&read);
     bson_destroy(&mine);

@@ -88,7 +88,8 @@ static void array_add(struct array *array, const char *format, ...)
     va_end(arguments);
 }
 
-/* One statement; DISTINCT ON keeps the winner of each element, and the order prevents deadlocks. */
+/* Applies a batch in one statement. DISTINCT ON selects the winner of each element, and the order
+ * prevents deadlocks. */
 int64_t set_rows_batch_postgres(struct bench_call *call)
 {
     struct array *arrays = bson_malloc0(4 * sizeof *arrays);

@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define BLOCK 64 /* The distance within which numbers are out of order. */
+/* Numbers are out of order within this distance. */
+#define BLOCK 64
 
 static void sets_expect(struct sets_state *state, const struct set_operation *o)
 {

@@ -9,10 +9,11 @@
  */
 #include "bench/harness.h"
 
-#define SETS_MAX  2000
-#define SETS      (bench_small ? SETS_MAX / 10 : SETS_MAX)
-#define NAMES     50
-#define FILLED    (SETS * NAMES) /* operations of the setup: every student is in every class */
+#define SETS_MAX 2000
+#define SETS     (bench_small ? SETS_MAX / 10 : SETS_MAX)
+#define NAMES    50
+/* The operations of the setup, which put every student into every class. */
+#define FILLED    (SETS * NAMES)
 #define BATCH     1000
 #define NAME_SIZE 16
 
@@ -24,17 +25,19 @@ struct set_operation {
 };
 
 struct sets_state {
-    atomic_int_fast64_t next;                     /* The next number. */
-    atomic_int_fast64_t winners[SETS_MAX][NAMES]; /* number * 2 + is a remove; 0: none */
+    atomic_int_fast64_t next; /* The next number. */
+    /* winners[s][n]: the number of the winning operation, times 2, plus 1 for a remove. 0 means
+     * none. */
+    atomic_int_fast64_t winners[SETS_MAX][NAMES];
     char script[48];
 };
 
-/* For setups: the winners of a full house. */
+/* For setups: sets the winners so that every student is in every class. */
 void sets_fill(struct bench_side *side);
-/* Draws one operation, and takes it into account. */
+/* Draws an operation, and updates the winners. */
 void sets_draw(struct bench_side *side, struct set_operation *operation);
 
-/* The checks: pass each stored element once, to compare it. */
+/* The state of a check, which compares each stored element once. */
 struct sets_found {
     int64_t winners[SETS_MAX][NAMES];
 };
@@ -43,8 +46,8 @@ void sets_found_add(struct sets_found *found, int64_t set, const char *name, int
 void sets_compare(struct bench_side *side, const struct sets_found *found);
 
 /* truce (set_truce.c); sql and redis (set_peers.c); mongodb (set_mongo.c) */
-void set_truce_join(struct bench_side *side);  /* side->local: the truce_set */
-void set_truce_setup(struct bench_side *side); /* form->arg: a truce_set_layout */
+void set_truce_join(struct bench_side *side);  /* Sets side->local to the truce_set. */
+void set_truce_setup(struct bench_side *side); /* form->arg is a truce_set_layout. */
 bench_function set_truce_one, set_truce_batch;
 void set_truce_check(struct bench_side *side);
 

@@ -28,7 +28,8 @@ static const struct kind any_two = {0}, one_hot = {.hot = true},
                          by_journal = {.mechanism = TRUCE_MECHANISM_JOURNAL};
 
 struct pair {
-    int64_t id[2]; /* the lesser first: the order in which rows are locked */
+    /* The lesser id comes first, because rows are locked in this order. */
+    int64_t id[2];
 };
 
 static const struct kind *documents_kind_of(struct bench_call *call)

@@ -1,6 +1,6 @@
 /*
- * Changes one item of an array in place, found by its content: a player's badge of a type counts
- * one more. 2,000 players with 20 badges each.
+ * Changes an item of an array in place, found by its content: the counter of a player's badge is
+ * incremented. There are 2,000 players with 20 badges each.
  *
  *     truce        truce_item_update; or its underlying operator by itself, on stores of truce's
  *                  own: {$update: {badges: {$query: {type: ...}, $inc: {times: 1}}}}

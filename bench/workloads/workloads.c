@@ -1,4 +1,4 @@
-/* The scoreboard's lines, in the order in which they are printed. */
+/* The workloads of the scoreboard, in the order in which they are printed. */
 #include "bench/harness.h"
 
 extern const struct bench_workload workload_ping, workload_two_increments, workload_two_in_one,

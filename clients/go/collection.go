@@ -24,9 +24,9 @@ type FindOptions struct {
 	// The order: use bson.D for several keys.
 	Sort any
 	Skip int64
-	// The maximum number of documents; 0: all.
+	// The maximum number of documents. 0 means all.
 	Limit int64
-	// The documents of each batch; 0: the store's default.
+	// The number of documents in each batch. 0 means the store's default.
 	BatchSize int64
 	// The name or the keys of the index to use.
 	Hint any
@@ -67,7 +67,7 @@ type FindOneAndUpdateOptions struct {
 	Sort         any
 	Upsert       bool
 	ArrayFilters any
-	// Return the document after the change; else, before it.
+	// Return the document after the change instead of before it.
 	ReturnAfter bool
 }
 
@@ -85,7 +85,7 @@ type IndexOptions struct {
 	Sparse bool
 	// Only documents that match are in the index.
 	PartialFilter any
-	// Documents are removed at this time after the date in the field; nil: never.
+	// Documents are removed at this time after the date in the field. Nil means never.
 	ExpireAfter *time.Duration
 }
 
@@ -477,14 +477,15 @@ func (c *Collection) modifyWith(
 	return c.modify(ctx, made)
 }
 
-// FindOneAndUpdate changes a document, and returns it as it was, or is with ReturnAfter.
+// FindOneAndUpdate changes a document, and returns it as it was before, or after with ReturnAfter.
 func (c *Collection) FindOneAndUpdate(
 	ctx context.Context, filter, update any, opts ...FindOneAndUpdateOptions,
 ) *SingleResult {
 	return c.modifyWith(ctx, filter, update, false, opts)
 }
 
-// FindOneAndReplace replaces a document, and returns it as it was, or is with ReturnAfter.
+// FindOneAndReplace replaces a document, and returns it as it was before, or after with
+// ReturnAfter.
 func (c *Collection) FindOneAndReplace(
 	ctx context.Context, filter, replacement any, opts ...FindOneAndUpdateOptions,
 ) *SingleResult {
@@ -581,7 +582,7 @@ func (c *Collection) DropIndex(ctx context.Context, name string) error {
 // Drop drops the collection.
 func (c *Collection) Drop(ctx context.Context) error {
 	_, err := c.db.run(ctx, c.command("drop", true))
-	if e, is := err.(*Error); is && e.Code == 26 { // it does not exist
+	if e, is := err.(*Error); is && e.Code == 26 { // The collection does not exist.
 		return nil
 	}
 	return err

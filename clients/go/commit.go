@@ -31,7 +31,7 @@ func (c *Change) If(filter any) *Change {
 	return c
 }
 
-// Reply returns the reply of an operation after the commit; nil for changes of documents.
+// Reply returns the reply of an operation after the commit, or nil for a change of a document.
 func (c *Change) Reply() Reply { return c.reply }
 
 func (c *Changes) add(d *document) *Change {
@@ -163,9 +163,9 @@ type Commit struct {
 type CommitResult struct {
 	// The commit took effect before, under the same key.
 	Earlier bool
-	// The value that the earlier commit left.
+	// The result that the earlier commit has attached.
 	Result bson.Raw
-	// The _ids that were made.
+	// The _ids that were generated.
 	Inserted []bson.RawValue
 	// The replies of the operations, in the order of the changes. Each has the number of its change
 	// as "change", from 1. Change.Reply returns the same.

@@ -48,7 +48,7 @@ func (c *Cursor) start(ctx context.Context, made *command) error {
 	if ctx == nil {
 		return fail(ErrInvalid, 2, "the context is nil: use context.Background()")
 	}
-	if c.session == nil { // a server knows a cursor in the session that made it
+	if c.session == nil { // A server finds a cursor only in its session.
 		s, err := c.db.transport.begin(ctx, false)
 		if err != nil {
 			return err
@@ -200,7 +200,7 @@ type ChangeStreamOptions struct {
 	FullDocument string
 	// The token of the change after which to continue.
 	ResumeAfter any
-	// How long one request waits for a change; 0: one second.
+	// The time that one request waits for a change. 0 means one second.
 	MaxAwaitTime time.Duration
 }
 

@@ -38,7 +38,7 @@ const (
 	transactionLimit = 120 * time.Second
 )
 
-// A session is one of cursors, or a transaction; nil: none.
+// A session is the session of a cursor, or a transaction. Nil means no session.
 type session any
 
 // A transport runs commands: in this process, or on a server.
@@ -58,19 +58,19 @@ type Database struct {
 	name      string
 	transport transport
 	session   session
-	// The calls of a transaction; nil: none.
+	// The calls of a transaction, or nil outside of one.
 	scope *scope
-	// Claims that run.
+	// The claims that are running.
 	claims *sync.WaitGroup
-	// Runs after each operation and each transaction that succeeded, for tests. nil: none.
+	// Runs after each operation and each transaction that succeeded, for tests. May be nil.
 	after func()
-	// nil: none.
+	// May be nil.
 	tracer Tracer
 }
 
 // OpenOptions are the options of Open.
 type OpenOptions struct {
-	// The database of the store; "": the store's own.
+	// The database of the store. "" means the store's own.
 	Database string
 	// Every write fails; the file must exist.
 	ReadOnly bool
@@ -78,11 +78,11 @@ type OpenOptions struct {
 	MustExist bool
 	// Writes do not wait for the disk.
 	Relaxed bool
-	// The maximum time that a call waits for locks; 0: 30 seconds.
+	// The maximum time that a call waits for locks. 0 means 30 seconds.
 	Deadline time.Duration
-	// The maximum age of an open cursor while others write; 0: 10 minutes.
+	// The maximum age of an open cursor while other clients write. 0 means 10 minutes.
 	SnapshotAge time.Duration
-	// Megabytes for documents and pages; 0: a part of the machine's memory.
+	// Megabytes for documents and pages. 0 means a part of the machine's memory.
 	CacheMB int
 }
 
@@ -103,7 +103,7 @@ func Open(path string, opts ...OpenOptions) (*Database, error) {
 	return newDatabase(opened, o.Database), nil
 }
 
-// checkPath refuses what is not the path of a store.
+// checkPath refuses a string that is not the path of a store.
 func checkPath(path string) error {
 	message := ""
 	switch {
@@ -122,8 +122,8 @@ func checkPath(path string) error {
 
 // Connect returns the database of `truce serve` that a URI names: mongodb://HOST/DATABASE. It is the
 // name that --database gives the store, or test. If the URI names none, calls fail until Use names
-// one. Another name is a new, empty database, as in MongoDB. The first call connects. If no server answers within 10 seconds
-// (serverSelectionTimeoutMS in the URI), it fails with ErrUnreachable. Options are those of
+// one. Another name is a new, empty database, as in MongoDB. The first call connects. If no server
+// replies within 10 seconds (serverSelectionTimeoutMS in the URI), it fails with ErrUnreachable. Options are those of
 // MongoDB's driver; do not set a timeout of operations there, because contexts have deadlines.
 func Connect(uri string, opts ...*options.ClientOptions) (*Database, error) {
 	opened, err := connectServer(uri, opts)
@@ -264,7 +264,7 @@ func (db *Database) send(
 		lost := errors.Is(err, ErrUnreachable)
 		repeats := c.again && s == nil && (lost || hasLabel(err, "RetryableWriteError"))
 		if e, is := err.(*Error); is && e.noServer {
-			repeats = false // the driver has tried to connect for its whole timeout
+			repeats = false // The driver has tried to connect for its whole timeout.
 		}
 		if !repeats || left == 0 || ctx.Err() != nil {
 			return nil, err
@@ -286,12 +286,12 @@ const claimGrace = 2 * time.Second
 
 // claim returns when the context ends. The claim itself then runs to its end in the background:
 // otherwise, claimed jobs would wait for the end of their lease. Jobs that come too late are
-// returned to the queue. If the server does not answer, the claim ends after claimGrace.
+// returned to the queue. If the server does not reply, the claim ends after claimGrace.
 func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Reply, error) {
 	if ctx.Err() != nil {
 		return nil, notBegun(ctx, c.call())
 	}
-	answers := make(chan answer) // without a buffer: an answer is either received or late
+	answers := make(chan answer) // Without a buffer, a reply is either received or late.
 	db.claims.Add(1)
 	go func() {
 		defer db.claims.Done()
@@ -343,7 +343,7 @@ type answer struct {
 	err   error
 }
 
-// deadlineOf returns the milliseconds that a context has left; 0: no deadline.
+// deadlineOf returns the milliseconds that a context has left, or 0 for no deadline.
 func deadlineOf(ctx context.Context) uint32 {
 	end, has := ctx.Deadline()
 	if !has {

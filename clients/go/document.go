@@ -152,7 +152,7 @@ func (d *document) putRaw(name string, value bson.RawValue) {
 	d.buf = append(d.buf, value.Value...)
 }
 
-// value appends any value that package bson can encode; nil is absent.
+// value appends any value that package bson can encode. It omits nil.
 func (d *document) value(name string, value any) {
 	if value != nil {
 		d.putValue(name, value)
@@ -277,7 +277,7 @@ type command struct {
 // call describes the call for errors: `insert of "students"`.
 func (c *command) call() string {
 	short := strings.TrimPrefix(c.name, "truce")
-	value := 5 + len(c.name) + 1 // after the length, the type, and the name
+	value := 5 + len(c.name) + 1 // After the length, the type, and the name.
 	if len(c.buf) < value+4 || bson.Type(c.buf[4]) != bson.TypeString {
 		return short
 	}

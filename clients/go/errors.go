@@ -50,7 +50,7 @@ const (
 	ErrCanceled Class = "canceled"
 	// The server does not know the operation: it is not truce, or an older version.
 	ErrWrongServer Class = "wrong server"
-	// No server answered, or the connection was lost. If the connection was lost, the command may
+	// No server replied, or the connection was lost. If the connection was lost, the command may
 	// have taken effect or not.
 	ErrUnreachable Class = "unreachable"
 	// libtruce is missing or too old.

@@ -33,7 +33,7 @@ type Job struct {
 	changes []*Changes
 	// Cancels the context of the worker's handler.
 	cancel context.CancelCauseFunc
-	// The worker's; nil without one.
+	// The logger of the worker, or nil without a worker.
 	log     *slog.Logger
 	claimed time.Time
 }
@@ -104,7 +104,7 @@ func (j *Job) finish(
 	j.mutex.Lock()
 	j.ended = true
 	j.mutex.Unlock()
-	if operation != "fail" { // fail logs its cause
+	if operation != "fail" { // The end by Fail is logged with its cause.
 		j.logEnd(ctx, slog.LevelInfo, operation)
 	}
 	return nil

@@ -25,7 +25,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// How long a call whose deadline has passed waits for the store's own answer, which says that
+// The time that a call whose deadline has passed waits for the store's own reply, which says that
 // nothing was changed.
 const afterDeadline = 200 * time.Millisecond
 
@@ -92,7 +92,7 @@ func openLibrary(path string, o OpenOptions) (transport, error) {
 	return lib, nil
 }
 
-// call runs a command on this thread. `deadline` is in milliseconds; 0: none.
+// call runs a command on this thread. `deadline` is in milliseconds. 0 means none.
 func (l *library) call(database string, request bson.Raw, deadline uint32) (bson.Raw, error) {
 	l.calls.Add(1)
 	defer l.calls.Add(-1)
@@ -144,7 +144,7 @@ func (l *library) command(
 		if err == nil || !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrLocked) {
 			return reply, err
 		}
-		deadline = deadlineOf(ctx) // it changed nothing, so it runs again
+		deadline = deadlineOf(ctx) // The command changed nothing, so it can run again.
 	}
 	// The call runs in a goroutine of its own, so that this one returns when the context ends.
 	answers := make(chan answer, 1)
@@ -206,7 +206,7 @@ func (l *library) begin(_ context.Context, transaction bool) (session, error) {
 		return nil, nil
 	}
 	id := make([]byte, 16)
-	_, _ = rand.Read(id) // it never fails
+	_, _ = rand.Read(id) // It never fails.
 	uuid := bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id}
 	return &libraryTransaction{id: uuid, open: true}, nil
 }
@@ -229,7 +229,7 @@ func (l *library) commit(ctx context.Context, s session) error {
 
 func (l *library) end(ctx context.Context, s session) {
 	if t, is := s.(*libraryTransaction); is && t.open {
-		// If it fails, an error has ended the transaction before.
+		// A failure is ignored: an earlier error has ended the transaction then.
 		_ = l.finish(context.WithoutCancel(ctx), t, "abortTransaction")
 	}
 }

@@ -10,8 +10,8 @@
 #error "this Go module needs libtruce 0.1.0 or later: see pkg-config --modversion truce"
 #endif
 
-/* Runs a command under a deadline of the thread (0: none). If the reply is longer than `room`, it
- * is allocated as `reply`, and the caller frees it by bson_free(). */
+/* Runs a command with a deadline of the thread (0 means no deadline). If the reply is longer than
+ * `room`, it is allocated as `reply`, and the caller frees it with bson_free(). */
 static inline int truce_go_command(truce_store *store, const char *database, const uint8_t *request,
                                    size_t length, uint32_t deadline_ms, uint8_t *room,
                                    size_t room_length, uint8_t **reply, uint32_t *reply_length)

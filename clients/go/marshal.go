@@ -20,14 +20,14 @@ var (
 	structEncoder  = encoderOf(bson.NewRegistry(), struct{}{})
 	rawEncoder     = encoderOf(bson.NewRegistry(), bson.Raw{})
 	sortedRegistry = makeSortedRegistry()
-	// The index of the inlined map by the type of a struct; -1: none.
+	// The index of the inlined map by the type of a struct, or -1.
 	inlinedMaps sync.Map
 )
 
 func encoderOf(registry *bson.Registry, value any) bson.ValueEncoder {
 	encoder, err := registry.LookupEncoder(reflect.TypeOf(value))
 	if err != nil {
-		panic(err) // the default registry has encoders of these types
+		panic(err) // The default registry has encoders of these types.
 	}
 	return encoder
 }
@@ -63,7 +63,7 @@ func encodeStruct(ec bson.EncodeContext, w bson.ValueWriter, value reflect.Value
 	return encodeSorted(structEncoder, count, ec, w, value)
 }
 
-// inlinedMap returns the index of the field that is a map and has the option "inline"; -1: none.
+// inlinedMap returns the index of the field that is a map and has the option "inline", or -1.
 func inlinedMap(kind reflect.Type) int {
 	if found, is := inlinedMaps.Load(kind); is {
 		return found.(int)
@@ -73,7 +73,7 @@ func inlinedMap(kind reflect.Type) int {
 		field := kind.Field(i)
 		tag, is := field.Tag.Lookup("bson")
 		if !is && !strings.Contains(string(field.Tag), ":") {
-			tag = string(field.Tag) // as package bson does
+			tag = string(field.Tag) // Package bson does the same.
 		}
 		inlined := slices.Contains(strings.Split(tag, ","), "inline")
 		if inlined && field.IsExported() && field.Type.Kind() == reflect.Map {
@@ -131,6 +131,6 @@ func marshalValue(value any) (bson.Type, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	element := raw[4 : len(raw)-1] // the type, an empty name, and the value
+	element := raw[4 : len(raw)-1] // The type, an empty name, and the value.
 	return bson.Type(element[0]), element[2:], nil
 }

@@ -14,11 +14,12 @@ import (
 
 // MergeOptions are the options of Collection.Merge.
 type MergeOptions struct {
-	// The number that the form showed; required.
+	// The number that the form showed. Required.
 	Version int64
-	// The field with the number of the document; "": "version".
+	// The field with the number of the document. "" means "version".
 	VersionField string
-	// The document that the form showed; nil: only the number is compared, or the kept version.
+	// The document that the form showed. Nil means that only the number is compared, or the kept
+	// version.
 	Base any
 	// The policies of merges: {views: "sum", tags: "union", body: "text"}.
 	Rules any

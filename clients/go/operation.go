@@ -113,7 +113,7 @@ func (d *document) option(field optionField, pointer any) {
 	case **time.Duration:
 		d.optionDuration(field, **value)
 	case *time.Time:
-		if !value.IsZero() { // not all zero times are zero structs
+		if !value.IsZero() { // Compared by IsZero, because a zero time with a location is no zero struct.
 			d.putNumber(name, value.UnixMilli())
 		}
 	case *bson.ObjectID:

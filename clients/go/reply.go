@@ -13,7 +13,7 @@ type Reply bson.Raw
 // Decode reads the reply into a struct or map, as bson.Unmarshal does.
 func (r Reply) Decode(value any) error { return bson.Unmarshal(r, value) }
 
-// Lookup returns a field; its Type is 0 if it does not exist.
+// Lookup returns a field. Its Type is 0 if it does not exist.
 func (r Reply) Lookup(path ...string) bson.RawValue {
 	value, err := bson.Raw(r).LookupErr(path...)
 	if err != nil {
@@ -28,31 +28,31 @@ func (r Reply) Status() string { return r.Text("status") }
 // Found returns whether the status is "ok", for replies of Command, which reports no ErrNotFound.
 func (r Reply) Found() bool { return r.Status() == "ok" }
 
-// Text returns a string; "" if the field does not exist.
+// Text returns a string, or "" if the field does not exist.
 func (r Reply) Text(path ...string) string {
 	text, _ := r.Lookup(path...).StringValueOK()
 	return text
 }
 
-// Int returns a number; 0 if the field does not exist.
+// Int returns a number, or 0 if the field does not exist.
 func (r Reply) Int(path ...string) int64 {
 	number, _ := r.Lookup(path...).AsInt64OK()
 	return number
 }
 
-// Bool returns a boolean; false if the field does not exist.
+// Bool returns a boolean, or false if the field does not exist.
 func (r Reply) Bool(path ...string) bool {
 	flag, _ := r.Lookup(path...).BooleanOK()
 	return flag
 }
 
-// ID returns an ObjectId; the zero one if the field does not exist.
+// ID returns an ObjectId, or the zero ObjectId if the field does not exist.
 func (r Reply) ID(path ...string) bson.ObjectID {
 	id, _ := r.Lookup(path...).ObjectIDOK()
 	return id
 }
 
-// Document returns a document; nil if the field does not exist.
+// Document returns a document, or nil if the field does not exist.
 func (r Reply) Document(path ...string) bson.Raw {
 	document, _ := r.Lookup(path...).DocumentOK()
 	return document
@@ -62,7 +62,7 @@ func (r Reply) Document(path ...string) bson.Raw {
 // follows.
 const findReply = "\x00\x00\x00\x00\x03cursor\x00\x00\x00\x00\x00\x04firstBatch\x00\x00\x00\x00\x00"
 
-// first returns the document of the reply of a find that has one at most; nil without one.
+// first returns the document in the reply of a find of at most one document, or nil.
 func (r Reply) first() bson.Raw {
 	const start = len(findReply)
 	if len(r) < start+8 || string(r[4:12]) != findReply[4:12] ||
@@ -77,7 +77,7 @@ func (r Reply) first() bson.Raw {
 	return bson.Raw(document[:size:size])
 }
 
-// Documents returns an array of documents; nil if the field does not exist. Reply reads a field of
+// Documents returns an array of documents, or nil if the field does not exist. Reply reads a field of
 // one: truce.Reply(document).Int("number").
 func (r Reply) Documents(path ...string) []bson.Raw {
 	array, is := r.Lookup(path...).ArrayOK()

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// How long a call waits for a server to connect to, if neither the URI nor an option says so.
+// The time that a call waits for a server to connect to, unless the URI or an option sets it.
 const selectionTimeout = 10 * time.Second
 
 // The largest request that a server accepts.
@@ -100,7 +100,7 @@ func (v *server) command(
 	reply, err := v.client.Database(database).RunCommand(inner, request).Raw()
 	var writes mongo.WriteException
 	if errors.As(err, &writes) && writes.Raw != nil && writes.WriteConcernError == nil {
-		reply, err = writes.Raw, nil // a reply that lists the writes that failed
+		reply, err = writes.Raw, nil // The reply lists the writes that failed.
 	}
 	if err != nil {
 		return nil, serverError(ctx, err, c)
@@ -141,7 +141,7 @@ func serverError(ctx context.Context, err error, c *command) error {
 	}
 	end, has := ctx.Deadline()
 	if has && mongo.IsTimeout(err) && time.Until(end) < 50*time.Millisecond {
-		<-ctx.Done() // the driver's own timer was faster
+		<-ctx.Done() // The driver's own timer expired first.
 	}
 	if noServer := strings.Contains(err.Error(), "server selection error"); noServer {
 		if errors.Is(ctx.Err(), context.Canceled) {
@@ -193,7 +193,7 @@ func (v *server) commit(ctx context.Context, s session) error {
 
 func (v *server) end(ctx context.Context, s session) {
 	if s != nil {
-		// aborts a transaction that is open
+		// Aborts a transaction that is open.
 		s.(*mongo.Session).EndSession(context.WithoutCancel(ctx))
 	}
 }

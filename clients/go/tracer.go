@@ -97,7 +97,7 @@ func withMetadata(job bson.Raw, fields map[string]string) bson.Raw {
 	stored, err := job.LookupErr("metadata")
 	metadata, is := stored.DocumentOK()
 	if err == nil && !is {
-		return job // the server refuses it
+		return job // The server refuses the job.
 	}
 	d := newDocument()
 	eachElement(job, func(key string, value bson.RawValue) {

@@ -26,21 +26,22 @@ type Worker struct {
 	// canceled if the job is lost, or if the worker cannot wait any longer (StopTimeout). If it
 	// returns ErrSuspended, or has ended the job itself, nothing more is reported.
 	Handler func(ctx context.Context, job *Job) (result any, err error)
-	// The number of jobs that run at the same time; 0: 1.
+	// The number of jobs that run at the same time. 0 means 1.
 	Concurrency int
-	// How long a claim lasts if the process dies; 0: 30 seconds.
+	// The time for which a claim lasts if the process dies. 0 means 30 seconds.
 	Lease time.Duration
-	// How long one call waits for a job; the worker's end may take this long. 0: 1 second.
+	// How long one call waits for a job. The end of the worker may take this long. 0 means 1
+	// second.
 	Wait time.Duration
 	// How long running jobs may take after the end of the context; then their contexts are
-	// canceled, and unfinished jobs return to the queue. 0: no limit.
+	// canceled, and unfinished jobs return to the queue. 0 means no limit.
 	StopTimeout time.Duration
 	// Run ends when no job is ready, which is useful in tests.
 	UntilEmpty bool
-	// The worker's name in the jobs; "": the names of the machine and the process.
+	// The worker's name in the jobs. "" means the names of the machine and the process.
 	Name string
 	// Gets the start and the stop of the worker and the end of each job as Info, claims as Debug,
-	// failed jobs as Error, and what the worker cannot report as Warn. nil: slog.Default(), with
+	// failed jobs as Error, and failed reports as Warn. Nil means slog.Default(), with
 	// warnings and errors only.
 	Logger *slog.Logger
 }
@@ -196,7 +197,7 @@ func (r *running) claim(ctx context.Context) error {
 			if len(free) == r.Concurrency {
 				return nil
 			}
-			time.Sleep(time.Millisecond) // a running job may add others
+			time.Sleep(time.Millisecond) // A running job may add jobs.
 		}
 		for _, job := range jobs {
 			r.start(ctx, job, free)
@@ -336,7 +337,7 @@ func (r *running) keepLeases(over <-chan struct{}) {
 	go func() {
 		select {
 		case <-over:
-			cancel() // a heartbeat that runs
+			cancel() // Cancels a running heartbeat.
 		case <-ctx.Done():
 		}
 	}()

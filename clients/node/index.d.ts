@@ -65,11 +65,11 @@ export interface OpenOptions {
     mustExist?: boolean;
     /** writes do not wait for the disk */
     relaxed?: boolean;
-    /** the maximum time that a call waits for locks; 0: 30 seconds */
+    /** The maximum time that a call waits for locks. 0 means 30 seconds. */
     deadlineMS?: number;
-    /** the maximum age of an open cursor while others write; 0: 10 minutes */
+    /** The maximum age of an open cursor while other clients write. 0 means 10 minutes. */
     snapshotAgeMS?: number;
-    /** megabytes for documents and pages; 0: a part of the machine's memory */
+    /** Megabytes for documents and pages. 0 means a part of the machine's memory. */
     cacheMB?: number;
 }
 

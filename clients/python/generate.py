@@ -35,7 +35,7 @@ TYPES = {
 TARGETS = {"changes": "Sequence[Document]", "cursor": "int"}
 # These operations can be repeated if the caller gives an id or a key.
 REPEATABLE_WITH = {"truceCommit": "key", "truceEnqueue": "id", "truceTreePublish": "id"}
-# The names belong to the commit builder and to the handles.
+# Other names of methods, because `commit` and `queue` return a commit builder and a handle.
 METHODS = {"truceCommit": "commit_changes", "truceQueue": "queue_action"}
 # These fields can be positional.
 POSITIONAL = {"truceEnqueue": "payload"}

@@ -61,9 +61,9 @@ func open(t testing.TB, path string) *truce.Database {
 
 // ServerOptions are the options of StartServer.
 type ServerOptions struct {
-	// The path of the program; "": that of TRUCE_PROGRAM, or "truce".
+	// The path of the program. "" means that of TRUCE_PROGRAM, or "truce".
 	Program string
-	// The store; "": an empty one in memory.
+	// The store. "" means an empty store in memory.
 	File string
 	// Further options of `truce serve`.
 	Args []string
@@ -211,7 +211,7 @@ func matchesValue(stored, wanted bson.RawValue) bool {
 	if stored.IsNumber() && wanted.IsNumber() && stored.Type != wanted.Type {
 		a, isA := stored.AsFloat64OK()
 		b, isB := wanted.AsFloat64OK()
-		return isA && isB && a == b // for example int32 and int64
+		return isA && isB && a == b // For example, int32 and int64.
 	}
 	return stored.Equal(wanted)
 }
@@ -274,7 +274,7 @@ func Inline(t testing.TB, db *truce.Database, handlers map[string]Handler) *truc
 	var running atomic.Bool
 	after := func() {
 		if running.Swap(true) {
-			return // a handler enqueued a job
+			return // A handler has enqueued a job.
 		}
 		defer running.Store(false)
 		for again := true; again; {

@@ -143,11 +143,13 @@ static const char *library_load(const char *path)
 
 struct environment {
     pthread_mutex_t mutex;
-    /* Guarded by the mutex: */
+    /* The list of completed calls whose promises are not settled, and the end of the list. Guarded
+     * by the mutex. */
     struct call *done;
     struct call **done_end;
+    /* The JavaScript thread has ended. Written by it under the mutex. */
     bool ended;
-    /* The JavaScript thread, and each call. */
+    /* The references to the environment: one of the JavaScript thread, and one of each call. */
     atomic_int references;
     napi_threadsafe_function wake;
     /* The calls whose promises are pending. Only the JavaScript thread uses it. */
@@ -167,7 +169,7 @@ struct store {
 /* The reference of JavaScript to a store. */
 struct handle {
     struct environment *environment;
-    /* NULL: closed. Only the JavaScript thread uses it. */
+    /* The store, or NULL after close(). Only the JavaScript thread uses it. */
     struct store *store;
 };
 
@@ -177,11 +179,11 @@ struct call {
     struct call *next;
     enum call_kind kind;
     struct environment *environment;
-    /* NULL: a store without a handle is closed, and no promise is pending. */
+    /* The promise, or NULL if the call closes a store for which no promise is pending. */
     napi_deferred deferred;
     struct store *store;
     truce_store_options options;
-    /* The database, or the URI to open. NULL: the store's own database. */
+    /* The database of a command (NULL means the store's own database), or the URI to open. */
     char *name;
     uint8_t *request;
     size_t request_len;
@@ -225,7 +227,7 @@ static struct call *call_new(struct environment *environment, enum call_kind kin
 /* Frees a completed call whose JavaScript thread has ended. */
 static void call_discard(struct call *call)
 {
-    if (call->kind == CALL_OPEN && call->store) { /* no handle was made */
+    if (call->kind == CALL_OPEN && call->store) { /* No handle was made for the store. */
         lib.truce_store_close(call->store->store);
         free(call->store);
     }
@@ -296,13 +298,13 @@ static void call_run(struct call *call)
     }
 }
 
-/* Passes on the result, and drops the reference of the call. */
+/* Passes the result to the JavaScript thread, and drops the call's reference to the store. */
 static void call_end(struct call *call)
 {
     struct store *store = call->kind == CALL_OPEN ? NULL : call->store;
 
     if (call->kind == CALL_CLOSE)
-        call_free(call); /* the promise belongs to store->closing */
+        call_free(call); /* The promise of close() belongs to store->closing. */
     else
         call_complete(call);
     if (store)
@@ -312,28 +314,29 @@ static void call_end(struct call *call)
 /* ---- the pool -------------------------------------------------------------------------------- */
 
 /*
- * A call that is ready costs less than the wake of a thread, so one thread runs calls as long as
- * the queue has any. While it runs, another thread watches: if no call was taken from the queue for
- * WATCH_US, the running calls wait (for the disk, a lock), or are long, and further threads run
- * the queue.
+ * Waking a thread takes longer than most calls. One thread therefore runs calls until the queue is
+ * empty. While it runs, a second thread watches the queue. If no call was taken from the queue for
+ * WATCH_US, the watcher adds threads that run calls: the running calls are long, or wait for the
+ * disk or a lock. The mutex guards all fields except `waiting`.
  */
 static struct pool {
     pthread_mutex_t mutex;
     pthread_cond_t more;
     struct call *first;
     struct call **end;
-    /* The calls in the queue, and the number of those that were taken from it. */
+    /* The number of calls in the queue, and of all calls that were taken from the queue. */
     size_t queued;
     size_t taken;
-    /* Threads: all, those without a role, and those that run calls. */
+    /* The number of threads, of threads without a role, and of threads that run calls. */
     size_t threads;
     size_t idle;
     size_t running;
-    /* Whether a thread watches. */
+    /* A thread watches the queue, or was woken to watch. */
     bool watched;
-    /* Roles for the next threads that wake. */
+    /* The roles that the next threads take when they wake. */
     size_t runners_wanted;
     bool watcher_wanted;
+    /* The number of calls that wait for a job or a change, each in its own thread. */
     atomic_int waiting;
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER, .end = &pool.first};
 
@@ -362,14 +365,16 @@ static bool pool_start(void *(*function)(void *), void *argument)
     return !failed;
 }
 
-/* Wakes or starts a thread for a role. Returns false if it cannot. The mutex is locked. */
+/* Wakes or starts a thread for a role. Returns false if no thread can be started. The mutex must be
+ * held. */
 static bool pool_wake(void)
 {
     if (pool.idle > pool.runners_wanted + pool.watcher_wanted) {
         pthread_cond_signal(&pool.more);
         return true;
     }
-    if (pool.threads > POOL_MAX || !pool_start(pool_work, NULL)) /* one of them watches */
+    /* POOL_MAX threads run calls, and one more thread watches. */
+    if (pool.threads > POOL_MAX || !pool_start(pool_work, NULL))
         return false;
     pool.threads++;
     return true;
@@ -384,7 +389,8 @@ static bool pool_add_runner(void)
     return true;
 }
 
-/* Returns the next call, or NULL, and then the thread runs no more. The mutex is locked. */
+/* Returns the next call. If the queue is empty, returns NULL, and the thread no longer counts as
+ * running. The mutex must be held. */
 static struct call *pool_take(void)
 {
     struct call *call = pool.first;
@@ -402,9 +408,10 @@ static struct call *pool_take(void)
     return call;
 }
 
-/* Runs the queue until it is empty. A call ends after the next one was taken. If the queue is
- * empty, JavaScript's next call finds that no thread runs, and needs no watcher. The mutex is
- * locked before and after. */
+/* Runs calls until the queue is empty. The next call is taken before the result of the last one is
+ * passed on. So if the queue is empty, `running` is already decreased when JavaScript gets the
+ * result and makes its next call, which therefore needs no watcher. The mutex must be held, and is
+ * held on return. */
 static void pool_run(void)
 {
     struct call *call = pool_take(), *next;
@@ -420,7 +427,7 @@ static void pool_run(void)
     pthread_mutex_lock(&pool.mutex);
 }
 
-/* Adds threads while the queue does not move. The mutex is locked. */
+/* Adds threads that run calls while no call is taken from the queue. The mutex must be held. */
 static void pool_watch(void)
 {
     while (pool.first) {
@@ -669,7 +676,7 @@ static char *argument_text(napi_env env, napi_value value)
     char *text;
 
     if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok)
-        return NULL; /* undefined */
+        return NULL; /* JavaScript gets undefined. */
     text = malloc(length + 1);
     if (!text)
         abort();
@@ -800,8 +807,8 @@ static bool reply_first(const bson_t *reply, const uint8_t **document, uint32_t 
 
 /* findNow(handle, database, length): runs a find of one document, whose command is in the buffer
  * `request` of the exports. Writes the document into the buffer `found`, and returns its length, or
- * -1 without a document. Returns 0 if the command failed, its time is over, or the document is too
- * large. */
+ * -1 without a document. Returns 0 if the command failed or exceeded QUICK_MS, or if the document
+ * is too large. */
 static napi_value addon_find_now(napi_env env, napi_callback_info info)
 {
     size_t count = 3, length = 0;
@@ -820,7 +827,7 @@ static napi_value addon_find_now(napi_env env, napi_callback_info info)
     if (!handle)
         return NULL;
     environment = handle->environment;
-    /* a longer name, which is refused, runs as a command */
+    /* Every longer name is invalid. The command, which runs next, fails with the reason. */
     if (napi_get_value_string_utf8(env, arguments[1], name, sizeof name, &length) != napi_ok)
         length = 0;
     if (length < sizeof name - 1) {
@@ -913,13 +920,14 @@ static napi_value addon_init(napi_env env, napi_value exports)
                                         NULL, environment, environment_drain, &environment->wake));
     napi_unref_threadsafe_function(env, environment->wake);
     napi_set_instance_data(env, environment, NULL, NULL);
-    /* After the hook of the function: hooks run in the reverse order. */
+    /* The hooks run in reverse order, so environment_end runs before the hook of `wake`, which was
+     * added first. */
     napi_add_env_cleanup_hook(env, environment_end, environment);
     TRY(napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions));
     environment->request = exports_buffer(env, exports, "request");
     environment->found = exports_buffer(env, exports, "found");
     if (!environment->request || !environment->found)
-        return NULL; /* an exception is pending */
+        return NULL; /* An exception is pending. */
     return exports;
 }
 

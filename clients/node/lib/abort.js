@@ -2,9 +2,9 @@
 /*
  * Calls that end with an AbortSignal.
  *
- * A call that runs cannot be taken back. If it may have changed something, its error is therefore
- * OutcomeUnknown; otherwise the error is the reason of the signal. The jobs of a claim that ends
- * too late return to the queue.
+ * A command that was sent cannot be undone. If it may have changed something, the error is
+ * therefore OutcomeUnknown; otherwise the error is the reason of the signal. If the reply of a
+ * claim arrives after the signal, its jobs return to the queue.
  */
 const errors = require("./errors.js");
 const { methodOf } = require("./failure.js");
@@ -35,8 +35,8 @@ function errorOf(document, signal) {
 }
 
 /*
- * Returns the reply of `send(document)`, or throws as soon as the signal is aborted. `late(reply)`
- * gets the reply of a claim that came too late.
+ * Returns the reply of `send(document)`, or throws as soon as the signal is aborted. A reply that
+ * arrives after the signal is passed to `late`.
  */
 async function abortable(signal, document, send, late) {
     signal.throwIfAborted();
@@ -49,7 +49,7 @@ async function abortable(signal, document, send, late) {
     try {
         return await Promise.race([sent, aborted]);
     } catch (error) {
-        if (signal.aborted) sent.then(late).catch(() => {}); // if it fails, the leases end
+        if (signal.aborted) sent.then(late).catch(() => {}); // On failure, the leases expire.
         throw error;
     } finally {
         signal.removeEventListener("abort", stop);

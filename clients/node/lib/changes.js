@@ -13,7 +13,7 @@ const {
 } = require("./options.js");
 
 const WHERE = ["where"];
-/* The document of each kind of change: its name, and an example. */
+/* For each kind of change: the name of its document, and an example of the document. */
 const WITH = {
     insert: ["document", "{n: 1}"],
     update: ["operators", "{$set: {n: 1}}"],
@@ -35,7 +35,7 @@ class Changes {
     /* The method whose function has ended. */
     #ended;
 
-    /* The operations call it. */
+    /* Adds a change. The methods of the operations call this method. */
     _run(document) {
         if (this.#ended) throwLate(this.#ended);
         return this.list.push(document);

@@ -6,7 +6,7 @@ const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
 const { checkValues, checked, checkDefined, checkDocument } = require("./options.js");
 
-/* The largest insert command. */
+/* The maximum size of an insert command, in bytes and in documents. */
 const BATCH_BYTES = 8 << 20;
 const BATCH_COUNT = 10000;
 
@@ -61,7 +61,7 @@ function checkReplacement(document, method) {
     return checkValues(document, `the replacement of ${method}`);
 }
 
-/* Throws the first error of the writes that failed one by one. */
+/* Throws the first error in the list of writes that failed, if the reply has one. */
 function checkWrites(reply) {
     const [first] = reply.writeErrors ?? [];
     if (first)

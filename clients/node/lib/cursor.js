@@ -32,7 +32,7 @@ class BaseCursor {
     async _start() {
         this._started = true;
         await this._database._killAbandoned();
-        // A server knows a cursor in the session that made it.
+        // A server finds a cursor only in the session that created it.
         this._state.session = await this._database._beginCursor();
         try {
             const { cursor } = await this._database._command(
@@ -77,7 +77,7 @@ class BaseCursor {
         await this._database._endCursor(session);
     }
 
-    /* Reads until a document is here. Returns whether one is. */
+    /* Reads batches until a document is available. Returns false at the end. */
     async hasNext() {
         if (!this._started) await this._start();
         while (this._batch.length === 0 && !this._ended) await this._getMore();

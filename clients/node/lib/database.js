@@ -40,7 +40,8 @@ const AFTER_PAGE = ["after", "page"];
 const TREE = ["filter", "sort", "version", "tag", "token", "timeMS", "page"];
 const DIFF = ["from", "to", "contents", "page"];
 
-/* The calls of one transaction. A call after the end of its function would begin another one. */
+/* The calls of one transaction. A call after the end of the function is refused, because it would
+ * begin another transaction. */
 class Scope {
     #ended = false;
     #running = 0;
@@ -60,7 +61,7 @@ class Scope {
         this.#ended = true;
     }
 
-    /* Ends it before its commit. Throws if the function did not wait for a call. */
+    /* Ends the calls before the commit. Throws if the function did not await one of them. */
     finish() {
         this.end();
         if (this.#running === 0) return;
@@ -249,12 +250,12 @@ class Database {
         if (session && session !== this.#session) await this.#transport.end(session);
     }
 
-    /* Registers a cursor that the garbage collector may find before its end. */
+    /* Registers a cursor, to close it if the garbage collector frees it before its end. */
     _abandonable(cursor, state) {
         this.#registry.register(cursor, state);
     }
 
-    /* Closes the cursors that were collected before their end. */
+    /* Closes the cursors that the garbage collector freed before their end. */
     async _killAbandoned() {
         while (this.#abandoned.length > 0) {
             const { id, name, session } = this.#abandoned.pop();

@@ -78,7 +78,7 @@ function ofReply(reply, command, { status = reply.status, cause } = {}) {
 
 const METHODS = new Map(Object.entries(rows).map(([method, row]) => [row.command, method]));
 
-/* Returns the name of a command as the methods of the package have it. */
+/* Returns the name of the method for a command, or the command if it has no method. */
 const methodOf = (command) => METHODS.get(command) ?? command;
 
 /* Replaces the names of operations in the message of an error by those of methods. */
@@ -102,7 +102,7 @@ function question(cause) {
     return "is truce serve running there?";
 }
 
-/* Returns the error for one of the driver. Errors of other kinds are returned as they are. */
+/* Returns the package's error for an error of the driver. Returns any other error unchanged. */
 function ofDriver(error, command) {
     if (error instanceof TruceError || !error?.name?.startsWith("Mongo")) return error;
     if (/ wire version /.test(error.message))

@@ -31,7 +31,8 @@ const isDocument = (value) =>
 const isNone = (value) =>
     value === undefined || value === null || ["function", "symbol"].includes(typeof value);
 
-/* Returns the result that is stored of a handler's result: a document, or {value: result}. */
+/* Returns the document that is stored for the result of a handler: the result itself, or {value:
+ * result}. Returns undefined if there is no result. */
 function resultOf(value) {
     if (isNone(value)) return undefined;
     if (types.isBoxedPrimitive(value)) return { value: value.valueOf() };
@@ -55,7 +56,7 @@ class Job {
     /* The calls of the handler that have not ended. */
     #calls = new Set();
 
-    /* Whether this worker has reported the end of the job. */
+    /* This worker has reported the end of the job. */
     ended = false;
 
     constructor(database, queue, document) {
@@ -106,8 +107,8 @@ class Job {
         throw new errors.Expired(message, { code: 125 });
     }
 
-    /* Registers a call of the handler, and returns its promise. The promise gets no handler here,
-     * such that an error which the handler ignores is not hidden. */
+    /* Registers a call of the handler, and returns its promise. Attaches no rejection handler to
+     * the promise, because that would hide an error that the caller ignores. */
     #begun(call) {
         const promise = this.#database._several(async () => {
             try {
@@ -252,7 +253,7 @@ class Job {
         let result;
         try {
             result = await handler(this);
-            // Without this, a commit that the handler does not await would be lost.
+            // Waits for calls that the handler did not await. A commit would be lost otherwise.
             while (this.#calls.size > 0) await Promise.all(this.#calls);
         } catch (error) {
             await this.#failed(error, logger);
@@ -261,7 +262,8 @@ class Job {
         if (!this.ended) await this.#report(() => this.#finish(result, logger), logger);
     }
 
-    /* Ends the job as done. If its result cannot be stored, the job fails: it would run again. */
+    /* Ends the job as done. If the result cannot be stored, reports a failure. Without a report,
+     * the job would run again when its lease ends. */
     async #finish(result, logger) {
         try {
             await this.#done(resultOf(result));
@@ -296,8 +298,8 @@ class Job {
         this.ended = true;
     }
 
-    /* Calls a function that reports an outcome. If it cannot, the lease ends, and another worker
-     * gets the job. */
+    /* Calls a function that reports an outcome. If the report fails, another worker gets the job
+     * when the lease ends. */
     async #report(function_, logger) {
         try {
             await function_();

@@ -4,7 +4,7 @@
  *
  * JSON has no ObjectId, Date, Decimal128, Binary, or Long: `res.json(document)` has sent them as
  * strings, or as {"$numberDecimal": ...}. A field that comes back in the JSON form of its type gets
- * the type that the stored document has in the same place. All other values are taken as they are.
+ * the type that the stored document has at the same path. All other values are unchanged.
  */
 const bson = require("./bson.js");
 const rows = require("./operations.js");
@@ -12,7 +12,7 @@ const rows = require("./operations.js");
 const OTHER = ["get", "save", "merge", "remove"];
 const MERGE_OPTIONS = rows.revision.options.filter((name) => !OTHER.includes(name));
 
-/* Returns the value of a stored type that the JSON form means, or undefined. */
+/* Returns the value that `sent` means if it is the JSON form of the stored type, or undefined. */
 function revived(sent, stored) {
     if (stored instanceof Date) {
         const time =
@@ -28,7 +28,7 @@ function revived(sent, stored) {
             return typeof sent?.$numberDecimal === "string"
                 ? bson.Decimal128.fromString(sent.$numberDecimal)
                 : undefined;
-        case "Binary": // also UUID, whose form is hexadecimal
+        case "Binary": // Includes UUIDs, whose JSON form is hexadecimal.
             if (typeof sent !== "string") return undefined;
             if (stored.sub_type === bson.Binary.SUBTYPE_UUID && bson.UUID.isValid(sent))
                 return new bson.UUID(sent);
@@ -47,7 +47,7 @@ function revived(sent, stored) {
 function typed(sent, stored) {
     if (Array.isArray(sent)) {
         const list = Array.isArray(stored) ? stored : [];
-        // An element that moved or was added has the type of the others.
+        // Without a stored element at its index, an element gets the types of the first one.
         return sent.map((one, i) => typed(one, list[i] ?? list[0]));
     }
     const value = revived(sent, stored);

@@ -15,12 +15,12 @@ const { bytesOf, checkIntegers } = require("./room.js");
 
 const SONAME = "libtruce.so.0";
 const NEEDED = "0.1.0";
-/* As in the driver: a field that is undefined is stored as null. */
+/* A field that is undefined is stored as null, as in the driver. */
 const BSON = { ignoreUndefined: false };
 const ROOT = path.join(__dirname, "..");
 const PREBUILT = path.join(ROOT, "prebuilds", `${process.platform}-${process.arch}`);
 
-/* Returns the addon, or throws why none can be loaded. */
+/* Returns the addon. Throws an error with the reasons if none can be loaded. */
 function loadAddon() {
     const reasons = [];
     for (const file of [
@@ -97,13 +97,13 @@ const SHORT = 255;
 class FindById {
     #buffer;
     #name;
-    #at; // of the type of the _id
+    #at; // The position of the type of the _id.
 
     constructor(buffer) {
         this.#buffer = buffer;
     }
 
-    /* The buffer was used for another command. */
+    /* Forgets the name, because the buffer was used for another command. */
     forget() {
         this.#name = undefined;
     }
@@ -222,8 +222,8 @@ class NativeStore {
     }
 
     /* Runs a find of one document in this thread, and returns the document, or null. Returns
-     * undefined if it takes long or fails: then it must run as a command. `filter` is the filter of
-     * a find without options; `command` returns the command. */
+     * undefined if the find takes long or fails. The caller then runs it as a command. `filter` is
+     * the filter of a find without options; `command` returns the command. */
     findNow(database, collection, filter, command) {
         const length = this.#writeFind(collection, filter, command);
         if (length === 0 || this.#closing) return undefined;

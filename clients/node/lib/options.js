@@ -145,8 +145,8 @@ function checkValues(value, what) {
 }
 
 /*
- * Returns a value that selects documents. Throws a TypeError if it is undefined in any place: the
- * BSON library makes null of it, which matches other documents than the caller means.
+ * Returns the value, which selects documents. Throws a TypeError if any part of it is undefined:
+ * the BSON library would write null, which matches other documents.
  */
 function checkDefined(value, what) {
     const path = value === undefined ? undefined : pathOf(value, isUndefined);

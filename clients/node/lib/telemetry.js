@@ -70,7 +70,8 @@ function originOf(api, job) {
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/* Returns the job with the context. A wrong one is returned as it is, and refused later. */
+/* Returns the job with the context. A job of a wrong type is returned unchanged, and refused
+ * later. */
 function withContext(job, carrier) {
     if (!isObject(job) || !isObject(job.metadata ?? {})) return job;
     return { ...job, metadata: { ...carrier, ...job.metadata } };

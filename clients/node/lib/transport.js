@@ -17,7 +17,7 @@ const errors = require("./errors.js");
 const { ofDriver } = require("./failure.js");
 const { withRoom } = require("./room.js");
 
-/* Runs functions one after the other, also those whose caller did not wait. */
+/* Runs functions one after the other, even if the caller does not await them. */
 class Chain {
     last = Promise.resolve();
 
@@ -28,7 +28,7 @@ class Chain {
     }
 }
 
-/* A transaction in process: its commands carry fields, and run one after the other. */
+/* A transaction in process. Its commands have `fields`, and run one after the other. */
 class Transaction {
     open = true;
     used = false;
@@ -85,7 +85,7 @@ class NativeTransport {
         try {
             await this.#finish(session, "abortTransaction");
         } catch (error) {
-            // An error of the store has ended the transaction.
+            // The error has ended the transaction.
             if (!(error instanceof errors.TruceError)) throw error;
         }
     }
@@ -99,7 +99,8 @@ class ServerTransport {
     #client;
     running = new Set();
     #owned;
-    /* The commands of each session with a transaction: the driver would begin it twice. */
+    /* For each session with a transaction, the chain of its commands. If two commands ran at the
+     * same time, the driver would begin the transaction twice. */
     #calls = new WeakMap();
 
     constructor(client, owned) {

@@ -89,7 +89,7 @@ class Worker {
         this.#stopping = true;
     }
 
-    /* Says why a signal does not end the process at once. The next one ends it. */
+    /* Logs why the signal does not end the process at once. The next signal ends it. */
     #logWait(name) {
         const again = name === "SIGINT" ? "Ctrl-C" : name;
         if (this.#running.size > 0)

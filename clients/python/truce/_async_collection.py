@@ -66,7 +66,7 @@ class AsyncCursor:
     async def _start(self) -> None:
         self._started = True
         await self._database._kill_abandoned()
-        # A server knows a cursor in the session that made it.
+        # A server finds a cursor only in the session that created it.
         self._session = await self._database._begin_cursor()
         reply = await self._database.command(self._command, session=self._session)
         self._name = reply["cursor"]["ns"].split(".", 1)[1]
@@ -136,7 +136,7 @@ class AsyncCursor:
         await self.close()
 
     def __del__(self) -> None:
-        # A finalizer may run within any call. The next cursor closes this one.
+        # A finalizer may run during any call, so the next cursor closes this one.
         if getattr(self, "_id", 0):
             self._database._abandoned.append((self._name, self._id, self._session))
 
@@ -204,7 +204,7 @@ class AsyncCollection:
     def __init__(self, database: AsyncDatabase, name: str) -> None:
         self.database = database
         self.name = name
-        # find_one needs no more of the database.
+        # Copies of the database's fields, which find_one uses.
         self._transport = database._transport
         self._database_name = database.name
         self._session = database._session

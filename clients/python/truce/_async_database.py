@@ -188,7 +188,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             try:
                 await self.command({"killCursors": name, "cursors": [number]}, session=session)
             except errors.TruceError:
-                pass  # the store closes an unused cursor after some minutes
+                pass  # The store closes an unused cursor after some minutes.
             await self._end_cursor(session)
 
     # ---- handles ----

@@ -51,13 +51,13 @@ class AsyncJob:
         self.metadata: Reply = document.get("metadata", {})
         self.attempt: int = document.get("attempt", 1)
         self.log = logging.LoggerAdapter(_log, {"queue": queue, "job": str(self.id)})
-        # Whether this worker has reported the end of the job.
+        # This worker has reported the end of the job.
         self.ended = False
-        # Whether the job was canceled or another worker has it: a heartbeat was refused.
+        # A heartbeat was refused: the job was canceled, or another worker has it.
         self.lost = False
         self._database = database
         self._claimed = time.monotonic()
-        # OpenTelemetry's context of the call that claimed it.
+        # OpenTelemetry's context of the call that claimed the job.
         self._claim_context: Any = None
         self._work: Any = None
         # The commits and steps that the handler began.
@@ -72,7 +72,7 @@ class AsyncJob:
         lists, self._lists = self._lists, []
         for one in lists:
             if one.changes and not one._used:
-                one._used = True  # without the warning
+                one._used = True  # Suppresses the warning of __del__.
                 text = f"the changes of a {type(one).__name__} were never applied"
                 return RuntimeError(f"{text}: use `with`, or call run()")
         return None
@@ -209,7 +209,7 @@ class AsyncJob:
             await self.done(result_document(result))
         except errors.Expired:
             self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
-        except errors.Unreachable as error:  # if it is not done, its lease ends
+        except errors.Unreachable as error:  # If the job is not done, its lease expires.
             self.log.warning("job %s of queue %s: %s", self.id, self.queue, error)
 
     async def _failed(self, error: Exception) -> None:
@@ -225,7 +225,7 @@ class AsyncJob:
             return
         try:
             await self._end("truceFail", error=text)
-        except errors.TruceError as why:  # its lease ends
+        except errors.TruceError as why:  # The lease expires.
             if may_be_lost and isinstance(why, errors.Expired):
                 self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
                 self.ended = True
@@ -240,7 +240,7 @@ class AsyncJob:
             return
         try:
             await self.snooze(0)
-        except errors.TruceError as why:  # its lease ends
+        except errors.TruceError as why:  # The lease expires.
             self.log.warning("job %s of queue %s: %s", self.id, self.queue, why)
 
 

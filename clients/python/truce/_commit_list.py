@@ -28,7 +28,7 @@ class CommitList(CommitOperations[int]):
 
     def __init__(self) -> None:
         self.changes: List[Document] = []
-        # Whether the list was sent, or `with` began.
+        # The list was sent, or `with` began.
         self._used = False
         # Whether the list was sent, or `with` ended.
         self._ended = False

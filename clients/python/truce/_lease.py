@@ -33,7 +33,7 @@ class Lease:
             try:
                 self._job.heartbeat()
             except errors.Expired:
-                pass  # job.lost
+                pass  # heartbeat() has set job.lost.
             except errors.TruceError as error:
                 self._job.log.warning("job %s: no heartbeat: %s", self._job.id, error)
 
@@ -62,6 +62,6 @@ class AsyncLease:
             try:
                 await self._job.heartbeat()
             except errors.Expired:
-                pass  # job.lost
+                pass  # heartbeat() has set job.lost.
             except errors.TruceError as error:
                 self._job.log.warning("job %s: no heartbeat: %s", self._job.id, error)

@@ -22,7 +22,7 @@ _MISSING = object()
 
 
 def _time(sent: str) -> datetime.datetime:
-    # Python before 3.11 does not know the Z.
+    # Before Python 3.11, fromisoformat refuses the suffix Z.
     found = datetime.datetime.fromisoformat(sent[:-1] + "+00:00" if sent.endswith("Z") else sent)
     return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)
 
@@ -60,7 +60,7 @@ def _revived(sent: Any, stored: Any) -> Any:
         except (ValueError, ArithmeticError):
             return sent
     if isinstance(sent, int) and not isinstance(sent, (bool, Int64)):
-        if isinstance(stored, float):  # JavaScript writes 2.0 as 2
+        if isinstance(stored, float):  # JavaScript writes 2.0 as 2.
             return float(sent)
         return Int64(sent) if isinstance(stored, Int64) else sent
     return sent
@@ -70,7 +70,7 @@ def typed(sent: Any, stored: Any) -> Any:
     """Returns the sent value with the types of the stored one."""
     if isinstance(sent, (list, tuple)):
         known = stored if isinstance(stored, (list, tuple)) and stored else [_MISSING]
-        # An element that moved or was added has the type of the others.
+        # Without a stored element at its index, an element gets the types of the first one.
         return [typed(one, known[i] if i < len(known) else known[0]) for i, one in enumerate(sent)]
     if not isinstance(sent, Mapping):
         return _revived(sent, stored)

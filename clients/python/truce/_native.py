@@ -22,7 +22,7 @@ from . import errors
 from ._values import FIND_ONE, find_one_command, first_found
 
 _INT32 = struct.Struct("<i")
-# The name of the batch in the reply of a find, the type of its first element, and the size of that.
+# In the reply of a find: the name of the batch, and the type and size of its first element.
 _FIRST = struct.Struct("<12s4xc2xi")
 # _ids of these types have a fixed size.
 _SAMPLES: Dict[type, Any] = {int: 0, bson.ObjectId: bson.ObjectId()}
@@ -93,7 +93,7 @@ def _count_fork() -> None:
 
 os.register_at_fork(after_in_child=_count_fork)
 
-_lock = threading.RLock()  # a finalizer may run while this thread holds it
+_lock = threading.RLock()  # Reentrant: a finalizer may run while this thread holds the lock.
 _library: Any = None
 
 
@@ -152,7 +152,7 @@ class _Handle:
 
     def close(self) -> None:
         """Closes the store when the calls of other threads have ended."""
-        if _forks != self.forks:  # the parent's store
+        if _forks != self.forks:  # The store belongs to the parent process.
             return
         with _lock:
             if self.closed:
@@ -229,7 +229,7 @@ class NativeStore:
         """Runs a command, and returns its status and its reply."""
         lib, handle, frames = self._library, self._handle, self._frames
         name = ffi.NULL if database is None else self._name(database)
-        data = ffi.from_buffer(request)  # pins the bytes
+        data = ffi.from_buffer(request)  # Pins the bytes.
         try:
             frame = frames.pop()
         except IndexError:
@@ -274,13 +274,14 @@ class NativeStore:
             if sample is None:
                 return None
             filled = bson.encode(find_one_command(collection, {"_id": sample}, {}))
-            end = len(filled) - len(bson.encode(FIND_ONE)) + 4 - 1  # of the _id; 0 ends the filter
+            # The end of the _id. The zero byte that ends the filter follows.
+            end = len(filled) - len(bson.encode(FIND_ONE)) + 4 - 1
             size = 4 if kind is int else 12
             template = filled[: end - size], filled[end:]
             self._finds[collection, kind] = template
         try:
             value = _INT32.pack(id) if kind is int else id.binary
-        except struct.error:  # a larger int
+        except struct.error:  # The int exceeds 32 bits.
             return None
         return template[0] + value + template[1]
 
@@ -304,7 +305,7 @@ class NativeStore:
         status, data = self._call(database, request)
         if status:
             raise self._failure(status, data, "find")
-        # SIZE {cursor: SIZE {firstBatch: SIZE [0: DOCUMENT
+        # The reply begins with: SIZE {cursor: SIZE {firstBatch: SIZE [0: DOCUMENT
         field, kind, size = _FIRST.unpack_from(data, 16)
         if field != b"\x04firstBatch\0":
             return first_found(bson.decode(data, codec))

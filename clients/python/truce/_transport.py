@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 # The maximum time that a call in process waits for jobs, in milliseconds.
 _WAIT_MS = 500
-_LONGEST_WAIT_MS = 600_000  # a longer one is an error
+_LONGEST_WAIT_MS = 600_000  # A longer wait is refused.
 
 if TYPE_CHECKING:
     from pymongo.asynchronous.database import AsyncDatabase
@@ -111,7 +111,7 @@ class _Claims:
                 claim = {"id": job["_id"], "token": job["token"]}
                 await self._command(database, {"truceSnooze": queue, **claim, "delayMS": 0})
         except errors.TruceError:
-            pass  # the lease of the jobs ends
+            pass  # The leases of the jobs expire.
 
     async def end(self) -> None:
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -145,7 +145,7 @@ class _Transaction:
 
     def run(self, call: Callable[[Document], T]) -> T:
         """Runs a command with the fields of the transaction."""
-        if not self.open:  # the command would begin another transaction
+        if not self.open:  # The command would begin another transaction.
             raise errors.Invalid("the transaction has ended: make its calls before its end")
         used, self.used = self.used, True
         try:
@@ -209,7 +209,7 @@ class NativeTransport:
             try:
                 self._finish(session, "abortTransaction")
             except errors.TruceError:
-                pass  # its error has ended the transaction
+                pass  # The error has ended the transaction.
 
     def close(self) -> None:
         self._store.close()
@@ -267,7 +267,7 @@ class AsyncNativeTransport:
 # ---- a server ------------------------------------------------------------------------------------
 
 
-# How long a call waits for a server to connect to, if neither the URI nor an option says so.
+# The time in ms for which a call waits for a server, if neither the URI nor an option sets it.
 _SELECTION_MS = 10000
 
 

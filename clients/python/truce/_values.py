@@ -68,7 +68,7 @@ def time_milliseconds(name: str, value: Optional[Time]) -> Optional[int]:
         )
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
-            # Python takes it for local time, and pymongo for UTC.
+            # Python interprets such a time as local time, and pymongo as UTC.
             raise TypeError(
                 f"the time {value} has no time zone: use datetime.now(timezone.utc), or, for a time "
                 "of a document, value.replace(tzinfo=timezone.utc)"

@@ -240,7 +240,7 @@ class Worker(WorkerLog):
         try:
             result = self._handler(job)
             if inspect.iscoroutine(result):
-                result.close()  # without the warning that it was never awaited
+                result.close()  # Suppresses the warning that it was never awaited.
                 raise TypeError(_IS_COROUTINE)
             job._finish(result)
         except Exception as error:
@@ -257,7 +257,7 @@ class Worker(WorkerLog):
                 try:
                     job.heartbeat()
                 except errors.Expired:
-                    pass  # job.lost
+                    pass  # heartbeat() has set job.lost.
                 except errors.TruceError as error:
                     text = "job %s of queue %s: no heartbeat: %s"
                     job.log.warning(text, job.id, self.queue, error)

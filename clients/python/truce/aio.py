@@ -150,8 +150,8 @@ class Worker(WorkerLog):
     async def run(self, *, signals: Sequence[signal.Signals] = ()) -> None:
         """
         Runs until `stop`, or until one of the signals: [signal.SIGTERM, signal.SIGINT] if the
-        worker is the whole program. The next signal has its usual effect. If the task is canceled, running handlers are canceled, and
-        their jobs are requeued.
+        worker is the whole program. The next signal has its usual effect. If the task is canceled,
+        running handlers are canceled, and their jobs are requeued.
         """
         loop = asyncio.get_running_loop()
 
@@ -222,7 +222,7 @@ class Worker(WorkerLog):
             await asyncio.sleep(_RETRY_SECONDS)
             return []
         except asyncio.CancelledError:
-            claimed, _ = await claim  # it may have claimed jobs
+            claimed, _ = await claim  # The claim may have succeeded.
             for job in claimed:
                 await job._requeue()
             raise
@@ -241,7 +241,7 @@ class Worker(WorkerLog):
     async def _handle(self, job: Job) -> None:
         try:
             result = self._handler(job)
-            # A plain function has done its work by now: it must not run again because of an `await`.
+            # The result of a plain function is not awaited: an error would make the job run again.
             await job._finish(await result if inspect.isawaitable(result) else result)
         except Exception as error:
             await job._failed(error)
@@ -256,7 +256,7 @@ class Worker(WorkerLog):
                 try:
                     await job.heartbeat()
                 except errors.Expired:
-                    pass  # job.lost
+                    pass  # heartbeat() has set job.lost.
                 except errors.TruceError as error:
                     text = "job %s of queue %s: no heartbeat: %s"
                     job.log.warning(text, job.id, self.queue, error)

@@ -50,7 +50,7 @@ class TruceError(OperationFailure):
         max_wire_version: Optional[int] = None,
     ) -> None:
         super().__init__(error, code, details, max_wire_version)
-        self.args = (error,)  # without pymongo's copy of the details
+        self.args = (error,)  # Omits pymongo's copy of the details.
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -322,7 +322,7 @@ def of_pymongo(error: Exception, command: str) -> Exception:
         details = {"errmsg": str(error), "code": error.code, **(error.details or {})}
         made: TruceError = of_reply(details, command)
     elif isinstance(error, ServerSelectionTimeoutError):
-        cause = str(error).partition(", Timeout: ")[0]  # without the topology
+        cause = str(error).partition(", Timeout: ")[0]  # Omits the topology.
         made = Unreachable(f"no server is available ({cause}): {_question(cause)}")
     elif isinstance(error, ConnectionFailure):
         made = Unreachable(str(error))

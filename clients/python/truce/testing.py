@@ -155,8 +155,8 @@ def _run_jobs(
 
 
 def _make_due(db: Database, queue: str, due: Set[Any]) -> bool:
-    """Makes the delayed jobs ready that are not in the set, and adds them. Returns whether there
-    are any."""
+    """Makes the delayed jobs ready that are not in `due`, and adds them to `due`. Returns whether
+    there are any."""
     jobs = db.iterate_jobs(queue, state="delayed")
     new = [job["_id"] for job in jobs if job["_id"] not in due]
     for id in new:
@@ -180,7 +180,7 @@ def inline(db: Database, handlers: Mapping[str, Callable[[Job], Any]]) -> Iterat
 
     def run() -> None:
         nonlocal running
-        if running:  # a handler enqueued a job
+        if running:  # A handler has enqueued a job.
             return
         running = True
         try:
