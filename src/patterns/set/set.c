@@ -33,7 +33,8 @@
  * crash leaves it done or not done, and repeating it is harmless.
  *
  *     set_operation.c          one operation without the store: checks, keys, entries, ranks, order
- *     set_apply.c              the calls, the queue of threads, and batches
+ *     set_apply.c              the public calls, and batches
+ *     set_queue.c              the queue that combines the calls of several threads
  *     set_merge.c              merges winners into the lists of a document; lists without numbers
  *     set_write_form.c         one operation: a pipeline update, or a loop of two guarded ones
  *     set_layout_by_element.c  the layout by element, and its guards

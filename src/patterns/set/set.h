@@ -26,12 +26,11 @@
 struct known_source;
 struct recorded;
 
-/* The maximum number of rounds (batches of calls) that the queue applies concurrently
- * (set_apply.c): on a store that merges in its own write, and on a store that is reached by
- * messages. */
-#define SET_ROUNDS_MAX        2
-#define SET_ROUNDS_CONCURRENT 64
-/* The number of counters of documents in concurrent rounds. A document has the counter of its
+/* The maximum number of batches that the queue applies concurrently (set_queue.c): on a store that
+ * merges in its own write, and on a store that is reached by messages. */
+#define SET_BATCHES_MAX        2
+#define SET_BATCHES_CONCURRENT 64
+/* The number of counters of documents in concurrent batches. A document has the counter of its
  * hash. */
 #define SET_BUSY 4096
 
@@ -68,16 +67,16 @@ struct truce_set {
     struct known_source *known;
     /* The numbers that this handle knows to be recorded, or NULL before the first one. Owned. */
     struct recorded *recorded;
-    /* Protects the fields below: the queue of waiting calls and the rounds. */
+    /* Protects the fields below: the queue of waiting calls and the batches. */
     pthread_mutex_t queue_mutex;
     struct set_call *queue_first, *queue_last;
-    /* The number of rounds that are being applied. */
-    unsigned rounds;
-    /* A round with more than SMALL_ROUND operations is being applied, so no other one may run. */
+    /* The number of batches that are being applied. */
+    unsigned batches;
+    /* A batch with more than SMALL_BATCH operations is being applied, so no other one may run. */
     bool large;
-    /* A round has only calls that share documents with its first call. */
+    /* A batch has only calls that share documents with its first call. */
     bool by_document;
-    /* busy[i]: the number of operations in concurrent rounds whose documents have the hash i. */
+    /* busy[i]: the number of operations in concurrent batches whose documents have the hash i. */
     uint16_t busy[SET_BUSY];
 };
 
@@ -132,7 +131,7 @@ enum set_verdict truce__set_verdict(const struct set_state *state, const struct 
 
 /* One call of truce_set_apply, from its first check to its results. */
 struct set_call {
-    /* The next call in the queue or in its round. */
+    /* The next call in the queue or in its batch. */
     struct set_call *next;
     struct set_operation *operations;
     /* The number of operations that passed the check. */
@@ -157,7 +156,7 @@ struct set_call {
 };
 
 /* The outcome of an operation whose document is held by a commit: its caller waits for the commit,
- * not the round. */
+ * not the batch. */
 #define SET_OUTCOME_HELD ((truce_set_outcome)100)
 
 /* A checked operation. All pointers borrow from the caller's operation. */
@@ -206,8 +205,8 @@ int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 truce_status truce__set_read_document(truce_set *set, const bson_t *key, bson_t *document,
                                       bson_error_t *error);
 
-/* Sleeps before try number `round`, with jitter; does nothing before the first. */
-void truce__set_pause(int round);
+/* Sleeps before try number `attempt`, with jitter; does nothing before the first. */
+void truce__set_pause(int attempt);
 
 /* Returns whether the document has a revision. If so, each write must replace it (the rule of
  * single writes, set.c). */
@@ -238,6 +237,14 @@ void truce__set_element_identity(const truce_set *set, const struct set_operatio
                                  bson_t *document);
 void truce__set_element_document(const truce_set *set, const struct set_operation *operation,
                                  bson_t *document);
+
+/* Applies a call together with other calls that wait on this handle (set_queue.c). */
+void truce__set_submit(truce_set *set, struct set_call *call);
+/* Sorts the operations, applies them, and fills the results of their calls (set_apply.c). */
+void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count);
+/* Records the failure of operation `number` unless the call already has one. */
+void truce__set_call_fail(struct set_call *call, size_t number, truce_status status,
+                          const bson_error_t *why);
 
 /* Applies operations as part of a commit (set_commit.c), and sorts them. */
 truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,

@@ -1,6 +1,6 @@
-/* Operations of an ordered set on the way to its documents: the public calls, the queue that
- * combines the calls of several threads, and batches. set_write_form.c and set_layout_by_element.c
- * apply an operation that is alone in its round. */
+/* Operations of an ordered set on the way to its documents: the public calls, and batches of
+ * operations. set_queue.c combines the calls of several threads into batches. set_write_form.c and
+ * set_layout_by_element.c apply an operation that is alone in its batch. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -11,9 +11,6 @@
 #include "bson/field_name_escape.h"
 #include "patterns/set/set.h"
 #include "store/store.h"
-
-static void set_submit(truce_set *set, struct set_call *call);
-static void set_apply_batch(truce_set *set, struct set_operation *operations, size_t count);
 
 /* ---- the public calls ------------------------------------------------------------------------ */
 
@@ -40,8 +37,7 @@ truce_status truce_set_check(truce_set *set, const truce_set_operation *operatio
     return truce__set_operation_check(set, operation, &checked, error);
 }
 
-/* Notes the failure of operation `number` unless the call already has one. */
-static void set_call_fail(struct set_call *call, size_t number, truce_status status,
+void truce__set_call_fail(struct set_call *call, size_t number, truce_status status,
                           const bson_error_t *why)
 {
     if (call->status)
@@ -68,7 +64,7 @@ static size_t set_check_all(truce_set *set, const truce_set_operation *given, st
         operation->number = i;
         good += !status;
         if (status)
-            set_call_fail(call, i, status, &why);
+            truce__set_call_fail(call, i, status, &why);
     }
     return good;
 }
@@ -93,7 +89,7 @@ static void settle_held(truce_set *set, struct set_call *call)
                 ? truce__set_element_apply(set, operation, &worker, &result->outcome, &why)
                 : truce__set_apply_one(set, operation, &worker, &result->outcome, &why);
         if (result->status)
-            set_call_fail(call, operation->number, result->status, &why);
+            truce__set_call_fail(call, operation->number, result->status, &why);
     }
 }
 
@@ -128,7 +124,7 @@ static truce_status set_apply_all(truce_set *set, truce_commit *commit,
         status = truce__set_apply_committed(set, commit, call.operations, count, results, &why);
     } else if (!status) {
         if (call.count)
-            set_submit(set, &call);
+            truce__set_submit(set, &call);
         if (call.held)
             settle_held(set, &call);
         status = call.status;
@@ -313,342 +309,6 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
     return status;
 }
 
-/* ---- the queue ------------------------------------------------------------------------------- */
-
-/*
- * Combines the calls of several threads on one handle. A leader takes calls from the queue and
- * applies them as one batch, which is called a round here.
- *
- *     call     waits in the queue until it may lead
- *     leader   removes calls from the queue (its round) and applies them as one batch; then wakes
- *              the callers of that round and the next call that may lead
- *
- * No two concurrent rounds share a document: `busy` counts the operations of all rounds by the
- * hashes of their documents. A call with more than SMALL_ROUND operations touches so many documents
- * that its round runs alone.
- *
- * A store that merges in its own write (`rewrites`) waits for the disk once for each round, of any
- * size. A round therefore takes as many calls as it can, and up to two small rounds run
- * concurrently: one reads and merges while the other waits. Operations that wait for the disk are
- * folded in the meantime, so each document is read and written once for all of them.
- *
- * Other stores are reached by messages, one for each written document, so the latency is that of
- * the network. There (`by_document`) a round takes only calls that share a document with its first
- * call. Operations on other documents form rounds of their own, on other connections.
- *
- *     in the queue   a1   a2   c1   a3+b1   b2   c2     rounds   {a1, a2, a3+b1, b2}  {c1, c2}
- *
- * A call does not overtake another call that waits for one of its documents, but it overtakes all
- * others. So one contended document delays only the calls that need it.
- *
- * Callers in one process do not lose races against each other. No call waits to fill a round: a
- * single operation that is alone is applied at once. Safety does not depend on the queue, because
- * other handles and processes bypass it.
- */
-
-/* The maximum number of operations in a round whose first call has more than SMALL_ROUND
- * operations, and in any other round. A single larger call is a round of its own. */
-#define ROUND_OPERATIONS 32768
-#define SMALL_ROUND      64
-
-/* A set of document hashes. */
-struct documents {
-    uint64_t bits[SET_BUSY / 64];
-};
-
-static bool is_large(const struct set_call *call)
-{
-    return call->count > SMALL_ROUND;
-}
-
-/* Returns the number of the counter in `busy` for an operation's document. In the layout by
- * element, each name has a document of its own. */
-static size_t queue_place_of(const truce_set *set, const struct set_operation *operation)
-{
-    uint64_t hash = operation->key_hash;
-
-    if (set->layout == TRUCE_SET_BY_ELEMENT)
-        hash += operation->name_hash * UINT64_C(0xff51afd7ed558ccd);
-    /* The 12 highest bits: 0 to SET_BUSY - 1. */
-    return hash * UINT64_C(0x9e3779b97f4a7c15) >> 52;
-}
-
-static void add_documents(const truce_set *set, const struct set_call *call,
-                          struct documents *documents)
-{
-    for (size_t i = 0; i < call->count; i++) {
-        size_t place = queue_place_of(set, &call->operations[i]);
-
-        documents->bits[place / 64] |= UINT64_C(1) << place % 64;
-    }
-}
-
-static bool has_one_of(const truce_set *set, const struct documents *documents,
-                       const struct set_call *call)
-{
-    for (size_t i = 0; i < call->count; i++) {
-        size_t place = queue_place_of(set, &call->operations[i]);
-
-        if (documents->bits[place / 64] >> place % 64 & 1)
-            return true;
-    }
-    return false;
-}
-
-/* Returns whether a round in progress may share a document with the call. */
-static bool set_call_overlaps(const truce_set *set, const struct set_call *call)
-{
-    for (size_t i = 0; set->rounds && i < call->count; i++) {
-        if (set->busy[queue_place_of(set, &call->operations[i])])
-            return true;
-    }
-    return false;
-}
-
-/* Returns whether the rounds in progress allow another one for this call. */
-static bool queue_has_room(const truce_set *set, const struct set_call *call)
-{
-    if (set->large || set->rounds == (set->by_document ? SET_ROUNDS_CONCURRENT : SET_ROUNDS_MAX))
-        return false;
-    return !set->rounds || (!is_large(call) && !set_call_overlaps(set, call));
-}
-
-/* Returns the first call in the queue that may lead, or `wanted` if it may lead. If `wanted` is
- * NULL, any call qualifies. Returns NULL if no call may lead. */
-static struct set_call *find_leader(const truce_set *set, const struct set_call *wanted)
-{
-    struct set_call *call = set->queue_first;
-    struct documents before;
-
-    if (!call)
-        return NULL;
-    if (!set->by_document || !call->next || is_large(call))
-        return (!wanted || wanted == call) && queue_has_room(set, call) ? call : NULL;
-    memset(&before, 0, sizeof before);
-    for (; call && !is_large(call); call = call->next) {
-        if ((!wanted || wanted == call) && queue_has_room(set, call) &&
-            !has_one_of(set, &before, call))
-            return call;
-        add_documents(set, call, &before);
-    }
-    return NULL;
-}
-
-/* Adds the calls to the counters of rounds in progress, or removes them. */
-static void queue_mark(truce_set *set, const struct set_call *calls, bool begin)
-{
-    for (const struct set_call *call = calls; call; call = call->next) {
-        for (size_t i = 0; i < call->count; i++) {
-            uint16_t *busy = &set->busy[queue_place_of(set, &call->operations[i])];
-
-            truce_assert(begin || *busy > 0);
-            *busy = (uint16_t)(begin ? *busy + 1 : *busy - 1);
-        }
-    }
-}
-
-/* Takes the calls after the leader, up to the size of a round. */
-static struct set_call *queue_take_all(truce_set *set, size_t *operations)
-{
-    struct set_call *first = set->queue_first, *last = first;
-    size_t most = is_large(first) ? ROUND_OPERATIONS : SMALL_ROUND;
-
-    *operations = first->count;
-    while (last->next && *operations + last->next->count <= most &&
-           (most > SMALL_ROUND || !set_call_overlaps(set, last->next))) {
-        last = last->next;
-        *operations += last->count;
-    }
-    set->queue_first = last->next;
-    if (!last->next)
-        set->queue_last = NULL;
-    last->next = NULL;
-    return first;
-}
-
-/* Takes the leader and the calls that share its documents, except those that would overtake a call
- * that stays. */
-static struct set_call *queue_take_own(truce_set *set, struct set_call *leader, size_t *operations)
-{
-    struct documents own, left;
-    struct set_call **at = &set->queue_first, *last = NULL, *end = NULL, *call;
-
-    memset(&own, 0, sizeof own);
-    memset(&left, 0, sizeof left);
-    add_documents(set, leader, &own);
-    *operations = 0;
-    while ((call = *at) && !is_large(call)) {
-        bool mine = call == leader ||
-                    (last && has_one_of(set, &own, call) && !has_one_of(set, &left, call) &&
-                     *operations + call->count <= SMALL_ROUND && !set_call_overlaps(set, call));
-
-        if (!mine) {
-            add_documents(set, call, &left);
-            end = call;
-            at = &call->next;
-            continue;
-        }
-        *at = call->next;
-        call->next = NULL;
-        if (last)
-            last->next = call;
-        last = call;
-        add_documents(set, call, &own);
-        *operations += call->count;
-    }
-    if (!call)
-        set->queue_last = end;
-    return leader;
-}
-
-/* Removes a round from the queue. The caller holds the mutex. */
-static struct set_call *take_round(truce_set *set, struct set_call *leader, size_t *operations)
-{
-    struct set_call *calls = set->by_document && !is_large(leader)
-                                 ? queue_take_own(set, leader, operations)
-                                 : queue_take_all(set, operations);
-
-    set->rounds++;
-    set->large = *operations > SMALL_ROUND;
-    if (!set->large)
-        queue_mark(set, calls, true);
-    return calls;
-}
-
-static void end_round(truce_set *set, const struct set_call *calls)
-{
-    truce_assert(set->rounds > 0 && (!set->large || set->rounds == 1));
-    if (!set->large)
-        queue_mark(set, calls, false);
-    set->large = false;
-    set->rounds--;
-}
-
-static void queue_apply_alone(truce_set *set, struct set_call *call)
-{
-    const struct set_operation *operation = &call->operations[0];
-    truce_set_result *result = &call->results[operation->number];
-    bson_error_t why = {0};
-
-    if (set->rewrites) {
-        set_apply_batch(set, call->operations, 1);
-        return;
-    }
-    result->status = set->layout == TRUCE_SET_BY_ELEMENT
-                         ? truce__set_element_apply(set, operation, NULL, &result->outcome, &why)
-                         : truce__set_apply_one(set, operation, NULL, &result->outcome, &why);
-    call->held = !result->status && result->outcome == SET_OUTCOME_HELD;
-    if (result->status)
-        set_call_fail(call, operation->number, result->status, &why);
-}
-
-static void queue_apply_round(truce_set *set, struct set_call *calls, size_t count)
-{
-    struct set_operation *all;
-    size_t at = 0;
-
-    if (count == 1) {
-        queue_apply_alone(set, calls);
-    } else if (!calls->next) {
-        set_apply_batch(set, calls->operations, count);
-    } else {
-        all = bson_malloc(count * sizeof *all);
-        for (struct set_call *call = calls; call; call = call->next) {
-            memcpy(all + at, call->operations, call->count * sizeof *all);
-            at += call->count;
-        }
-        truce_assert(at == count);
-        set_apply_batch(set, all, count);
-        bson_free(all);
-    }
-}
-
-/* Wakes the thread of a call. Each call has its own mutex, so that woken threads do not contend for
- * the queue's mutex, which the leader needs. */
-static void queue_wake(struct set_call *call, bool done)
-{
-    pthread_mutex_lock(&call->mutex);
-    call->turn = true;
-    call->done = done;
-    pthread_cond_signal(&call->wake);
-    pthread_mutex_unlock(&call->mutex);
-}
-
-/* Waits until the call is done (returns true) or may lead (returns false). */
-static bool queue_wait_for_turn(struct set_call *call)
-{
-    bool done;
-
-    pthread_mutex_lock(&call->mutex);
-    while (!call->turn)
-        pthread_cond_wait(&call->wake, &call->mutex);
-    call->turn = false;
-    done = call->done;
-    pthread_mutex_unlock(&call->mutex);
-    return done;
-}
-
-/* Wakes the next leader. The caller holds the queue's mutex, so the call cannot leave the queue in
- * the meantime. */
-static void wake_next(const truce_set *set)
-{
-    struct set_call *call = find_leader(set, NULL);
-
-    if (call)
-        queue_wake(call, false);
-}
-
-/* Leads a round. The caller holds the queue's mutex, which is released here. */
-static void queue_lead(truce_set *set, struct set_call *leader)
-{
-    size_t count;
-    struct set_call *own = take_round(set, leader, &count), *call, *next;
-
-    truce_assert(own == leader);
-    wake_next(set);
-    pthread_mutex_unlock(&set->queue_mutex);
-    queue_apply_round(set, own, count);
-    pthread_mutex_lock(&set->queue_mutex);
-    end_round(set, own);
-    wake_next(set);
-    pthread_mutex_unlock(&set->queue_mutex);
-    for (call = own->next; call; call = next) {
-        next = call->next;
-        queue_wake(call, true);
-    }
-}
-
-static void queue_enqueue(truce_set *set, struct set_call *call)
-{
-    if (set->queue_last)
-        set->queue_last->next = call;
-    else
-        set->queue_first = call;
-    set->queue_last = call;
-}
-
-/* Applies a call together with other calls that wait on this handle. */
-static void set_submit(truce_set *set, struct set_call *call)
-{
-    bool done = false;
-
-    truce_assert(call->count > 0 && !call->done && !call->next);
-    pthread_mutex_init(&call->mutex, NULL);
-    pthread_cond_init(&call->wake, NULL);
-    pthread_mutex_lock(&set->queue_mutex);
-    queue_enqueue(set, call);
-    while (!done && !find_leader(set, call)) {
-        pthread_mutex_unlock(&set->queue_mutex);
-        done = queue_wait_for_turn(call);
-        if (!done)
-            pthread_mutex_lock(&set->queue_mutex);
-    }
-    if (!done)
-        queue_lead(set, call);
-    pthread_cond_destroy(&call->wake);
-    pthread_mutex_destroy(&call->mutex);
-}
-
 /* ---- set batch ------------------------------------------------------------------------------- */
 
 /*
@@ -679,7 +339,7 @@ static void set_submit(truce_set *set, struct set_call *call)
  * state and changes nothing, or finds the same state and is correct.
  *
  * A document is tried again if its guard did not match, if its key was a duplicate, or if the
- * reply was lost. After ROUNDS tries its winners are applied one by one by set_write_form.c, whose
+ * reply was lost. After TRIES_MAX tries its winners are applied one by one by set_write_form.c, whose
  * updates do not lose races. If a write may have failed because of one operation, each half of the
  * document's operations is tried separately, and so on. One bad operation of n then costs about
  * log2(n) writes.
@@ -695,8 +355,8 @@ static void set_submit(truce_set *set, struct set_call *call)
  * winners[first] to winners[last - 1]. */
 struct set_group {
     size_t from, to, first, last;
-    /* The number of tries so far. After ROUNDS tries, the operations are applied one by one. */
-    int rounds;
+    /* The number of tries so far. After TRIES_MAX tries, the operations are applied one by one. */
+    int tries;
     /* `done`: all operations of the group have their results. `seen`: the current window has read
      * or merged the document. */
     bool done, seen;
@@ -706,7 +366,7 @@ struct set_group {
     bool whole;
 };
 
-/* The operations of a round, and the state of their application. */
+/* The operations of a batch, and the state of their application. */
 struct set_batch {
     truce_set *set;
     struct set_operation *operations;
@@ -954,7 +614,7 @@ static void set_rewrite_window(struct set_window *window)
  * is kept in memory, so the window may be larger than one that is read. */
 #define REWRITE_DOCUMENTS 1024
 #define WINDOW_BYTES      (8 * 1024 * 1024)
-#define ROUNDS            4
+#define TRIES_MAX         4
 
 /* ---- results ---- */
 
@@ -967,7 +627,7 @@ static void fail_operation(const struct set_operation *operation, truce_status s
                            const bson_error_t *why)
 {
     batch_result_of(operation)->status = status;
-    set_call_fail(operation->call, operation->number, status, why);
+    truce__set_call_fail(operation->call, operation->number, status, why);
 }
 
 static void batch_finish(struct set_batch *batch, struct set_group *group)
@@ -991,10 +651,10 @@ static void divide_group(struct set_batch *batch, struct set_group *group)
     size_t middle = group->first + (group->last - group->first) / 2;
     struct set_group *other;
 
-    group->rounds = ROUNDS;
+    group->tries = TRIES_MAX;
     if (middle == group->first)
         return;
-    group->rounds = 0;
+    group->tries = 0;
     /* The array has space for one group for each winner, so it never grows. */
     other = &batch->groups[batch->groups_count++];
     *other = *group;
@@ -1007,12 +667,12 @@ static void divide_group(struct set_batch *batch, struct set_group *group)
  * gets a separate try. Returns false if that cannot help. */
 static bool set_group_split(struct set_batch *batch, struct set_group *group, truce_status status)
 {
-    if (group->to - group->from == 1 || group->rounds > ROUNDS ||
+    if (group->to - group->from == 1 || group->tries > TRIES_MAX ||
         (status != TRUCE_LIMIT && status != TRUCE_INVALID && status != TRUCE_DUPLICATE))
         return false;
     batch->divided = true;
     if (status == TRUCE_LIMIT && !group->whole)
-        group->rounds = 0;
+        group->tries = 0;
     else
         divide_group(batch, group);
     group->whole = true;
@@ -1342,7 +1002,7 @@ static void settle_unchanged(struct set_window *window, bool waited)
     }
 }
 
-/* ---- windows and rounds ---- */
+/* ---- windows ---- */
 
 static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
 {
@@ -1380,7 +1040,7 @@ static void window_read_and_write(struct set_window *window)
         /* The draft did not fit into the bulk. This was not a lost race, so the try does not
          * count. */
         if (!window->groups[i]->seen)
-            window->groups[i]->rounds--;
+            window->groups[i]->tries--;
     }
     for (size_t i = 0; i < window->drafts_count; i++) {
         bson_destroy(&window->drafts[i].filter);
@@ -1401,12 +1061,12 @@ static bool batch_next_window(struct set_window *window, size_t room, size_t *at
         if (group->done)
             continue;
         /* A document that is short of space gets a window of its own. */
-        if (group->whole && group->rounds < ROUNDS) {
+        if (group->whole && group->tries < TRIES_MAX) {
             if (window->count)
                 break;
             window->whole = true;
         }
-        if (group->rounds++ < ROUNDS)
+        if (group->tries++ < TRIES_MAX)
             window->groups[window->count++] = group;
         else
             apply_one_by_one(batch, group);
@@ -1414,16 +1074,16 @@ static bool batch_next_window(struct set_window *window, size_t room, size_t *at
     return window->count > 0;
 }
 
-static void batch_run_rounds(struct set_batch *batch)
+static void batch_run_passes(struct set_batch *batch)
 {
     struct set_group *in_window[REWRITE_DOCUMENTS];
     struct set_window window = {.batch = batch, .groups = in_window};
 
-    for (int round = 0; batch->left; round++) {
-        bool rewrites = batch->set->rewrites && round == 0;
+    for (int pass = 0; batch->left; pass++) {
+        bool rewrites = batch->set->rewrites && pass == 0;
         size_t at = 0;
 
-        truce__set_pause(batch->divided ? 0 : round);
+        truce__set_pause(batch->divided ? 0 : pass);
         batch->divided = false;
         while (batch_next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
             if (rewrites)
@@ -1492,8 +1152,7 @@ static void run_elements(struct set_batch *batch)
     bson_free(of_winners);
 }
 
-/* Sorts the operations, applies them, and fills the results of their calls. */
-static void set_apply_batch(truce_set *set, struct set_operation *operations, size_t count)
+void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count)
 {
     struct set_batch batch = {.set = set, .operations = operations};
 
@@ -1506,7 +1165,7 @@ static void set_apply_batch(truce_set *set, struct set_operation *operations, si
     if (set->layout == TRUCE_SET_BY_ELEMENT)
         run_elements(&batch);
     else
-        batch_run_rounds(&batch);
+        batch_run_passes(&batch);
     truce_assert(!batch.left);
     truce__set_scratch_release(&batch.scratch);
     bson_free(batch.winners);
