@@ -191,7 +191,7 @@ static void archiver_find_age(struct archiver *archiver)
 
     archiver->found_ms = archiver_now_ms();
     archiver->found_age_ms = head->age_ms;
-    /* Invariant 8. A virtual machine can go back to an earlier state of the same boot. */
+    /* Invariant 8: a virtual machine can go back to an earlier state of the same boot. */
     if (clock && !strncmp(clock, head->clock, sizeof head->clock) &&
         archiver->found_ms > head->clock_ms)
         archiver->found_age_ms += archiver->found_ms - head->clock_ms;

@@ -387,7 +387,7 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
         status = consumer_place(consumer, commit, at, &place, error);
         if (status)
             return status;
-        /* The message took effect before: a repetition has no effect (BI1 of inbox.h). */
+        /* Invariant BI1 of inbox.h: the message took effect before: a repetition has no effect. */
         if (place && at->offset <= place->at.offset) {
             item->outcome = TRUCE_SET_DUPLICATE;
             continue;
@@ -419,7 +419,7 @@ static truce_status consumer_commit_part(struct consumer *consumer, size_t first
     bson_error_t why = {0};
     truce_status status = truce_transact(consumer->store, consumer_commit, &part, NULL, &why);
 
-    /* Halves the batch until the message that makes the commit fail is alone (BC2). */
+    /* Invariant BC2: halves the batch until the message that makes the commit fail is alone. */
     if (consumer_is_definite(status) && count > 1) {
         status = consumer_commit_part(consumer, first, count / 2, error);
         return status ? status
@@ -605,7 +605,7 @@ static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t
                      : consumer_commit_part(consumer, 0, consumer->count, error);
     if (!status && consumer->options->dead_letter)
         status = consumer_publish_rejects(consumer, error);
-    /* Only now are the effects and the rejects durable (BC1). */
+    /* Invariant BC1: the effects and the rejects are durable. */
     if (!status)
         status = consumer->ops->acknowledge(consumer->broker, consumer->messages, consumer->count,
                                             error);
@@ -785,7 +785,7 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
             retry = 0;
             continue;
         }
-        /* The broker then sends the messages of the batch again (BC3). */
+        /* Invariant BC3: the broker then sends the messages of the batch again. */
         consumer_disconnect(consumer);
         if (!truce__broker_may_retry(status)) {
             if (error)

@@ -184,9 +184,8 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
     item = &changes->items[changes->count++];
     memset(item, 0, sizeof *item);
     changes->reached.index++;
-    truce__feed_token(&changes->feed, entry->position, FEED_TOKEN_EVENT,
-                      /* The id is the resume token, so a repetition has the same id (BF2). */
-                      item->event.id);
+    /* Invariant BF2: the id is the resume token, so a repetition has the same id. */
+    truce__feed_token(&changes->feed, entry->position, FEED_TOKEN_EVENT, item->event.id);
     item->event.key = feed_event_make_key(&entry->id);
     bson_init(&item->event.document);
     bson_init(&item->data);
@@ -258,7 +257,7 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
     if (!status && changes->count)
         feed_event_complete(&changes->items[changes->count - 1],
                             !changes->full || !changes->full_continues);
-    /* Entries after the position were removed: fails instead of skipping changes (BF4). */
+    /* Invariant BF4: entries after the position were removed: fails instead of skipping changes. */
     if (status == TRUCE_EXPIRED)
         status = feed_events_lost(changes, error);
     return status;
@@ -514,7 +513,7 @@ static truce_status feed_events_begin(struct feed_events *changes,
     if (!status && !found && options->from == TRUCE_PUBLISH_FROM_STORED)
         status = truce__fail(TRUCE_INVALID, error, "the publisher \"%.80s\" has no stored position",
                              changes->publisher);
-    /* Changes were lost, and the caller did not allow the publisher to skip them (BF4). */
+    /* Invariant BF4: changes were lost, and the caller did not allow the publisher to skip them. */
     if (!status && lost && !may_skip)
         status = feed_events_lost(changes, error);
     if (!status && (lost || !found))

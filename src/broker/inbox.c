@@ -126,8 +126,7 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     bson_destroy(&document);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    /* The message has no record and is below the horizon: its record may have been removed
-     * (BI3). */
+    /* Invariant BI3: the message has no record and is below the horizon: its record may have been removed. */
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
@@ -151,7 +150,7 @@ truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
     if (status == TRUCE_NOT_FOUND)
         status =
             key->time_ms ? inbox_check_horizon(commit, consumer, key->time_ms, error) : TRUCE_OK;
-    /* The record is part of the commit of the effect (BI1). */
+    /* Invariant BI1: the record is part of the commit of the effect. */
     if (!status && !*seen) {
         bson_init(&record);
         BSON_APPEND_DOCUMENT(&record, "_id", &document);
@@ -199,7 +198,7 @@ truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
     if (stored < 0) {
         status = truce_commit_insert(commit, BROKER_INBOX, &record, error);
     } else {
-        /* Another consumer may have moved the position further: never moves it back (BI2). */
+        /* Invariant BI2: another consumer may have moved the position further: never moves it back. */
         if (position->offset >= stored)
             status = truce_commit_replace(commit, BROKER_INBOX, &id, NULL, &record, error);
     }
@@ -243,7 +242,7 @@ truce_status truce__inbox_collect(truce_store *store, const char *consumer, int6
                               BCON_UTF8(consumer), "_intent", BCON_NULL);
     truce_status status = TRUCE_OK;
 
-    /* Stores the horizon before it removes the records below it (BI3). */
+    /* Invariant BI3: stores the horizon before it removes the records below it. */
     status = truce_transact(store, inbox_raise, &horizon, NULL, error);
     if (!status)
         status = truce_remove(store, BROKER_INBOX, filter, &options, NULL, error);

@@ -146,7 +146,7 @@ static truce_status publisher_send_job(struct publisher *publisher, truce_job *j
     char *id;
 
     bson_oid_to_string(truce_job_id(job), hex);
-    /* A repetition has the same id (BP2). */
+    /* Invariant BP2: a repetition has the same id. */
     id = bson_strdup_printf("%s/%s", publisher->options->queue, hex);
     post.id = id;
     status =
@@ -175,8 +175,7 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
     for (size_t k = first; k < i; k++) {
         const char *other = truce__feed_events_event(publisher->changes, k)->key;
 
-        /* Events of one key are in order (BF3 of feed_events.h). A change of the whole collection
-         * has no key and is in order with all events. */
+        /* Invariant BF3 of feed_events.h: events of one key are in order. A change of the whole collection has no key and is in order with all events. */
         if (!key || !other || !strcmp(key, other))
             return true;
     }
@@ -289,7 +288,7 @@ static truce_status publisher_turn_jobs(struct publisher *publisher, bool *empty
     if (status || !publisher->count)
         return status;
     status = publisher_send_jobs(publisher, error);
-    /* The broker has confirmed the messages (BP1). */
+    /* Invariant BP1: the broker has confirmed the messages. */
     if (!status)
         status = publisher_end_jobs(publisher, error);
     if (status)

@@ -2,8 +2,7 @@
  * The journal of write intents: a commit over several documents on a store that changes one
  * document at a time. This file is the owner's side: the process that runs the commit.
  * journal_release.c has the steps that any process may do, and complete_commit.c handles intents of
- * other commits. The steps were model-checked; do not remove a guard or change an order because it
- * looks superfluous.
+ * other commits. The steps are model-checked, so keep each guard and their order.
  *
  *   commit       -(insert)-> pending -(decide)-> committed -(all released)-> done -> purged
  *                               \--(abort, by any process)--> aborted -> purged
@@ -28,9 +27,9 @@
  *   7. if anything fails before step 4, aborts the commit first, and then strips the documents that
  *      it held.
  *
- * Invariants. This file has two more groups below: CK1 to CK6 for bulks, and CT1 to CT8 for
- * documents that are taken before the function runs. complete_commit.c defines those with CH,
- * schema_validators.c those with CI, and unique_keys.c those with CU.
+ * Invariants. Two more groups are below: CK1 to CK6 for bulks, and CT1 to CT8 for documents that
+ * are taken before the function runs. Other files define CH (complete_commit.c), CI
+ * (schema_validators.c), and CU (unique_keys.c).
  *
  *  CJ1  An insert or a prepare that got no reply is not sent again under the same commit id,
  *       because the first may take effect at any later time. The owner reads the document. If the
@@ -88,13 +87,12 @@
 
 /* ---- step 1 --------------------------------------------------------------------------------- */
 
-/* Begins or renews the lease, and returns its new end. Other processes notice a renewal because the
- * end changes. So the end increases even if the clock does not. */
+/* Begins or renews the lease, and returns its new end, which is later than the last one. */
 static int64_t owner_lease(struct owner *owner)
 {
     int64_t until_ms = truce__clock_wall_ms() + owner->commit->options.lease_ms;
 
-    /* Each renewal must change the end of the lease (complete_commit.c, CH3). */
+    /* Invariant CH3 of complete_commit.c: each renewal must change the end of the lease. */
     if (until_ms <= owner->until_ms)
         until_ms = owner->until_ms + 1;
     owner->until_ms = until_ms;
@@ -201,8 +199,7 @@ static truce_status owner_open(struct owner *owner, bool *already, bson_error_t 
     if (status == TRUCE_DUPLICATE && commit->options.key) {
         status = truce__commit_key_holder(commit, error);
         *already = !status;
-        /* The commit with the key was aborted, which released the key, so another attempt may use
-         * it. */
+        /* The commit with the key was aborted, which released the key. */
         if (status == TRUCE_NOT_FOUND) {
             owner->again = true;
             status =
@@ -275,9 +272,8 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
 
     truce__filter_id(&entry->id, &filter);
     for (;;) {
-        /* Reads the latest state. A document that is only read must be unchanged at the decision,
-         * and no write compares it (CJ6). If the intent is missing after a prepare without a
-         * reply, the id is abandoned (CJ1). */
+        /* No write compares a document that is only read (CJ6), so the latest state is read. If
+         * the intent is missing after a prepare without a reply, the id is abandoned (CJ1). */
         status = truce_find_one(owner->commit->store, entry->collection, &filter,
                                 &truce__find_latest, document, error);
         if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
@@ -512,8 +508,7 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  *
  *  CK1  Only documents that were read are prepared together, and each prepare compares the whole
  *       document, because a bulk returns no documents to which the changes could be applied.
- *       Documents that reserve unique values, or that were taken before the function ran, are
- *       prepared one by one.
+ *       Documents that reserve unique values, or that were taken before, are prepared one by one.
  *  CK2  All or none: the reply says how many documents were taken, not which. If some were not
  *       taken, or there was no reply, the owner abandons the id: it aborts, then strips (CJ1). So
  *       it never waits while it holds documents out of order, and two commits on the same documents
@@ -527,8 +522,7 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
  *  CK6  If another commit of this open store waits for the per-key lock of the commit, the next
  *       holder marks it done, in the message of its own decision. A holder that does not decide
  *       sends the mark before it releases the lock. The mark is left only after every release was
- *       confirmed (CJ5), and it compares the state. So it may be late, repeated, or lost: the sweep
- *       repeats it.
+ *       confirmed (CJ5), and it compares the state. So it may be late, repeated, or lost.
  */
 
 /* ---- a bulk of steps ------------------------------------------------------------------------- */
@@ -576,8 +570,7 @@ static truce_status joined_send(const struct owner *owner, const struct steps *s
     return status;
 }
 
-/* Sorts the writes by kind and collection. The entries are already in the order of their
- * collections. */
+/* Sorts the writes by kind. The entries are already in the order of their collections. */
 static void joined_sort(struct steps *steps)
 {
     static const truce_write_kind kinds[] = {TRUCE_WRITE_UPDATE, TRUCE_WRITE_REMOVE,
@@ -687,8 +680,8 @@ static void joined_mark(const struct owner *owner, bool prepared)
     }
 }
 
-/* Compares the document with what was read. Returns CONFLICT if it differs, and OK if it is equal,
- * has an intent, or cannot be read; the next attempt then finds the reason (CK3). */
+/* Compares the document with what was read. Returns CONFLICT if it differs. Otherwise returns OK,
+ * and the next attempt finds the reason (CK3). */
 static truce_status joined_compare(struct owner *owner, const struct entry *entry,
                                    bson_error_t *error)
 {
@@ -703,8 +696,7 @@ static truce_status joined_compare(struct owner *owner, const struct entry *entr
     return status;
 }
 
-/* Finds out why not all documents were taken (CK2). If one of them changed, the function must run
- * again, and an attempt with a new id would be useless. */
+/* Finds out why not all documents were taken (CK2). If one changed, the function must run again. */
 static truce_status why_not_all(struct owner *owner, truce_status status, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -1072,7 +1064,7 @@ static truce_status journal_mark_done(struct owner *owner)
     truce_commit *commit = owner->commit;
     bool left = truce__key_lock_leave(&commit->lock, &commit->id);
 
-    /* The mark is not left to the next holder of the lock (CK6), so it is written now. */
+    /* Invariant CK6: the mark is not left to the next holder of the lock, so it is written now. */
     if (!left)
         return truce__journal_done(owner->worker, &commit->id, NULL);
     return TRUCE_OK;

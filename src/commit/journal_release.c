@@ -1216,7 +1216,7 @@ static truce_status change_pending(struct worker *worker, const bson_oid_t *comm
     bson_t filter;
 
     filter_state(commit, "pending", &filter);
-    /* The lease must still have the end that was seen (complete_commit.c, CH3). */
+    /* Invariant CH3 of complete_commit.c: the lease must still have the end that was seen. */
     if (seen && bson_iter_init(&iter, seen) &&
         bson_iter_find_descendant(&iter, "lease.until", &until))
         BCON_APPEND(&filter, "lease.until", "{", "$eq", BCON_ITER(&until), "}");

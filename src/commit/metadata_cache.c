@@ -552,6 +552,6 @@ bool truce__metadata_lease_over(truce_store *store, const struct watched_lease *
     if (lease->fields && truce__lease_seen(lease->fields, lease->end, &seen_ns) &&
         seen_ns < since_ns)
         since_ns = seen_ns;
-    /* CW4 of lease_watch.h */
+    /* Invariant CW4 of lease_watch.h. */
     return truce__clock_monotonic_ns() - since_ns >= lease->length_ms * 1000000;
 }

@@ -461,7 +461,7 @@ void truce__cache_begin(struct cache *cache, bool foreign)
     if (atomic_load(&cache->seen) == begun && !foreign)
         return;
     cache_clear(cache);
-    /* Invariant 7: nothing is inserted before `seen` changes. */
+    /* Nothing is inserted before `seen` changes (invariant 7). */
     atomic_fetch_add(&cache->started, 1);
     atomic_store(&cache->seen, begun);
 }

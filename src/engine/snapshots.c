@@ -296,7 +296,7 @@ truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *re
     made->since_ms = truce__clock_wall_ms();
     made->log_at = truce__pins_log(snapshots->pins.lock);
     pthread_mutex_init(&made->mutex, NULL);
-    /* Before the slot becomes free (invariant 3). */
+    /* Invariant 3: the pin exists before the slot becomes free. */
     snapshots_add(snapshots, made);
     wake_thread(snapshots);
     made->home = reader;

@@ -304,7 +304,7 @@ static truce_status pass_settle(struct pass *pass, size_t at, bson_error_t *erro
         return outcome->status;
     }
     truce__copy_refused(pass->copy, pass->part, item->document, &outcome->error);
-    /* Invariant MP3. */
+    /* MP3: the copy has no older version of a refused document. */
     return insert ? TRUCE_OK : remove_one(pass, item->id, error);
 }
 

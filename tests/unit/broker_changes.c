@@ -251,7 +251,7 @@ static void check_published(const char *what, uint64_t at)
             again |= same;
             if (!same && !strcmp(fake_broker.published_key[i], fake_broker.published_key[k]) &&
                 strcmp(fake_broker.published_id[i], fake_broker.published_id[k]) > 0)
-                CHECK_INT(fake_broker.published_after[i], >, k); /* invariant BF3 */
+                CHECK_INT(fake_broker.published_after[i], >, k); /* Invariant BF3. */
         }
         for (size_t k = i + 1; k < fake_broker.published_count && !again; k++)
             if (!strcmp(fake_broker.published_key[i], fake_broker.published_key[k]) &&

@@ -270,7 +270,7 @@ static struct ledger_known *ledger_remember_state(truce_ledger *ledger, const ch
         ledger_forget_accounts(ledger);
     known = truce__ledger_at(&ledger->known, account);
     *before = known->loaded ? known->state.number : -1;
-    /* A later state is not replaced by an earlier one (LG12). */
+    /* Invariant LG12: a later state is not replaced by an earlier one. */
     if (*before <= state->number) {
         known->state = *state;
         known->version = version;
@@ -324,7 +324,7 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
     pthread_mutex_lock(&ledger->mutex);
     ledger_follow(ledger);
     known = truce__ledger_find(&ledger->known, account);
-    /* The state is the last one only if the store has not changed since the read (LG12). */
+    /* Invariant LG12: the state is the last one only if the store has not changed since the read. */
     found = known && version && known->version == version;
     if (found)
         *state = known->state;

@@ -757,7 +757,7 @@ static void value_date_make(const struct ledger_tail *tail, const char *account,
 /* Returns whether the numbers of a batch follow those of the tail, in the same chain (LS1). */
 static bool value_date_follows(const struct ledger_tail *tail, const struct ledger_tail *posted)
 {
-    /* The chain of the batch continues the chain of the tail (LS1). */
+    /* Invariant LS1: the chain of the batch continues the chain of the tail. */
     return tail->count && tail->after + tail->count == posted->after &&
            !memcmp(tail->hash, posted->hash, SHA256_BYTES);
 }

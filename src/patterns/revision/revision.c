@@ -439,7 +439,7 @@ static bool direct_make_filter(struct direct *direct)
     /* Numbers in an array would match the number, too, so an array is excluded. */
     direct_append_absent(&direct->filter, first);
     direct_append_absent(&direct->filter, "_intent");
-    /* Without a `_rev` of truce, another program wrote the number (invariant 1). */
+    /* Invariant 1: without a `_rev` of truce, another program wrote the number. */
     append_own_rev(&direct->filter);
     bson_free(first);
     return revision_filter_base(direct->save->revision, direct->save->base, &direct->filter);
@@ -751,7 +751,7 @@ static truce_status revision_replace(struct revision_save *save, truce_commit *c
 
     if (status)
         return status;
-    /* The document has no number of truce, so its first number is reserved (invariant 1). */
+    /* Invariant 1: the document has no number of truce, so its first number is reserved. */
     if (!number || !truce__commit_marks(commit, save->revision->collection, id))
         status = truce__revision_first(save->revision, commit, id, next, &next, error);
     if (status)

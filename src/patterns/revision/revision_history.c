@@ -241,7 +241,7 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
     if (status)
         return status;
     *number = last + 1 > least ? last + 1 : least;
-    /* The numbers of other documents of this _id are lower (RN1). */
+    /* Invariant RN1: the numbers of other documents of this _id are lower. */
     status = put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
     return status;
 }
@@ -259,7 +259,7 @@ truce_status truce__revision_renumber(truce_revision *revision, truce_commit *co
     if (!*number || truce__commit_marks(commit, revision->collection, id))
         return TRUCE_OK;
     status = read_last(revision, commit, id, &last, &reserved, error);
-    /* A number up to the last reserved one was given before (RN2). */
+    /* Invariant RN2: a number up to the last reserved one was given before. */
     if (status || *number > last)
         return status;
     *renumbered = true;

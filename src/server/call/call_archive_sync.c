@@ -81,7 +81,7 @@ truce_status call_archive_sync_write(struct call *call, bson_error_t *error)
     const struct server_sync_target *sync_target = call->server->sync_target;
     truce_status status;
 
-    /* These calls do not wait, or already wait for the target (invariant 5 of server.h). */
+    /* Invariant 5 of server.h: these calls do not wait, or already wait for the target. */
     if (!sync_target || call->relaxed || call->session.transaction || call->awaits_sync_target)
         return TRUCE_OK;
     status = sync_target->ready(sync_target->arg, archive_sync_until_ns(call), error);
@@ -93,7 +93,7 @@ truce_status call_archive_sync_ready(struct call *call, bson_error_t *error)
 {
     const struct server_sync_target *sync_target = call->server->sync_target;
 
-    /* Only a call that may write waits before it begins (invariant 5 of server.h). */
+    /* Invariant 5 of server.h: only a call that may write waits before it begins. */
     if (!sync_target || !archive_sync_writes(call))
         return TRUCE_OK;
     call->awaits_sync_target = true;
@@ -119,7 +119,7 @@ truce_status call_archive_sync_wait(struct call *call, truce_status status, bson
     bson_error_t late;
     truce_status waited;
 
-    /* A read waits only if its readConcern demands it (invariant 5 of server.h). */
+    /* Invariant 5 of server.h: a read waits only if its readConcern demands it. */
     if (!sync_target || (!writes && !call->majority))
         return status;
     waited = sync_target->wait(sync_target->arg, archive_sync_until_ns(call), &late);
