@@ -17,7 +17,7 @@ const { ofReply, useMethodNames } = require("./failure.js");
 const { Job } = require("./job.js");
 const rows = require("./operations.js");
 const { addOperations } = require("./operations_base.js");
-const { checked, checkFunction, checkText } = require("./options.js");
+const { checked, checkDefined, checkFunction, checkText } = require("./options.js");
 const telemetry = require("./telemetry.js");
 
 const TRIES = 4;
@@ -234,6 +234,7 @@ class Database {
         const { maxAwaitTimeMS = 1000, ...stage } = checked(options, WATCH, "watch");
         if (!Array.isArray(pipeline))
             throw new TypeError("the pipeline of watch must be an array of stages");
+        for (const one of pipeline) checkDefined(one?.$match, "$match of watch");
         const command = {
             aggregate: of,
             pipeline: [{ $changeStream: stage }, ...pipeline],

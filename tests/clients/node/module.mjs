@@ -380,7 +380,7 @@ async function checkDocuments(db) {
       () => people.updateOne({}), () => people.replaceOne({}, { $set: {} }), () => people.insertOne(), () => people.insertMany([]),
       () => people.insertMany({}), () => people.findOne({}, { projetion: {} }), () => people.find({}, { limits: 1 }),
       () => people.findOneAndUpdate({}, { $set: {} }, { returnDocument: true }), () => people.createIndex({}),
-      () => people.createIndex({ n: 1 }, { uniqe: true }), () => people.aggregate({}), () => people.watch({}),
+      () => people.createIndex({ n: 1 }, { uniqe: true }), () => people.aggregate({}), () => people.watch({}), () => people.watch([{ $match: { "documentKey._id": undefined } }]),
       () => db.collection(), () => db.collection(""), () => people.find().sort(5), () => people.find({}, { sort: true }),
       () => people.find().limit(NaN), () => people.find().limit(undefined), () => people.find().limit("3"),
       () => people.find({}, { skip: NaN }), () => people.findOne({}, { skip: null }), () => people.countDocuments({}, { limit: NaN }),
