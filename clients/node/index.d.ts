@@ -381,8 +381,8 @@ export declare class Collection<T extends Document = Document> {
         replacement: Document,
         options?: Omit<UpdateOptions, "arrayFilters">,
     ): Promise<UpdateResult>;
-    deleteOne(filter?: Filter, options?: { hint?: string | Document }): Promise<DeleteResult>;
-    deleteMany(filter?: Filter, options?: { hint?: string | Document }): Promise<DeleteResult>;
+    deleteOne(filter: Filter, options?: { hint?: string | Document }): Promise<DeleteResult>;
+    deleteMany(filter: Filter, options?: { hint?: string | Document }): Promise<DeleteResult>;
     findOneAndUpdate(
         filter: Filter,
         update: Document | Document[],

@@ -209,7 +209,7 @@ static truce_status shadow_make_index(const struct index_spec *spec, void *arg, 
         return truce__fail(
             TRUCE_INVALID, error,
             "the index \"%s\" on the field \"_keys\" must be unique and sparse, without a partial "
-            "filter: drop it, and let truce_unique_declare make it",
+            "filter: drop it, and declare the keys of the collection, which makes it",
             spec->name);
     if (!shadowed_index(spec))
         return TRUCE_OK;
@@ -455,8 +455,8 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
             status = truce__fail(
                 TRUCE_INVALID, error,
                 "the journal cannot reserve the new value of the unique index \"%s\" in %s. "
-                "Declare the keys of the collection (`truce commit unique %s`, or "
-                "truce_unique_declare), or use a store that commits natively",
+                "Declare the keys of the collection (`truce commit unique %s`), or use a store that "
+                "commits natively",
                 spec->name, truce__entry_show(entry, text, sizeof text), entry->collection);
     }
     truce__field_keys_release(&before);

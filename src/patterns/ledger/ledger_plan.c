@@ -420,8 +420,8 @@ static truce_status plan_refuse_open(const struct draft *draft, const char *acco
     (void)truce__fail(TRUCE_DUPLICATE, error,
                       "account \"%s\" is already open with other rules (%s): %s", account,
                       (const char *)shown.bytes,
-                      same_currency ? "to change them, use truce ledger rules or "
-                                      "truce_ledger_rules"
+                      same_currency ? "to change them, set the rules of the account "
+                                      "(truce ledger rules)"
                                     : "its currency cannot change");
     truce__buffer_release(&shown);
     return TRUCE_DUPLICATE;

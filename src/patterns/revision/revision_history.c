@@ -315,8 +315,8 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
         (!bson_iter_init_find(&iter, &found, "document") || !BSON_ITER_HOLDS_DOCUMENT(&iter))) {
         status = truce__fail(
             TRUCE_NOT_FOUND, error,
-            "version %lld of the document is not stored: truce_revision_log (truce doc log) lists "
-            "the stored versions",
+            "version %lld of the document is not stored: its log (truce doc log) lists the stored "
+            "versions",
             (long long)number);
     } else if (!status) {
         bson_t borrowed;

@@ -838,6 +838,6 @@ truce_status truce_sync_insert(truce_sync *sync, truce_commit *commit, const cha
     writing.id = truce__document_id(document);
     if (writing.id.value_type == BSON_TYPE_NULL)
         return truce__fail(TRUCE_INVALID, error,
-                           "the document has no _id: truce_sync_insert needs one");
+                           "the document has no _id: a document with copies needs one");
     return sync_write_run(sync, commit, &writing, insert_in, result, error);
 }
